@@ -1,0 +1,68 @@
+//! `subscription_admin`: configures subscriptions. Never what verification writes.
+
+use crate::{SealedSecret, StoreResult, Subscription};
+use async_trait::async_trait;
+use hooksaga_saga::SubscriptionId;
+use std::time::Duration;
+
+/// A subscription to create.
+#[derive(Clone, Debug)]
+pub struct NewSubscription {
+    pub event_type: String,
+    pub callback_url: String,
+    pub active: bool,
+    pub max_retry_limit: Option<u32>,
+}
+
+/// A change; what is `None` stays.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionPatch {
+    pub event_type: Option<String>,
+    /// A URL that differs from the stored one asks for verification anew.
+    pub callback_url: Option<String>,
+    pub active: Option<bool>,
+    /// `Some(None)` clears the override.
+    pub max_retry_limit: Option<Option<u32>>,
+}
+
+/// What became of a create.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreateOutcome {
+    Created(Subscription),
+    /// This event type and callback URL are taken.
+    Exists(SubscriptionId),
+}
+
+/// What became of an update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpdateOutcome {
+    Updated(Subscription),
+    /// The new event type and callback URL are another subscription's.
+    Exists(SubscriptionId),
+    NotFound,
+}
+
+#[async_trait]
+pub trait SubscriptionAdminStore: Send + Sync {
+    /// Creates a subscription with its first secret and asks for its verification.
+    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome>;
+
+    /// Changes the configuration. A patch that changes nothing leaves `updated_at` alone.
+    async fn update(&self, id: SubscriptionId, patch: &SubscriptionPatch) -> StoreResult<UpdateOutcome>;
+
+    /// Asks the verifier for a new round. Nothing if there is no such subscription.
+    async fn request_verification(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>>;
+
+    /// Adds a secret. Older valid ones stay valid for `overlap` at most, and at most `max_valid` in all:
+    /// the oldest beyond that expire now. False if there is no such subscription.
+    async fn rotate_secret(
+        &self,
+        id: SubscriptionId,
+        secret: &SealedSecret,
+        overlap: Duration,
+        max_valid: u32,
+    ) -> StoreResult<bool>;
+
+    /// The key ids under which stored secrets are sealed: a start-up check.
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
+}

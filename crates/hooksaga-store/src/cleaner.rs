@@ -1,0 +1,22 @@
+//! `lease_cleaner`: frees jobs whose worker is gone.
+
+use crate::StoreResult;
+use async_trait::async_trait;
+use hooksaga_saga::{JobId, SagaId};
+
+/// A job whose lease had run out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResetLease {
+    pub job_id: JobId,
+    pub saga_id: SagaId,
+    pub correlation_id: String,
+    /// How often this has happened to the job, this time included.
+    pub lease_resets: u32,
+}
+
+#[async_trait]
+pub trait CleanerStore: Send + Sync {
+    /// Up to `limit` Leased jobs whose `lease_until` has passed become Pending, due at once, with one more
+    /// `lease_resets`.
+    async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>>;
+}

@@ -1,0 +1,122 @@
+//! `key_admin`: API keys. Only their SHA-256 is stored.
+
+use crate::StoreResult;
+use async_trait::async_trait;
+use hooksaga_saga::{KeyId, Timestamp};
+use std::{fmt, str::FromStr};
+
+/// What a key may be used for. None implies another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    Ingest,
+    Admin,
+    Operator,
+    Read,
+}
+
+impl Scope {
+    pub const ALL: &'static [Self] = &[Self::Ingest, Self::Admin, Self::Operator, Self::Read];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+            Self::Read => "read",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of scopes; as text, comma-separated: `ingest,read`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Every scope.
+    pub fn all() -> Self {
+        Scope::ALL.iter().copied().collect()
+    }
+
+    pub fn contains(self, scope: Scope) -> bool {
+        self.0 & (1 << scope as u8) != 0
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.iter().copied().filter(move |scope| self.contains(*scope))
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        Self(scopes.into_iter().fold(0, |set, scope| set | 1 << scope as u8))
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',')
+            .map(str::trim)
+            .map(|name| {
+                Scope::ALL.iter().copied().find(|scope| scope.as_str() == name).ok_or_else(|| {
+                    format!("there is no scope {name:?}; the scopes are ingest, admin, operator and read")
+                })
+            })
+            .collect()
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, scope) in self.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            f.write_str(scope.as_str())?;
+        }
+        Ok(())
+    }
+}
+
+/// A key to store.
+#[derive(Clone, Debug)]
+pub struct NewApiKey {
+    pub name: String,
+    pub scopes: Scopes,
+    pub sha256: [u8; 32],
+}
+
+/// A stored key, without anything that could be used as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    pub id: KeyId,
+    pub name: String,
+    pub scopes: Scopes,
+    pub created_at: Timestamp,
+    pub revoked_at: Option<Timestamp>,
+}
+
+#[async_trait]
+pub trait KeyStore: Send + Sync {
+    async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey>;
+
+    /// Every key, revoked ones too, oldest first.
+    async fn list(&self) -> StoreResult<Vec<ApiKey>>;
+
+    /// Revokes a key; again is a no-op. Nothing if there is no such key.
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
+
+    /// The key with this hash, unless it is revoked.
+    async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>>;
+}

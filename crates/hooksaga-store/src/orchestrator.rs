@@ -1,0 +1,99 @@
+//! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
+
+use crate::StoreResult;
+use async_trait::async_trait;
+use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use std::{collections::HashMap, time::Duration};
+
+/// How many active jobs each subscription may have after a pass.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// Windows of subscriptions that differ from `default_window`.
+    pub windows: HashMap<SubscriptionId, u32>,
+    /// The window of every other subscription.
+    pub default_window: u32,
+    /// At most so many jobs in one pass.
+    pub limit: u32,
+}
+
+/// A due saga, whose job now exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduledSaga {
+    pub saga_id: SagaId,
+    pub subscription_id: SubscriptionId,
+    /// The job's key, as read from the saga: [`OrchestratorStore::mark_in_progress`] needs it unchanged.
+    pub attempt_at: Timestamp,
+    pub correlation_id: String,
+    /// The job that this pass inserted; nothing if it was there already.
+    pub job_id: Option<JobId>,
+}
+
+/// One pass of scheduling.
+#[derive(Clone, Debug)]
+pub struct Scheduled {
+    /// The database's clock.
+    pub now: Timestamp,
+    pub sagas: Vec<ScheduledSaga>,
+}
+
+/// A finished job beside the saga it belongs to, both read under lock.
+#[derive(Clone, Debug)]
+pub struct FinishedJob {
+    pub job_id: JobId,
+    pub saga_id: SagaId,
+    pub subscription_id: SubscriptionId,
+    pub saga: Saga,
+    pub result: JobResult,
+}
+
+/// Decides what a finished job does to its saga, given the database's now: the pure state machine,
+/// called inside the transaction that holds the locks.
+pub type Decide<'a> = &'a (dyn Fn(&FinishedJob, Timestamp) -> Applied + Send + Sync);
+
+/// A result that this pass took off the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppliedResult {
+    pub job_id: JobId,
+    pub saga_id: SagaId,
+    pub subscription_id: SubscriptionId,
+    pub correlation_id: String,
+    /// The saga's status after it.
+    pub status: SagaStatus,
+    pub attempt_count: u32,
+    pub next_attempt_at: Timestamp,
+    /// False: it had been applied before.
+    pub changed: bool,
+    pub result: JobResult,
+    /// How long the attempt took.
+    pub duration: Duration,
+    /// When the saga was created: for the delivery's total latency.
+    pub saga_created_at: Timestamp,
+}
+
+/// One pass of applying results.
+#[derive(Clone, Debug)]
+pub struct ApplyBatch {
+    /// The database's clock.
+    pub now: Timestamp,
+    pub results: Vec<AppliedResult>,
+}
+
+#[async_trait]
+pub trait OrchestratorStore: Send + Sync {
+    /// Finds due sagas (Pending, or PendingRetry with attempts left, `next_attempt_at` reached) of active
+    /// and verified subscriptions, oldest first within each and within each one's window less its active
+    /// jobs, and inserts the job with key (saga, `next_attempt_at`) for each; one that exists stays as it
+    /// is. Sagas are not changed. Work of paused subscriptions is not visited.
+    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled>;
+
+    /// Moves sagas to InProgress whose status is Pending or PendingRetry and whose `next_attempt_at` is
+    /// still the given one. Answers how many moved.
+    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64>;
+
+    /// Locks up to `limit` queued results (those that nobody else has locked), THEN reads their finished
+    /// jobs, locks their sagas in id order, asks `decide`, writes the decisions (guarded by InProgress and
+    /// the JOB's `attempt_at`; a promotion is written first), queues those that this write made
+    /// DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job
+    /// that is not seen finished is left where it is.
+    async fn apply(&self, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch>;
+}

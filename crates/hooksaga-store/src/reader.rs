@@ -1,0 +1,230 @@
+//! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
+
+use crate::{DeadLetterFilter, EventHead, StoreResult};
+use async_trait::async_trait;
+use hooksaga_saga::{
+    DeadLetterId, ErrorCode, EventId, JobId, JobStatus, SagaId, SagaStatus, SubscriptionId, Timestamp,
+};
+use std::sync::Arc;
+
+/// Which page of a list, newest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRequest {
+    pub limit: u32,
+    /// Only rows with a smaller id.
+    pub before: Option<i64>,
+}
+
+/// A page, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// The `before` of the page that follows, if there is more.
+    pub next: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    pub event_type: Option<String>,
+    pub external_id: Option<String>,
+    pub correlation_id: Option<String>,
+}
+
+/// One event with everything about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventDetail {
+    pub head: EventHead,
+    pub payload: Arc<str>,
+    /// Whether the router has dealt with it.
+    pub routed: bool,
+    /// Its deliveries, oldest first, at most 500.
+    pub deliveries: Vec<Delivery>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerificationStatus {
+    /// A round is under way or asked for.
+    Pending,
+    /// The callback URL is verified, and no round is under way.
+    Verified,
+    /// The last round was given up and the URL is not verified.
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verification {
+    pub status: VerificationStatus,
+    /// Why the last check failed; nothing after one that succeeded.
+    pub last_error: Option<ErrorCode>,
+    pub checked_at: Option<Timestamp>,
+}
+
+/// A subscription as the API shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    pub id: SubscriptionId,
+    pub event_type: String,
+    pub callback_url: String,
+    pub active: bool,
+    pub verified: bool,
+    pub max_retry_limit: Option<u32>,
+    pub verification: Verification,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionFilter {
+    pub event_type: Option<String>,
+    pub active: Option<bool>,
+    pub verified: Option<bool>,
+}
+
+/// A delivery saga as the API shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub saga_id: SagaId,
+    pub event_id: EventId,
+    pub subscription_id: SubscriptionId,
+    pub generation: u32,
+    pub status: SagaStatus,
+    pub attempt_count: u32,
+    pub max_retry_limit: u32,
+    pub next_attempt_at: Timestamp,
+    pub final_error_code: Option<ErrorCode>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// Open, and waiting for its subscription to be active and verified.
+    pub held: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeliveryFilter {
+    pub status: Option<SagaStatus>,
+    pub subscription_id: Option<SubscriptionId>,
+    pub event_id: Option<EventId>,
+    pub event_type: Option<String>,
+    pub external_id: Option<String>,
+    pub correlation_id: Option<String>,
+    /// Created at or after.
+    pub created_after: Option<Timestamp>,
+    /// Created before.
+    pub created_before: Option<Timestamp>,
+}
+
+/// One job of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub job_id: JobId,
+    pub attempt_at: Timestamp,
+    pub status: JobStatus,
+    pub response_status: Option<u16>,
+    pub error_code: Option<ErrorCode>,
+    pub duration_ms: Option<u32>,
+    pub response_excerpt: Option<String>,
+    pub lease_resets: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeliveryDetail {
+    pub delivery: Delivery,
+    /// Oldest first.
+    pub attempts: Vec<Attempt>,
+}
+
+/// A dead letter without its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterSummary {
+    pub id: DeadLetterId,
+    pub saga_id: SagaId,
+    pub event_id: EventId,
+    pub event_type: String,
+    pub subscription_id: SubscriptionId,
+    pub final_error_code: ErrorCode,
+    pub created_at: Timestamp,
+    /// The saga that a requeue made of it.
+    pub requeued_saga_id: Option<SagaId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterDetail {
+    pub summary: DeadLetterSummary,
+    pub payload: Arc<str>,
+}
+
+/// How much waits where: for metrics and statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueGauges {
+    pub unrouted_events: u64,
+    pub pending_sagas: u64,
+    pub in_progress_sagas: u64,
+    pub pending_retry_sagas: u64,
+    /// Open sagas of subscriptions that are not active and verified.
+    pub held_sagas: u64,
+    pub pending_jobs: u64,
+    pub leased_jobs: u64,
+    pub finished_jobs: u64,
+    pub pending_dead_letters: u64,
+    /// How long the oldest saga that could run has been due, in microseconds; 0 if none is.
+    pub oldest_due_age_micros: u64,
+}
+
+/// What ended in one minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinuteCount {
+    /// Its beginning.
+    pub minute: Timestamp,
+    pub delivered: u64,
+    /// Failed attempts.
+    pub failed: u64,
+    pub dead_lettered: u64,
+}
+
+/// What ended for one subscription in the last 24 hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubscriptionCount {
+    pub subscription_id: SubscriptionId,
+    pub delivered: u64,
+    pub failed: u64,
+    pub dead_lettered: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stats {
+    /// The database's clock.
+    pub now: Timestamp,
+    pub gauges: QueueGauges,
+    /// The last three hours, oldest first; minutes in which nothing ended are left out.
+    pub minutes: Vec<MinuteCount>,
+    /// Subscriptions with any in the last 24 hours, by id, at most 1000.
+    pub subscriptions: Vec<SubscriptionCount>,
+}
+
+#[async_trait]
+pub trait ReaderStore: Send + Sync {
+    async fn events(&self, filter: &EventFilter, page: PageRequest) -> StoreResult<Page<EventHead>>;
+    async fn event(&self, id: EventId) -> StoreResult<Option<EventDetail>>;
+
+    async fn subscriptions(
+        &self,
+        filter: &SubscriptionFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<Subscription>>;
+    async fn subscription(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>>;
+
+    async fn deliveries(&self, filter: &DeliveryFilter, page: PageRequest) -> StoreResult<Page<Delivery>>;
+    async fn delivery(&self, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
+
+    async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<DeadLetterSummary>>;
+    async fn dead_letter(&self, id: DeadLetterId) -> StoreResult<Option<DeadLetterDetail>>;
+
+    async fn gauges(&self) -> StoreResult<QueueGauges>;
+    async fn stats(&self) -> StoreResult<Stats>;
+
+    /// Cheap: the database answers and its schema is this version's.
+    async fn ready(&self) -> StoreResult<()>;
+}

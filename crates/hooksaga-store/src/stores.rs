@@ -1,0 +1,23 @@
+//! Every role's handle on one database. Only wiring code and tests see them all together.
+
+use crate::{
+    CleanerStore, DeadLetterStore, IngestStore, KeyStore, OrchestratorStore, ReaderStore, RouterStore,
+    SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
+};
+use std::sync::Arc;
+
+/// One handle per role, each with connections that run as that role.
+#[derive(Clone)]
+pub struct Stores {
+    pub ingest: Arc<dyn IngestStore>,
+    pub admin: Arc<dyn SubscriptionAdminStore>,
+    pub verifier: Arc<dyn VerifierStore>,
+    pub router: Arc<dyn RouterStore>,
+    pub orchestrator: Arc<dyn OrchestratorStore>,
+    pub worker: Arc<dyn WorkerStore>,
+    pub cleaner: Arc<dyn CleanerStore>,
+    pub dead_letters: Arc<dyn DeadLetterStore>,
+    pub reader: Arc<dyn ReaderStore>,
+    pub keys: Arc<dyn KeyStore>,
+    pub wakeups: Arc<dyn Wakeups>,
+}
