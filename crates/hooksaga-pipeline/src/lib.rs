@@ -1,1 +1,48 @@
-//! stub
+//! The delivery pipeline: each component a small loop that claims a batch, decides, and writes a batch.
+//!
+//! ```text
+//! Ingest → Router → Orchestrator (schedule) → Worker → Orchestrator (apply) → DeadLetters
+//!                          ▲                                   │
+//!                          └────────── due again ──────────────┘          beside them: Cleaner, Verifier
+//! ```
+//!
+//! Every component has `run_once`, one pass that can be repeated after any failure, and `run`, the same
+//! under a [`Driver`], which sleeps until there is work. A component holds the store trait of its own database
+//! role and nothing else; what it leaves for the next one it announces through [`Signals`].
+
+mod backoff;
+mod cleaner;
+mod dead_letters;
+mod delivery;
+mod delivery_log;
+mod driver;
+mod forward;
+mod ingest;
+mod metrics;
+mod orchestrator;
+mod progress;
+mod router;
+mod secrets;
+mod shutdown;
+mod signals;
+mod verifier;
+mod worker;
+
+pub use cleaner::Cleaner;
+pub use dead_letters::DeadLetters;
+pub use delivery::{CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, PostOutcome, Resolve};
+pub use delivery_log::{DeliveryLog, TARGET as DELIVERY_LOG_TARGET};
+pub use driver::{Driver, Rhythm};
+pub use forward::forward_wakeups;
+pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
+pub use metrics::{IngestResult, Metrics, VerificationResult};
+pub use orchestrator::Orchestrator;
+pub use progress::Progress;
+pub use router::Router;
+pub use secrets::{
+    InvalidSecret, InvalidSecretKey, SealError, SecretKey, SigningSecret, random_hex, random_i64,
+};
+pub use shutdown::Shutdown;
+pub use signals::Signals;
+pub use verifier::Verifier;
+pub use worker::{LEASE_MARGIN, Worker, WorkerConfig};

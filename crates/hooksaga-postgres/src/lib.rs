@@ -1,1 +1,120 @@
-//! stub
+//! The PostgreSQL back end: SQL, and nothing but SQL. Needs PostgreSQL 15 or newer.
+//!
+//! One handle per role, each with a pool of its own whose sessions run as that role: switched to it by their
+//! first message, or logged in as it (`role_urls`). A login that switches can switch back, so that fence is
+//! against mistakes; a login per role is a fence against intruders too.
+//!
+//! A file per role; every statement is a constant that begins with its name in a comment, under the reasons for
+//! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
+//! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
+
+mod admin;
+mod cleaner;
+mod dead_letters;
+mod error;
+mod filter;
+mod ingest;
+mod keys;
+mod migrate;
+mod options;
+mod orchestrator;
+mod pool;
+mod reader;
+mod roles;
+mod router;
+pub mod scratch;
+mod subscription;
+#[cfg(feature = "test-support")]
+pub mod testing;
+mod time;
+mod tls;
+mod verifier;
+mod wake;
+mod worker;
+
+pub use migrate::migrate;
+pub use options::{PostgresOptions, RoleMode};
+pub use roles::role_sql;
+
+use error::checked;
+use hooksaga_store::{
+    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
+};
+use migrate::MIGRATIONS;
+use options::Session;
+use pool::{RolePool, connect_once};
+use std::sync::Arc;
+
+/// An open database.
+pub struct PostgresDatabase {
+    stores: Stores,
+}
+
+impl PostgresDatabase {
+    /// Every role's handle.
+    pub fn stores(&self) -> Stores {
+        self.stores.clone()
+    }
+}
+
+/// Opens the database: it must be reachable and its schema this version's.
+pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> {
+    let schema = look(&options).await?;
+    let pool = |role| pool(&options, role, schema.as_deref());
+    let reader = reader::Reader::new(pool(Role::ApiReader)?);
+    ready(&reader).await?;
+
+    let listener =
+        options.session(Session::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
+    let stores = Stores {
+        ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(router::Router::new(pool(Role::RouterWorker)?)),
+        orchestrator: Arc::new(orchestrator::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
+        worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(dead_letters::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
+        wakeups: Arc::new(wake::Notifications::new(reader.pool(), listener)),
+        reader: Arc::new(reader),
+        keys: Arc::new(keys::Keys::new(pool(Role::KeyAdmin)?)),
+    };
+    Ok(PostgresDatabase { stores })
+}
+
+/// Opens the API keys alone.
+pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore>> {
+    let schema = look(&options).await?;
+    ready(&reader::Reader::new(pool(&options, Role::ApiReader, schema.as_deref())?)).await?;
+    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref())?)))
+}
+
+fn pool(options: &PostgresOptions, role: Role, schema: Option<&str>) -> StoreResult<RolePool> {
+    RolePool::new(options.session(Session::Component { role, schema })?, options.max_connections_per_role)
+}
+
+/// A first look as the login itself: that the server is there and lets it in, and where the tables are. Not
+/// taken where the reader has a login of its own: then `database.url` may be one that this process cannot use.
+async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
+    if !options.shares_login(Role::ApiReader) {
+        return Ok(None);
+    }
+    let client = connect_once(&options.session(Session::Login)?).await?;
+    let sql = "SELECT quote_ident(current_schema()), to_regclass('schema_migrations') IS NOT NULL";
+    let row = checked(client.query_one(sql, &[]).await)?;
+    if !checked(row.try_get(1))? {
+        // Said here, before the missing roles of a new database could be said to be the fault.
+        check_current(0, MIGRATIONS)?;
+    }
+    checked(row.try_get(0))
+}
+
+/// Rights that are missing at the start are a matter of set-up.
+async fn ready(reader: &reader::Reader) -> StoreResult<()> {
+    reader.ready().await.map_err(|error| match error {
+        StoreError::Denied(text) => StoreError::Setup(format!(
+            "the database's rights do not fit this version ({text}): run `hooksaga migrate`"
+        )),
+        other => other,
+    })
+}

@@ -83,9 +83,11 @@ pub fn step(
         (Pending | PendingRetry, SagaEvent::JobCreated { .. }) => {
             Ok(Saga { status: InProgress, ..saga.clone() })
         }
-        (InProgress, SagaEvent::JobFinished { outcome: Outcome::Delivered, .. }) => {
-            Ok(Saga { status: Completed, attempt_count: saga.attempt_count.saturating_add(1), ..saga.clone() })
-        }
+        (InProgress, SagaEvent::JobFinished { outcome: Outcome::Delivered, .. }) => Ok(Saga {
+            status: Completed,
+            attempt_count: saga.attempt_count.saturating_add(1),
+            ..saga.clone()
+        }),
         (InProgress, SagaEvent::JobFinished { outcome: Outcome::Failed(code), .. }) => {
             let attempt_count = saga.attempt_count.saturating_add(1);
             let exhausted = attempt_count >= saga.max_retry_limit;

@@ -26,12 +26,13 @@ impl Timestamp {
     /// This time plus `delay`, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
-        let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
-        Self::from_micros(self.0.saturating_add(micros))
+        let delay = i128::try_from(delay.as_micros()).unwrap_or(i128::MAX);
+        // Never too small for an i64: only what is too late does not fit.
+        i64::try_from(delay.saturating_add(self.0.into())).map_or(Self::MAX, Self::from_micros)
     }
 
     /// How long it is from `earlier` until this time; zero when `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+        Duration::from_micros(self.max(earlier).0.abs_diff(earlier.0))
     }
 }

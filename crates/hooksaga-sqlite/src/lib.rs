@@ -1,1 +1,122 @@
-//! stub
+//! The embedded back end: SQLite, one server process per file, nothing to install.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `location` | checks the file and its folder, holds the server's lock |
+//! | `schema` | migrations |
+//! | `engine`, `session` | one writer thread, a few readers; transactions, each of one role |
+//! | `rights`, `authorizer` | what each role may do, and who sees to it |
+//! | `roles` | the store traits, a file per role |
+//! | `scratch` | fills a scratch database for measurements |
+//!
+//! A role here is a fence against mistakes, not against intruders: whoever has the file has the data.
+
+mod authorizer;
+mod clock;
+mod engine;
+mod error;
+mod location;
+mod rights;
+mod roles;
+mod schema;
+pub mod scratch;
+mod session;
+#[cfg(feature = "test-support")]
+pub mod test_support;
+
+use engine::{Engine, RoleHandle};
+use hooksaga_store::{
+    KeyStore, NoWakeups, Role, StoreError, StoreResult, Stores, migration::MigrationReport,
+};
+use location::Location;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// Where the database is.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// The file. Its folder is created if need be.
+    pub path: PathBuf,
+}
+
+/// An open database, served by this process alone.
+pub struct SqliteDatabase {
+    engine: Arc<Engine>,
+    migration_report: MigrationReport,
+}
+
+/// Opens a database to serve it: takes the server's lock, creates or upgrades the schema.
+///
+/// # Errors
+/// [`StoreError::Setup`] if another server holds it or the file or folder is unusable,
+/// [`StoreError::Schema`] if the schema is newer than this program; then nothing was changed.
+pub async fn open(options: SqliteOptions) -> StoreResult<SqliteDatabase> {
+    blocking(move || {
+        let location = Location::check(&options.path)?;
+        let lock = location.lock()?;
+        let migration_report = schema::migrate(&location, &lock)?;
+        let engine = Arc::new(Engine::start(location.path(), Some(lock))?);
+        Ok(SqliteDatabase { engine, migration_report })
+    })
+    .await
+}
+
+/// Creates or upgrades the schema; beside a running server only if there is nothing to do.
+///
+/// # Errors
+/// As [`open`].
+pub async fn migrate(path: &Path) -> StoreResult<MigrationReport> {
+    let path = path.to_owned();
+    blocking(move || schema::ensure_current(&Location::check(&path)?)).await
+}
+
+/// The API keys of a database, beside a running server too. If there is no database yet it is created.
+///
+/// # Errors
+/// As [`open`], but another server is no obstacle unless the schema has to be upgraded.
+pub async fn open_keys(path: &Path) -> StoreResult<Arc<dyn KeyStore>> {
+    let path = path.to_owned();
+    blocking(move || {
+        let location = Location::check(&path)?;
+        schema::ensure_current(&location)?;
+        let engine = Arc::new(Engine::start(location.path(), None)?);
+        Ok(Arc::new(roles::Keys(RoleHandle::new(&engine, Role::KeyAdmin))) as Arc<dyn KeyStore>)
+    })
+    .await
+}
+
+impl SqliteDatabase {
+    /// Every role's handle. The database is closed when the last of them is dropped.
+    pub fn stores(&self) -> Stores {
+        let handle = |role| RoleHandle::new(&self.engine, role);
+        Stores {
+            ingest: Arc::new(roles::Ingest(handle(Role::EventIngestWriter))),
+            admin: Arc::new(roles::Admin(handle(Role::SubscriptionAdmin))),
+            verifier: Arc::new(roles::Verifier(handle(Role::SubscriptionVerifier))),
+            router: Arc::new(roles::Router(handle(Role::RouterWorker))),
+            orchestrator: Arc::new(roles::Orchestrator::new(handle(Role::SagaOrchestrator))),
+            worker: Arc::new(roles::Worker(handle(Role::JobWorker))),
+            cleaner: Arc::new(roles::Cleaner(handle(Role::LeaseCleaner))),
+            dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
+            reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
+            keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
+            wakeups: Arc::new(NoWakeups),
+        }
+    }
+
+    /// What opening it did to the schema.
+    pub fn migration_report(&self) -> &MigrationReport {
+        &self.migration_report
+    }
+}
+
+/// Runs file work off the async threads.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> StoreResult<T> + Send + 'static,
+) -> StoreResult<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|_| Err(StoreError::Other("opening the database broke off".to_owned())))
+}

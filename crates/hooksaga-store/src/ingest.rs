@@ -32,7 +32,9 @@ pub enum Appended {
     /// The same `external_id`, type and payload bytes are there already: the original.
     Duplicate(EventHead),
     /// The `external_id` is taken by an event with another type or payload.
-    Conflict { existing: EventId },
+    Conflict {
+        existing: EventId,
+    },
 }
 
 #[async_trait]

@@ -42,7 +42,7 @@ pub mod conformance;
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use dead_letters::{
-    Buried, DeadLetterFilter, DeadLetterStore, Requeued, RequeueOutcome, RequeueRequest, RequeueTally,
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueRequest, RequeueTally, Requeued,
 };
 pub use error::{StoreError, StoreResult};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
@@ -57,7 +57,7 @@ pub use reader::{
     SubscriptionCount, SubscriptionFilter, Verification, VerificationStatus,
 };
 pub use role::{Role, UnknownRole};
-pub use router::{RoutedEvent, RoutedSaga, RouteBatch, RouterStore};
+pub use router::{RouteBatch, RoutedEvent, RoutedSaga, RouterStore};
 pub use secret::{SealedSecret, StoredSecret};
 pub use stores::Stores;
 pub use verifier::{Check, CheckOutcome, VerifierStore};

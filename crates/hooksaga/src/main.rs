@@ -1,1 +1,38 @@
-fn main() {}
+//! The `hooksaga` binary: command line, configuration, telemetry and wiring around the pipeline.
+
+mod bench;
+mod cli;
+mod client;
+mod config;
+mod failure;
+mod keyfiles;
+mod output;
+mod receiver;
+mod serve;
+mod signals;
+mod telemetry;
+mod wiring;
+
+use clap::Parser;
+use std::{process::ExitCode, time::Duration};
+
+fn main() -> ExitCode {
+    // Wrong usage and --help end here, with 2 and 0.
+    let cli = cli::Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    let ended = runtime.block_on(Box::pin(cli.run()));
+    // A blocking call that nobody waits for any more, such as a read of stdin, must not hold up the end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure.to_string()),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    output::note(format!("hooksaga: {why}"));
+    ExitCode::FAILURE
+}

@@ -1,0 +1,38 @@
+# hooksaga: `make test` is all that a change must pass; the parts can be run alone.
+
+CARGO ?= cargo
+DENY_VERSION := 0.20.2
+# Runs a part and says how long it took.
+TIMED := scripts/timed
+
+.PHONY: test tools fmt lint deny advisories build-tests unit doc run
+
+test: tools fmt lint deny build-tests unit
+
+tools: ## what the tests need: installed when root, named otherwise
+	@$(TIMED) tools scripts/install-test-tools
+
+fmt:
+	@$(TIMED) fmt $(CARGO) fmt --all --check
+
+lint:
+	@$(TIMED) lint $(CARGO) clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+deny: ## licences, bans, sources
+	@command -v cargo-deny >/dev/null || $(TIMED) cargo-deny $(CARGO) install --locked --debug cargo-deny@$(DENY_VERSION)
+	@$(TIMED) deny $(CARGO) deny --log-level error check licenses bans sources
+
+advisories: ## needs the network
+	@$(TIMED) advisories $(CARGO) deny check advisories
+
+build-tests:
+	@$(TIMED) build $(CARGO) test --workspace --locked --no-run
+
+unit: ## every test, beside private database servers
+	@$(TIMED) tests $(CARGO) run -q --locked -p hooksaga-testkit --bin with-servers -- $(CARGO) test --workspace --locked
+
+doc:
+	@$(TIMED) doc $(CARGO) doc --workspace --no-deps --locked
+
+run: ## the server on the embedded database, for development
+	$(CARGO) run --locked --release --bin hooksaga -- serve --dev

@@ -1,0 +1,167 @@
+//! Dead letters: list, show, requeue one, requeue many.
+
+use crate::{
+    api::events::stored_payload,
+    auth::{Allowed, Operator, Read},
+    body::{SMALL, Unread},
+    cursor::List,
+    dto::{
+        DeadLetterItem, DeadLetterView, DeadLettersQuery, PageOf, PageQuery, RequeueAllRequest,
+        RequeueResult, RequeuedSaga,
+    },
+    errors::{FieldErrors, complete},
+    json::Object,
+    openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
+    path::Id,
+    problem::{Kind, Problem},
+    query::{NoParams, Params},
+    state::SharedState,
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use hooksaga_saga::DeadLetterId;
+use hooksaga_store::{RequeueOutcome, RequeueRequest, RequeueTally, Stage};
+use http::{StatusCode, header};
+
+/// List dead letters
+///
+/// Newest first, without their payloads.
+#[utoipa::path(
+    get, path = "/v1/dead-letters", tag = "dead letters", operation_id = "list_dead_letters",
+    security(("key" = ["read"])),
+    params(DeadLettersQuery, PageQuery),
+    responses(
+        (status = 200, description = "A page of dead letters", body = PageOf<DeadLetterItem>),
+        ListProblems, KeyProblems
+    )
+)]
+pub(crate) async fn list(
+    _: Allowed<Read>,
+    State(state): State<SharedState>,
+    mut params: Params,
+) -> Result<Json<PageOf<DeadLetterItem>>, Problem> {
+    let mut errors = FieldErrors::default();
+    let query = DeadLettersQuery::read(&mut params, &mut errors);
+    let page = params.page(List::DeadLetters, errors)?;
+    let letters = state.reader.dead_letters(&query.into(), page).await?;
+    Ok(Json(PageOf::new(letters, List::DeadLetters)))
+}
+
+/// Show a dead letter
+///
+/// With the payload exactly as it came.
+#[utoipa::path(
+    get, path = "/v1/dead-letters/{id}", tag = "dead letters", operation_id = "get_dead_letter",
+    security(("key" = ["read"])),
+    params(("id" = i64, Path, minimum = 1)),
+    responses((status = 200, description = "The dead letter", body = DeadLetterView), NoSuchRow, KeyProblems)
+)]
+pub(crate) async fn show(
+    _: Allowed<Read>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+) -> Result<Response, Problem> {
+    let letter = state.reader.dead_letter(DeadLetterId(id)).await?.ok_or_else(|| no_such(id))?;
+    let view = DeadLetterView { letter: letter.summary.into(), payload: stored_payload(&letter.payload)? };
+    Ok(Json(view).into_response())
+}
+
+/// Requeue a dead letter
+///
+/// Starts a new delivery of the same event to the same subscription. Again answers 200 with the same delivery.
+#[utoipa::path(
+    post, path = "/v1/dead-letters/{id}/requeue", tag = "dead letters", operation_id = "requeue_dead_letter",
+    security(("key" = ["operator"])),
+    params(("id" = i64, Path, minimum = 1)),
+    responses(
+        (status = 201, description = "The new delivery", body = RequeuedSaga,
+            headers(("location" = String, description = "The delivery's path"))),
+        (status = 200, description = "It was requeued before: that delivery", body = RequeuedSaga),
+        Conflict, NoSuchRow, KeyProblems
+    )
+)]
+pub(crate) async fn requeue(
+    _: Allowed<Operator>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+    body: Unread,
+) -> Result<Response, Problem> {
+    body.nothing(&state.bodies).await?;
+    match state.dead_letters.requeue(DeadLetterId(id), state.default_retry_limit).await? {
+        RequeueOutcome::Created(requeued) => {
+            state.signals.wake(Stage::Schedule);
+            state.metrics.requeued(1);
+            tracing::info!(
+                dead_letter_id = id,
+                saga_id = requeued.saga_id.0,
+                delivery_status = "Pending",
+                "dead letter requeued"
+            );
+            let location = [(header::LOCATION, format!("/v1/deliveries/{}", requeued.saga_id))];
+            Ok((StatusCode::CREATED, location, Json(RequeuedSaga::from(requeued))).into_response())
+        }
+        RequeueOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
+        RequeueOutcome::NotDeliverable(subscription) => Err(Problem::new(
+            Kind::NotDeliverable,
+            format!("subscription {subscription} must be active and verified before this can be requeued"),
+        )),
+        RequeueOutcome::NotFound => Err(no_such(id)),
+    }
+}
+
+/// Requeue many dead letters
+///
+/// Oldest first. `filter` is required, and `{}` means all. What was requeued already does not match; letters of
+/// inactive or unverified subscriptions are skipped and do not count against the limit.
+#[utoipa::path(
+    post, path = "/v1/dead-letters/requeue", tag = "dead letters", operation_id = "requeue_dead_letters",
+    security(("key" = ["operator"])),
+    request_body = RequeueAllRequest,
+    responses(
+        (status = 200, description = "What was done, or in a dry run would have been", body = RequeueResult),
+        BodyProblems, KeyProblems
+    )
+)]
+pub(crate) async fn requeue_all(
+    _: Allowed<Operator>,
+    State(state): State<SharedState>,
+    _: NoParams,
+    body: Unread,
+) -> Result<Json<RequeueResult>, Problem> {
+    let body = body.json(SMALL, &state.bodies).await?;
+    let mut errors = FieldErrors::default();
+    let request = RequeueAllRequest::read(Object::from_body(&body.bytes)?, &mut errors);
+    let request = complete(errors, request)?;
+    if request.filter.matches_nothing() {
+        return Ok(Json(RequeueResult::from(&RequeueTally::default())));
+    }
+    let request = RequeueRequest {
+        filter: request.filter.into(),
+        limit: request.limit,
+        dry_run: request.dry_run,
+        default_limit: state.default_retry_limit,
+    };
+    let tally = state.dead_letters.requeue_matching(&request).await?;
+    if !tally.sagas.is_empty() {
+        state.signals.wake(Stage::Schedule);
+        state.metrics.requeued(u64::try_from(tally.sagas.len()).unwrap_or(u64::MAX));
+        for (requeued, correlation_id) in &tally.sagas {
+            tracing::info!(
+                saga_id = requeued.saga_id.0,
+                correlation_id,
+                delivery_status = "Pending",
+                "dead letter requeued"
+            );
+        }
+    }
+    Ok(Json(RequeueResult::from(&tally)))
+}
+
+fn no_such(id: i64) -> Problem {
+    Problem::no_such("dead letter", id)
+}

@@ -1,0 +1,147 @@
+//! Events: ingest one, list, show.
+
+use crate::{
+    auth::{Allowed, Ingest, Read},
+    body::{ENVELOPE_ALLOWANCE, Unread},
+    cursor::List,
+    dto::{EventItem, EventRequest, EventView, EventsQuery, IngestedEvent, PageOf, PageQuery},
+    errors::{FieldErrors, complete},
+    json::Object,
+    openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
+    path::Id,
+    problem::{Kind, Problem},
+    query::{NoParams, Params},
+    state::SharedState,
+    validate,
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use hooksaga_pipeline::random_hex;
+use hooksaga_saga::EventId;
+use hooksaga_store::Appended;
+use http::{HeaderMap, StatusCode, header};
+use serde_json::value::RawValue;
+
+/// The header that carries the correlation id.
+pub(crate) const CORRELATION_HEADER: &str = "x-correlation-id";
+
+/// Ingest an event
+///
+/// It is stored durably before the answer, and delivered to every active and verified subscription of its type.
+/// The same `external_id` with the same content again answers 200 with the original.
+#[utoipa::path(
+    post, path = "/v1/events", tag = "events", operation_id = "create_event",
+    security(("key" = ["ingest"])),
+    params(("x-correlation-id" = Option<String>, Header,
+        description = "Carried through logs and to the callback; generated if it is not given",
+        min_length = 1, max_length = 100, pattern = "^[!-~]+$")),
+    request_body = EventRequest,
+    responses(
+        (status = 201, description = "Stored", body = IngestedEvent,
+            headers(("location" = String, description = "The event's path"))),
+        (status = 200, description = "It was stored before: the original", body = IngestedEvent),
+        Conflict, BodyProblems, KeyProblems
+    )
+)]
+pub(crate) async fn create(
+    _: Allowed<Ingest>,
+    State(state): State<SharedState>,
+    _: NoParams,
+    body: Unread,
+) -> Result<Response, Problem> {
+    let mut errors = FieldErrors::default();
+    let correlation_id = correlation_id(body.headers(), &mut errors);
+    let limit = state.max_payload_bytes.saturating_add(ENVELOPE_ALLOWANCE);
+    let body = body.json(limit, &state.bodies).await?;
+    let object = Object::from_body(&body.bytes)?;
+    let request = EventRequest::read(object, state.max_payload_bytes, &mut errors);
+    let event = complete(errors, request)?.into_event(correlation_id.unwrap_or_else(new_correlation_id));
+
+    let appended = state.ingest.submit(vec![event]).await?.pop();
+    match appended.ok_or_else(|| Problem::new(Kind::Internal, "ingestion gave no answer"))? {
+        Appended::Created(head) => {
+            let location = [(header::LOCATION, format!("/v1/events/{}", head.id))];
+            Ok((StatusCode::CREATED, location, Json(IngestedEvent::new(head, false))).into_response())
+        }
+        Appended::Duplicate(head) => Ok(Json(IngestedEvent::new(head, true)).into_response()),
+        Appended::Conflict { existing } => Err(conflict(existing)),
+    }
+}
+
+/// List events
+///
+/// Newest first, without their payloads.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events", operation_id = "list_events",
+    security(("key" = ["read"])),
+    params(EventsQuery, PageQuery),
+    responses((status = 200, description = "A page of events", body = PageOf<EventItem>), ListProblems, KeyProblems)
+)]
+pub(crate) async fn list(
+    _: Allowed<Read>,
+    State(state): State<SharedState>,
+    mut params: Params,
+) -> Result<Json<PageOf<EventItem>>, Problem> {
+    let mut errors = FieldErrors::default();
+    let query = EventsQuery::read(&mut params, &mut errors);
+    let page = params.page(List::Events, errors)?;
+    let events = state.reader.events(&query.into(), page).await?;
+    Ok(Json(PageOf::new(events, List::Events)))
+}
+
+/// Show an event
+///
+/// With its payload exactly as it came, whether it is routed, and its deliveries.
+#[utoipa::path(
+    get, path = "/v1/events/{id}", tag = "events", operation_id = "get_event",
+    security(("key" = ["read"])),
+    params(("id" = i64, Path, minimum = 1)),
+    responses((status = 200, description = "The event", body = EventView), NoSuchRow, KeyProblems)
+)]
+pub(crate) async fn show(
+    _: Allowed<Read>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+) -> Result<Response, Problem> {
+    let event = state.reader.event(EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))?;
+    let view = EventView {
+        event: event.head.into(),
+        payload: stored_payload(&event.payload)?,
+        routed: event.routed,
+        deliveries: event.deliveries.into_iter().map(Into::into).collect(),
+    };
+    Ok(Json(view).into_response())
+}
+
+/// The caller's correlation id, if there is one.
+pub(crate) fn correlation_id(headers: &HeaderMap, errors: &mut FieldErrors) -> Option<String> {
+    let mut values = headers.get_all(CORRELATION_HEADER).iter();
+    let value = values.next()?;
+    if values.next().is_some() {
+        errors.add(CORRELATION_HEADER, "is given more than once");
+    }
+    // Bytes that are no ASCII text become one that no id may have.
+    let text = value.to_str().unwrap_or(" ").to_owned();
+    errors.note(CORRELATION_HEADER, validate::correlation_id(text))
+}
+
+pub(crate) fn new_correlation_id() -> String {
+    random_hex(16)
+}
+
+pub(crate) fn conflict(existing: EventId) -> Problem {
+    let detail = format!("event {existing} has this external_id, with another event_type or payload");
+    Problem::new(Kind::ExternalIdTaken, detail).with_existing(existing.0)
+}
+
+/// A payload from the database, to be put into an answer as it is.
+pub(crate) fn stored_payload(payload: &str) -> Result<&RawValue, Problem> {
+    serde_json::from_str(payload).map_err(|error| {
+        tracing::error!(%error, "a stored payload is not JSON");
+        Problem::new(Kind::Internal, "the stored payload is not JSON")
+    })
+}

@@ -1,0 +1,217 @@
+//! Dead letters and their requeue.
+
+use crate::{
+    errors::FieldErrors,
+    json::{self, Object},
+    query::Params,
+    time::{self, Time},
+    validate,
+};
+use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_store::{DeadLetterFilter, DeadLetterSummary, RequeueTally, Requeued};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+/// A delivery that was given up, without the payload.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterItem {
+    id: i64,
+    saga_id: i64,
+    event_id: i64,
+    event_type: String,
+    subscription_id: i64,
+    #[schema(example = "HTTP_503")]
+    final_error_code: String,
+    created_at: Time,
+    /// The delivery that a requeue made of it.
+    #[schema(required)]
+    requeued_saga_id: Option<i64>,
+}
+
+impl From<DeadLetterSummary> for DeadLetterItem {
+    fn from(letter: DeadLetterSummary) -> Self {
+        Self {
+            id: letter.id.0,
+            saga_id: letter.saga_id.0,
+            event_id: letter.event_id.0,
+            event_type: letter.event_type,
+            subscription_id: letter.subscription_id.0,
+            final_error_code: letter.final_error_code.as_str().to_owned(),
+            created_at: letter.created_at.into(),
+            requeued_saga_id: letter.requeued_saga_id.map(|id| id.0),
+        }
+    }
+}
+
+/// A dead letter with the payload.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DeadLetterView<'a> {
+    #[serde(flatten)]
+    pub(crate) letter: DeadLetterItem,
+    /// Exactly the bytes that were received with the event.
+    #[schema(value_type = serde_json::Value)]
+    pub(crate) payload: &'a RawValue,
+}
+
+/// Which dead letters; all of what is given must hold.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DeadLettersQuery {
+    #[param(minimum = 1)]
+    subscription_id: Option<i64>,
+    event_type: Option<String>,
+    final_error_code: Option<String>,
+    /// Only those that have been requeued, or only those that have not.
+    requeued: Option<bool>,
+    /// Created at this time or later.
+    #[param(value_type = Option<String>, format = DateTime)]
+    created_after: Option<Timestamp>,
+    /// Created before this time.
+    #[param(value_type = Option<String>, format = DateTime)]
+    created_before: Option<Timestamp>,
+}
+
+impl DeadLettersQuery {
+    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+        Self {
+            subscription_id: params.take("subscription_id", errors, |text| validate::id(&text)),
+            event_type: params.take("event_type", errors, validate::event_type),
+            final_error_code: params.take("final_error_code", errors, validate::error_code),
+            requeued: params.take("requeued", errors, |text| validate::boolean(&text)),
+            created_after: params.take("created_after", errors, |text| time::parse(&text)),
+            created_before: params.take("created_before", errors, |text| time::parse(&text)),
+        }
+    }
+}
+
+impl From<DeadLettersQuery> for DeadLetterFilter {
+    fn from(query: DeadLettersQuery) -> Self {
+        Self {
+            subscription_id: query.subscription_id.map(SubscriptionId),
+            event_type: query.event_type,
+            final_error_code: query.final_error_code,
+            requeued: query.requeued,
+            created_after: query.created_after,
+            created_before: query.created_before,
+        }
+    }
+}
+
+/// Which dead letters to requeue; all of what is given must hold, and `{}` means all. What was requeued already
+/// never matches.
+#[derive(Debug, ToSchema)]
+pub(crate) struct RequeueFilter {
+    #[schema(nullable = false, minimum = 1)]
+    subscription_id: Option<i64>,
+    #[schema(nullable = false)]
+    event_type: Option<String>,
+    #[schema(nullable = false, example = "HTTP_503")]
+    final_error_code: Option<String>,
+    /// Only `false` can match anything.
+    #[schema(nullable = false)]
+    requeued: Option<bool>,
+    /// Created at this time or later.
+    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    created_after: Option<Timestamp>,
+    /// Created before this time.
+    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    created_before: Option<Timestamp>,
+}
+
+impl RequeueFilter {
+    fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Self {
+        let filter = Self {
+            subscription_id: object
+                .optional("subscription_id", errors, |value| json::integer(value, 1..=i64::MAX)),
+            event_type: object
+                .optional("event_type", errors, |value| json::string(value).and_then(validate::event_type)),
+            final_error_code: object.optional("final_error_code", errors, |value| {
+                json::string(value).and_then(validate::error_code)
+            }),
+            requeued: object.optional("requeued", errors, json::boolean),
+            created_after: object.optional("created_after", errors, |value| {
+                json::string(value).and_then(|text| time::parse(&text))
+            }),
+            created_before: object.optional("created_before", errors, |value| {
+                json::string(value).and_then(|text| time::parse(&text))
+            }),
+        };
+        object.finish(errors);
+        filter
+    }
+
+    /// Whether the filter can match nothing: it asks for letters that were requeued already.
+    pub(crate) fn matches_nothing(&self) -> bool {
+        self.requeued == Some(true)
+    }
+}
+
+impl From<RequeueFilter> for DeadLetterFilter {
+    fn from(filter: RequeueFilter) -> Self {
+        Self {
+            subscription_id: filter.subscription_id.map(SubscriptionId),
+            event_type: filter.event_type,
+            final_error_code: filter.final_error_code,
+            requeued: filter.requeued,
+            created_after: filter.created_after,
+            created_before: filter.created_before,
+        }
+    }
+}
+
+/// A requeue of many dead letters.
+#[derive(Debug, ToSchema)]
+pub(crate) struct RequeueAllRequest {
+    pub(crate) filter: RequeueFilter,
+    /// At most so many are requeued, oldest first; skipped ones do not count.
+    #[schema(minimum = 1, maximum = 10000, default = 1000, required = false)]
+    pub(crate) limit: u32,
+    /// Counts, and changes nothing.
+    #[schema(default = false, required = false)]
+    pub(crate) dry_run: bool,
+}
+
+impl RequeueAllRequest {
+    pub(crate) fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Option<Self> {
+        let filter = object.required("filter", errors, |value| Object::from_value(value, "filter"));
+        let filter = filter.map(|filter| RequeueFilter::read(filter, errors));
+        let limit = object.optional("limit", errors, |value| {
+            json::integer(value, 1..=10_000)
+                .and_then(|limit| u32::try_from(limit).map_err(|_| "is out of range".to_owned()))
+        });
+        let dry_run = object.optional("dry_run", errors, json::boolean);
+        object.finish(errors);
+        Some(Self { filter: filter?, limit: limit.unwrap_or(1000), dry_run: dry_run.unwrap_or(false) })
+    }
+}
+
+/// What a requeue of many did.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RequeueResult {
+    /// Letters that fit the filter and were considered: requeued + skipped.
+    matched: u64,
+    /// In a dry run: what would have been requeued.
+    requeued: u64,
+    /// Letters of subscriptions that are not active and verified.
+    skipped: u64,
+}
+
+impl From<&RequeueTally> for RequeueResult {
+    fn from(tally: &RequeueTally) -> Self {
+        Self { matched: tally.matched, requeued: tally.requeued, skipped: tally.skipped }
+    }
+}
+
+/// The delivery that a requeue leads to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RequeuedSaga {
+    saga_id: i64,
+    generation: u32,
+}
+
+impl From<Requeued> for RequeuedSaga {
+    fn from(requeued: Requeued) -> Self {
+        Self { saga_id: requeued.saga_id.0, generation: requeued.generation }
+    }
+}

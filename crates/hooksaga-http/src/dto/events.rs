@@ -1,0 +1,206 @@
+//! Events.
+
+use super::DeliveryItem;
+use crate::{
+    errors::FieldErrors,
+    json::{self, Object},
+    problem::ProblemBody,
+    query::Params,
+    time::Time,
+    validate,
+};
+use hooksaga_store::{EventFilter, EventHead, NewEvent};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+/// An event to ingest.
+#[derive(Debug, ToSchema)]
+pub(crate) struct EventRequest<'a> {
+    /// Compared exactly, case included, with the event type of subscriptions.
+    #[schema(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$", example = "order.created")]
+    event_type: String,
+    /// Any JSON value, nested at most 128 deep. Stored and delivered byte for byte.
+    #[schema(value_type = serde_json::Value, example = json!({"order": 42}))]
+    payload: &'a RawValue,
+    /// Makes the request safe to repeat: the same id with the same content is stored once.
+    #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]+$", example = "order-42-created")]
+    external_id: Option<String>,
+}
+
+impl<'a> EventRequest<'a> {
+    /// Reads an event; everything that is wrong with it goes into `errors`.
+    pub(crate) fn read(
+        mut object: Object<'a>,
+        max_payload_bytes: usize,
+        errors: &mut FieldErrors,
+    ) -> Option<Self> {
+        let event_type =
+            object.required("event_type", errors, |value| json::string(value).and_then(validate::event_type));
+        let payload = object.required("payload", errors, |value| {
+            if json::depth(value.get()) > validate::MAX_DEPTH {
+                return Err(format!("must be nested at most {} deep", validate::MAX_DEPTH));
+            }
+            Ok(value)
+        });
+        let payload = payload.filter(|payload| {
+            let length = payload.get().len();
+            let fits = length <= max_payload_bytes;
+            if !fits {
+                let detail = format!("has {length} bytes; at most {max_payload_bytes} are allowed");
+                errors.add_too_large(&object.name_of("payload"), detail);
+            }
+            fits
+        });
+        let external_id = object.optional("external_id", errors, |value| {
+            json::or_null(value, |value| json::string(value).and_then(validate::external_id))
+        });
+        object.finish(errors);
+        Some(Self { event_type: event_type?, payload: payload?, external_id: external_id.flatten() })
+    }
+
+    pub(crate) fn into_event(self, correlation_id: String) -> NewEvent {
+        NewEvent {
+            event_type: self.event_type,
+            payload: self.payload.get().into(),
+            external_id: self.external_id,
+            correlation_id,
+        }
+    }
+}
+
+/// Events to ingest together.
+#[derive(Debug, ToSchema)]
+pub(crate) struct BatchRequest<'a> {
+    #[schema(min_items = 1, max_items = 1000)]
+    pub(crate) events: Vec<EventRequest<'a>>,
+}
+
+impl<'a> BatchRequest<'a> {
+    pub(crate) const MAX_EVENTS: usize = 1000;
+
+    pub(crate) fn read(
+        mut object: Object<'a>,
+        max_payload_bytes: usize,
+        errors: &mut FieldErrors,
+    ) -> Option<Self> {
+        let elements = object.required("events", errors, |value| {
+            let elements = json::elements(value, Self::MAX_EVENTS)?;
+            if (1..=Self::MAX_EVENTS).contains(&elements.count) {
+                Ok(elements.items)
+            } else {
+                Err(format!("must have 1 to {} elements; it has {}", Self::MAX_EVENTS, elements.count))
+            }
+        });
+        object.finish(errors);
+        let elements = elements?;
+        let mut events = Vec::with_capacity(elements.len());
+        for (index, element) in elements.into_iter().enumerate() {
+            let name = format!("events[{index}]");
+            let event = errors
+                .note(&name, Object::from_value(element, &name))
+                .and_then(|object| EventRequest::read(object, max_payload_bytes, errors));
+            events.extend(event);
+        }
+        Some(Self { events })
+    }
+}
+
+/// An event that is stored.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct IngestedEvent {
+    #[serde(flatten)]
+    event: EventItem,
+    /// It had been stored before: this is the original.
+    duplicate: bool,
+}
+
+impl IngestedEvent {
+    pub(crate) fn new(head: EventHead, duplicate: bool) -> Self {
+        Self { event: head.into(), duplicate }
+    }
+}
+
+/// What became of one event of a batch.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum BatchResult {
+    Stored(IngestedEvent),
+    /// Its external_id is taken by an event with other content.
+    Conflict {
+        error: ProblemBody,
+    },
+}
+
+/// The results of a batch, in the order of its events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct BatchResults {
+    pub(crate) results: Vec<BatchResult>,
+}
+
+/// An event without its payload.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EventItem {
+    id: i64,
+    event_type: String,
+    #[schema(required)]
+    external_id: Option<String>,
+    /// The caller's, or made for the event.
+    correlation_id: String,
+    created_at: Time,
+}
+
+impl From<EventHead> for EventItem {
+    fn from(head: EventHead) -> Self {
+        Self {
+            id: head.id.0,
+            event_type: head.event_type,
+            external_id: head.external_id,
+            correlation_id: head.correlation_id,
+            created_at: head.created_at.into(),
+        }
+    }
+}
+
+/// An event with its payload and deliveries.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EventView<'a> {
+    #[serde(flatten)]
+    pub(crate) event: EventItem,
+    /// Exactly the bytes that were received.
+    #[schema(value_type = serde_json::Value)]
+    pub(crate) payload: &'a RawValue,
+    /// Whether its subscriptions have been looked up.
+    pub(crate) routed: bool,
+    /// Oldest first, at most 500.
+    pub(crate) deliveries: Vec<DeliveryItem>,
+}
+
+/// Which events.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct EventsQuery {
+    event_type: Option<String>,
+    external_id: Option<String>,
+    correlation_id: Option<String>,
+}
+
+impl EventsQuery {
+    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+        Self {
+            event_type: params.take("event_type", errors, validate::event_type),
+            external_id: params.take("external_id", errors, validate::external_id),
+            correlation_id: params.take("correlation_id", errors, validate::correlation_id),
+        }
+    }
+}
+
+impl From<EventsQuery> for EventFilter {
+    fn from(query: EventsQuery) -> Self {
+        Self {
+            event_type: query.event_type,
+            external_id: query.external_id,
+            correlation_id: query.correlation_id,
+        }
+    }
+}

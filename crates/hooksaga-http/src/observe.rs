@@ -1,0 +1,35 @@
+//! What is done for every request: a log record, the metrics, and the headers that every answer has.
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    middleware::Next,
+    response::Response,
+};
+use hooksaga_pipeline::Metrics;
+use http::{HeaderValue, header};
+use std::{sync::Arc, time::Instant};
+
+/// The route of requests that matched none: a path from outside must not become a label.
+const NO_ROUTE: &str = "none";
+
+pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+
+    let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
+    let status = response.status();
+    let took = started.elapsed();
+    metrics.http_request(method.as_str(), route, status.as_u16(), took);
+    if status.is_server_error() {
+        tracing::warn!(%method, route, status = status.as_u16(), ?took, "request failed");
+    } else {
+        tracing::debug!(%method, route, status = status.as_u16(), ?took, "request");
+    }
+    response
+}

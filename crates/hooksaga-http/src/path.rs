@@ -1,0 +1,22 @@
+//! Ids in paths: not a positive integer is 400; one that no row can have is unknown, 404.
+
+use crate::problem::{Kind, Problem};
+use axum::extract::{FromRequestParts, Path};
+use http::request::Parts;
+
+/// The id in the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Id(pub(crate) i64);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let bad = || Problem::new(Kind::BadId, "the id in the path must be a positive integer");
+        let Path(text) = Path::<String>::from_request_parts(parts, state).await.map_err(|_| bad())?;
+        if text.is_empty() || text.starts_with('0') || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(bad());
+        }
+        text.parse().map(Self).map_err(|_| Problem::new(Kind::NotFound, "no id is that large"))
+    }
+}

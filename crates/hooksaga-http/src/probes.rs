@@ -1,0 +1,105 @@
+//! Liveness, readiness and metrics: for machines, without a key.
+//!
+//! What asks the database is cached, so that nobody without a key can make it work, and bounded in time, so that
+//! `/metrics` answers while the database is away.
+
+use crate::{
+    api::finish,
+    cached::Cached,
+    problem::{Kind, Problem},
+};
+use axum::{
+    Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use hooksaga_pipeline::Metrics;
+use hooksaga_store::{QueueGauges, ReaderStore, StoreError};
+use http::header;
+use std::{sync::Arc, time::Duration};
+
+/// How long the queues' gauges are shown before they are read again.
+const GAUGES_FRESH: Duration = Duration::from_secs(5);
+
+/// The same for readiness.
+const READY_FRESH: Duration = Duration::from_millis(500);
+
+/// A database that takes longer counts as away.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(crate) struct ProbeState {
+    reader: Arc<dyn ReaderStore>,
+    metrics: Arc<Metrics>,
+    gauges: Cached<QueueGauges>,
+    ready: Cached<()>,
+}
+
+/// `/healthz`, `/readyz` and `/metrics`, for processes that run no API.
+pub fn probes(reader: Arc<dyn ReaderStore>, metrics: Arc<Metrics>) -> Router {
+    finish(probe_routes(reader, Arc::clone(&metrics)), metrics)
+}
+
+pub(crate) fn probe_routes(reader: Arc<dyn ReaderStore>, metrics: Arc<Metrics>) -> Router {
+    let state = ProbeState {
+        reader,
+        metrics,
+        gauges: Cached::new(GAUGES_FRESH, PATIENCE),
+        ready: Cached::new(READY_FRESH, PATIENCE),
+    };
+    Router::new()
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics_text))
+        .with_state(Arc::new(state))
+}
+
+/// Liveness
+///
+/// The process answers.
+#[utoipa::path(
+    get, path = "/healthz", tag = "probes", operation_id = "healthz",
+    responses((status = 200, description = "Alive", body = String, content_type = "text/plain"))
+)]
+pub(crate) async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Readiness
+///
+/// The database is reachable and its schema is current.
+#[utoipa::path(
+    get, path = "/readyz", tag = "probes", operation_id = "readyz",
+    responses(
+        (status = 200, description = "Ready", body = String, content_type = "text/plain"),
+        (status = 503, description = "Not ready, and why", body = crate::problem::ProblemBody,
+            content_type = "application/problem+json")
+    )
+)]
+pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'static str, Problem> {
+    state.ready.get(state.reader.ready()).await.map(|_| "ready\n").map_err(|error| {
+        tracing::debug!(%error, "not ready");
+        // The error's own text may name hosts; whoever asks here has shown no key.
+        let reason = match *error {
+            StoreError::Unavailable(_) => "the database is not reachable",
+            StoreError::Schema(_) => "the database's schema is not this version's: run hooksaga migrate",
+            _ => "the database refuses this server; its log has the reason",
+        };
+        Problem::new(Kind::NotReady, reason)
+    })
+}
+
+/// Metrics
+///
+/// In the text format that Prometheus scrapes.
+#[utoipa::path(
+    get, path = "/metrics", tag = "probes", operation_id = "metrics",
+    responses((status = 200, description = "The metrics", body = String,
+        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"))
+)]
+pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>) -> Response {
+    let gauges = state.gauges.get(state.reader.gauges()).await.ok();
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], state.metrics.encode(gauges.as_deref())).into_response()
+}

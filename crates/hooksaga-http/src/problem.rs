@@ -1,0 +1,223 @@
+//! Errors as clients see them: `application/problem+json` (RFC 9457).
+//!
+//! Every answer that is not a success is a [`Problem`]. What a client did wrong is said per field; what went
+//! wrong in here is logged under an id, and the client learns only that id.
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use hooksaga_pipeline::{IngestError, random_hex};
+use hooksaga_store::StoreError;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// How long a client should wait before it tries again, in seconds.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// What is wrong with one field, parameter or header.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// The field's name; inside a batch or a filter with its path: `events[3].event_type`.
+    pub(crate) field: String,
+    pub(crate) detail: String,
+}
+
+/// An error (RFC 9457).
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody {
+    /// A stable identifier of this kind of problem.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:hooksaga:problem:invalid")]
+    kind: String,
+    title: &'static str,
+    /// The HTTP status.
+    status: u16,
+    detail: String,
+    /// What is wrong, field by field; empty where no field is to blame.
+    errors: Vec<FieldError>,
+    /// What is in the way, in answers with status 409.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    existing_id: Option<i64>,
+}
+
+/// The kinds of problems: status, identifier and title.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    NotJson,
+    BadCursor,
+    BadId,
+    BadBody,
+    NoKey,
+    ScopeMissing,
+    NotFound,
+    MethodNotAllowed,
+    TooSlow,
+    ExternalIdTaken,
+    SubscriptionExists,
+    NotDeliverable,
+    TooLarge,
+    NotJsonByType,
+    Invalid,
+    Internal,
+    Overloaded,
+    DatabaseAway,
+    NotReady,
+}
+
+impl Kind {
+    const fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::NotJson => (StatusCode::BAD_REQUEST, "not-json", "The body is not JSON"),
+            Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "The cursor is not one of ours"),
+            Self::BadId => {
+                (StatusCode::BAD_REQUEST, "bad-id", "The id in the path is not a positive integer")
+            }
+            Self::BadBody => (StatusCode::BAD_REQUEST, "bad-body", "The body could not be read"),
+            Self::NoKey => (StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed"),
+            Self::ScopeMissing => (StatusCode::FORBIDDEN, "scope-missing", "The key lacks the scope"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
+            Self::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
+            }
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too-slow", "The body came too slowly"),
+            Self::ExternalIdTaken => {
+                (StatusCode::CONFLICT, "external-id-taken", "The external_id is taken by another event")
+            }
+            Self::SubscriptionExists => {
+                (StatusCode::CONFLICT, "subscription-exists", "This subscription exists already")
+            }
+            Self::NotDeliverable => {
+                (StatusCode::CONFLICT, "not-deliverable", "The subscription is not active and verified")
+            }
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
+            Self::NotJsonByType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json-by-type", "The content type is not JSON")
+            }
+            Self::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
+            Self::DatabaseAway => {
+                (StatusCode::SERVICE_UNAVAILABLE, "database-away", "The database is not available")
+            }
+            Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "Not ready"),
+        }
+    }
+}
+
+/// An error answer. Boxed: results that carry one stay small.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    status: StatusCode,
+    body: ProblemBody,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (status, slug, title) = kind.parts();
+        let mut headers = Vec::new();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.push((header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS)));
+        }
+        Self(Box::new(Inner {
+            status,
+            body: ProblemBody {
+                kind: format!("urn:hooksaga:problem:{slug}"),
+                title,
+                status: status.as_u16(),
+                detail: detail.into(),
+                errors: Vec::new(),
+                existing_id: None,
+            },
+            headers,
+        }))
+    }
+
+    /// A 404 for one row.
+    pub(crate) fn no_such(what: &str, id: impl std::fmt::Display) -> Self {
+        Self::new(Kind::NotFound, format!("there is no {what} {id}"))
+    }
+
+    /// A problem with exactly one field.
+    pub(crate) fn with_field(kind: Kind, field: &str, detail: &str) -> Self {
+        let error = FieldError { field: field.to_owned(), detail: detail.to_owned() };
+        Self::new(kind, format!("{field}: {detail}")).with_errors(vec![error])
+    }
+
+    #[must_use]
+    pub(crate) fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
+        self.0.body.errors = errors;
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_existing(mut self, id: i64) -> Self {
+        self.0.body.existing_id = Some(id);
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.headers.push((name, value));
+        self
+    }
+
+    /// The body alone: batch answers embed it.
+    pub(crate) fn into_body(self) -> ProblemBody {
+        self.0.body
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&StoreError> for Problem {
+    fn from(error: &StoreError) -> Self {
+        if error.is_transient() {
+            tracing::warn!(%error, "a request found no database");
+            return Self::new(Kind::DatabaseAway, "the database does not answer; try again shortly");
+        }
+        let error_id = random_hex(8);
+        tracing::error!(%error, error_id, "a request failed in the database");
+        let kind = match error {
+            // Somebody has to repair the database or its set-up; the request was in order.
+            StoreError::Denied(_) | StoreError::Schema(_) | StoreError::Setup(_) => Kind::DatabaseAway,
+            _ => Kind::Internal,
+        };
+        Self::new(kind, format!("the server could not do this; its log has the reason under {error_id}"))
+    }
+}
+
+impl From<IngestError> for Problem {
+    fn from(error: IngestError) -> Self {
+        match error {
+            IngestError::Overloaded => Self::new(
+                Kind::Overloaded,
+                "more events are waiting to be stored than fit; try again shortly",
+            ),
+            IngestError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Inner { status, body, headers } = *self.0;
+        let mut response = (status, Json(body)).into_response();
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().extend(headers);
+        response
+    }
+}

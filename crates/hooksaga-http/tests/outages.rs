@@ -1,0 +1,264 @@
+//! What clients see when the database is away, and when there is too much to do.
+
+use crate::support::TestApi;
+use async_trait::async_trait;
+use axum::body::Body;
+use bytes::Bytes;
+use hooksaga_http::ApiParts;
+use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits};
+use hooksaga_saga::{DeadLetterId, EventId, KeyId, SagaId, SubscriptionId};
+use hooksaga_store::{
+    ApiKey, Appended, Buried, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterStore,
+    DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead,
+    IngestStore, KeyStore, NewApiKey, NewEvent, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore,
+    RequeueOutcome, RequeueRequest, RequeueTally, SealedSecret, Stats, StoreError, StoreResult, Subscription,
+    SubscriptionAdminStore, SubscriptionFilter, SubscriptionPatch, UpdateOutcome,
+};
+use http::Request;
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+
+/// A database that fails every call in one way.
+struct Broken(fn() -> StoreError);
+
+macro_rules! broken {
+    ($trait:ident { $($name:ident($($arg:ty),*) -> $result:ty;)+ }) => {
+        #[async_trait]
+        impl $trait for Broken {
+            $(async fn $name(&self, $(_: $arg),*) -> StoreResult<$result> {
+                Err((self.0)())
+            })+
+        }
+    };
+}
+
+broken!(IngestStore { append(&[NewEvent]) -> Vec<Appended>; });
+broken!(KeyStore {
+    create(&NewApiKey) -> ApiKey;
+    list() -> Vec<ApiKey>;
+    revoke(KeyId) -> Option<ApiKey>;
+    find(&[u8; 32]) -> Option<ApiKey>;
+});
+broken!(DeadLetterStore {
+    bury(u32) -> Vec<Buried>;
+    requeue(DeadLetterId, u32) -> RequeueOutcome;
+    requeue_matching(&RequeueRequest) -> RequeueTally;
+});
+broken!(SubscriptionAdminStore {
+    create(&NewSubscription, &SealedSecret) -> CreateOutcome;
+    update(SubscriptionId, &SubscriptionPatch) -> UpdateOutcome;
+    request_verification(SubscriptionId) -> Option<Subscription>;
+    rotate_secret(SubscriptionId, &SealedSecret, Duration, u32) -> bool;
+    secret_key_ids() -> Vec<String>;
+});
+broken!(ReaderStore {
+    events(&EventFilter, PageRequest) -> Page<EventHead>;
+    event(EventId) -> Option<EventDetail>;
+    subscriptions(&SubscriptionFilter, PageRequest) -> Page<Subscription>;
+    subscription(SubscriptionId) -> Option<Subscription>;
+    deliveries(&DeliveryFilter, PageRequest) -> Page<Delivery>;
+    delivery(SagaId) -> Option<DeliveryDetail>;
+    dead_letters(&DeadLetterFilter, PageRequest) -> Page<DeadLetterSummary>;
+    dead_letter(DeadLetterId) -> Option<DeadLetterDetail>;
+    gauges() -> QueueGauges;
+    stats() -> Stats;
+    ready() -> ();
+});
+
+fn away() -> StoreError {
+    StoreError::Unavailable("db-host-7 is gone".to_owned())
+}
+
+fn odd() -> StoreError {
+    StoreError::Other("column 7 of row secret".to_owned())
+}
+
+fn outdated() -> StoreError {
+    StoreError::Schema("the schema of db-host-7 is version 1".to_owned())
+}
+
+fn break_all(parts: &mut ApiParts, error: fn() -> StoreError) {
+    let broken = Arc::new(Broken(error));
+    let (ingest, task) = Ingest::start(
+        broken.clone(),
+        parts.signals.clone(),
+        Arc::clone(&parts.metrics),
+        IngestLimits::default(),
+        DeliveryLog::None,
+    );
+    tokio::spawn(task.run());
+    parts.ingest = ingest;
+    parts.keys = broken.clone();
+    parts.dead_letters = broken.clone();
+    parts.admin = broken.clone();
+    parts.reader = broken;
+}
+
+/// A good request for every route.
+fn good_body(method: &str, path: &str) -> String {
+    match (method, path) {
+        ("POST", "/v1/events") => json!({"event_type": "t", "payload": 1}),
+        ("POST", "/v1/events/batch") => json!({"events": [{"event_type": "t", "payload": 1}]}),
+        ("POST", "/v1/subscriptions") => json!({"event_type": "t", "callback_url": "https://example.com"}),
+        ("POST", "/v1/dead-letters/requeue") => json!({"filter": {}}),
+        _ => json!({}),
+    }
+    .to_string()
+}
+
+#[tokio::test]
+async fn every_route_answers_503_while_the_database_is_away() {
+    let api = TestApi::with(|parts| break_all(parts, away)).await;
+    for (method, path, _) in crate::keys::GUARDED {
+        let answer =
+            api.raw(method, path, &[("content-type", "application/json")], good_body(method, path)).await;
+        answer.expect(503);
+        assert!(!answer.text().contains("db-host-7"), "{method} {path}");
+        // With a key that has to be looked up, too.
+        api.bare(method, path, &[("authorization", "Bearer hsk_x")], "").await.expect(503);
+    }
+}
+
+#[tokio::test]
+async fn other_failures_are_told_without_their_details() {
+    for (error, status) in [(odd as fn() -> StoreError, 500), (outdated, 503)] {
+        let api = TestApi::with(|parts| break_all(parts, error)).await;
+        for (method, path, _) in crate::keys::GUARDED {
+            let answer =
+                api.raw(method, path, &[("content-type", "application/json")], good_body(method, path)).await;
+            answer.expect(status);
+            assert!(!answer.text().contains("secret") && !answer.text().contains("db-host-7"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn probes_tell_the_truth_about_the_database() {
+    let api = TestApi::with(|parts| break_all(parts, away)).await;
+    assert_eq!(api.bare("GET", "/healthz", &[], "").await.status, 200);
+    let problem = api.bare("GET", "/readyz", &[], "").await.expect(503);
+    assert!(problem["detail"].as_str().unwrap().contains("not reachable"));
+    let metrics = api.bare("GET", "/metrics", &[], "").await;
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.text().contains("hooksaga_http_requests_total"));
+    assert!(!metrics.text().contains("hooksaga_queue_depth"));
+
+    let api = TestApi::with(|parts| break_all(parts, outdated)).await;
+    let problem = api.bare("GET", "/readyz", &[], "").await.expect(503);
+    assert!(problem["detail"].as_str().unwrap().contains("migrate"));
+}
+
+#[tokio::test]
+async fn too_many_events_are_turned_away() {
+    /// A database that never comes to an end.
+    struct Stuck;
+
+    #[async_trait]
+    impl IngestStore for Stuck {
+        async fn append(&self, _: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+            std::future::pending().await
+        }
+    }
+
+    let api = TestApi::with(|parts| {
+        let limits = IngestLimits { queued_events: 2, batch_events: 1, ..IngestLimits::default() };
+        let (signals, metrics) = (parts.signals.clone(), Arc::clone(&parts.metrics));
+        let (ingest, task) = Ingest::start(Arc::new(Stuck), signals, metrics, limits, DeliveryLog::None);
+        tokio::spawn(task.run());
+        parts.ingest = ingest;
+    })
+    .await;
+    let event = json!({"event_type": "t", "payload": 1});
+    let mut waiting = Vec::new();
+    loop {
+        let answer = tokio::time::timeout(Duration::from_millis(300), api.post("/v1/events", &event));
+        match answer.await {
+            Ok(answer) => {
+                answer.expect(503);
+                break;
+            }
+            // It waits for its commit: keep one like it waiting, and try the next.
+            Err(_) => {
+                let app = api.app.clone();
+                let request = Request::post("/v1/events")
+                    .header("authorization", format!("Bearer {}", crate::support::ROOT_KEY))
+                    .header("content-type", "application/json")
+                    .body(Body::from(event.to_string()))
+                    .unwrap();
+                waiting.push(tokio::spawn(tower::ServiceExt::oneshot(app, request)));
+            }
+        }
+        assert!(waiting.len() < 50, "memory is bounded");
+    }
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A body that says nothing of its length is cut off at the limit, not collected.
+#[tokio::test]
+async fn an_endless_body_is_refused() {
+    struct Endless;
+
+    impl hyper::body::Body for Endless {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(&[b' '; 65536])))))
+        }
+    }
+
+    let api = TestApi::new().await;
+    for (path, key) in [
+        ("/v1/events", crate::support::ROOT_KEY),
+        ("/v1/events/batch", crate::support::ROOT_KEY),
+        ("/v1/events", "wrong"),
+    ] {
+        let request = Request::post(path)
+            .header("authorization", format!("Bearer {key}"))
+            .header("content-type", "application/json")
+            .body(Body::new(Endless))
+            .unwrap();
+        api.send(request).await.expect(if key == "wrong" { 401 } else { 413 });
+    }
+}
+
+/// A body that never comes to an end holds its place for a while only.
+#[tokio::test]
+async fn a_body_that_comes_too_slowly_is_given_up() {
+    /// A byte now and then.
+    struct Trickle(Duration, std::pin::Pin<Box<tokio::time::Sleep>>);
+
+    impl hyper::body::Body for Trickle {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+            std::task::ready!(self.1.as_mut().poll(context));
+            let next = tokio::time::Instant::now() + self.0;
+            self.1.as_mut().reset(next);
+            std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(b" ")))))
+        }
+    }
+
+    let api = TestApi::new().await;
+    // From here on nothing waits for anything but the clock, which may therefore run ahead.
+    tokio::time::pause();
+    for (pause, patience) in [(3600, 31), (10, 121)] {
+        let pause = Duration::from_secs(pause);
+        let request = Request::post("/v1/events")
+            .header("authorization", format!("Bearer {}", crate::support::ROOT_KEY))
+            .header("content-type", "application/json")
+            .body(Body::new(Trickle(pause, Box::pin(tokio::time::sleep(pause)))))
+            .unwrap();
+        let started = tokio::time::Instant::now();
+        api.send(request).await.expect(408);
+        // The refusal lingers for a moment, in case the client still sends.
+        assert!(started.elapsed() < Duration::from_secs(patience + 6));
+    }
+}

@@ -1,0 +1,52 @@
+//! `/healthz`, `/readyz`, `/metrics`.
+
+use crate::support::{Answer, TestApi};
+use axum::body::Body;
+use hooksaga_pipeline::Metrics;
+use http::Request;
+use serde_json::json;
+use std::sync::Arc;
+use tower::ServiceExt;
+
+#[tokio::test]
+async fn probes_need_no_key() {
+    let api = TestApi::new().await;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(api.bare("GET", path, &[], "").await.status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_count_requests_by_route_and_show_the_queues() {
+    let api = TestApi::new().await;
+    api.event("t", &json!(1)).await;
+    api.get("/v1/events/1").await.expect(200);
+    api.get("/v1/events/2").await.expect(404);
+    api.get("/some/where").await.expect(404);
+    let answer = api.bare("GET", "/metrics", &[], "").await;
+    assert!(answer.header("content-type").starts_with("application/openmetrics-text"));
+    let text = answer.text();
+    for line in [
+        r#"hooksaga_http_requests_total{method="POST",route="/v1/events",status="201"} 1"#,
+        r#"hooksaga_http_requests_total{method="GET",route="/v1/events/{id}",status="200"} 1"#,
+        r#"hooksaga_http_requests_total{method="GET",route="/v1/events/{id}",status="404"} 1"#,
+        r#"hooksaga_http_requests_total{method="GET",route="none",status="404"} 1"#,
+        r#"hooksaga_queue_depth{queue="unrouted_events"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("/some/where"));
+}
+
+#[tokio::test]
+async fn a_process_without_the_api_has_probes_only() {
+    let api = TestApi::new().await;
+    let probes = hooksaga_http::probes(Arc::clone(&api.stores.reader), Metrics::new());
+    for (path, status) in
+        [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/events", 404), ("/docs", 404)]
+    {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let answer = Answer::of(probes.clone().oneshot(request).await.unwrap()).await;
+        assert_eq!(answer.status, status, "{path}");
+    }
+}

@@ -1,0 +1,72 @@
+//! What is true of all routes together.
+
+use crate::support::TestApi;
+use serde_json::json;
+
+#[tokio::test]
+async fn unknown_routes_are_problems() {
+    let api = TestApi::new().await;
+    for path in
+        ["/v1", "/v1/", "/v1/nothing", "/v2/events", "/v1/events/", "/v1/events/1/2", "//", "/docs/x", "/%FF"]
+    {
+        api.get(path).await.expect(404);
+        api.bare("DELETE", path, &[], "").await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn wrong_methods_name_the_right_ones() {
+    let api = TestApi::new().await;
+    for (path, allowed) in [
+        ("/v1/events", "GET,HEAD,POST"),
+        ("/v1/events/batch", "POST"),
+        ("/v1/events/1", "GET,HEAD"),
+        ("/v1/subscriptions", "GET,HEAD,POST"),
+        ("/v1/subscriptions/1", "GET,HEAD,PATCH"),
+        ("/v1/subscriptions/1/verify", "POST"),
+        ("/v1/subscriptions/1/rotate-secret", "POST"),
+        ("/v1/deliveries", "GET,HEAD"),
+        ("/v1/deliveries/1", "GET,HEAD"),
+        ("/v1/dead-letters", "GET,HEAD"),
+        ("/v1/dead-letters/1", "GET,HEAD"),
+        ("/v1/dead-letters/1/requeue", "POST"),
+        ("/v1/dead-letters/requeue", "POST"),
+        ("/v1/stats", "GET,HEAD"),
+        ("/healthz", "GET,HEAD"),
+        ("/readyz", "GET,HEAD"),
+        ("/metrics", "GET,HEAD"),
+        ("/openapi.json", "GET,HEAD"),
+        ("/docs", "GET,HEAD"),
+    ] {
+        for method in ["DELETE", "PUT", "OPTIONS", "BREW"] {
+            let answer = api.bare(method, path, &[], "").await;
+            answer.expect(405);
+            let mut methods: Vec<_> = answer.header("allow").split(',').collect();
+            methods.sort_unstable();
+            assert_eq!(methods.join(","), allowed, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn head_answers_like_get_without_the_body() {
+    let api = TestApi::new().await;
+    api.event("t", &json!(1)).await;
+    for path in ["/v1/events", "/v1/events/1", "/v1/stats", "/healthz", "/readyz", "/openapi.json", "/docs"] {
+        let (get, head) = (api.get(path).await, api.raw("HEAD", path, &[], "").await);
+        assert_eq!(head.status, 200, "{path}");
+        assert_eq!(head.header("content-type"), get.header("content-type"));
+        assert!(head.body.is_empty());
+    }
+    let answer = api.raw("HEAD", "/v1/events/99", &[], "").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.body.is_empty());
+}
+
+#[tokio::test]
+async fn answers_are_not_stored_by_caches() {
+    let api = TestApi::new().await;
+    for path in ["/v1/events", "/v1/stats", "/v1/events/1", "/nowhere"] {
+        assert_eq!(api.get(path).await.header("cache-control"), "no-store");
+    }
+}

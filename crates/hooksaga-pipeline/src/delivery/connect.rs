@@ -1,0 +1,121 @@
+//! Connections to callbacks: look up, check, connect, encrypt.
+//!
+//! The address that the guard checked is the address that is dialled; there is no second lookup that a
+//! name could answer differently.
+
+use super::{failure::ConnectError, guard::EgressPolicy, resolve::Resolve, stream::Stream};
+use http::{Uri, uri::Scheme};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::TlsConnector;
+
+/// A connection is never worked on for longer. Requests have their own, usually shorter deadline; this
+/// one is for connections that the pool goes on opening when their request was served by another.
+const MAX_CONNECT: Duration = Duration::from_secs(60);
+/// An address that is not the last one gets so long, so that the next one is tried before the deadline.
+const MAX_PER_ADDRESS: Duration = Duration::from_secs(2);
+/// More addresses are not tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// Opens connections for the pool.
+#[derive(Clone)]
+pub(super) struct Connector(Arc<Parts>);
+
+struct Parts {
+    policy: EgressPolicy,
+    resolver: Arc<dyn Resolve>,
+    tls: TlsConnector,
+}
+
+impl Connector {
+    pub(super) fn new(policy: EgressPolicy, resolver: Arc<dyn Resolve>, tls: TlsConnector) -> Self {
+        Self(Arc::new(Parts { policy, resolver, tls }))
+    }
+
+    /// Whether a URL of this scheme may be called at all.
+    pub(super) fn permits_scheme(&self, scheme: Option<&Scheme>) -> bool {
+        scheme == Some(&Scheme::HTTPS) || (self.0.policy.allow_http && scheme == Some(&Scheme::HTTP))
+    }
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let parts = Arc::clone(&self.0);
+        Box::pin(async move {
+            let stream =
+                timeout(MAX_CONNECT, parts.connect(&uri)).await.map_err(|_| ConnectError::TooLong)??;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+impl Parts {
+    async fn connect(&self, uri: &Uri) -> Result<Stream, ConnectError> {
+        let encrypted = uri.scheme() == Some(&Scheme::HTTPS);
+        let host = uri.host().ok_or(ConnectError::Dns)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
+
+        let addresses = self.permitted_addresses(host).await?;
+        let tcp = connect_to_first(&addresses, port).await?;
+        // Only latency is at stake: a request leaves in one write.
+        let _ = tcp.set_nodelay(true);
+        if !encrypted {
+            return Ok(Stream::Plain(tcp));
+        }
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
+        let tls = self.tls.connect(name, tcp).await.map_err(ConnectError::Tls)?;
+        Ok(Stream::Tls(Box::new(tls)))
+    }
+
+    /// The addresses of the host that may be called: at least one.
+    async fn permitted_addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
+        let mut addresses = match host.parse() {
+            Ok(literal) => vec![literal],
+            Err(_) => self.resolver.resolve(host).await.map_err(|_| ConnectError::Dns)?,
+        };
+        if addresses.is_empty() {
+            return Err(ConnectError::Dns);
+        }
+        addresses.retain(|address| self.policy.permits(*address));
+        addresses.truncate(MAX_ADDRESSES);
+        if addresses.is_empty() { Err(ConnectError::Blocked) } else { Ok(addresses) }
+    }
+}
+
+/// Tries the addresses in turn; the last one's error stands for all.
+async fn connect_to_first(addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
+    let mut failure = ConnectError::Dns;
+    for (index, address) in addresses.iter().enumerate() {
+        let connecting = TcpStream::connect(SocketAddr::new(*address, port));
+        let connected = if index + 1 == addresses.len() {
+            connecting.await
+        } else {
+            timeout(MAX_PER_ADDRESS, connecting).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
+        };
+        match connected {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => failure = ConnectError::from_connect(error),
+        }
+    }
+    Err(failure)
+}

@@ -1,0 +1,32 @@
+//! Sending callbacks: one pooled HTTP client for the workers and the verifier.
+//!
+//! Promises: an address that the [`EgressPolicy`] forbids is never dialled, whatever name led to it; one
+//! deadline covers lookup, connection, TLS, headers and body; no redirect is followed; one call sends at
+//! most one request that reaches the server; a response costs a bounded amount of memory and time.
+//!
+//! | file | does |
+//! |---|---|
+//! | [`guard`] | which addresses may be called |
+//! | [`resolve`] | names to addresses |
+//! | [`connect`] | resolve, guard, TCP, TLS: a connection with the error typed |
+//! | [`stream`] | what a connection is, plain or TLS |
+//! | [`tls`] | trusted roots and TLS settings |
+//! | [`failure`] | an error of any layer to its error code |
+//! | [`sign`] | the headers of a callback, its signature among them |
+//! | [`body`] | reading as much of a response as is wanted, no more |
+//! | [`client`] | all of it together |
+
+mod body;
+mod client;
+mod connect;
+mod failure;
+mod guard;
+mod resolve;
+mod sign;
+mod stream;
+mod tls;
+
+pub use client::{CallbackRequest, DeliveryClient, PostOutcome};
+pub use guard::EgressPolicy;
+pub use resolve::Resolve;
+pub use tls::ClientSetupError;

@@ -1,0 +1,233 @@
+//! Ingestion by group commit.
+//!
+//! Submits that arrive while a commit runs form the next batch; when nothing runs, a submit is committed at
+//! once. So one caller waits for one commit, and a thousand callers share one.
+//!
+//! Promises: an answer is given only after the events are durable. A submit stays together, in one
+//! transaction. What waits is bounded in events and bytes; beyond that a submit is refused as
+//! [`IngestError::Overloaded`] at once. An error that is one submit's fault reaches that submit only. A
+//! caller that goes away disturbs nobody; if its events were not yet being written, they are left out.
+//!
+//! Not done here: validating events (the caller has), routing them.
+
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals};
+use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
+use queue::{Queue, Submit};
+use std::{sync::Arc, time::Instant};
+use tokio::task::JoinSet;
+
+/// Why a submit has no answers.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// Too much waits already: try again a little later.
+    #[error("more events are waiting to be stored than this server takes on; try again later")]
+    Overloaded,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How much ingestion takes on.
+#[derive(Clone, Copy, Debug)]
+pub struct IngestLimits {
+    /// Events that may wait for their commit.
+    pub queued_events: usize,
+    /// Bytes that may wait; a single submit larger than this is taken when nothing else waits.
+    pub queued_bytes: usize,
+    /// Events in one commit; a single submit may have more.
+    pub batch_events: usize,
+    /// Bytes in one commit; a single submit may have more.
+    pub batch_bytes: usize,
+    /// Commits that may run at the same time.
+    pub commits_in_flight: usize,
+}
+
+impl Default for IngestLimits {
+    fn default() -> Self {
+        Self {
+            queued_events: 16_384,
+            queued_bytes: 64 << 20,
+            batch_events: 1000,
+            batch_bytes: 4 << 20,
+            commits_in_flight: 1,
+        }
+    }
+}
+
+/// A handle on ingestion. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Ingest(Arc<Handles>);
+
+/// Closes the queue when the last handle is gone.
+#[derive(Debug)]
+struct Handles {
+    queue: Arc<Queue>,
+    metrics: Arc<Metrics>,
+}
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl Ingest {
+    /// A handle, and the task behind it, which the caller runs.
+    pub fn start(
+        store: Arc<dyn IngestStore>,
+        signals: Signals,
+        metrics: Arc<Metrics>,
+        limits: IngestLimits,
+        log: DeliveryLog,
+    ) -> (Self, IngestTask) {
+        let queue = Arc::new(Queue::new(limits));
+        let writer = Writer { store, signals, metrics: metrics.clone(), log, queue: queue.clone() };
+        let task = IngestTask { writer: Arc::new(writer), commits_in_flight: limits.commits_in_flight };
+        (Self(Arc::new(Handles { queue, metrics })), task)
+    }
+
+    /// Stores events; the answers are in their order and durable.
+    pub async fn submit(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, IngestError> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = events.len() as u64;
+        let (submit, answer) = Submit::new(events);
+        let result = match self.0.queue.push(submit) {
+            Ok(()) => answer.await.unwrap_or_else(|_| Err(stopped())),
+            Err(error) => Err(error),
+        };
+        match &result {
+            Err(IngestError::Overloaded) => self.0.metrics.ingested(IngestResult::Overloaded, count),
+            Err(IngestError::Store(_)) => self.0.metrics.ingested(IngestResult::Failed, count),
+            Ok(_) => {}
+        }
+        result
+    }
+}
+
+fn stopped() -> IngestError {
+    StoreError::Unavailable("ingestion has stopped".to_owned()).into()
+}
+
+/// Commits what is submitted.
+pub struct IngestTask {
+    writer: Arc<Writer>,
+    commits_in_flight: usize,
+}
+
+impl IngestTask {
+    /// Runs until every [`Ingest`] is gone and everything submitted is answered.
+    pub async fn run(self) {
+        let mut writers = JoinSet::new();
+        for _ in 0..self.commits_in_flight.max(1) {
+            let writer = self.writer.clone();
+            writers.spawn(async move {
+                while let Some(batch) = writer.queue.next_batch().await {
+                    writer.commit(batch).await;
+                }
+            });
+        }
+        writers.join_all().await;
+    }
+}
+
+impl Drop for IngestTask {
+    /// Whoever still waits, or comes later, is told instead of waiting for ever.
+    fn drop(&mut self) {
+        self.writer.queue.abandon();
+    }
+}
+
+struct Writer {
+    store: Arc<dyn IngestStore>,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    log: DeliveryLog,
+    queue: Arc<Queue>,
+}
+
+impl Writer {
+    async fn commit(&self, mut batch: Vec<Submit>) {
+        let mut events = Vec::with_capacity(batch.iter().map(Submit::len).sum());
+        let lengths: Vec<_> = batch.iter_mut().map(|submit| submit.move_events_to(&mut events)).collect();
+
+        match self.append(&events).await {
+            Ok(answers) => {
+                let mut answers = answers.into_iter();
+                for (submit, length) in batch.into_iter().zip(lengths) {
+                    submit.answer(Ok(answers.by_ref().take(length).collect()));
+                }
+            }
+            // One of them is to blame: each alone, so that the others are stored.
+            Err(error) if !error.is_transient() && batch.len() > 1 => {
+                let mut rest = events.as_slice();
+                for (submit, length) in batch.into_iter().zip(lengths) {
+                    let (own, others) = rest.split_at(length);
+                    submit.answer(self.append(own).await);
+                    rest = others;
+                }
+            }
+            Err(error) => batch.into_iter().for_each(|submit| submit.answer(Err(copy(&error)))),
+        }
+    }
+
+    /// One transaction, with everything that follows from it.
+    async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+        let started = Instant::now();
+        let answers = self.store.append(events).await?;
+        if answers.len() != events.len() {
+            let text = format!("{} answers to {} events", answers.len(), events.len());
+            return Err(StoreError::Other(text));
+        }
+        // Also after a duplicate: perhaps the commit that stored it was never announced.
+        if answers.iter().any(|answer| !matches!(answer, Appended::Conflict { .. })) {
+            self.signals.wake(Stage::Router);
+        }
+        self.metrics.ingest_commit(started.elapsed(), events.len());
+        self.account(events, &answers);
+        Ok(answers)
+    }
+
+    fn account(&self, events: &[NewEvent], answers: &[Appended]) {
+        let (mut created, mut duplicate, mut conflict) = (0, 0, 0);
+        let logged = self.log.wants(false);
+        for (event, answer) in events.iter().zip(answers) {
+            let (counter, status, id) = match answer {
+                Appended::Created(head) => (&mut created, "Ingested", head.id),
+                Appended::Duplicate(head) => (&mut duplicate, "Duplicate", head.id),
+                Appended::Conflict { existing } => (&mut conflict, "Conflict", *existing),
+            };
+            *counter += 1;
+            if logged {
+                tracing::info!(
+                    target: DELIVERY_LOG_TARGET,
+                    stage = "ingest",
+                    delivery_status = status,
+                    correlation_id = %event.correlation_id,
+                    event_id = id.0,
+                    event_type = %event.event_type,
+                    "event"
+                );
+            }
+        }
+        self.metrics.ingested(IngestResult::Created, created);
+        self.metrics.ingested(IngestResult::Duplicate, duplicate);
+        self.metrics.ingested(IngestResult::Conflict, conflict);
+    }
+}
+
+/// The same error for every submit of a batch.
+fn copy(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable(text) => StoreError::Unavailable(text.clone()),
+        StoreError::Denied(text) => StoreError::Denied(text.clone()),
+        StoreError::Refused(text) => StoreError::Refused(text.clone()),
+        StoreError::Schema(text) => StoreError::Schema(text.clone()),
+        StoreError::Setup(text) => StoreError::Setup(text.clone()),
+        StoreError::Other(text) => StoreError::Other(text.clone()),
+    }
+}

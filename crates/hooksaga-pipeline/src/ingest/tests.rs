@@ -1,0 +1,252 @@
+//! How submits share commits, over a store that can be held up and that refuses on demand.
+
+use super::*;
+use async_trait::async_trait;
+use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_store::EventHead;
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicI64, Ordering},
+};
+use tokio::{sync::Semaphore, task::JoinHandle};
+
+/// Events are known by their type; those called "bad" are refused.
+struct FakeStore {
+    /// One permit lets one commit pass.
+    gate: Semaphore,
+    /// The event types of each call, in order.
+    calls: Mutex<Vec<Vec<String>>>,
+    away: AtomicBool,
+    next_id: AtomicI64,
+}
+
+#[async_trait]
+impl IngestStore for FakeStore {
+    async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+        self.calls.lock().unwrap().push(events.iter().map(|event| event.event_type.clone()).collect());
+        self.gate.acquire().await.unwrap().forget();
+        if self.away.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable("away".to_owned()));
+        }
+        if events.iter().any(|event| event.event_type == "bad") {
+            return Err(StoreError::Refused("bad".to_owned()));
+        }
+        let head = |event: &NewEvent| EventHead {
+            id: EventId(self.next_id.fetch_add(1, Ordering::SeqCst)),
+            event_type: event.event_type.clone(),
+            external_id: None,
+            correlation_id: event.correlation_id.clone(),
+            created_at: Timestamp::from_micros(0),
+        };
+        Ok(events.iter().map(|event| Appended::Created(head(event))).collect())
+    }
+}
+
+struct Bench {
+    store: Arc<FakeStore>,
+    ingest: Ingest,
+    task: JoinHandle<()>,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+}
+
+type Waiting = JoinHandle<Result<Vec<Appended>, IngestError>>;
+
+impl Bench {
+    /// With so many commits let through in advance.
+    fn new(limits: IngestLimits, open: usize) -> Self {
+        let store = Arc::new(FakeStore {
+            gate: Semaphore::new(open),
+            calls: Mutex::default(),
+            away: AtomicBool::new(false),
+            next_id: AtomicI64::new(1),
+        });
+        let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+        let (ingest, task) =
+            Ingest::start(store.clone(), signals.clone(), metrics.clone(), limits, DeliveryLog::All);
+        Self { store, ingest, task: tokio::spawn(task.run()), signals, metrics }
+    }
+
+    /// Submits and returns once it waits in the queue or is being committed.
+    async fn submit(&self, types: &[&str]) -> Waiting {
+        let (ingest, events) = (self.ingest.clone(), types.iter().map(|name| event(name)).collect());
+        let waiting = tokio::spawn(async move { ingest.submit(events).await });
+        // Tests run on one thread: two turns let the submit queue itself and the writer take it.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        waiting
+    }
+
+    fn calls(&self) -> Vec<Vec<String>> {
+        self.store.calls.lock().unwrap().clone()
+    }
+
+    fn open(&self, commits: usize) {
+        self.store.gate.add_permits(commits);
+    }
+}
+
+fn event(name: &str) -> NewEvent {
+    NewEvent {
+        event_type: name.to_owned(),
+        payload: "{}".into(),
+        external_id: None,
+        correlation_id: format!("about-{name}"),
+    }
+}
+
+async fn types_of(waiting: Waiting) -> Vec<String> {
+    let answers = waiting.await.unwrap().unwrap();
+    let of = |answer| match answer {
+        Appended::Created(head) => head.event_type,
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(of).collect()
+}
+
+#[tokio::test]
+async fn submits_join_the_batch_that_forms_while_a_commit_runs() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    let first = bench.submit(&["a"]).await;
+    assert_eq!(bench.calls(), [["a"]], "when nothing runs a submit is committed at once");
+    let second = bench.submit(&["b"]).await;
+    let third = bench.submit(&["c", "d"]).await;
+    assert_eq!(bench.calls().len(), 1);
+    bench.open(2);
+    assert_eq!(types_of(first).await, ["a"]);
+    assert_eq!(types_of(third).await, ["c", "d"]);
+    assert_eq!(types_of(second).await, ["b"]);
+    assert_eq!(bench.calls(), [vec!["a"], vec!["b", "c", "d"]]);
+    bench.signals.woken(Stage::Router).await;
+    assert!(bench.metrics.encode(None).contains(r#"hooksaga_events_ingested_total{result="created"} 4"#));
+}
+
+#[tokio::test]
+async fn two_commits_may_run_at_a_time_if_the_limits_say_so() {
+    let bench = Bench::new(IngestLimits { commits_in_flight: 2, ..IngestLimits::default() }, 0);
+    let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await, bench.submit(&["c"]).await];
+    assert_eq!(bench.calls(), [["a"], ["b"]]);
+    bench.open(3);
+    for (waiting, name) in waiting.into_iter().zip(["a", "b", "c"]) {
+        assert_eq!(types_of(waiting).await, [name]);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_ends_between_submits_never_within_one() {
+    let bench = Bench::new(IngestLimits { batch_events: 3, ..IngestLimits::default() }, 0);
+    let mut waiting = vec![bench.submit(&["first"]).await];
+    for submit in [&["a", "b"][..], &["c", "d"], &["e"], &["f", "g", "h", "i"]] {
+        waiting.push(bench.submit(submit).await);
+    }
+    bench.open(10);
+    for waiting in waiting {
+        types_of(waiting).await;
+    }
+    let expected = [vec!["first"], vec!["a", "b"], vec!["c", "d", "e"], vec!["f", "g", "h", "i"]];
+    assert_eq!(bench.calls(), expected);
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded_in_events() {
+    let bench = Bench::new(IngestLimits { queued_events: 3, ..IngestLimits::default() }, 0);
+    let running = bench.submit(&["running"]).await;
+    let fits = bench.submit(&["a", "b"]).await;
+    let too_many = bench.submit(&["c", "d"]).await;
+    assert!(matches!(too_many.await.unwrap(), Err(IngestError::Overloaded)));
+    let also_fits = bench.submit(&["e"]).await;
+    bench.open(2);
+    for waiting in [running, fits, also_fits] {
+        types_of(waiting).await;
+    }
+    bench.open(1);
+    assert_eq!(types_of(bench.submit(&["later"]).await).await, ["later"]);
+    assert!(bench.metrics.encode(None).contains(r#"hooksaga_events_ingested_total{result="overloaded"} 2"#));
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded_in_bytes_but_one_large_submit_is_taken() {
+    let bench = Bench::new(IngestLimits { queued_bytes: 1000, ..IngestLimits::default() }, 0);
+    let running = bench.submit(&["running"]).await;
+    let large = bench.submit(&["large"; 10]).await;
+    let refused = bench.submit(&["a"]).await;
+    assert!(matches!(refused.await.unwrap(), Err(IngestError::Overloaded)));
+    bench.open(2);
+    assert_eq!(types_of(running).await.len(), 1);
+    assert_eq!(types_of(large).await.len(), 10);
+}
+
+#[tokio::test]
+async fn a_bad_event_fails_its_own_submit_only() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    let first = bench.submit(&["first"]).await;
+    let good = bench.submit(&["good"]).await;
+    let bad = bench.submit(&["fine", "bad"]).await;
+    let other = bench.submit(&["other"]).await;
+    bench.open(5);
+    assert_eq!(types_of(first).await, ["first"]);
+    assert_eq!(types_of(good).await, ["good"]);
+    assert!(matches!(bad.await.unwrap(), Err(IngestError::Store(StoreError::Refused(_)))));
+    assert_eq!(types_of(other).await, ["other"]);
+}
+
+#[tokio::test]
+async fn when_the_database_is_away_everyone_is_told_and_nothing_is_tried_one_by_one() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    bench.store.away.store(true, Ordering::SeqCst);
+    let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await, bench.submit(&["c"]).await];
+    bench.open(2);
+    for waiting in waiting {
+        assert!(matches!(waiting.await.unwrap(), Err(IngestError::Store(StoreError::Unavailable(_)))));
+    }
+    assert_eq!(bench.calls().len(), 2);
+    bench.store.away.store(false, Ordering::SeqCst);
+    bench.open(1);
+    assert_eq!(types_of(bench.submit(&["d"]).await).await, ["d"]);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_disturbs_nobody() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    let running = bench.submit(&["running"]).await;
+    let gone = bench.submit(&["gone"]).await;
+    let stays = bench.submit(&["stays"]).await;
+    gone.abort();
+    running.abort();
+    assert!(gone.await.unwrap_err().is_cancelled() && running.await.unwrap_err().is_cancelled());
+    bench.open(2);
+    assert_eq!(types_of(stays).await, ["stays"]);
+    assert_eq!(bench.calls(), [["running"], ["stays"]]);
+}
+
+#[tokio::test]
+async fn the_task_ends_with_the_last_handle_after_answering() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await];
+    let Bench { store, ingest, task, .. } = bench;
+    drop(ingest);
+    store.gate.add_permits(2);
+    for waiting in waiting {
+        types_of(waiting).await;
+    }
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn without_its_task_nobody_waits_for_ever() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    let committing = bench.submit(&["a"]).await;
+    let queued = bench.submit(&["b"]).await;
+    bench.task.abort();
+    let later = bench.submit(&["c"]).await;
+    for waiting in [committing, queued, later] {
+        assert!(matches!(waiting.await.unwrap(), Err(IngestError::Store(StoreError::Unavailable(_)))));
+    }
+}
+
+#[tokio::test]
+async fn nothing_submitted_is_nothing_done() {
+    let bench = Bench::new(IngestLimits::default(), 0);
+    assert!(bench.ingest.submit(Vec::new()).await.unwrap().is_empty());
+    assert!(bench.calls().is_empty());
+}

@@ -1,0 +1,81 @@
+//! The labels of the metrics, each with a bounded set of values.
+
+use prometheus_client::encoding::EncodeLabelSet;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ResultLabel {
+    pub(super) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AttemptLabels {
+    pub(super) outcome: &'static str,
+    pub(super) error_code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StatusLabel {
+    pub(super) status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OutcomeLabel {
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StageLabel {
+    pub(super) stage: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ErrorLabels {
+    pub(super) stage: &'static str,
+    pub(super) kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) method: &'static str,
+    pub(super) route: String,
+    pub(super) status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RouteLabels {
+    pub(super) method: &'static str,
+    pub(super) route: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct QueueLabel {
+    pub(super) queue: &'static str,
+}
+
+/// The error codes that a delivery can end with, one label each; statuses by their class.
+pub(super) fn error_label(code: &str) -> &'static str {
+    const CODES: [&str; 9] = [
+        "REDIRECT",
+        "TIMEOUT",
+        "CONNECT_FAILED",
+        "DNS_FAILED",
+        "TLS_FAILED",
+        "BLOCKED_ADDRESS",
+        "RESPONSE_INVALID",
+        "LEASE_EXHAUSTED",
+        "INTERNAL",
+    ];
+    match code {
+        _ if code.starts_with("HTTP_4") => "HTTP_4XX",
+        _ if code.starts_with("HTTP_5") => "HTTP_5XX",
+        _ => CODES.into_iter().find(|known| *known == code).unwrap_or("OTHER"),
+    }
+}
+
+/// A client may send any word as its method.
+pub(super) fn method_label(method: &str) -> &'static str {
+    ["GET", "POST", "PATCH", "PUT", "DELETE", "HEAD", "OPTIONS"]
+        .into_iter()
+        .find(|known| *known == method)
+        .unwrap_or("OTHER")
+}

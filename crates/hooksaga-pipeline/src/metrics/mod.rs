@@ -1,0 +1,293 @@
+//! The counters, histograms and gauges of every stage, in the text format that Prometheus scrapes.
+//!
+//! | name | labels | what |
+//! |---|---|---|
+//! | `hooksaga_events_ingested_total` | `result`: created, duplicate, conflict, overloaded, failed | events handed to ingestion |
+//! | `hooksaga_ingest_commit_seconds` | | one group commit |
+//! | `hooksaga_ingest_batch_events` | | events per group commit |
+//! | `hooksaga_events_routed_total` | | events taken off the router's queue |
+//! | `hooksaga_sagas_routed_total` | | deliveries that routing created |
+//! | `hooksaga_sagas_requeued_total` | | deliveries that requeues created |
+//! | `hooksaga_jobs_scheduled_total` | | jobs created |
+//! | `hooksaga_deliveries_total` | `outcome`: delivered, failed; `error_code`: none, the code, `HTTP_4XX`, `HTTP_5XX`, OTHER | finished attempts |
+//! | `hooksaga_post_seconds` | | one POST, from its start to its outcome |
+//! | `hooksaga_jobs_handed_back_total` | | leased jobs given back unsent |
+//! | `hooksaga_reports_lost_total` | | results that came after the lease was over |
+//! | `hooksaga_results_applied_total` | `status` of the saga afterwards | results applied to sagas |
+//! | `hooksaga_delivery_latency_seconds` | | from a delivery's creation to its success |
+//! | `hooksaga_leases_reset_total` | | leases that ran out |
+//! | `hooksaga_dead_letters_total` | | dead letters stored |
+//! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
+//! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
+//! | `hooksaga_store_errors_total` | `stage`, `kind`: transient, other | passes that failed |
+//! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
+//! | `hooksaga_http_request_seconds` | `method`, `route` | their duration |
+//! | `hooksaga_queue_depth` | `queue` | rows that wait in a hand-over queue, or jobs in a status |
+//! | `hooksaga_sagas_open` | `status` | open deliveries |
+//! | `hooksaga_sagas_held` | | open deliveries whose subscription is paused or unverified |
+//! | `hooksaga_oldest_due_seconds` | | how long the oldest delivery that could run has been due |
+//!
+//! Promises: every label has a bounded set of values, whatever callbacks answer (`route` is the pattern
+//! that matched, which the caller has to see to). The last four are read from the database when asked, and
+//! absent when it does not answer.
+
+mod gauges;
+mod labels;
+#[cfg(test)]
+mod tests;
+
+use hooksaga_saga::{Outcome, SagaStatus};
+use hooksaga_store::QueueGauges;
+use labels::{
+    AttemptLabels, ErrorLabels, OutcomeLabel, RequestLabels, ResultLabel, RouteLabels, StageLabel,
+    StatusLabel, error_label, method_label,
+};
+use prometheus_client::{
+    encoding::text::{encode_eof, encode_registry},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
+};
+use std::{sync::Arc, time::Duration};
+
+/// What became of events handed to ingestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IngestResult {
+    Created,
+    Duplicate,
+    Conflict,
+    Overloaded,
+    Failed,
+}
+
+/// How one verification challenge ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerificationResult {
+    Verified,
+    /// It will be tried again.
+    Retry,
+    /// That was the last try.
+    Failed,
+}
+
+/// The metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    events_ingested: Family<ResultLabel, Counter>,
+    ingest_commit: Histogram,
+    ingest_batch: Histogram,
+    events_routed: Counter,
+    sagas_routed: Counter,
+    sagas_requeued: Counter,
+    jobs_scheduled: Counter,
+    deliveries: Family<AttemptLabels, Counter>,
+    post: Histogram,
+    jobs_handed_back: Counter,
+    reports_lost: Counter,
+    results_applied: Family<StatusLabel, Counter>,
+    delivery_latency: Histogram,
+    leases_reset: Counter,
+    dead_letters: Counter,
+    verifications: Family<OutcomeLabel, Counter>,
+    pass: Family<StageLabel, Histogram, fn() -> Histogram>,
+    store_errors: Family<ErrorLabels, Counter>,
+    http_requests: Family<RequestLabels, Counter>,
+    http_request: Family<RouteLabels, Histogram, fn() -> Histogram>,
+}
+
+/// 0.5 ms to 16 s, doubling.
+fn short_times() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 16))
+}
+
+/// 1 ms to about 18 h, growing fourfold: retries take hours.
+fn long_times() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 4.0, 14))
+}
+
+impl Metrics {
+    pub fn new() -> Arc<Self> {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("hooksaga"),
+            events_ingested: Family::default(),
+            ingest_commit: short_times(),
+            ingest_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            events_routed: Counter::default(),
+            sagas_routed: Counter::default(),
+            sagas_requeued: Counter::default(),
+            jobs_scheduled: Counter::default(),
+            deliveries: Family::default(),
+            post: short_times(),
+            jobs_handed_back: Counter::default(),
+            reports_lost: Counter::default(),
+            results_applied: Family::default(),
+            delivery_latency: long_times(),
+            leases_reset: Counter::default(),
+            dead_letters: Counter::default(),
+            verifications: Family::default(),
+            pass: Family::new_with_constructor(short_times),
+            store_errors: Family::default(),
+            http_requests: Family::default(),
+            http_request: Family::new_with_constructor(short_times),
+        };
+        metrics.register();
+        Arc::new(metrics)
+    }
+
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        r.register("events_ingested", "Events handed to ingestion, by result", self.events_ingested.clone());
+        r.register_with_unit(
+            "ingest_commit",
+            "Duration of one group commit",
+            Unit::Seconds,
+            self.ingest_commit.clone(),
+        );
+        r.register("ingest_batch_events", "Events per group commit", self.ingest_batch.clone());
+        r.register("events_routed", "Events taken off the router's queue", self.events_routed.clone());
+        r.register("sagas_routed", "Deliveries that routing created", self.sagas_routed.clone());
+        r.register("sagas_requeued", "Deliveries that requeues created", self.sagas_requeued.clone());
+        r.register("jobs_scheduled", "Jobs created", self.jobs_scheduled.clone());
+        r.register("deliveries", "Finished attempts, by outcome and error code", self.deliveries.clone());
+        r.register_with_unit("post", "Duration of one POST", Unit::Seconds, self.post.clone());
+        r.register("jobs_handed_back", "Leased jobs given back unsent", self.jobs_handed_back.clone());
+        r.register("reports_lost", "Results that came after the lease was over", self.reports_lost.clone());
+        r.register("results_applied", "Results applied, by the saga's status", self.results_applied.clone());
+        r.register_with_unit(
+            "delivery_latency",
+            "From a delivery's creation to its success",
+            Unit::Seconds,
+            self.delivery_latency.clone(),
+        );
+        r.register("leases_reset", "Leases that ran out", self.leases_reset.clone());
+        r.register("dead_letters", "Dead letters stored", self.dead_letters.clone());
+        r.register("verifications", "Verification challenges sent, by outcome", self.verifications.clone());
+        r.register_with_unit(
+            "pass",
+            "Database time of a stage's passes that did work",
+            Unit::Seconds,
+            self.pass.clone(),
+        );
+        r.register("store_errors", "Passes of a stage that failed", self.store_errors.clone());
+        r.register("http_requests", "Requests to the API", self.http_requests.clone());
+        r.register_with_unit(
+            "http_request",
+            "Duration of requests to the API",
+            Unit::Seconds,
+            self.http_request.clone(),
+        );
+    }
+
+    /// Everything as text, with the gauges if they could be read.
+    pub fn encode(&self, gauges: Option<&QueueGauges>) -> String {
+        let mut text = String::new();
+        let written = encode_registry(&mut text, &self.registry)
+            .and_then(|()| {
+                gauges.map_or(Ok(()), |gauges| encode_registry(&mut text, &gauges::registry(gauges)))
+            })
+            .and_then(|()| encode_eof(&mut text));
+        written.expect("writing to a String cannot fail");
+        text
+    }
+
+    pub fn ingested(&self, result: IngestResult, events: u64) {
+        let result = match result {
+            IngestResult::Created => "created",
+            IngestResult::Duplicate => "duplicate",
+            IngestResult::Conflict => "conflict",
+            IngestResult::Overloaded => "overloaded",
+            IngestResult::Failed => "failed",
+        };
+        if events > 0 {
+            self.events_ingested.get_or_create(&ResultLabel { result }).inc_by(events);
+        }
+    }
+
+    pub fn ingest_commit(&self, took: Duration, events: usize) {
+        self.ingest_commit.observe(took.as_secs_f64());
+        // Batch sizes are small: the conversion is exact.
+        self.ingest_batch.observe(u32::try_from(events).unwrap_or(u32::MAX).into());
+    }
+
+    pub fn routed(&self, events: u64, sagas: u64) {
+        self.events_routed.inc_by(events);
+        self.sagas_routed.inc_by(sagas);
+    }
+
+    pub fn requeued(&self, sagas: u64) {
+        self.sagas_requeued.inc_by(sagas);
+    }
+
+    pub fn scheduled(&self, jobs: u64) {
+        self.jobs_scheduled.inc_by(jobs);
+    }
+
+    /// One finished attempt.
+    pub fn delivery(&self, outcome: &Outcome, took: Duration) {
+        let labels = match outcome {
+            Outcome::Delivered => AttemptLabels { outcome: "delivered", error_code: "none" },
+            Outcome::Failed(code) => {
+                AttemptLabels { outcome: "failed", error_code: error_label(code.as_str()) }
+            }
+        };
+        self.deliveries.get_or_create(&labels).inc();
+        self.post.observe(took.as_secs_f64());
+    }
+
+    pub fn handed_back(&self, jobs: u64) {
+        self.jobs_handed_back.inc_by(jobs);
+    }
+
+    pub fn reports_lost(&self, jobs: u64) {
+        self.reports_lost.inc_by(jobs);
+    }
+
+    /// One result applied; `latency`: since the saga was created.
+    pub fn applied(&self, status: SagaStatus, latency: Duration) {
+        self.results_applied.get_or_create(&StatusLabel { status: status.as_str() }).inc();
+        if status == SagaStatus::Completed {
+            self.delivery_latency.observe(latency.as_secs_f64());
+        }
+    }
+
+    pub fn leases_reset(&self, jobs: u64) {
+        self.leases_reset.inc_by(jobs);
+    }
+
+    pub fn buried(&self, letters: u64) {
+        self.dead_letters.inc_by(letters);
+    }
+
+    pub fn verification(&self, result: VerificationResult) {
+        let outcome = match result {
+            VerificationResult::Verified => "verified",
+            VerificationResult::Retry => "retry",
+            VerificationResult::Failed => "failed",
+        };
+        self.verifications.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// A pass of a stage that did work.
+    pub fn pass(&self, stage: &'static str, took: Duration) {
+        self.pass.get_or_create(&StageLabel { stage }).observe(took.as_secs_f64());
+    }
+
+    /// A pass of a stage that failed.
+    pub fn store_error(&self, stage: &'static str, transient: bool) {
+        let kind = if transient { "transient" } else { "other" };
+        self.store_errors.get_or_create(&ErrorLabels { stage, kind }).inc();
+    }
+
+    /// A request to the API. `route` must be the pattern that matched, never the path itself.
+    pub fn http_request(&self, method: &str, route: &str, status: u16, took: Duration) {
+        let method = method_label(method);
+        self.http_requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();
+        self.http_request
+            .get_or_create(&RouteLabels { method, route: route.to_owned() })
+            .observe(took.as_secs_f64());
+    }
+}

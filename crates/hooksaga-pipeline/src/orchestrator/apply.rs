@@ -1,0 +1,86 @@
+//! Turns finished jobs into the next state of their sagas.
+
+use super::Orchestrator;
+use crate::{DELIVERY_LOG_TARGET, Progress};
+use hooksaga_saga::{Outcome, SagaStatus, apply_result};
+use hooksaga_store::{AppliedResult, ApplyBatch, FinishedJob, Stage, StoreResult};
+use std::time::Instant;
+
+pub(super) const NAME: &str = "apply";
+/// Results per pass.
+const BATCH: u32 = 1000;
+
+impl Orchestrator {
+    /// One pass: every result that waits is applied to its saga, once.
+    pub async fn apply_once(&self) -> StoreResult<Progress> {
+        let started = Instant::now();
+        let decide = |job: &FinishedJob, now| apply_result(&job.saga, &job.result, &self.policy, now);
+        let batch = self.store.apply(BATCH, &decide).await?;
+        if !batch.results.is_empty() {
+            self.metrics.pass(NAME, started.elapsed());
+            self.follow_up(&batch);
+            self.account_applied(&batch);
+        }
+        Ok(Progress::of_batch(batch.results.len(), BATCH))
+    }
+
+    /// Learns from the results and wakes whoever has work through them.
+    fn follow_up(&self, batch: &ApplyBatch) {
+        let changed = || batch.results.iter().filter(|result| result.changed);
+        self.windows.learn(changed());
+        let retries = changed().filter(|result| result.status == SagaStatus::PendingRetry);
+        self.due.add(retries.map(|result| result.next_attempt_at.since(batch.now)), Instant::now());
+
+        // Every result frees room in a window, and a retry may be the next to fall due: both are the
+        // scheduler's to look at. A result that had been applied before may hide one that was never
+        // announced, so it counts too.
+        self.signals.wake(Stage::Schedule);
+        if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {
+            self.signals.wake(Stage::DeadLetters);
+        }
+    }
+
+    fn account_applied(&self, batch: &ApplyBatch) {
+        let (good, bad) = (self.log.wants(false), self.log.wants(true));
+        for result in batch.results.iter().filter(|result| result.changed) {
+            self.metrics.applied(result.status, batch.now.since(result.saga_created_at));
+            let delivered = result.result.outcome == Outcome::Delivered;
+            if delivered && good {
+                log_delivered(result);
+            } else if !delivered && bad {
+                log_failed(result);
+            }
+        }
+    }
+}
+
+fn log_delivered(result: &AppliedResult) {
+    tracing::info!(
+        target: DELIVERY_LOG_TARGET,
+        stage = NAME,
+        delivery_status = result.status.as_str(),
+        correlation_id = %result.correlation_id,
+        saga_id = result.saga_id.0,
+        job_id = result.job_id.0,
+        attempt_count = result.attempt_count,
+        "delivered"
+    );
+}
+
+fn log_failed(result: &AppliedResult) {
+    let error_code = match &result.result.outcome {
+        Outcome::Failed(code) => code.as_str(),
+        Outcome::Delivered => "",
+    };
+    tracing::warn!(
+        target: DELIVERY_LOG_TARGET,
+        stage = NAME,
+        delivery_status = result.status.as_str(),
+        correlation_id = %result.correlation_id,
+        saga_id = result.saga_id.0,
+        job_id = result.job_id.0,
+        attempt_count = result.attempt_count,
+        error_code,
+        "attempt failed"
+    );
+}

@@ -1,0 +1,52 @@
+//! Gives due sagas their jobs.
+
+use super::Orchestrator;
+use crate::{DELIVERY_LOG_TARGET, Progress};
+use hooksaga_store::{ScheduledSaga, Stage, StoreResult};
+use std::time::Instant;
+
+pub(super) const NAME: &str = "schedule";
+/// Jobs per pass.
+const BATCH: u32 = 1000;
+
+impl Orchestrator {
+    /// One pass: jobs for due sagas, then those sagas to InProgress. A crash in between leaves due sagas
+    /// whose jobs exist; the next pass moves them.
+    pub async fn schedule_once(&self) -> StoreResult<Progress> {
+        let started = Instant::now();
+        // Before the pass, so that a retry that falls due while it runs is not forgotten.
+        self.due.forget_past(started);
+        let scheduled = self.store.schedule(&self.windows.admission(BATCH)).await?;
+        let sagas = &scheduled.sagas;
+        if !sagas.is_empty() {
+            // The jobs are there: workers need not wait for the sagas to be moved.
+            self.signals.wake(Stage::Worker);
+            let mut keys: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
+            keys.sort_unstable_by_key(|(saga_id, _)| *saga_id);
+            self.store.mark_in_progress(&keys).await?;
+            self.metrics.pass(NAME, started.elapsed());
+            self.account_scheduled(sagas);
+        }
+        Ok(Progress::of_batch(sagas.len(), BATCH).or_after(self.due.until_next(Instant::now())))
+    }
+
+    fn account_scheduled(&self, sagas: &[ScheduledSaga]) {
+        let created = sagas.iter().filter(|saga| saga.job_id.is_some()).count();
+        self.metrics.scheduled(created as u64);
+        if !self.log.wants(false) {
+            return;
+        }
+        for saga in sagas {
+            tracing::info!(
+                target: DELIVERY_LOG_TARGET,
+                stage = NAME,
+                delivery_status = "InProgress",
+                correlation_id = %saga.correlation_id,
+                saga_id = saga.saga_id.0,
+                job_id = saga.job_id.map(|id| id.0),
+                subscription_id = saga.subscription_id.0,
+                "scheduled"
+            );
+        }
+    }
+}

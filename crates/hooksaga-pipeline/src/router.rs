@@ -1,0 +1,92 @@
+//! The router: for each new event, one saga per subscription that wants it.
+//!
+//! Promises: every accepted event is routed, exactly once per subscription, by any number of routers; a pass
+//! that is repeated changes nothing. Which subscriptions match is decided by the store after the events are
+//! locked, so a change is seen by the next pass.
+//!
+//! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
+
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
+use hooksaga_store::{RouteBatch, RouterStore, Stage, StoreResult};
+use std::{sync::Arc, time::Instant};
+
+pub struct Router {
+    store: Arc<dyn RouterStore>,
+    /// Attempts of sagas whose subscription has no limit of its own.
+    default_limit: u32,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    log: DeliveryLog,
+}
+
+impl Router {
+    /// Events per pass.
+    const BATCH: u32 = 1000;
+    const NAME: &str = "router";
+
+    pub fn new(
+        store: Arc<dyn RouterStore>,
+        default_limit: u32,
+        signals: Signals,
+        metrics: Arc<Metrics>,
+        log: DeliveryLog,
+    ) -> Self {
+        Self { store, default_limit, signals, metrics, log }
+    }
+
+    pub async fn run(&self, shutdown: &Shutdown) {
+        let driver = Driver {
+            name: Self::NAME,
+            rhythm: Rhythm::Woken(Stage::Router),
+            signals: &self.signals,
+            metrics: &self.metrics,
+            shutdown,
+        };
+        driver.run(|| self.run_once()).await;
+    }
+
+    pub async fn run_once(&self) -> StoreResult<Progress> {
+        let started = Instant::now();
+        let batch = self.store.route(Self::BATCH, self.default_limit).await?;
+        if !batch.events.is_empty() {
+            self.metrics.pass(Self::NAME, started.elapsed());
+            self.account(&batch);
+        }
+        Ok(Progress::of_batch(batch.events.len(), Self::BATCH))
+    }
+
+    fn account(&self, batch: &RouteBatch) {
+        let sagas: usize = batch.events.iter().map(|event| event.sagas.len()).sum();
+        if sagas > 0 {
+            self.signals.wake(Stage::Schedule);
+        }
+        self.metrics.routed(batch.events.len() as u64, sagas as u64);
+        if !self.log.wants(false) {
+            return;
+        }
+        for event in &batch.events {
+            if event.sagas.is_empty() {
+                tracing::info!(
+                    target: DELIVERY_LOG_TARGET,
+                    stage = Self::NAME,
+                    delivery_status = "Unrouted",
+                    correlation_id = %event.correlation_id,
+                    event_id = event.event_id.0,
+                    "no new delivery: nobody active and verified wants it, or it was routed before"
+                );
+            }
+            for saga in &event.sagas {
+                tracing::info!(
+                    target: DELIVERY_LOG_TARGET,
+                    stage = Self::NAME,
+                    delivery_status = "Pending",
+                    correlation_id = %event.correlation_id,
+                    saga_id = saga.saga_id.0,
+                    event_id = event.event_id.0,
+                    subscription_id = saga.subscription_id.0,
+                    "routed"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key.
+
+use super::{SigningSecret, random};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use hooksaga_store::SealedSecret;
+use ring::{
+    aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    digest,
+};
+use std::{fmt, str::FromStr};
+
+/// Bound into every sealed secret, so that nothing else encrypted under the key passes for one.
+const CONTEXT: &[u8] = b"hooksaga signing secret v1";
+/// Hashed before the key for its fingerprint, so that the fingerprint is of no other use.
+const KEY_ID_CONTEXT: &[u8] = b"hooksaga secret key id v1\0";
+const KEY_LEN: usize = 32;
+
+/// The key that seals signing secrets: 32 bytes, as text their base64.
+///
+/// A nonce is 96 random bits: safe for far more secrets than any installation has (2^32 under one key).
+pub struct SecretKey {
+    bytes: [u8; KEY_LEN],
+    cipher: LessSafeKey,
+    key_id: String,
+}
+
+/// A text that is no secret key. Says what one looks like, never what was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the secret key must be 32 bytes in standard base64 (44 characters); `openssl rand -base64 32` makes one"
+)]
+pub struct InvalidSecretKey;
+
+/// A sealed secret that this key does not open.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    #[error("the secret was sealed with key {sealed_with}, but the configured key is {configured}")]
+    OtherKey { sealed_with: String, configured: String },
+    #[error("the stored secret was changed after it was sealed")]
+    Changed,
+}
+
+impl SecretKey {
+    /// A new random key.
+    pub fn generate() -> Self {
+        let mut bytes = [0; KEY_LEN];
+        random::fill(&mut bytes);
+        Self::new(bytes)
+    }
+
+    fn new(bytes: [u8; KEY_LEN]) -> Self {
+        let unbound = UnboundKey::new(&CHACHA20_POLY1305, &bytes).expect("the key has the cipher's length");
+        let mut hash = digest::Context::new(&digest::SHA256);
+        hash.update(KEY_ID_CONTEXT);
+        hash.update(&bytes);
+        let key_id = random::to_hex(&hash.finish().as_ref()[..8]);
+        Self { bytes, cipher: LessSafeKey::new(unbound), key_id }
+    }
+
+    /// The key in the clear, to be written into its file.
+    pub fn to_base64(&self) -> String {
+        STANDARD.encode(self.bytes)
+    }
+
+    /// The key's fingerprint: 16 hexadecimal digits.
+    pub fn key_id(&self) -> &str {
+        &self.key_id
+    }
+
+    /// Encrypts a secret: nonce, ciphertext and tag. Twice the same secret looks different.
+    pub fn seal(&self, secret: &SigningSecret) -> SealedSecret {
+        let mut nonce = [0; NONCE_LEN];
+        random::fill(&mut nonce);
+        let mut text = secret.as_bytes().to_vec();
+        self.cipher
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(CONTEXT), &mut text)
+            .expect("a secret is far shorter than the cipher's limit");
+        SealedSecret { key_id: self.key_id.clone(), sealed: [&nonce[..], &text].concat() }
+    }
+
+    /// Decrypts a secret that this key sealed.
+    pub fn open(&self, sealed: &SealedSecret) -> Result<SigningSecret, SealError> {
+        if sealed.key_id != self.key_id {
+            return Err(SealError::OtherKey {
+                sealed_with: sealed.key_id.clone(),
+                configured: self.key_id.clone(),
+            });
+        }
+        let (nonce, text) = sealed.sealed.split_first_chunk::<NONCE_LEN>().ok_or(SealError::Changed)?;
+        let mut text = text.to_vec();
+        let bytes = self
+            .cipher
+            .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(CONTEXT), &mut text)
+            .map_err(|_| SealError::Changed)?;
+        SigningSecret::from_bytes(bytes).map_err(|_| SealError::Changed)
+    }
+}
+
+impl FromStr for SecretKey {
+    type Err = InvalidSecretKey;
+
+    /// Blanks and line ends around the key are ignored: it usually comes from a file.
+    fn from_str(text: &str) -> Result<Self, InvalidSecretKey> {
+        let bytes = STANDARD.decode(text.trim()).map_err(|_| InvalidSecretKey)?;
+        bytes.try_into().map(Self::new).map_err(|_| InvalidSecretKey)
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretKey(masked, id {})", self.key_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_err(key: &SecretKey, sealed: &SealedSecret) -> SealError {
+        key.open(sealed).expect_err("it must not open")
+    }
+
+    #[test]
+    fn a_sealed_secret_opens_with_its_key_read_back_from_text() {
+        let key = SecretKey::generate();
+        let secret = SigningSecret::generate();
+        let sealed = key.seal(&secret);
+        assert_eq!(sealed.sealed.len(), NONCE_LEN + 32 + CHACHA20_POLY1305.tag_len());
+        let again: SecretKey = format!(" {}\n", key.to_base64()).parse().expect("its own text");
+        assert_eq!(again.key_id(), key.key_id());
+        assert_eq!(again.open(&sealed).expect("the same key").as_bytes(), secret.as_bytes());
+    }
+
+    #[test]
+    fn sealing_twice_gives_two_texts() {
+        let key = SecretKey::generate();
+        let secret = SigningSecret::generate();
+        assert_ne!(key.seal(&secret).sealed, key.seal(&secret).sealed);
+    }
+
+    #[test]
+    fn another_key_is_named_in_the_error() {
+        let (key, other) = (SecretKey::generate(), SecretKey::generate());
+        let sealed = key.seal(&SigningSecret::generate());
+        let error = open_err(&other, &sealed);
+        assert!(error.to_string().contains(key.key_id()) && error.to_string().contains(other.key_id()));
+        // A forged key id does not help.
+        let forged = SealedSecret { key_id: other.key_id().to_owned(), ..sealed };
+        assert_eq!(open_err(&other, &forged), SealError::Changed);
+    }
+
+    #[test]
+    fn every_changed_or_missing_byte_is_noticed() {
+        let key = SecretKey::generate();
+        let sealed = key.seal(&SigningSecret::generate());
+        for index in 0..sealed.sealed.len() {
+            let mut changed = sealed.clone();
+            changed.sealed[index] ^= 1;
+            assert_eq!(open_err(&key, &changed), SealError::Changed);
+            changed.sealed.truncate(index);
+            assert_eq!(open_err(&key, &changed), SealError::Changed);
+        }
+    }
+
+    #[test]
+    fn the_fingerprint_is_16_hex_digits_of_the_key_alone() {
+        // sha256(b"hooksaga secret key id v1\0" + bytes(range(32)))[:8], computed with Python's hashlib.
+        let key: SecretKey =
+            STANDARD.encode((0..32).collect::<Vec<u8>>()).parse().expect("32 bytes are a key");
+        assert_eq!(key.key_id(), "945503594a66ca72");
+    }
+
+    #[test]
+    fn texts_of_another_length_are_no_keys() {
+        for text in ["", "AAAA", "not base64", &STANDARD.encode([1; 31]), &STANDARD.encode([1; 33])] {
+            assert!(text.parse::<SecretKey>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn debug_and_errors_do_not_show_the_key() {
+        let key = SecretKey::generate();
+        assert!(!format!("{key:?}").contains(&key.to_base64()));
+        assert!(format!("{key:?}").contains(key.key_id()));
+        assert!(!InvalidSecretKey.to_string().contains("AAAA"));
+    }
+}

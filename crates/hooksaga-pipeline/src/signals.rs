@@ -1,0 +1,128 @@
+//! Wake-ups: a stage that leaves work for the next one says so, and the next one need not poll for it.
+//!
+//! Within the process a wake-up is a [`Notify`] per stage. A stage that this process does not run is marked
+//! for other processes instead; [`crate::forward_wakeups`] sends the marks on. A stage that runs here is
+//! never announced elsewhere: whoever woke it has a copy beside it that does the work.
+//!
+//! A wake-up is a hint. Many of them may melt into one, and one may be lost in a crash: every loop also
+//! polls, slowly.
+
+use hooksaga_store::Stage;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU8, Ordering},
+};
+use tokio::sync::Notify;
+
+/// The wake-ups of one process. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Signals(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// One per stage, in the order of [`Stage::ALL`].
+    wake: [Notify; Stage::ALL.len()],
+    /// The stages that run here, as bits.
+    local: u8,
+    /// The stages to wake in other processes, as bits.
+    outgoing: AtomicU8,
+    outgoing_ready: Notify,
+    /// Whether every wake-up meant for a stage here arrives (a lost one aside).
+    hears_all: AtomicBool,
+}
+
+fn bit(stage: Stage) -> u8 {
+    1 << stage as u8
+}
+
+const EVERY_STAGE: u8 = (1 << Stage::ALL.len()) - 1;
+
+impl Signals {
+    /// Signals for a process that runs these stages itself.
+    pub fn new(local: &[Stage]) -> Self {
+        let local = local.iter().fold(0, |bits, stage| bits | bit(*stage));
+        Self(Arc::new(Shared {
+            wake: std::array::from_fn(|_| Notify::new()),
+            local,
+            outgoing: AtomicU8::new(0),
+            outgoing_ready: Notify::new(),
+            hears_all: AtomicBool::new(local == EVERY_STAGE),
+        }))
+    }
+
+    /// Says that a stage has work: wakes it here, or marks it to be woken elsewhere.
+    pub fn wake(&self, stage: Stage) {
+        if self.is_local(stage) {
+            self.0.wake[stage as usize].notify_one();
+        } else if self.0.outgoing.fetch_or(bit(stage), Ordering::AcqRel) & bit(stage) == 0 {
+            self.0.outgoing_ready.notify_one();
+        }
+    }
+
+    /// Waits until the stage is woken; returns at once if it was since the last return. One waiter per
+    /// stage: a wake-up goes to one of several.
+    pub async fn woken(&self, stage: Stage) {
+        self.0.wake[stage as usize].notified().await;
+    }
+
+    /// Whether this process runs the stage.
+    pub fn is_local(&self, stage: Stage) -> bool {
+        self.0.local & bit(stage) != 0
+    }
+
+    /// Whether wake-ups arrive from everyone whom this process depends on for work. If not, its polls are
+    /// what finds that work, and should be quicker.
+    pub fn hears_all(&self) -> bool {
+        self.0.hears_all.load(Ordering::Relaxed)
+    }
+
+    /// The listener for other processes' wake-ups works, or does not.
+    pub(crate) fn set_listening(&self, listening: bool) {
+        self.0.hears_all.store(listening || self.0.local == EVERY_STAGE, Ordering::Relaxed);
+    }
+
+    /// Waits until there is something to tell other processes.
+    pub(crate) async fn outgoing_ready(&self) {
+        self.0.outgoing_ready.notified().await;
+    }
+
+    /// Takes the stages to wake in other processes.
+    pub(crate) fn take_outgoing(&self) -> Vec<Stage> {
+        let bits = self.0.outgoing.swap(0, Ordering::AcqRel);
+        Stage::ALL.iter().copied().filter(|stage| bits & bit(*stage) != 0).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    async fn is_woken(signals: &Signals, stage: Stage) -> bool {
+        tokio::time::timeout(Duration::from_millis(1), signals.woken(stage)).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_is_kept_until_it_is_taken_and_many_are_one() {
+        let signals = Signals::new(&[Stage::Router, Stage::Apply]);
+        assert!(!is_woken(&signals, Stage::Router).await);
+        signals.wake(Stage::Router);
+        signals.clone().wake(Stage::Router);
+        assert!(is_woken(&signals, Stage::Router).await);
+        assert!(!is_woken(&signals, Stage::Router).await);
+        assert!(!is_woken(&signals, Stage::Apply).await);
+        assert_eq!(signals.take_outgoing(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_stages_that_run_elsewhere_are_marked_for_others() {
+        let signals = Signals::new(&[Stage::Router]);
+        signals.wake(Stage::Worker);
+        signals.wake(Stage::Schedule);
+        signals.wake(Stage::Worker);
+        signals.wake(Stage::Router);
+        signals.outgoing_ready().await;
+        assert_eq!(signals.take_outgoing(), [Stage::Schedule, Stage::Worker]);
+        assert_eq!(signals.take_outgoing(), []);
+    }
+}

@@ -1,0 +1,83 @@
+//! One attempt, and how it is settled.
+
+use crate::{CallbackRequest, DeliveryClient, Shutdown};
+use hooksaga_saga::{ErrorCode, Outcome, SagaId};
+use hooksaga_store::{JobReport, LeaseRef};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An attempt that came too late to start is given back for so long: whatever is slow may recover.
+const LATE_DELAY: Duration = Duration::from_secs(1);
+
+/// What stays known of a job after its request is gone.
+#[derive(Debug)]
+pub(super) struct About {
+    pub(super) lease: LeaseRef,
+    pub(super) saga_id: SagaId,
+    pub(super) attempt: u32,
+    pub(super) correlation_id: String,
+    /// By this process's clock, and no later than by the database's.
+    pub(super) lease_end: Instant,
+}
+
+/// What is to be written about a job.
+#[derive(Debug)]
+pub(super) enum Settled {
+    Finished { about: About, report: JobReport },
+    GivenBack { about: About, delay: Duration },
+}
+
+impl About {
+    /// The job was not sent, and may be claimed again after `delay`.
+    pub(super) fn give_back(self, delay: Duration) -> Settled {
+        Settled::GivenBack { about: self, delay }
+    }
+
+    /// The job has failed without being sent.
+    pub(super) fn failed_unsent(self, code: ErrorCode) -> Settled {
+        let report = JobReport {
+            lease: self.lease,
+            outcome: Outcome::Failed(code),
+            response_status: None,
+            duration: Duration::ZERO,
+            response_excerpt: None,
+        };
+        Settled::Finished { about: self, report }
+    }
+}
+
+/// A request to send now.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    pub(super) about: About,
+    pub(super) request: CallbackRequest,
+    /// Later than this it might outlive its lease.
+    pub(super) start_by: Instant,
+}
+
+impl Attempt {
+    /// Sends it, unless it is too late or time to stop.
+    pub(super) async fn carry_out(
+        self,
+        client: &DeliveryClient,
+        timeout: Duration,
+        shutdown: &Shutdown,
+    ) -> Settled {
+        let Self { about, request, start_by } = self;
+        if shutdown.is_triggered() {
+            return about.give_back(Duration::ZERO);
+        }
+        if Instant::now() > start_by {
+            return about.give_back(LATE_DELAY);
+        }
+        let done = client.post(request, timeout).await;
+        let report = JobReport {
+            lease: about.lease,
+            outcome: done.outcome,
+            response_status: done.response_status,
+            duration: done.duration,
+            response_excerpt: done.excerpt,
+        };
+        Settled::Finished { about, report }
+    }
+}

@@ -1,0 +1,134 @@
+//! Sorts claimed jobs: which are sent, which are given back, which have failed without being sent.
+
+use super::{
+    REPORT_MARGIN, WorkerConfig,
+    attempt::{About, Attempt, Settled},
+};
+use crate::{CallbackRequest, SecretKey, SigningSecret};
+use bytes::Bytes;
+use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::{ClaimedBatch, DeliveryJob, Target};
+use http::{HeaderName, HeaderValue};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// A job that was reset more often than this has outlived every worker that took it.
+const MOST_LEASE_RESETS: u32 = 5;
+/// A job whose subscription is paused or unverified is looked at again after this.
+const PAUSED_DELAY: Duration = Duration::from_secs(5);
+
+static EVENT_TYPE: HeaderName = HeaderName::from_static("hooksaga-event-type");
+static CORRELATION_ID: HeaderName = HeaderName::from_static("hooksaga-correlation-id");
+static ATTEMPT: HeaderName = HeaderName::from_static("hooksaga-attempt");
+
+/// What a claim leaves to do.
+pub(super) struct Work {
+    pub(super) attempts: Vec<Attempt>,
+    pub(super) settled: Vec<Settled>,
+}
+
+/// What is to become of one job.
+enum Verdict {
+    Send(CallbackRequest),
+    Fail(ErrorCode),
+    GiveBack,
+}
+
+/// `asked`: when the claim was sent, before any of its leases began.
+pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfig, asked: Instant) -> Work {
+    let lease_end = asked + config.lease_duration;
+    let start_by = asked + config.lease_duration.saturating_sub(config.http_timeout + REPORT_MARGIN);
+    let mut judge = Judge { targets: &batch.targets, key, opened: HashMap::new() };
+    let mut work = Work { attempts: Vec::with_capacity(batch.jobs.len()), settled: Vec::new() };
+    for lease in batch.jobs {
+        let verdict = judge.judge(&lease.held);
+        let about = About {
+            lease: lease.as_ref(),
+            saga_id: lease.held.saga_id,
+            attempt: lease.held.attempt,
+            correlation_id: lease.held.correlation_id,
+            lease_end,
+        };
+        match verdict {
+            Verdict::Send(request) => work.attempts.push(Attempt { about, request, start_by }),
+            Verdict::Fail(code) => work.settled.push(about.failed_unsent(code)),
+            Verdict::GiveBack => work.settled.push(about.give_back(PAUSED_DELAY)),
+        }
+    }
+    work
+}
+
+struct Judge<'a> {
+    targets: &'a HashMap<SubscriptionId, Arc<Target>>,
+    key: &'a SecretKey,
+    /// Each target's secrets are opened once per batch.
+    opened: HashMap<SubscriptionId, Option<Arc<[SigningSecret]>>>,
+}
+
+impl Judge<'_> {
+    fn judge(&mut self, job: &DeliveryJob) -> Verdict {
+        let id = job.subscription_id;
+        let Some(target) = self.targets.get(&id).filter(|target| target.deliverable) else {
+            return Verdict::GiveBack;
+        };
+        if job.lease_resets > MOST_LEASE_RESETS {
+            return Verdict::Fail(ErrorCode::LEASE_EXHAUSTED);
+        }
+        let secrets = self.opened.entry(id).or_insert_with(|| open(id, target, self.key));
+        match secrets {
+            Some(secrets) => Verdict::Send(request(job, target, secrets.clone())),
+            None => Verdict::Fail(ErrorCode::INTERNAL),
+        }
+    }
+}
+
+/// The secrets that sign, newest first; nothing, and a line that says why, if none can be opened.
+fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Option<Arc<[SigningSecret]>> {
+    let opened: Arc<[_]> = target
+        .secrets
+        .iter()
+        .filter_map(|stored| {
+            key.open(&stored.secret)
+                .inspect_err(|error| {
+                    let (subscription_id, secret_id) = (subscription.0, stored.id.0);
+                    tracing::error!(subscription_id, secret_id, %error, "cannot open a signing secret");
+                })
+                .ok()
+        })
+        .collect();
+    if opened.is_empty() {
+        tracing::error!(
+            subscription_id = subscription.0,
+            "no signing secret can be used, so its deliveries fail: rotate its secret, or run with the \
+             secrets.key that sealed it"
+        );
+        return None;
+    }
+    Some(opened)
+}
+
+fn request(job: &DeliveryJob, target: &Target, secrets: Arc<[SigningSecret]>) -> CallbackRequest {
+    // Both texts were checked to be visible ASCII before they were stored.
+    let text = |name: &HeaderName, value: &str| Some((name.clone(), HeaderValue::from_str(value).ok()?));
+    let extra_headers = [
+        text(&EVENT_TYPE, &job.event_type),
+        text(&CORRELATION_ID, &job.correlation_id),
+        Some((ATTEMPT.clone(), HeaderValue::from(job.attempt))),
+    ];
+    CallbackRequest {
+        url: target.callback_url.clone(),
+        webhook_id: format!("evt_{}", job.event_id),
+        body: Bytes::from_owner(Payload(job.payload.clone())),
+        secrets,
+        extra_headers: extra_headers.into_iter().flatten().collect(),
+    }
+}
+
+/// A payload that is shared with the claim, not copied.
+struct Payload(Arc<str>);
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}

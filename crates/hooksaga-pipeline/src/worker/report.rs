@@ -1,0 +1,227 @@
+//! Writes what became of jobs, in batches: what has gathered while the last batch was being written is the
+//! next one, so that a single result is written at once and many share a transaction.
+//!
+//! A write that the database is not there for is tried again until the lease is over; then the job is
+//! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
+
+use super::attempt::{About, Settled};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, backoff::Backoff};
+use hooksaga_saga::{JobId, Outcome};
+use hooksaga_store::{JobReport, LeaseRef, Stage, StoreError, StoreResult, WorkerStore};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{sync::mpsc, time::Instant};
+
+pub(super) struct Reporter {
+    store: Arc<dyn WorkerStore>,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    log: DeliveryLog,
+}
+
+/// Results that are written together; the two lists go side by side.
+#[derive(Default)]
+struct Results {
+    about: Vec<About>,
+    reports: Vec<JobReport>,
+}
+
+impl Reporter {
+    const BATCH: usize = 1000;
+
+    pub(super) fn new(
+        store: Arc<dyn WorkerStore>,
+        signals: Signals,
+        metrics: Arc<Metrics>,
+        log: DeliveryLog,
+    ) -> Self {
+        Self { store, signals, metrics, log }
+    }
+
+    /// Writes what comes, until nothing can come any more.
+    pub(super) async fn run(&self, mut settled: mpsc::Receiver<Settled>) {
+        let mut batch = Vec::new();
+        while settled.recv_many(&mut batch, Self::BATCH).await > 0 {
+            self.settle(std::mem::take(&mut batch)).await;
+        }
+    }
+
+    /// Writes a batch. Returns when all of it is written, or can no longer be.
+    pub(super) async fn settle(&self, settled: Vec<Settled>) {
+        let mut results = Results::default();
+        let mut back: BTreeMap<Duration, Vec<About>> = BTreeMap::new();
+        for one in settled {
+            match one {
+                Settled::Finished { about, report } => {
+                    results.about.push(about);
+                    results.reports.push(report);
+                }
+                Settled::GivenBack { about, delay } => back.entry(delay).or_default().push(about),
+            }
+        }
+        self.report(results).await;
+        for (delay, jobs) in back {
+            self.hand_back(jobs, delay).await;
+        }
+    }
+
+    async fn report(&self, results: Results) {
+        let mut todo = vec![results];
+        while let Some(mut results) = todo.pop() {
+            if results.reports.is_empty() {
+                continue;
+            }
+            let started = Instant::now();
+            match self.until_lease_end(&results.about, || self.store.report(&results.reports)).await {
+                Ok(changed) => {
+                    self.signals.wake(Stage::Apply);
+                    self.metrics.pass("report", started.elapsed());
+                    self.account(&results, &changed);
+                }
+                Err(error) if error.is_transient() || results.reports.len() == 1 => {
+                    let jobs = results.reports.len();
+                    tracing::error!(%error, jobs, "results could not be written: these deliveries happen again");
+                    self.metrics.reports_lost(jobs as u64);
+                }
+                Err(_) => {
+                    let second = results.split();
+                    todo.extend([second, results]);
+                }
+            }
+        }
+    }
+
+    async fn hand_back(&self, jobs: Vec<About>, delay: Duration) {
+        let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
+        match self.until_lease_end(&jobs, || self.store.hand_back(&leases, delay)).await {
+            Ok(changed) => self.metrics.handed_back(changed.len() as u64),
+            Err(error) => {
+                tracing::error!(%error, jobs = jobs.len(), "jobs could not be given back: their leases run out");
+            }
+        }
+        if self.log.wants(false) {
+            for about in &jobs {
+                tracing::info!(
+                    target: DELIVERY_LOG_TARGET,
+                    stage = "worker",
+                    delivery_status = "HandedBack",
+                    correlation_id = %about.correlation_id,
+                    saga_id = about.saga_id.0,
+                    job_id = about.lease.job_id.0,
+                    attempt = about.attempt,
+                    not_before_seconds = delay.as_secs(),
+                    "given back unsent"
+                );
+            }
+        }
+    }
+
+    /// Tries a write until it succeeds, is refused, or the last of the leases is over.
+    async fn until_lease_end<F>(
+        &self,
+        jobs: &[About],
+        mut write: impl FnMut() -> F,
+    ) -> StoreResult<Vec<JobId>>
+    where
+        F: Future<Output = StoreResult<Vec<JobId>>>,
+    {
+        let end = jobs.iter().map(|about| about.lease_end).max().unwrap_or_else(Instant::now);
+        let mut backoff = Backoff::new();
+        let mut warned = false;
+        loop {
+            let error = match write().await {
+                Err(error @ StoreError::Unavailable(_)) => error,
+                done => return done,
+            };
+            self.metrics.store_error("report", true);
+            let wait = backoff.next();
+            if Instant::now() + wait >= end {
+                return Err(error);
+            }
+            if !warned {
+                tracing::warn!(component = "worker", %error, "cannot write results; trying again while the leases last");
+                warned = true;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn account(&self, results: &Results, changed: &[JobId]) {
+        let changed: HashSet<JobId> = changed.iter().copied().collect();
+        let (good, bad) = (self.log.wants(false), self.log.wants(true));
+        for (about, report) in results.about.iter().zip(&results.reports) {
+            if !changed.contains(&about.lease.job_id) {
+                self.metrics.reports_lost(1);
+                if bad {
+                    log_lost(about);
+                }
+                continue;
+            }
+            self.metrics.delivery(&report.outcome, report.duration);
+            match &report.outcome {
+                Outcome::Delivered if good => log_delivered(about, report),
+                Outcome::Failed(code) if bad => log_failed(about, report, code.as_str()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Results {
+    /// Takes away its second half.
+    fn split(&mut self) -> Self {
+        let half = self.reports.len() / 2;
+        Self { about: self.about.split_off(half), reports: self.reports.split_off(half) }
+    }
+}
+
+fn log_delivered(about: &About, report: &JobReport) {
+    tracing::info!(
+        target: DELIVERY_LOG_TARGET,
+        stage = "worker",
+        delivery_status = "Completed",
+        correlation_id = %about.correlation_id,
+        saga_id = about.saga_id.0,
+        job_id = about.lease.job_id.0,
+        attempt = about.attempt,
+        response_status = report.response_status,
+        duration_ms = report.duration.as_millis(),
+        "attempt succeeded"
+    );
+}
+
+fn log_failed(about: &About, report: &JobReport, error_code: &str) {
+    tracing::warn!(
+        target: DELIVERY_LOG_TARGET,
+        stage = "worker",
+        delivery_status = "Failed",
+        correlation_id = %about.correlation_id,
+        saga_id = about.saga_id.0,
+        job_id = about.lease.job_id.0,
+        attempt = about.attempt,
+        response_status = report.response_status,
+        error_code,
+        duration_ms = report.duration.as_millis(),
+        "attempt failed"
+    );
+}
+
+fn log_lost(about: &About) {
+    tracing::warn!(
+        target: DELIVERY_LOG_TARGET,
+        stage = "worker",
+        delivery_status = "LeaseLost",
+        correlation_id = %about.correlation_id,
+        saga_id = about.saga_id.0,
+        job_id = about.lease.job_id.0,
+        attempt = about.attempt,
+        "the result changed nothing: the lease was over, or the result was written before"
+    );
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! Results that are refused, lost, or written late, over a store that misbehaves on demand.
+
+use super::{super::attempt::About, *};
+use async_trait::async_trait;
+use hooksaga_saga::{ErrorCode, SagaId};
+use hooksaga_store::{ClaimedBatch, LeaseToken};
+use std::sync::Mutex;
+
+/// Refuses every batch with job 13 in it; is away as often as told.
+#[derive(Default)]
+struct FakeStore {
+    away: Mutex<u32>,
+    calls: Mutex<Vec<Vec<i64>>>,
+    written: Mutex<Vec<i64>>,
+    handed_back: Mutex<Vec<(Duration, Vec<i64>)>>,
+}
+
+#[async_trait]
+impl WorkerStore for FakeStore {
+    async fn claim(&self, _: u32, _: Duration, _: LeaseToken) -> StoreResult<ClaimedBatch> {
+        Err(StoreError::Other("nothing to claim here".to_owned()))
+    }
+
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        let jobs = leases.iter().map(|lease| lease.job_id.0).collect();
+        self.handed_back.lock().unwrap().push((delay, jobs));
+        Ok(leases.iter().map(|lease| lease.job_id).collect())
+    }
+
+    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        let jobs: Vec<_> = reports.iter().map(|report| report.lease.job_id.0).collect();
+        self.calls.lock().unwrap().push(jobs.clone());
+        let mut away = self.away.lock().unwrap();
+        if *away > 0 {
+            *away -= 1;
+            return Err(StoreError::Unavailable("away".to_owned()));
+        }
+        if jobs.contains(&13) {
+            return Err(StoreError::Refused("thirteen".to_owned()));
+        }
+        self.written.lock().unwrap().extend(&jobs);
+        Ok(reports.iter().map(|report| report.lease.job_id).collect())
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+fn about(job: i64) -> About {
+    About {
+        lease: LeaseRef { job_id: JobId(job), token: LeaseToken(1) },
+        saga_id: SagaId(job),
+        attempt: 1,
+        correlation_id: String::new(),
+        lease_end: Instant::now() + Duration::from_secs(10),
+    }
+}
+
+fn finished(jobs: impl IntoIterator<Item = i64>) -> Vec<Settled> {
+    jobs.into_iter().map(|job| about(job).failed_unsent(ErrorCode::INTERNAL)).collect()
+}
+
+fn reporter() -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
+    let store = Arc::new(FakeStore::default());
+    let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+    let reporter = Reporter::new(store.clone(), signals.clone(), metrics.clone(), DeliveryLog::All);
+    (store, signals, metrics, reporter)
+}
+
+#[tokio::test]
+async fn what_gathers_is_written_together_and_announced() {
+    let (store, signals, _, reporter) = reporter();
+    let (sender, receiver) = mpsc::channel(16);
+    for settled in finished(1..=5) {
+        sender.try_send(settled).unwrap();
+    }
+    drop(sender);
+    reporter.run(receiver).await;
+    assert_eq!(*store.calls.lock().unwrap(), [[1, 2, 3, 4, 5]]);
+    signals.woken(Stage::Apply).await;
+}
+
+#[tokio::test]
+async fn a_refused_result_does_not_cost_its_neighbours() {
+    let (store, _, metrics, reporter) = reporter();
+    reporter.settle(finished(10..=17)).await;
+    let mut written = store.written.lock().unwrap().clone();
+    written.sort_unstable();
+    assert_eq!(written, [10, 11, 12, 14, 15, 16, 17]);
+    assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 1\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_database_is_away_results_wait_for_it() {
+    let (store, _, metrics, reporter) = reporter();
+    *store.away.lock().unwrap() = 8;
+    reporter.settle(finished(1..=2)).await;
+    assert_eq!(*store.written.lock().unwrap(), [1, 2]);
+    assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 0\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_lease_is_over_a_result_is_given_up() {
+    let (store, _, metrics, reporter) = reporter();
+    *store.away.lock().unwrap() = u32::MAX;
+    let began = Instant::now();
+    reporter.settle(finished(1..=2)).await;
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(8) && took <= Duration::from_secs(10), "{took:?}");
+    assert!(store.calls.lock().unwrap().len() < 20, "it does not hammer a database that is away");
+    assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 2\n"));
+}
+
+#[tokio::test]
+async fn jobs_are_handed_back_by_their_delay() {
+    let (store, _, _, reporter) = reporter();
+    let second = Duration::from_secs(1);
+    let settled = [(1, Duration::ZERO), (2, second), (3, Duration::ZERO)];
+    reporter.settle(settled.map(|(job, delay)| about(job).give_back(delay)).into()).await;
+    assert_eq!(*store.handed_back.lock().unwrap(), [(Duration::ZERO, vec![1, 3]), (second, vec![2])]);
+    assert!(store.calls.lock().unwrap().is_empty(), "nothing to report is no call");
+}

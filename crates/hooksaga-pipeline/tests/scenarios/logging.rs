@@ -1,0 +1,137 @@
+//! Every stage says what it did, in fields that a machine can read.
+
+use crate::support::{DEFAULT_LIMIT, POLICY, WORKER, World, client, event};
+use hooksaga_pipeline::{
+    Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Router, Signals, Worker,
+};
+use hooksaga_store::Stage;
+use hooksaga_testkit::receiver::Behaviour;
+use serde_json::Value;
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// One delivery that succeeds, one that dies, one lease that runs out; the lines about them.
+async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
+    let lines = Lines::default();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(lines.clone()).finish();
+    // The test runs on one thread, so that this catches all of it.
+    let _guard = tracing::subscriber::set_default(subscriber);
+
+    let world = World::new().await;
+    world.subscribe("good", "/good").await;
+    world.subscribe_with("bad", "/bad", Some(1)).await;
+    world.receiver.answer("/bad", [Behaviour::Status(500)]);
+    let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+    let stores = &world.stores;
+    let parts = || (signals.clone(), metrics.clone());
+    let (s, m) = parts();
+    let (ingest, task) = Ingest::start(stores.ingest.clone(), s, m, IngestLimits::default(), log);
+    tokio::spawn(task.run());
+    let (s, m) = parts();
+    let router = Router::new(stores.router.clone(), DEFAULT_LIMIT, s, m, log);
+    let (s, m) = parts();
+    let orchestrator = Orchestrator::new(stores.orchestrator.clone(), POLICY, s, m, log);
+    let (s, m) = parts();
+    let worker = Worker::new(stores.worker.clone(), client(), world.key.clone(), WORKER, s, m, log);
+    let (s, m) = parts();
+    let cleaner = Cleaner::new(stores.cleaner.clone(), Duration::from_secs(1), s, m, log);
+    let (s, m) = parts();
+    let dead_letters = DeadLetters::new(stores.dead_letters.clone(), s, m, log);
+
+    ingest.submit(vec![event("good", 1), event("bad", 2)]).await.unwrap();
+    router.run_once().await.unwrap();
+    orchestrator.schedule_once().await.unwrap();
+    world.claim_and_die().await;
+    while !cleaner.run_once().await.unwrap().did_work() {
+        tokio::task::yield_now().await;
+    }
+    worker.run_once().await.unwrap();
+    orchestrator.apply_once().await.unwrap();
+    dead_letters.run_once().await.unwrap();
+
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let parsed = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    parsed.filter(|line| line["target"] == "hooksaga::delivery").collect()
+}
+
+fn stages_and_statuses(lines: &[Value]) -> BTreeSet<(&str, &str)> {
+    let text = |line: &'static str| move |value: &'_ Value| value["fields"][line].as_str().is_some();
+    assert!(lines.iter().all(text("stage")) && lines.iter().all(text("delivery_status")));
+    lines
+        .iter()
+        .map(|line| &line["fields"])
+        .map(|fields| {
+            (
+                fields["stage"].as_str().unwrap_or_default(),
+                fields["delivery_status"].as_str().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+const FAILURES: [(&str, &str); 4] = [
+    ("apply", "DeadLettered"),
+    ("cleaner", "LeaseReset"),
+    ("dead_letters", "DeadLettered"),
+    ("worker", "Failed"),
+];
+
+#[tokio::test]
+async fn every_stage_logs_what_happened_to_which_delivery() {
+    let lines = log_of_a_story(DeliveryLog::All).await;
+    let expected = [
+        ("ingest", "Ingested"),
+        ("router", "Pending"),
+        ("schedule", "InProgress"),
+        ("worker", "Completed"),
+        ("apply", "Completed"),
+    ];
+    assert_eq!(stages_and_statuses(&lines), expected.into_iter().chain(FAILURES).collect());
+    for line in &lines {
+        let fields = &line["fields"];
+        let correlation_id = fields["correlation_id"].as_str().unwrap();
+        assert!(["trace-1", "trace-2"].contains(&correlation_id), "{line}");
+        let stage = fields["stage"].as_str().unwrap();
+        assert_eq!(fields["saga_id"].is_i64(), stage != "ingest", "{line}");
+        let has_job = ["schedule", "worker", "apply", "cleaner"].contains(&stage);
+        assert_eq!(fields["job_id"].is_i64(), has_job, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn only_failures_are_logged_when_so_configured() {
+    let lines = log_of_a_story(DeliveryLog::Failures).await;
+    assert_eq!(stages_and_statuses(&lines), BTreeSet::from(FAILURES));
+}
+
+#[tokio::test]
+async fn nothing_is_logged_when_so_configured() {
+    assert_eq!(log_of_a_story(DeliveryLog::None).await, Vec::<Value>::new());
+}

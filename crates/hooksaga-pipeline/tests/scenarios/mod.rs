@@ -1,0 +1,8 @@
+//! What must happen to deliveries, told pass by pass.
+
+mod fairness;
+mod leases;
+mod life;
+mod logging;
+mod running;
+mod subscriptions;

@@ -1,0 +1,111 @@
+-- Version 2: triggers that refuse what no component may do, whoever asks.
+--
+-- Every row trigger carries its condition in WHEN, so that a legal write never calls a function. They are
+-- AFTER triggers: a BEFORE trigger locks each row a second time before its WHEN is looked at, which a legal
+-- write would pay for; an AFTER trigger whose WHEN is false costs one comparison. Raising after the row has
+-- changed is as good as before: the statement is undone as a whole.
+--
+-- They raise restrict_violation (23001), which the program reports as a refused write.
+
+CREATE FUNCTION hooksaga_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%: %', TG_TABLE_NAME, TG_ARGV[0] USING ERRCODE = 'restrict_violation';
+END
+$$;
+
+REVOKE ALL ON FUNCTION hooksaga_refuse() FROM PUBLIC;
+
+-- events -------------------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_update AFTER UPDATE ON events
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('an event never changes');
+CREATE TRIGGER refuse_delete AFTER DELETE ON events
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('an event is never deleted');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON events
+    FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('events are never deleted');
+
+-- webhook_delivery_sagas -----------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_birth AFTER INSERT ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (NEW.status <> 'Pending' OR NEW.attempt_count <> 0)
+    EXECUTE FUNCTION hooksaga_refuse('a saga begins Pending and without attempts');
+
+CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (OLD.status IN ('Completed', 'DeadLettered') AND OLD.* IS DISTINCT FROM NEW.*)
+    EXECUTE FUNCTION hooksaga_refuse('a finished saga never changes');
+
+CREATE TRIGGER refuse_identity AFTER UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (
+        OLD.id <> NEW.id OR OLD.event_id <> NEW.event_id OR OLD.subscription_id <> NEW.subscription_id
+        OR OLD.generation <> NEW.generation OR OLD.max_retry_limit <> NEW.max_retry_limit
+        OR OLD.created_at <> NEW.created_at)
+    EXECUTE FUNCTION hooksaga_refuse('what a saga was created with never changes');
+
+CREATE TRIGGER refuse_transition AFTER UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (
+        OLD.status <> NEW.status AND NOT (
+            (OLD.status IN ('Pending', 'PendingRetry') AND NEW.status = 'InProgress')
+            OR (OLD.status = 'InProgress' AND NEW.status IN ('Completed', 'PendingRetry', 'DeadLettered'))))
+    EXECUTE FUNCTION hooksaga_refuse('illegal status transition');
+
+CREATE TRIGGER refuse_attempt_count AFTER UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (
+        OLD.attempt_count <> NEW.attempt_count AND NOT (
+            OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
+            AND NEW.attempt_count = OLD.attempt_count + 1))
+    EXECUTE FUNCTION hooksaga_refuse('attempt_count only grows by one, with the result of an attempt');
+
+CREATE TRIGGER refuse_next_attempt AFTER UPDATE ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (
+        OLD.next_attempt_at <> NEW.next_attempt_at AND NOT (
+            OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
+            AND NEW.next_attempt_at > OLD.next_attempt_at))
+    EXECUTE FUNCTION hooksaga_refuse('next_attempt_at only moves on, with the result of an attempt');
+
+CREATE TRIGGER refuse_delete AFTER DELETE ON webhook_delivery_sagas
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a saga is never deleted');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON webhook_delivery_sagas
+    FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('sagas are never deleted');
+
+-- webhook_delivery_jobs ------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_jobs
+    FOR EACH ROW WHEN (OLD.status IN ('Completed', 'Failed') AND OLD.* IS DISTINCT FROM NEW.*)
+    EXECUTE FUNCTION hooksaga_refuse('a finished job never changes');
+
+CREATE TRIGGER refuse_identity AFTER UPDATE ON webhook_delivery_jobs
+    FOR EACH ROW WHEN (
+        OLD.id <> NEW.id OR OLD.saga_id <> NEW.saga_id OR OLD.subscription_id <> NEW.subscription_id
+        OR OLD.attempt_at <> NEW.attempt_at OR OLD.created_at <> NEW.created_at)
+    EXECUTE FUNCTION hooksaga_refuse('what a job was created with never changes');
+
+CREATE TRIGGER refuse_transition AFTER UPDATE ON webhook_delivery_jobs
+    FOR EACH ROW WHEN (
+        OLD.status <> NEW.status AND NOT (
+            (OLD.status = 'Pending' AND NEW.status = 'Leased')
+            OR (OLD.status = 'Leased' AND NEW.status IN ('Pending', 'Completed', 'Failed'))))
+    EXECUTE FUNCTION hooksaga_refuse('illegal status transition');
+
+CREATE TRIGGER refuse_delete AFTER DELETE ON webhook_delivery_jobs
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a job is never deleted');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON webhook_delivery_jobs
+    FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('jobs are never deleted');
+
+-- dead_letters ---------------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_update AFTER UPDATE ON dead_letters
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a dead letter never changes');
+CREATE TRIGGER refuse_delete AFTER DELETE ON dead_letters
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a dead letter is never deleted');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
+    FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('dead letters are never deleted');
+
+-- The queues: a row comes and goes, it never becomes another. Whoever drains a queue must hold UPDATE on a
+-- column to lock its rows (see roles.sql); this makes that right worth nothing else.
+
+CREATE TRIGGER refuse_update AFTER UPDATE ON unrouted_events
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');
+CREATE TRIGGER refuse_update AFTER UPDATE ON finished_jobs
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');
+CREATE TRIGGER refuse_update AFTER UPDATE ON pending_dead_letters
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');

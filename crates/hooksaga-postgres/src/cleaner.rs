@@ -1,0 +1,61 @@
+//! `lease_cleaner`: frees jobs whose worker is gone.
+
+use crate::{
+    error::{bigint, natural},
+    pool::RolePool,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{JobId, SagaId};
+use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+
+/// Walks the partial index of Leased jobs in its own order. The update repeats the status: without that guard a
+/// job that has just finished would become active again (`status::text`: the ids drive it, not the status index).
+pub(crate) const RESET_EXPIRED: &str = "/* cleaner.reset_expired */
+WITH expired AS MATERIALIZED (
+    SELECT id FROM webhook_delivery_jobs
+    WHERE status = 'Leased' AND lease_until < now()
+    ORDER BY lease_until LIMIT $1
+    FOR UPDATE SKIP LOCKED
+), reset AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = 'Pending', lease_until = now(), lease_token = NULL, lease_resets = j.lease_resets + 1,
+        updated_at = now()
+    WHERE j.id = ANY (ARRAY(SELECT id FROM expired)) AND j.status::text = 'Leased'
+    RETURNING j.id, j.saga_id, j.lease_resets
+)
+SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id
+FROM reset r
+JOIN webhook_delivery_sagas s ON s.id = r.saga_id
+JOIN events e ON e.id = s.event_id";
+
+pub(crate) struct Cleaner {
+    pool: RolePool,
+}
+
+impl Cleaner {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl CleanerStore for Cleaner {
+    async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(RESET_EXPIRED).await?;
+                let rows = client.query(&statement, &[&bigint(limit)]).await?;
+                rows.iter()
+                    .map(|row| {
+                        Ok(ResetLease {
+                            job_id: JobId(row.try_get(0)?),
+                            saga_id: SagaId(row.try_get(1)?),
+                            lease_resets: natural(row.try_get(2)?),
+                            correlation_id: row.try_get(3)?,
+                        })
+                    })
+                    .collect()
+            })
+            .await
+    }
+}

@@ -1,0 +1,194 @@
+//! What PostgreSQL and the pool fail with, as the boundary's errors: one line each, without passwords, without
+//! row contents (the server's DETAIL is left out for that reason).
+
+use deadpool_postgres::{HookError, PoolError};
+use hooksaga_store::{StoreError, StoreResult};
+use std::{error::Error as _, io};
+use tokio_postgres::error::{DbError, SqlState};
+
+/// A failure inside a store call, before it is known whether it is worth another try.
+pub(crate) enum Failure {
+    Pg(tokio_postgres::Error),
+    Store(StoreError),
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Pg(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Pg(error) => from_postgres(&error),
+            Failure::Store(error) => error,
+        }
+    }
+}
+
+impl Failure {
+    /// A row that this version cannot read.
+    pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
+        Self::Store(StoreError::Other(what.to_string()))
+    }
+
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Pg(error) => error.code(),
+            Self::Store(_) => None,
+        }
+    }
+
+    /// Nothing was written, and the same statements may succeed at once.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.code().is_some_and(|code| {
+            [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
+        }) || self.is_stale_plan()
+    }
+
+    /// The pool's open connections are of no more use: their server became a standby or goes away, or their
+    /// prepared statements are older than the schema.
+    pub(crate) fn spoils_connections(&self) -> bool {
+        self.code().is_some_and(|code| {
+            *code == SqlState::READ_ONLY_SQL_TRANSACTION || code.code().starts_with("57P")
+        }) || self.is_stale_plan()
+    }
+
+    fn is_stale_plan(&self) -> bool {
+        // "cached plan must not change result type": a migration ran under a prepared statement.
+        match self {
+            Self::Pg(error) => error.as_db_error().is_some_and(|error| {
+                *error.code() == SqlState::FEATURE_NOT_SUPPORTED && error.message().contains("cached plan")
+            }),
+            Self::Store(_) => false,
+        }
+    }
+}
+
+/// The boundary's error for one of the driver's.
+pub(crate) fn from_postgres(error: &tokio_postgres::Error) -> StoreError {
+    if let Some(error) = error.as_db_error() {
+        return from_database(error);
+    }
+    let text = describe(error);
+    let is_io = error.source().is_some_and(|source| source.downcast_ref::<io::Error>().is_some());
+    let kind = error.to_string();
+    match kind.as_str() {
+        "error performing TLS handshake" => StoreError::Setup(format!(
+            "the database's TLS handshake failed ({text}): check the server's certificate, or sslmode in \
+             database.url"
+        )),
+        "authentication error" | "invalid configuration" => {
+            StoreError::Setup(format!("cannot log in to the database ({text}): check database.url"))
+        }
+        "error connecting to server" | "timeout waiting for server" => StoreError::Unavailable(text),
+        _ if is_io || error.is_closed() => StoreError::Unavailable(text),
+        _ => StoreError::Other(text),
+    }
+}
+
+fn from_database(error: &DbError) -> StoreError {
+    let text = one_line(error.message());
+    let code = error.code().code();
+    match code {
+        "42501" => StoreError::Denied(text),
+        "42P01" | "42703" | "42704" | "42883" | "3F000" => StoreError::Schema(format!(
+            "the database has no hooksaga schema of this version ({text}): run `hooksaga migrate`"
+        )),
+        "3D000" => StoreError::Setup(format!("{text}: create it, or name another in database.url")),
+        // 22023: "role … does not exist", from the switch to the component's role.
+        "22023" if text.contains("\"role\"") || text.contains("role \"") => StoreError::Setup(format!(
+            "cannot switch to a component's role ({text}): run `hooksaga migrate`, or set database.roles = \"off\""
+        )),
+        // A server that goes away, is full, hot standby after a failover, or somebody's lock: later it works.
+        "25006" | "25P03" | "55P03" | "57014" | "40001" | "40P01" => StoreError::Unavailable(text),
+        _ => match code.get(..2) {
+            Some("23") => StoreError::Refused(match error.constraint() {
+                Some(constraint) => format!("{text} ({constraint})"),
+                None => text,
+            }),
+            Some("28") => StoreError::Setup(format!("{text}: check user and password in database.url")),
+            Some("08" | "53" | "57") => StoreError::Unavailable(text),
+            _ => StoreError::Other(format!("{text} ({code})")),
+        },
+    }
+}
+
+/// The boundary's error for a connection that the pool did not hand out.
+pub(crate) fn from_pool(error: &PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            from_connecting(error)
+        }
+        PoolError::Timeout(_) => {
+            StoreError::Unavailable("no connection became free in time: all are busy".to_owned())
+        }
+        other => StoreError::Unavailable(one_line(&other.to_string())),
+    }
+}
+
+/// The boundary's error for a connection that did not come about. A role that the login may not take on shows
+/// here as a missing right, and is a matter of set-up.
+pub(crate) fn from_connecting(error: &tokio_postgres::Error) -> StoreError {
+    match from_postgres(error) {
+        StoreError::Denied(text) => StoreError::Setup(format!(
+            "the database login may not do this ({text}): run `hooksaga migrate`, or hand the output of \
+             `hooksaga migrate --print-roles` to an administrator"
+        )),
+        other => other,
+    }
+}
+
+/// A URL that cannot be parsed. The parser's text names the key at fault, never a value.
+pub(crate) fn from_url(key: &str, error: &tokio_postgres::Error) -> StoreError {
+    StoreError::Setup(format!("{key} is not a usable PostgreSQL URL: {}", describe(error)))
+}
+
+/// A number that a CHECK keeps at 0 or more.
+pub(crate) fn natural(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}
+
+/// A count, which is never negative.
+pub(crate) fn count(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// A limit or count as PostgreSQL's `bigint` takes it.
+pub(crate) fn bigint(value: impl Into<u64>) -> i64 {
+    i64::try_from(value.into()).unwrap_or(i64::MAX)
+}
+
+/// A value of the domain as PostgreSQL's `integer` takes it.
+pub(crate) fn integer(value: u32) -> i32 {
+    i32::try_from(value).unwrap_or(i32::MAX)
+}
+
+/// The status that a text stands for.
+pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(Failure::unreadable)
+}
+
+/// The error with its cause.
+fn describe(error: &tokio_postgres::Error) -> String {
+    match error.source() {
+        Some(cause) => one_line(&format!("{error}: {cause}")),
+        None => error.to_string(),
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A result of the driver outside the pools.
+pub(crate) fn checked<T>(result: Result<T, tokio_postgres::Error>) -> StoreResult<T> {
+    result.map_err(|error| from_postgres(&error))
+}

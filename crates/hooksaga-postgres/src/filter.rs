@@ -1,0 +1,73 @@
+//! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
+//! is always a parameter.
+
+use std::fmt::Write as _;
+use tokio_postgres::types::ToSql;
+
+/// Conditions that must all hold, and their parameters.
+#[derive(Default)]
+pub(crate) struct Filter {
+    sql: String,
+    parameters: Vec<Box<dyn ToSql + Sync + Send>>,
+}
+
+impl Filter {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// `condition` ends where its parameter stands, such as `id < `.
+    pub(crate) fn add(&mut self, condition: &'static str, parameter: impl ToSql + Sync + Send + 'static) {
+        self.parameters.push(Box::new(parameter));
+        let number = self.parameters.len();
+        self.join();
+        write!(self.sql, "{condition}${number}").expect("writing to a String cannot fail");
+    }
+
+    /// The same, if there is a parameter.
+    pub(crate) fn add_some(
+        &mut self,
+        condition: &'static str,
+        parameter: Option<impl ToSql + Sync + Send + 'static>,
+    ) {
+        if let Some(parameter) = parameter {
+            self.add(condition, parameter);
+        }
+    }
+
+    /// A condition without a parameter.
+    pub(crate) fn add_fixed(&mut self, condition: &'static str) {
+        self.join();
+        self.sql.push_str(condition);
+    }
+
+    fn join(&mut self) {
+        self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
+    }
+
+    /// Empty without conditions.
+    pub(crate) fn where_clause(&self) -> &str {
+        &self.sql
+    }
+
+    pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+
+    #[test]
+    fn conditions_are_joined_and_numbered() {
+        let mut filter = Filter::new();
+        assert_eq!(filter.where_clause(), "");
+        filter.add_some("a = ", Some(1_i64));
+        filter.add_some("b = ", None::<i64>);
+        filter.add_fixed("c");
+        filter.add("d < ", "x".to_owned());
+        assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2");
+        assert_eq!(filter.parameters().len(), 2);
+    }
+}

@@ -1,0 +1,213 @@
+//! How to reach the database, and how every session is set up.
+
+use crate::error::from_url;
+use hooksaga_store::{Role, StoreResult};
+use std::{collections::BTreeMap, fmt, time::Duration};
+use tokio_postgres::Config;
+
+/// Whether connections take on their component's role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoleMode {
+    /// Each component's connections switch to its role right at the start of the session.
+    #[default]
+    Switch,
+    /// No roles: for hosted databases where they cannot be created.
+    Off,
+}
+
+/// How to reach the database.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// `postgres://…`, as tokio-postgres reads it: several hosts and `target_session_attrs` included.
+    pub url: String,
+    /// A login of its own for some or all roles; such connections do not switch.
+    pub role_urls: BTreeMap<Role, String>,
+    pub roles: RoleMode,
+    /// Each role has a pool of its own, and opens connections only as it needs them.
+    pub max_connections_per_role: usize,
+}
+
+impl fmt::Debug for PostgresOptions {
+    /// Without the URLs: they hold passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("role_urls", &self.role_urls.keys().collect::<Vec<_>>())
+            .field("roles", &self.roles)
+            .field("max_connections_per_role", &self.max_connections_per_role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings that the URL's own `options` may override.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("statement_timeout", "30s"),
+    ("lock_timeout", "10s"),
+    ("idle_in_transaction_session_timeout", "30s"),
+    // A pooled connection and a listener may be quiet for long.
+    ("idle_session_timeout", "0"),
+    // Compiling a plan costs more than any of these statements.
+    ("jit", "off"),
+];
+
+/// Settings that correctness rests on: they hold whatever the server's default is.
+const FIXED: &[(&str, &str)] = &[("default_transaction_isolation", "read committed"), ("TimeZone", "UTC")];
+
+/// For the roles whose statements run all the time and drive from a batch of keys: their plans are nested loops
+/// over indexes at any table size. A plan cached while the tables were small would otherwise go on scanning
+/// and hashing whole tables until the next ANALYZE. No statement of these roles joins two batches in SQL.
+const KEYED_PLANS: &[(&str, &str)] = &[
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    // Else a small table is kept in memory and compared row by row.
+    ("enable_material", "off"),
+    // What these statements touch is in memory, and a descent of an index is cheap against reading rows: with the
+    // default costs the plan for a table of a few dozen rows, too, walks all of it.
+    ("seq_page_cost", "0.01"),
+    ("random_page_cost", "0.01"),
+    ("cpu_operator_cost", "0.0001"),
+];
+
+/// For the reader, whose statements join more freely, but never need a whole table.
+const NO_SCANS: &[(&str, &str)] = &[("enable_seqscan", "off")];
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Session<'a> {
+    /// Migrations, and a first look: as the login itself, and without time limits.
+    Login,
+    /// A component; `schema`: where the tables are, if that is known. It is named because `$user` in the
+    /// search path means another schema after a switch of role.
+    Component { role: Role, schema: Option<&'a str> },
+}
+
+impl PostgresOptions {
+    /// Whether this role's connections come from `url`, rather than a URL of their own.
+    pub(crate) fn shares_login(&self, role: Role) -> bool {
+        !self.role_urls.contains_key(&role)
+    }
+
+    /// The configuration of a session.
+    pub(crate) fn session(&self, session: Session<'_>) -> StoreResult<Config> {
+        let Session::Component { role, schema } = session else {
+            let mut config = parse("database.url", &self.url)?;
+            let no_limits = [("statement_timeout", "0"), ("lock_timeout", "0"), ("jit", "off")];
+            finish(&mut config, "hooksaga/migrate", &no_limits, FIXED.iter().copied());
+            return Ok(config);
+        };
+        let mut fixed = FIXED.to_vec();
+        fixed.extend_from_slice(planning(role));
+        let mut config = match self.role_urls.get(&role) {
+            Some(url) => parse(&format!("database.role_urls.{role}"), url)?,
+            None => {
+                fixed.extend(schema.map(|schema| ("search_path", schema)));
+                if self.roles == RoleMode::Switch {
+                    fixed.push(("role", role.as_str()));
+                }
+                parse("database.url", &self.url)?
+            }
+        };
+        finish(&mut config, &format!("hooksaga/{role}"), DEFAULTS, fixed.into_iter());
+        Ok(config)
+    }
+}
+
+fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
+    match role {
+        Role::EventIngestWriter
+        | Role::SubscriptionVerifier
+        | Role::RouterWorker
+        | Role::SagaOrchestrator
+        | Role::JobWorker
+        | Role::LeaseCleaner
+        | Role::DeadLetterOperator => KEYED_PLANS,
+        Role::ApiReader => NO_SCANS,
+        Role::SubscriptionAdmin | Role::KeyAdmin => &[],
+    }
+}
+
+fn parse(key: &str, url: &str) -> StoreResult<Config> {
+    url.parse().map_err(|error| from_url(key, &error))
+}
+
+/// Settings travel in the start-up message: no round trip, and `RESET` leads back to them.
+fn finish<'a>(
+    config: &mut Config,
+    name: &str,
+    defaults: &[(&str, &str)],
+    fixed: impl Iterator<Item = (&'a str, &'a str)>,
+) {
+    let mut options: Vec<String> = defaults.iter().map(|(key, value)| setting(key, value)).collect();
+    options.extend(config.get_options().map(str::to_owned));
+    options.extend(fixed.map(|(key, value)| setting(key, value)));
+    config.options(options.join(" "));
+    config.application_name(name);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(Duration::from_secs(5));
+    }
+    // A server that vanished without a word must not hold a component for the kernel's two hours.
+    if config.get_tcp_user_timeout().is_none() {
+        config.tcp_user_timeout(Duration::from_secs(30));
+    }
+    config.keepalives_idle(Duration::from_secs(30)).keepalives_interval(Duration::from_secs(10));
+}
+
+/// One `-c key=value`; the server splits at blanks unless a backslash stands before them.
+fn setting(key: &str, value: &str) -> String {
+    let escaped: String = value
+        .chars()
+        .flat_map(|c| (c == '\\' || c.is_whitespace()).then_some('\\').into_iter().chain([c]))
+        .collect();
+    format!("-c {key}={escaped}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(url: &str) -> PostgresOptions {
+        PostgresOptions {
+            url: url.to_owned(),
+            role_urls: BTreeMap::from([(Role::KeyAdmin, "postgres://keys@h/db".to_owned())]),
+            roles: RoleMode::Switch,
+            max_connections_per_role: 1,
+        }
+    }
+
+    fn session_options(options: &PostgresOptions, role: Role) -> String {
+        let config = options.session(Session::Component { role, schema: Some("my schema") });
+        config.ok().and_then(|config| config.get_options().map(str::to_owned)).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_session_switches_role_after_the_urls_own_options() {
+        let text = session_options(&options("postgres://u@h/db?options=-c%20jit%3Don"), Role::RouterWorker);
+        let position = |part: &str| text.find(part);
+        assert!(position("-c jit=off") < position("-c jit=on"), "{text}");
+        assert!(position("-c jit=on") < position("-c role=router_worker"), "{text}");
+        assert!(text.contains(r"-c default_transaction_isolation=read\ committed"), "{text}");
+        assert!(text.contains(r"-c search_path=my\ schema"), "{text}");
+        assert!(text.contains("-c enable_seqscan=off"), "{text}");
+    }
+
+    #[test]
+    fn a_role_with_its_own_login_does_not_switch() {
+        let text = session_options(&options("postgres://u@h/db"), Role::KeyAdmin);
+        assert!(!text.is_empty() && !text.contains("role="), "{text}");
+        let off = PostgresOptions { roles: RoleMode::Off, ..options("postgres://u@h/db") };
+        assert!(!session_options(&off, Role::ApiReader).contains("role="));
+    }
+
+    #[test]
+    fn debug_shows_no_url() {
+        let text = format!("{:?}", options("postgres://u:hunter2@h/db"));
+        assert!(!text.contains("hunter2") && text.contains("KeyAdmin"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_url_is_named_by_its_key_and_not_shown() {
+        let error = options("postgres://u:hunter2@h:port/db").session(Session::Login).err();
+        let text = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(text.contains("database.url") && !text.contains("hunter2"), "{text}");
+    }
+}

@@ -1,0 +1,242 @@
+//! Results of finished jobs, applied to their sagas exactly once.
+
+use crate::{
+    error::{Failure, bigint, integer, natural, parsed},
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_saga::{
+    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
+};
+use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
+use std::{collections::HashSet, time::Duration};
+use tokio_postgres::Row;
+
+pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
+SELECT job_id FROM finished_jobs ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED";
+
+const CLOCK: &str = "/* orchestrator.clock */ SELECT now()";
+
+/// A statement of its own, after the queue's rows are locked. The sagas are locked in the order of their ids (the
+/// sort is below the locking), and what is read of a saga is its newest state, also when the lock had to be
+/// waited for. A job that is not seen finished has no line here, and so stays queued.
+pub(crate) const READ_RESULTS: &str = "/* orchestrator.read_results */
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text, j.error_code, j.duration_ms,
+       s.status::text, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code,
+       s.created_at, e.correlation_id
+FROM unnest($1::bigint[]) AS u (id)
+JOIN webhook_delivery_jobs j ON j.id = u.id AND j.status::text IN ('Completed', 'Failed')
+JOIN webhook_delivery_sagas s ON s.id = j.saga_id
+JOIN events e ON e.id = s.event_id
+ORDER BY s.id, j.id
+FOR UPDATE OF s";
+
+/// The worker was faster than the move to InProgress: the move comes first. (`status::text`: the ids drive it.)
+pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
+
+/// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
+/// from being applied twice. Dead letters are queued, and counters added to, for what this update changed and
+/// nothing else.
+pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
+WITH changed AS (
+    UPDATE webhook_delivery_sagas s
+    SET status = u.status::saga_status, attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
+        final_error_code = u.final_error_code, updated_at = now()
+    FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::int[], $5::timestamptz[], $6::text[],
+                $7::bigint[])
+         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id)
+    WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status::text = 'InProgress'
+    RETURNING s.id, s.subscription_id, s.status, u.job_id
+), dead AS (
+    INSERT INTO pending_dead_letters (saga_id)
+    SELECT id FROM changed WHERE status = 'DeadLettered' ORDER BY id
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
+    SELECT date_trunc('minute', now(), 'UTC'), subscription_id, $8::int,
+           count(*) FILTER (WHERE status = 'Completed'),
+           count(*) FILTER (WHERE status <> 'Completed'),
+           count(*) FILTER (WHERE status = 'DeadLettered')
+    FROM changed GROUP BY subscription_id ORDER BY subscription_id
+    ON CONFLICT (minute, subscription_id, shard) DO UPDATE
+    SET delivered = delivery_counts.delivered + excluded.delivered,
+        failed = delivery_counts.failed + excluded.failed,
+        dead_lettered = delivery_counts.dead_lettered + excluded.dead_lettered
+)
+SELECT job_id FROM changed";
+
+pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */
+DELETE FROM finished_jobs WHERE job_id = ANY ($1::bigint[])";
+
+pub(super) async fn apply(
+    client: &mut Client,
+    limit: u32,
+    shard: i32,
+    decide: Decide<'_>,
+) -> Result<ApplyBatch, Failure> {
+    let transaction = client.transaction().await?;
+    let (clock, lock, read, promote, write, forget) = tokio::try_join!(
+        transaction.prepare_cached(CLOCK),
+        transaction.prepare_cached(LOCK_RESULTS),
+        transaction.prepare_cached(READ_RESULTS),
+        transaction.prepare_cached(PROMOTE),
+        transaction.prepare_cached(WRITE_RESULTS),
+        transaction.prepare_cached(FORGET_RESULTS),
+    )?;
+
+    // Statements that are polled together travel together, and the server runs them in this order.
+    let limit = bigint(limit);
+    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&limit];
+    let (clock, queued) =
+        tokio::try_join!(transaction.query_one(&clock, &[]), transaction.query(&lock, &parameters))?;
+    let now = clock.try_get::<_, Time>(0)?.0;
+    let queued: Vec<i64> = queued.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    if queued.is_empty() {
+        transaction.rollback().await?;
+        return Ok(ApplyBatch { now, results: Vec::new() });
+    }
+
+    let rows = transaction.query(&read, &[&queued]).await?;
+    let read: Vec<ReadResult> = rows.iter().map(ReadResult::from_row).collect::<Result<_, _>>()?;
+    let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
+    let changes = Changes::new(&read, &applied);
+    let seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
+
+    let promotion: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
+        [&changes.promoted_ids, &changes.promoted_attempts];
+    let writing = changes.parameters(&shard);
+    let forgetting: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&seen];
+    let (_, changed, _) = tokio::try_join!(
+        async {
+            if changes.promoted_ids.is_empty() {
+                Ok(0)
+            } else {
+                transaction.execute(&promote, &promotion).await
+            }
+        },
+        transaction.query(&write, &writing),
+        transaction.execute(&forget, &forgetting),
+    )?;
+    transaction.commit().await?;
+
+    let changed: HashSet<i64> = changed.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let results = read
+        .into_iter()
+        .zip(applied)
+        .map(|(read, applied)| {
+            let changed = changed.contains(&read.finished.job_id.0);
+            read.into_result(applied, changed)
+        })
+        .collect();
+    Ok(ApplyBatch { now, results })
+}
+
+struct ReadResult {
+    finished: FinishedJob,
+    correlation_id: String,
+    duration: Duration,
+    saga_created_at: Timestamp,
+}
+
+impl ReadResult {
+    fn from_row(row: &Row) -> Result<Self, Failure> {
+        let code = |column| -> Result<Option<ErrorCode>, Failure> {
+            Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
+        };
+        let outcome = match parsed::<JobStatus>(row.try_get(4)?)? {
+            JobStatus::Completed => Outcome::Delivered,
+            _ => Outcome::Failed(code(5)?.unwrap_or(ErrorCode::INTERNAL)),
+        };
+        let saga = Saga {
+            status: parsed(row.try_get(7)?)?,
+            attempt_count: natural(row.try_get(8)?),
+            max_retry_limit: natural(row.try_get(9)?),
+            next_attempt_at: row.try_get::<_, Time>(10)?.0,
+            final_error_code: code(11)?,
+        };
+        let finished = FinishedJob {
+            job_id: JobId(row.try_get(0)?),
+            saga_id: SagaId(row.try_get(1)?),
+            subscription_id: SubscriptionId(row.try_get(2)?),
+            saga,
+            result: JobResult { attempt_at: row.try_get::<_, Time>(3)?.0, outcome },
+        };
+        let duration_ms = natural(row.try_get::<_, Option<i32>>(6)?.unwrap_or(0));
+        Ok(Self {
+            finished,
+            correlation_id: row.try_get(13)?,
+            duration: Duration::from_millis(duration_ms.into()),
+            saga_created_at: row.try_get::<_, Time>(12)?.0,
+        })
+    }
+
+    fn into_result(self, applied: Applied, changed: bool) -> AppliedResult {
+        let FinishedJob { job_id, saga_id, subscription_id, saga: before, result } = self.finished;
+        let saga = match applied {
+            Applied::Changed { saga, .. } if changed => saga,
+            Applied::Changed { .. } | Applied::Already => before,
+        };
+        AppliedResult {
+            job_id,
+            saga_id,
+            subscription_id,
+            correlation_id: self.correlation_id,
+            status: saga.status,
+            attempt_count: saga.attempt_count,
+            next_attempt_at: saga.next_attempt_at,
+            changed,
+            result,
+            duration: self.duration,
+            saga_created_at: self.saga_created_at,
+        }
+    }
+}
+
+/// The decisions as columns, in the order of saga ids.
+#[derive(Default)]
+struct Changes<'a> {
+    promoted_ids: Vec<i64>,
+    promoted_attempts: Vec<Time>,
+    ids: Vec<i64>,
+    attempts: Vec<Time>,
+    statuses: Vec<&'static str>,
+    attempt_counts: Vec<i32>,
+    next_attempts: Vec<Time>,
+    error_codes: Vec<Option<&'a str>>,
+    job_ids: Vec<i64>,
+}
+
+impl<'a> Changes<'a> {
+    fn new(read: &[ReadResult], applied: &'a [Applied]) -> Self {
+        let mut changes = Self::default();
+        for (read, applied) in read.iter().zip(applied) {
+            let Applied::Changed { saga, promoted } = applied else { continue };
+            let attempt_at = Time(read.finished.result.attempt_at);
+            if *promoted {
+                changes.promoted_ids.push(read.finished.saga_id.0);
+                changes.promoted_attempts.push(attempt_at);
+            }
+            changes.ids.push(read.finished.saga_id.0);
+            changes.attempts.push(attempt_at);
+            changes.statuses.push(saga.status.as_str());
+            changes.attempt_counts.push(integer(saga.attempt_count));
+            changes.next_attempts.push(Time(saga.next_attempt_at));
+            changes.error_codes.push(saga.final_error_code.as_ref().map(ErrorCode::as_str));
+            changes.job_ids.push(read.finished.job_id.0);
+        }
+        changes
+    }
+
+    fn parameters<'p>(&'p self, shard: &'p i32) -> [&'p (dyn tokio_postgres::types::ToSql + Sync); 8] {
+        [
+            &self.ids,
+            &self.attempts,
+            &self.statuses,
+            &self.attempt_counts,
+            &self.next_attempts,
+            &self.error_codes,
+            &self.job_ids,
+            shard,
+        ]
+    }
+}

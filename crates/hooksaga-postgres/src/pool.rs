@@ -1,0 +1,104 @@
+//! One connection pool per role.
+
+use crate::{
+    error::{Failure, checked, from_connecting, from_pool},
+    tls,
+};
+use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use hooksaga_store::{StoreError, StoreResult};
+use std::{future::Future, time::Duration};
+use tokio_postgres::{Config, config::Host};
+
+/// How long a call waits for a free connection, and a new one for the server.
+const WAIT: Duration = Duration::from_secs(10);
+/// How often a call that lost against others is tried in all.
+const TRIES: u32 = 10;
+
+/// Success is answered only for what is durable, so a session does not inherit `off`; any stricter level that
+/// the server has (replicas) stays.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
+                       WHERE current_setting('synchronous_commit') = 'off'";
+
+/// Connections that run as one role.
+#[derive(Clone)]
+pub(crate) struct RolePool(Pool);
+
+impl RolePool {
+    /// Connects to nothing yet.
+    pub(crate) fn new(config: Config, max_size: usize) -> StoreResult<Self> {
+        let tls = tls::connector(config.get_ssl_mode());
+        let manager =
+            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let durable = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
+            Box::pin(async move { client.batch_execute(DURABLE).await.map_err(HookError::Backend) })
+        });
+        let pool = Pool::builder(manager)
+            .max_size(max_size.max(1))
+            .wait_timeout(Some(WAIT))
+            .create_timeout(Some(WAIT))
+            .post_create(durable)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| StoreError::Setup(format!("cannot make a connection pool: {error}")))?;
+        Ok(Self(pool))
+    }
+
+    /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour
+    /// of others (deadlock, serialization failure). `work` is one transaction: what failed left nothing.
+    pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>
+    where
+        W: Fn(Client) -> F,
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let mut tried = 1;
+        loop {
+            let client = self.0.get().await.map_err(|error| from_pool(&error))?;
+            let failure = match work(client).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            if failure.spoils_connections() {
+                self.0.retain(|_, _| false);
+            }
+            if !failure.is_retryable() || tried == TRIES {
+                return Err(failure.into());
+            }
+            tokio::time::sleep(Duration::from_millis(1 << tried.min(6))).await;
+            tried += 1;
+        }
+    }
+}
+
+/// A connection outside the pools, driven by a task of its own until it is dropped.
+pub(crate) async fn connect_once(config: &Config) -> StoreResult<tokio_postgres::Client> {
+    let tls = tls::connector(config.get_ssl_mode());
+    let connecting = tokio::time::timeout(WAIT, config.connect(tls));
+    let (client, connection) = connecting
+        .await
+        .map_err(|_| {
+            StoreError::Unavailable(format!("no connection to {} within {} s", hosts(config), WAIT.as_secs()))
+        })?
+        .map_err(|error| match from_connecting(&error) {
+            StoreError::Unavailable(text) => StoreError::Unavailable(format!("{}: {text}", hosts(config))),
+            other => other,
+        })?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a database connection ended");
+        }
+    });
+    checked(client.batch_execute(DURABLE).await)?;
+    Ok(client)
+}
+
+/// The servers that a configuration names, for people.
+fn hosts(config: &Config) -> String {
+    let hosts = config.get_hosts().iter().enumerate().map(|(i, host)| {
+        let port = config.get_ports().get(i).or_else(|| config.get_ports().first()).copied().unwrap_or(5432);
+        match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            Host::Unix(folder) => format!("{}/.s.PGSQL.{port}", folder.display()),
+        }
+    });
+    hosts.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,135 @@
+//! How much waits where, and what ended when.
+
+use crate::{
+    error::{Failure, count},
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
+
+/// Counts come from the partial indexes, which hold only what is open: finished rows cost nothing. Subscriptions
+/// with open sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
+/// does; each is then looked up by its key. (The order in the counts of jobs points the planner to the narrowest
+/// index.)
+pub(crate) const GAUGES: &str = "/* reader.gauges */
+WITH RECURSIVE waiting AS (
+    (SELECT subscription_id, next_attempt_at FROM webhook_delivery_sagas
+     WHERE status IN ('Pending', 'PendingRetry')
+     ORDER BY subscription_id, next_attempt_at LIMIT 1)
+    UNION ALL
+    SELECT following.subscription_id, following.next_attempt_at
+    FROM waiting w CROSS JOIN LATERAL (
+        SELECT s.subscription_id, s.next_attempt_at FROM webhook_delivery_sagas s
+        WHERE s.status IN ('Pending', 'PendingRetry') AND s.subscription_id > w.subscription_id
+        ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
+    ) following
+), running AS (
+    (SELECT subscription_id FROM webhook_delivery_sagas
+     WHERE status = 'InProgress' ORDER BY subscription_id LIMIT 1)
+    UNION ALL
+    SELECT following.subscription_id
+    FROM running r CROSS JOIN LATERAL (
+        SELECT s.subscription_id FROM webhook_delivery_sagas s
+        WHERE s.status = 'InProgress' AND s.subscription_id > r.subscription_id
+        ORDER BY s.subscription_id LIMIT 1
+    ) following
+), idle AS MATERIALIZED (
+    SELECT sub.id
+    FROM (SELECT subscription_id FROM waiting UNION SELECT subscription_id FROM running) busy
+    CROSS JOIN LATERAL (
+        SELECT id, active, verified FROM subscriptions WHERE id = busy.subscription_id OFFSET 0
+    ) sub
+    WHERE NOT (sub.active AND sub.verified)
+)
+SELECT
+    (SELECT count(*) FROM unrouted_events),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Pending'),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'InProgress'),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'PendingRetry'),
+    (SELECT coalesce(sum(held.sagas), 0)::bigint FROM idle CROSS JOIN LATERAL (
+        SELECT (SELECT count(*) FROM webhook_delivery_sagas s
+                WHERE s.subscription_id = idle.id AND s.status IN ('Pending', 'PendingRetry'))
+             + (SELECT count(*) FROM webhook_delivery_sagas s
+                WHERE s.subscription_id = idle.id AND s.status = 'InProgress') AS sagas
+    ) held),
+    (SELECT count(*) FROM (
+        SELECT FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until) jobs),
+    (SELECT count(*) FROM (
+        SELECT FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until) jobs),
+    (SELECT count(*) FROM finished_jobs),
+    (SELECT count(*) FROM pending_dead_letters),
+    (SELECT coalesce((extract(epoch FROM now() - min(w.next_attempt_at)) * 1000000)::bigint, 0)
+     FROM waiting w CROSS JOIN LATERAL (
+        SELECT active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
+     ) sub
+     WHERE w.next_attempt_at <= now() AND sub.active AND sub.verified),
+    now()";
+
+const MINUTES: &str = "/* reader.minutes */
+SELECT minute, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
+FROM delivery_counts WHERE minute > now() - interval '3 hours'
+GROUP BY minute ORDER BY minute";
+
+const SUBSCRIPTIONS: &str = "/* reader.subscription_counts */
+SELECT subscription_id, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
+FROM delivery_counts WHERE minute > now() - interval '24 hours'
+GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
+
+pub(super) async fn gauges(client: &Client) -> Result<QueueGauges, Failure> {
+    Ok(read(client).await?.1)
+}
+
+pub(super) async fn stats(client: &Client) -> Result<Stats, Failure> {
+    let (minutes, subscriptions) =
+        tokio::try_join!(client.prepare_cached(MINUTES), client.prepare_cached(SUBSCRIPTIONS))?;
+    let ((now, gauges), minutes, subscriptions) =
+        tokio::try_join!(read(client), async { Ok(client.query(&minutes, &[]).await?) }, async {
+            Ok(client.query(&subscriptions, &[]).await?)
+        },)?;
+    Ok(Stats {
+        now: now.0,
+        gauges,
+        minutes: minutes
+            .iter()
+            .map(|row| {
+                Ok(MinuteCount {
+                    minute: row.try_get::<_, Time>(0)?.0,
+                    delivered: count(row.try_get(1)?),
+                    failed: count(row.try_get(2)?),
+                    dead_lettered: count(row.try_get(3)?),
+                })
+            })
+            .collect::<Result<_, Failure>>()?,
+        subscriptions: subscriptions
+            .iter()
+            .map(|row| {
+                Ok(SubscriptionCount {
+                    subscription_id: SubscriptionId(row.try_get(0)?),
+                    delivered: count(row.try_get(1)?),
+                    failed: count(row.try_get(2)?),
+                    dead_lettered: count(row.try_get(3)?),
+                })
+            })
+            .collect::<Result<_, Failure>>()?,
+    })
+}
+
+async fn read(client: &Client) -> Result<(Time, QueueGauges), Failure> {
+    let statement = client.prepare_cached(GAUGES).await?;
+    let row = client.query_one(&statement, &[]).await?;
+    let number = |column: usize| -> Result<u64, Failure> { Ok(count(row.try_get(column)?)) };
+    let gauges = QueueGauges {
+        unrouted_events: number(0)?,
+        pending_sagas: number(1)?,
+        in_progress_sagas: number(2)?,
+        pending_retry_sagas: number(3)?,
+        held_sagas: number(4)?,
+        pending_jobs: number(5)?,
+        leased_jobs: number(6)?,
+        finished_jobs: number(7)?,
+        pending_dead_letters: number(8)?,
+        oldest_due_age_micros: number(9)?,
+    };
+    Ok((row.try_get(10)?, gauges))
+}

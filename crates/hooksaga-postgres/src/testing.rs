@@ -1,0 +1,81 @@
+//! A view from outside for the tests: sessions exactly as a component has them, the mapping of errors, and the hot
+//! statements with typical arguments.
+
+use crate::{
+    PostgresOptions, cleaner, dead_letters, error, ingest, options::Session, orchestrator, reader, router,
+    verifier, worker,
+};
+use hooksaga_store::{Role, StoreError, StoreResult, conformance::HotStatement};
+use tokio_postgres::Config;
+
+/// The configuration of a component's session.
+pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
+    options.session(Session::Component { role, schema: None })
+}
+
+/// The boundary's error for one of the driver's.
+pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
+    error::from_postgres(error)
+}
+
+/// A statement of the product.
+pub struct Hot {
+    /// Who runs it.
+    pub role: Role,
+    pub sql: &'static str,
+    /// Its arguments, as SQL.
+    pub arguments: &'static str,
+}
+
+/// The statements of a hot step.
+pub fn hot(step: HotStatement) -> Vec<Hot> {
+    let (role, statements): (Role, &[(&'static str, &'static str)]) = match step {
+        HotStatement::Append => (
+            Role::EventIngestWriter,
+            &[
+                (ingest::APPEND, "'{t,t}', '{1,2}', '{a,NULL}', '{c,c}'"),
+                (ingest::EXISTING, "'{0,1}', '{t,t}', '{1,2}', '{a,b}'"),
+            ],
+        ),
+        HotStatement::Route => (Role::RouterWorker, &[(router::ROUTE, "1000, 5")]),
+        HotStatement::Schedule => {
+            (Role::SagaOrchestrator, &[(orchestrator::schedule::SCHEDULE, r#"'{"1":64}', 4, 1000"#)])
+        }
+        HotStatement::MarkInProgress => {
+            (Role::SagaOrchestrator, &[(orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'")])
+        }
+        HotStatement::Claim => {
+            (Role::JobWorker, &[(worker::CLAIM, "512, 60000000, 1"), (worker::TARGETS, "'{1,2}'")])
+        }
+        HotStatement::HandBack => (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{1,1}', 5000000")]),
+        HotStatement::Report => (
+            Role::JobWorker,
+            &[(
+                worker::REPORT,
+                "'{1,2}', '{1,1}', '{Completed,Failed}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}'",
+            )],
+        ),
+        HotStatement::Apply => (
+            Role::SagaOrchestrator,
+            &[
+                (orchestrator::apply::LOCK_RESULTS, "1000"),
+                (orchestrator::apply::READ_RESULTS, "'{1,2}'"),
+                (orchestrator::apply::PROMOTE, "'{1,2}', '{now,now}'"),
+                (
+                    orchestrator::apply::WRITE_RESULTS,
+                    "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
+                     '{1,2}', 0",
+                ),
+                (orchestrator::apply::FORGET_RESULTS, "'{1,2}'"),
+            ],
+        ),
+        HotStatement::ResetExpired => (Role::LeaseCleaner, &[(cleaner::RESET_EXPIRED, "100")]),
+        HotStatement::Bury => (Role::DeadLetterOperator, &[(dead_letters::BURY, "100")]),
+        HotStatement::TakeChecks => (
+            Role::SubscriptionVerifier,
+            &[(verifier::TAKE_CHECKS, "100, 30000000"), (verifier::SECRETS, "'{1,2}'")],
+        ),
+        HotStatement::Gauges => (Role::ApiReader, &[(reader::stats::GAUGES, "")]),
+    };
+    statements.iter().map(|&(sql, arguments)| Hot { role, sql, arguments }).collect()
+}

@@ -1,0 +1,135 @@
+//! Signals between processes: LISTEN and NOTIFY on one channel. A hint, never needed for correctness, and never
+//! sent inside a transaction that does work: a committing NOTIFY takes a lock that all of them share.
+
+use crate::{
+    error::{checked, from_connecting, from_postgres},
+    pool::RolePool,
+    tls,
+};
+use async_trait::async_trait;
+use hooksaga_store::{Stage, StoreError, StoreResult, WakeListener, Wakeups};
+use std::{
+    collections::VecDeque,
+    future::{Future as _, poll_fn},
+    pin::pin,
+    task::{Context, Poll},
+};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+const CHANNEL: &str = "hooksaga_wake";
+const NOTIFY: &str = "/* wake.notify */ SELECT pg_notify($1, $2)";
+
+pub(crate) struct Notifications {
+    pool: RolePool,
+    listener: Config,
+}
+
+impl Notifications {
+    /// `listener`: a listener has a connection of its own, outside the pool.
+    pub(crate) fn new(pool: RolePool, listener: Config) -> Self {
+        Self { pool, listener }
+    }
+}
+
+#[async_trait]
+impl Wakeups for Notifications {
+    async fn notify(&self, stages: &[Stage]) -> StoreResult<()> {
+        if stages.is_empty() {
+            return Ok(());
+        }
+        let payload = &stages.iter().map(|stage| stage.as_str()).collect::<Vec<_>>().join(",");
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(NOTIFY).await?;
+                client.execute(&statement, &[&CHANNEL, payload]).await?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
+        let tls = tls::connector(self.listener.get_ssl_mode());
+        let (client, connection) =
+            self.listener.connect(tls).await.map_err(|error| from_connecting(&error))?;
+        let mut listener = Listener { client, connection, heard: VecDeque::new() };
+        listener.subscribe().await?;
+        Ok(Some(Box::new(listener)))
+    }
+}
+
+type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+
+/// Drives its connection itself, so what nobody asks for waits at the server and not in this process's memory.
+struct Listener {
+    client: Client,
+    connection: Connection<Socket, Stream>,
+    /// Stages that were heard and not handed out yet, each once.
+    heard: VecDeque<Stage>,
+}
+
+impl Listener {
+    async fn subscribe(&mut self) -> StoreResult<()> {
+        let Self { client, connection, heard } = self;
+        let sql = format!("LISTEN {CHANNEL}");
+        let mut listening = pin!(client.batch_execute(&sql));
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = listening.as_mut().poll(cx) {
+                return Poll::Ready(checked(result));
+            }
+            match hear(connection, heard, cx) {
+                // Driving the connection may have brought the answer.
+                Poll::Pending => listening.as_mut().poll(cx).map(checked),
+                Poll::Ready(error) => Poll::Ready(Err(error)),
+            }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl WakeListener for Listener {
+    async fn next(&mut self) -> StoreResult<Stage> {
+        let Self { connection, heard, .. } = self;
+        poll_fn(|cx| {
+            if let Some(stage) = heard.pop_front() {
+                return Poll::Ready(Ok(stage));
+            }
+            match hear(connection, heard, cx) {
+                Poll::Ready(error) => Poll::Ready(Err(error)),
+                Poll::Pending => heard.pop_front().map_or(Poll::Pending, |stage| Poll::Ready(Ok(stage))),
+            }
+        })
+        .await
+    }
+}
+
+/// Takes in all that has arrived; ready only with the reason why nothing more will.
+fn hear(
+    connection: &mut Connection<Socket, Stream>,
+    heard: &mut VecDeque<Stage>,
+    cx: &mut Context<'_>,
+) -> Poll<StoreError> {
+    loop {
+        match connection.poll_message(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(None) => {
+                return Poll::Ready(StoreError::Unavailable("the listening connection ended".to_owned()));
+            }
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(from_postgres(&error)),
+            Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
+                for stage in stages(notification.payload()) {
+                    if !heard.contains(&stage) {
+                        heard.push_back(stage);
+                    }
+                }
+            }
+            Poll::Ready(Some(Ok(_))) => {}
+        }
+    }
+}
+
+/// The stages that a payload names; what a newer version calls otherwise is left out.
+fn stages(payload: &str) -> impl Iterator<Item = Stage> {
+    payload.split(',').filter_map(|name| Stage::ALL.iter().copied().find(|stage| stage.as_str() == name))
+}

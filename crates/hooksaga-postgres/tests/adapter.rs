@@ -1,0 +1,158 @@
+//! The conformance suite's view of a PostgreSQL database: a copy of one that is migrated once per run.
+
+use async_trait::async_trait;
+use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, testing};
+use hooksaga_store::{
+    Role, StoreError, StoreResult, Stores,
+    conformance::{Dialect, HotStatement, TestDatabase},
+};
+use hooksaga_testkit::postgres::{admin_execute, create_database};
+use std::{collections::BTreeMap, thread};
+use tokio::sync::OnceCell;
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// A database of its own; dropped with this.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    handles: PostgresDatabase,
+}
+
+/// Options for a URL, with a switch of roles.
+pub(crate) fn options(url: &str) -> PostgresOptions {
+    PostgresOptions {
+        url: url.to_owned(),
+        role_urls: BTreeMap::new(),
+        roles: RoleMode::Switch,
+        max_connections_per_role: 8,
+    }
+}
+
+/// A fresh, empty, migrated database.
+pub(crate) async fn fresh() -> Database {
+    static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+    let template = TEMPLATE
+        .get_or_init(|| async {
+            let url = create_database("template", None).await;
+            migrate(options(&url)).await.unwrap();
+            name(&url).to_owned()
+        })
+        .await;
+    let url = create_database("test", Some(template)).await;
+    let handles = connect(options(&url)).await.unwrap();
+    Database { url, handles }
+}
+
+/// The database that a URL names.
+pub(crate) fn name(url: &str) -> &str {
+    url.rsplit_once('/').unwrap().1
+}
+
+/// A connection as the superuser.
+pub(crate) async fn superuser(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// One number or text that a query answers, as the superuser.
+pub(crate) async fn value(url: &str, sql: &str) -> String {
+    text_rows(&superuser(url).await, sql).await.unwrap().remove(0).remove(0).unwrap()
+}
+
+async fn text_rows(client: &Client, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+    let messages = client.simple_query(sql).await.map_err(|error| testing::store_error(&error))?;
+    let rows = messages.into_iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
+        }
+        _ => None,
+    });
+    Ok(rows.collect())
+}
+
+impl Database {
+    pub(crate) async fn as_role(&self, role: Role) -> StoreResult<Client> {
+        let config = testing::session(&options(&self.url), role)?;
+        let (client, connection) =
+            config.connect(NoTls).await.map_err(|error| testing::store_error(&error))?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let name = name(&self.url).to_owned();
+        let dropping = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(admin_execute(&format!(r#"DROP DATABASE "{name}" WITH (FORCE)"#)));
+        });
+        if dropping.join().is_err() && !thread::panicking() {
+            panic!("the database could not be dropped");
+        }
+    }
+}
+
+#[async_trait]
+impl TestDatabase for Database {
+    fn stores(&self) -> Stores {
+        self.handles.stores()
+    }
+
+    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
+        execute(&self.as_role(role).await?, sql).await
+    }
+
+    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
+        execute(&superuser(&self.url).await, sql).await
+    }
+
+    async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+        text_rows(&superuser(&self.url).await, sql).await
+    }
+
+    /// The plan for these very arguments, and the one that serves any: the server comes to use either.
+    async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
+        let mut plans = String::new();
+        for hot in testing::hot(statement) {
+            let client = self.as_role(hot.role).await?;
+            let arguments = match hot.arguments {
+                "" => String::new(),
+                arguments => format!("({arguments})"),
+            };
+            execute(&client, &format!("PREPARE hot AS {}", hot.sql)).await?;
+            for mode in ["force_custom_plan", "force_generic_plan"] {
+                execute(&client, &format!("SET plan_cache_mode = {mode}")).await?;
+                let lines = text_rows(&client, &format!("EXPLAIN EXECUTE hot{arguments}")).await?;
+                for line in lines.into_iter().flatten().flatten() {
+                    plans.push_str(&line);
+                    plans.push('\n');
+                }
+            }
+        }
+        Ok(plans)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+
+    async fn second_instance(&self) -> Stores {
+        connect(options(&self.url)).await.unwrap().stores()
+    }
+}
+
+async fn execute(client: &Client, sql: &str) -> StoreResult<u64> {
+    client.execute(sql, &[]).await.map_err(|error| testing::store_error(&error))
+}
+
+/// What an operation that must fail says.
+pub(crate) fn failure<T>(result: Result<T, StoreError>) -> StoreError {
+    match result {
+        Ok(_) => panic!("this should not have worked"),
+        Err(error) => {
+            assert!(!error.to_string().contains('\n'), "more than a line: {error}");
+            error
+        }
+    }
+}

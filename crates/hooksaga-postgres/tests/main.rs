@@ -1,0 +1,15 @@
+//! The PostgreSQL back end: the conformance suite that every back end passes, and what only PostgreSQL has.
+//!
+//! Run beside a server: `cargo run -p hooksaga-testkit --bin with-servers -- cargo test -p hooksaga-postgres`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod adapter;
+mod connecting;
+mod logins;
+mod migrating;
+mod notifying;
+mod plans;
+mod scheduling;
+
+hooksaga_store::conformance_suite!(crate::adapter::fresh);

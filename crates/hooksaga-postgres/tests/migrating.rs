@@ -1,0 +1,120 @@
+//! Migrations: twice, from several processes at once, on several databases of a cluster at once.
+
+use crate::adapter::{failure, fresh, options, superuser, value};
+use hooksaga_postgres::{PostgresOptions, RoleMode, connect, migrate};
+use hooksaga_store::{Role, StoreError};
+use hooksaga_testkit::postgres::{PostgresServer, admin_execute, create_database};
+use tokio::task::JoinSet;
+
+/// A cluster that has never seen hooksaga's roles.
+pub(crate) async fn new_cluster() -> PostgresServer {
+    tokio::task::spawn_blocking(PostgresServer::start).await.unwrap()
+}
+
+/// A database of that cluster, made by this statement's options.
+pub(crate) async fn database_in(server: &PostgresServer, name: &str, with: &str) -> String {
+    let admin = server.url();
+    superuser(&admin).await.batch_execute(&format!("CREATE DATABASE {name} {with}")).await.unwrap();
+    format!("{}/{name}", admin.rsplit_once('/').unwrap().0)
+}
+
+async fn migrate_all(urls: Vec<String>) -> Vec<hooksaga_store::migration::MigrationReport> {
+    let mut runs = JoinSet::new();
+    for url in urls {
+        runs.spawn(async move { migrate(options(&url)).await.unwrap() });
+    }
+    runs.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_databases_of_a_new_cluster_are_migrated_at_once() {
+    let server = new_cluster().await;
+    let mut urls = Vec::new();
+    for number in 0..6 {
+        urls.push(database_in(&server, &format!("db{number}"), "").await);
+    }
+    for report in migrate_all(urls.clone()).await {
+        assert_eq!(report.applied.len(), 2, "{report:?}");
+    }
+    for url in urls {
+        connect(options(&url)).await.unwrap().stores().reader.gauges().await.unwrap();
+    }
+    let roles = value(
+        &server.url(),
+        "SELECT count(*) FROM pg_roles WHERE rolname LIKE '%\\_%' AND rolname NOT LIKE 'pg\\_%'",
+    )
+    .await;
+    assert_eq!(roles, Role::ALL.len().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_processes_migrate_one_database_at_once() {
+    let url = create_database("shared", None).await;
+    let reports = migrate_all(vec![url.clone(); 6]).await;
+    let worked = reports.iter().filter(|report| !report.applied.is_empty()).count();
+    assert_eq!(worked, 1, "{reports:?}");
+    assert!(reports.iter().all(|report| report.version == 2));
+    assert_eq!(value(&url, "SELECT count(*) FROM schema_migrations").await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_again_changes_nothing() {
+    let db = fresh().await;
+    let report = migrate(options(&db.url)).await.unwrap();
+    assert_eq!((report.applied, report.version), (Vec::new(), 2));
+    assert!(report.roles.contains("there already"), "{}", report.roles);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrating_again_takes_back_rights_that_are_too_wide() {
+    let db = fresh().await;
+    let client = superuser(&db.url).await;
+    client.batch_execute("GRANT ALL ON events TO router_worker").await.unwrap();
+    let may_read = "SELECT has_column_privilege('router_worker', 'events', 'payload', 'SELECT')";
+    assert_eq!(value(&db.url, may_read).await, "t");
+    migrate(options(&db.url)).await.unwrap();
+    assert_eq!(value(&db.url, may_read).await, "f");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_schema_is_left_alone() {
+    let db = fresh().await;
+    let client = superuser(&db.url).await;
+    client.batch_execute("INSERT INTO schema_migrations (version, name) VALUES (99, 'later')").await.unwrap();
+    for error in [failure(migrate(options(&db.url)).await), failure(connect(options(&db.url)).await)] {
+        assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
+        assert!(error.to_string().contains("newer"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_schema_is_not_opened() {
+    let db = fresh().await;
+    let client = superuser(&db.url).await;
+    client.batch_execute("DELETE FROM schema_migrations WHERE version = 2").await.unwrap();
+    let error = failure(connect(options(&db.url)).await);
+    assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
+    assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failing_step_leaves_nothing_behind() {
+    let url = create_database("occupied", None).await;
+    superuser(&url).await.batch_execute("CREATE TABLE dead_letters (mine int)").await.unwrap();
+    failure(migrate(options(&url)).await);
+    assert_eq!(
+        value(&url, "SELECT to_regclass('events') IS NULL AND to_regtype('saga_status') IS NULL").await,
+        "t"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_would_change_payloads_is_refused() {
+    let name = format!("ascii_{}", std::process::id());
+    admin_execute(&format!("CREATE DATABASE {name} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
+        .await;
+    let url = hooksaga_testkit::postgres::database_url(&name);
+    let error = failure(migrate(PostgresOptions { roles: RoleMode::Off, ..options(&url) }).await);
+    assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
+    assert!(error.to_string().contains("UTF8"), "{error}");
+}

@@ -1,0 +1,88 @@
+//! The hot statements' plans on filled tables: each by the index that is meant for it.
+
+use crate::adapter::{fresh, superuser};
+use hooksaga_store::conformance::{HotStatement, TestDatabase as _};
+
+/// Many finished deliveries, a backlog of one paused and some active subscriptions, a few leased jobs.
+fn fill(rows: u32, subscriptions: u32, queued: u32) -> String {
+    format!(
+        "
+SET session_replication_role = replica;
+INSERT INTO events (event_type, payload, external_id, correlation_id)
+    SELECT 'type' || n % 50, '1', 'ext' || n, 'c' || n FROM generate_series(1, {rows}) n;
+INSERT INTO subscriptions (event_type, callback_url, verified_url, active, check_round, check_done)
+    SELECT 'type' || n % 50, 'https://h/' || n, 'https://h/' || n, n % 7 <> 0, 1, n % 100 <> 0
+    FROM generate_series(1, {subscriptions}) n;
+INSERT INTO subscription_secrets (subscription_id, key_id, sealed)
+    SELECT n, 'k', '\\x00' FROM generate_series(1, {subscriptions}) n;
+INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, max_retry_limit, next_attempt_at, attempt_count)
+    SELECT n, n % {subscriptions} + 1,
+           (CASE WHEN n % 20 = 0 THEN 'Pending' WHEN n % 21 = 0 THEN 'InProgress' ELSE 'Completed' END)::saga_status,
+           5, now() - n * interval '1 second', 1
+    FROM generate_series(1, {rows}) n;
+INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until, status, lease_token)
+    SELECT id, subscription_id, next_attempt_at, next_attempt_at,
+           (CASE WHEN status <> 'InProgress' THEN 'Completed' WHEN id % 2 = 0 THEN 'Pending' ELSE 'Leased' END)::job_status,
+           CASE WHEN status = 'InProgress' AND id % 2 = 1 THEN 1 END
+    FROM webhook_delivery_sagas WHERE status <> 'Pending';
+INSERT INTO unrouted_events SELECT n FROM generate_series(1, {queued}) n;
+INSERT INTO finished_jobs SELECT n FROM generate_series(1, {queued}) n;
+INSERT INTO pending_dead_letters SELECT n FROM generate_series(1, {queued}) n;"
+    )
+}
+
+/// What each step's plans must show.
+const WANTED: &[(HotStatement, &[&str])] = &[
+    (HotStatement::Append, &["uniq_event_external_id"]),
+    (
+        HotStatement::Route,
+        &["unrouted_events_pkey", "events_pkey", "uniq_sub_type_url", "Tid Scan on unrouted_events"],
+    ),
+    (
+        HotStatement::Schedule,
+        &["idx_saga_waiting", "idx_job_active_subscription", "subscriptions_pkey", "events_pkey"],
+    ),
+    (HotStatement::MarkInProgress, &["webhook_delivery_sagas_pkey"]),
+    (HotStatement::Claim, &["idx_job_pending", "webhook_delivery_jobs_pkey", "idx_secret_subscription"]),
+    (HotStatement::HandBack, &["webhook_delivery_jobs_pkey"]),
+    (HotStatement::Report, &["webhook_delivery_jobs_pkey"]),
+    (
+        HotStatement::Apply,
+        &["finished_jobs_pkey", "webhook_delivery_jobs_pkey", "webhook_delivery_sagas_pkey"],
+    ),
+    (HotStatement::ResetExpired, &["idx_job_leased", "webhook_delivery_jobs_pkey"]),
+    (
+        HotStatement::Bury,
+        &["pending_dead_letters_pkey", "webhook_delivery_sagas_pkey", "Tid Scan on pending_dead_letters"],
+    ),
+    (HotStatement::TakeChecks, &["idx_sub_open_check", "idx_secret_subscription"]),
+    (HotStatement::Gauges, &["idx_saga_waiting", "idx_saga_in_progress", "idx_job_leased"]),
+];
+
+/// Plans that are made while the tables are empty, small or without statistics live on for a while: they must be
+/// the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_hot_statement_goes_by_its_index() {
+    let fillings = [
+        String::new(),
+        fill(34, 3, 3) + "ANALYZE;",
+        fill(600, 3, 600) + "ANALYZE;",
+        fill(40_000, 500, 3000),
+        fill(40_000, 500, 3000) + "ANALYZE;",
+        fill(40_000, 3, 0) + "ANALYZE;",
+    ];
+    for (number, filling) in fillings.iter().enumerate() {
+        let db = fresh().await;
+        superuser(&db.url).await.batch_execute(filling).await.unwrap();
+        for (statement, indexes) in WANTED {
+            let plan = db.explain(*statement).await.unwrap();
+            for index in *indexes {
+                assert!(plan.contains(index), "{statement:?} without {index}, filling {number}:\n{plan}");
+            }
+            // Two batches that are joined in SQL would be compared row by row.
+            let scan = plan.contains("Seq Scan") || plan.contains("Join Filter");
+            assert!(!scan, "{statement:?} scans, filling {number}:\n{plan}");
+        }
+    }
+    assert_eq!(WANTED.len(), HotStatement::ALL.len());
+}

@@ -1,0 +1,26 @@
+//! A model check of the delivery protocol: the transactions that docs/STATE_MACHINE.md numbers 1 to 8, the
+//! lease cleaner and the hand back, around the real [`hooksaga_saga::step`], `apply_result`,
+//! `may_create_job` and `requeue`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `state` | the database reduced to what matters, and each process's memory |
+//! | `guards` | every guard of the protocol as a switch, and the size of a run |
+//! | `steps/` | what each component can do next, one file per component |
+//! | `invariants` | what must hold in every state and across every step, and what "finished" means |
+//! | `search` | breadth-first search, the check that everything finishes, readable traces |
+//! | `whole` | the tests: the protocol as it is |
+//! | `left_out` | the tests: the protocol with guards left out, so that the check is seen to fail |
+//!
+//! One event, one subscription, two copies of every component. Faults are not counted: any number of
+//! crashes, lost acknowledgements, expired leases, pauses and hand backs may happen, because none of them
+//! leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
+//! makes a difference (a retry is due, or not yet; the clock stands still, goes back, goes on).
+
+mod guards;
+mod invariants;
+mod left_out;
+mod search;
+mod state;
+mod steps;
+mod whole;

@@ -1,0 +1,86 @@
+//! Steps 7 and 8: dead letters are written, and requeued as new sagas.
+
+use super::{Actor, Steps, routing::insert_saga};
+use crate::model::{
+    guards::Guard,
+    state::{Burier, Core, FIRST_KEY, Operator, State, time},
+};
+use hooksaga_saga::requeue;
+
+impl Steps<'_> {
+    /// 7 bury: lock the queue row, insert the letter on conflict nothing, delete the queue row.
+    pub(super) fn burying(&mut self, copy: u8) {
+        let actor = Actor::Burier(copy);
+        let to = |memory: Burier, mut state: State| {
+            state.buriers[usize::from(copy)] = memory;
+            state
+        };
+        match self.before.buriers[usize::from(copy)] {
+            Burier::Idle => {
+                let queued = |saga: &u8| self.before.saga(*saga).letter_queued;
+                for saga in self.before.saga_ids().filter(queued).collect::<Vec<_>>() {
+                    if !self.model.has(Guard::BuryLock) {
+                        let after = to(Burier::Took(saga), self.before);
+                        self.quiet(actor, "reads the letter queue", self.about_saga(saga), true, after);
+                    } else if self.model.has(Guard::BuryDeletesInOneCommit) {
+                        self.bury(copy, saga);
+                    } else {
+                        let mut after = to(Burier::Deleted(saga), self.before);
+                        after.saga_mut(saga).letter_queued = false;
+                        let does = "takes the letter off the queue";
+                        self.transaction(actor, does, self.about_saga(saga), after);
+                    }
+                }
+            }
+            Burier::Took(saga) | Burier::Deleted(saga) => self.bury(copy, saga),
+        }
+    }
+
+    fn bury(&mut self, copy: u8, saga: u8) {
+        let mut after = self.before;
+        after.buriers[usize::from(copy)] = Burier::Idle;
+        let row = after.saga_mut(saga);
+        row.letter_queued = false;
+        if row.letters == 0 || !self.model.has(Guard::LetterKey) {
+            row.letters += 1;
+        }
+        let (actor, does, about) = (Actor::Burier(copy), "writes the dead letter", self.about_saga(saga));
+        if let Burier::Deleted(_) = self.before.buriers[usize::from(copy)] {
+            self.transaction(actor, does, about, after);
+        } else {
+            // Unheard of, the whole transaction is tried again, from the queue on: nothing is remembered.
+            self.quiet(actor, does, about, true, after);
+        }
+    }
+
+    /// 8 requeue: a letter's saga again, as the next generation, on conflict nothing. Read and insert are
+    /// two steps: two operators may read the same letter.
+    pub(super) fn requeueing(&mut self, copy: u8) {
+        let actor = Actor::Operator(copy);
+        match self.before.operators[usize::from(copy)] {
+            Operator::Idle => {
+                for saga in self.before.saga_ids() {
+                    let row = self.before.saga(saga);
+                    let generation = row.generation + 1;
+                    if self.before.active && row.letters > 0 && generation < self.model.generations {
+                        let mut after = self.before;
+                        after.operators[usize::from(copy)] = Operator::Requeues { generation };
+                        self.quiet(actor, "asks for a requeue", self.about_saga(saga), false, after);
+                    }
+                }
+            }
+            Operator::Requeues { generation } => {
+                let mut after = self.before;
+                after.operators[usize::from(copy)] = Operator::Idle;
+                let dead = self.before.sagas.iter().flatten().find(|row| row.generation + 1 == generation);
+                let dead: Core = dead.unwrap().core;
+                let now = time(FIRST_KEY);
+                let next = requeue(&dead.to_saga(), (generation - 1).into(), dead.limit.into(), now);
+                let (next_generation, saga) = next.unwrap();
+                insert_saga(self.model, &mut after, u8::try_from(next_generation).unwrap(), &saga);
+                let about = super::About::Saga(generation);
+                self.transaction(actor, "inserts the requeued saga", about, after);
+            }
+        }
+    }
+}

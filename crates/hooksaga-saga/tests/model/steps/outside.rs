@@ -1,0 +1,53 @@
+//! Step 1, and the people outside: an event comes in, the subscription is paused and resumed.
+
+use super::{About, Actor, Steps};
+use crate::model::{guards::Guard, state::State};
+use hooksaga_saga::SagaStatus;
+
+/// As far as a broken pause may push a saga's next attempt.
+const LAST_KEY: u8 = 4;
+
+impl Steps<'_> {
+    pub(super) fn outside(&mut self) {
+        self.ingest();
+        if self.model.pausing {
+            self.pause_or_resume();
+        }
+    }
+
+    /// 1 ingest: the event, and its id into the queue.
+    fn ingest(&mut self) {
+        if !self.before.ingested {
+            let one_commit = self.model.has(Guard::IngestQueuesInOneCommit);
+            let mut after = State { ingested: true, must_route: self.before.active, ..self.before };
+            after.unrouted = one_commit;
+            after.ingest_owes = !one_commit;
+            self.quiet(Actor::Outside, "ingests the event", About::Nothing, false, after);
+        }
+        if self.before.ingest_owes {
+            let after = State { unrouted: true, ingest_owes: false, ..self.before };
+            self.quiet(Actor::Outside, "queues the event", About::Nothing, true, after);
+            let after = State { ingest_owes: false, ..self.before };
+            self.quiet(Actor::Outside, "crashes", About::Nothing, false, after);
+        }
+    }
+
+    fn pause_or_resume(&mut self) {
+        let mut after = self.before;
+        after.active = !self.before.active;
+        if after.active {
+            self.quiet(Actor::Outside, "resumes the subscription", About::Nothing, true, after);
+            return;
+        }
+        let routed = after.sagas.iter().flatten().any(|saga| saga.generation == 0);
+        after.must_route &= routed;
+        if !self.model.has(Guard::PauseLeavesSagas) {
+            for core in after.sagas.iter_mut().flatten().map(|saga| &mut saga.core) {
+                if matches!(core.status, SagaStatus::Pending | SagaStatus::PendingRetry) {
+                    core.next_attempt_at = (core.next_attempt_at + 1).min(LAST_KEY);
+                }
+            }
+        }
+        self.quiet(Actor::Outside, "pauses the subscription", About::Nothing, false, after);
+    }
+}

@@ -1,0 +1,94 @@
+//! Step 3: a due saga gets its job (3a) and moves to InProgress (3b), in two transactions. The read of 3a
+//! is a step of its own: it takes no locks, so its rows may be old by the time of the insert.
+
+use super::{Actor, Steps};
+use crate::model::{
+    guards::Guard,
+    state::{Core, JobRow, Scheduler, State, Token, time},
+};
+use hooksaga_saga::{JobStatus, RetryPolicy, Saga, SagaEvent, SagaStatus, may_create_job, step};
+
+impl Steps<'_> {
+    pub(super) fn scheduling(&mut self, copy: u8) {
+        let jobs_first = self.model.has(Guard::JobsFirst);
+        match self.before.schedulers[usize::from(copy)] {
+            Scheduler::Idle => self.read_due(copy),
+            Scheduler::Read { saga, attempt_at } => {
+                let mut after = self.before;
+                after.schedulers[usize::from(copy)] = Scheduler::HalfWay { saga, attempt_at };
+                self.write_half(copy, after, saga, attempt_at, jobs_first);
+            }
+            Scheduler::HalfWay { saga, attempt_at } => {
+                let mut after = self.before;
+                after.schedulers[usize::from(copy)] = Scheduler::Idle;
+                self.write_half(copy, after, saga, attempt_at, !jobs_first);
+            }
+        }
+    }
+
+    /// A due saga of an active subscription. One that has its job already is read too: its move may have
+    /// been lost, and the insert will find the job.
+    fn read_due(&mut self, copy: u8) {
+        if !self.before.active {
+            return;
+        }
+        for saga in self.before.saga_ids() {
+            let row = self.before.saga(saga);
+            let attempt_at = row.core.next_attempt_at;
+            if may_create_job(&row.core.to_saga(), false, time(attempt_at)) {
+                let mut after = self.before;
+                after.schedulers[usize::from(copy)] = Scheduler::Read { saga, attempt_at };
+                self.quiet(Actor::Scheduler(copy), "reads a due saga", self.about_saga(saga), true, after);
+            }
+        }
+    }
+
+    fn write_half(&mut self, copy: u8, mut after: State, saga: u8, attempt_at: u8, job: bool) {
+        let does = if job {
+            self.insert_job(&mut after, saga, attempt_at);
+            "inserts the job (3a)"
+        } else {
+            self.move_to_in_progress(&mut after, saga, attempt_at);
+            "moves the saga to InProgress (3b)"
+        };
+        let about = super::About::Job(self.before.saga(saga).generation, attempt_at);
+        self.transaction(Actor::Scheduler(copy), does, about, after);
+    }
+
+    /// 3a: on conflict nothing, with either unique key.
+    fn insert_job(&self, after: &mut State, saga: u8, attempt_at: u8) {
+        let row = after.saga_mut(saga);
+        let key_taken = row.job_rows().any(|job| job.attempt_at == attempt_at);
+        let conflict = (key_taken && self.model.has(Guard::JobKey))
+            || (row.has_active_job() && self.model.has(Guard::ActiveJobKey));
+        if let (false, Some(free)) = (conflict, row.jobs.iter_mut().find(|job| job.is_none())) {
+            *free = Some(JobRow {
+                attempt_at,
+                status: JobStatus::Pending,
+                token: Token::Null,
+                queued: false,
+                applied: 0,
+            });
+        }
+    }
+
+    /// 3b: where status is Pending or PendingRetry and next_attempt_at is the job's attempt_at.
+    fn move_to_in_progress(&self, after: &mut State, saga: u8, attempt_at: u8) {
+        let core = &mut after.saga_mut(saga).core;
+        let waiting = matches!(core.status, SagaStatus::Pending | SagaStatus::PendingRetry);
+        let status_fits = waiting || !self.model.has(Guard::MoveChecksStatus);
+        let key_fits = core.next_attempt_at == attempt_at || !self.model.has(Guard::MoveChecksKey);
+        if status_fits && key_fits {
+            *core = promote(*core, attempt_at);
+        }
+    }
+}
+
+/// The move as the state machine makes it. Where a guard is left out it would refuse: the update, which
+/// does not ask it, is then made regardless.
+pub(super) fn promote(core: Core, attempt_at: u8) -> Core {
+    let saga = core.to_saga();
+    let created = SagaEvent::JobCreated { attempt_at: time(attempt_at) };
+    let moved = step(&saga, &created, &RetryPolicy::default(), saga.next_attempt_at);
+    Core::of(&moved.unwrap_or(Saga { status: SagaStatus::InProgress, ..saga }))
+}

@@ -1,0 +1,151 @@
+-- The tables and indexes of docs/SCHEMA.md. Times are microseconds since the Unix epoch, UTC.
+-- Large columns (payload, response_excerpt) stand last in their row: SQLite reads a row from its
+-- beginning, and what lies behind a large value costs a walk over the overflow pages.
+-- Ids need no AUTOINCREMENT: a row that has one is never deleted, so none is given out twice.
+
+PRAGMA application_id = 0x686B7361;
+
+CREATE TABLE events (
+    id             INTEGER PRIMARY KEY,
+    event_type     TEXT    NOT NULL CHECK (length(event_type) BETWEEN 1 AND 100),
+    created_at     INTEGER NOT NULL,
+    external_id    TEXT    CHECK (length(external_id) BETWEEN 1 AND 200),
+    correlation_id TEXT    NOT NULL CHECK (length(correlation_id) BETWEEN 1 AND 100),
+    payload        TEXT    NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX uniq_event_external_id ON events (external_id) WHERE external_id IS NOT NULL;
+CREATE INDEX idx_event_created ON events (created_at);
+CREATE INDEX idx_event_type ON events (event_type, created_at);
+CREATE INDEX idx_event_correlation ON events (correlation_id);
+
+CREATE TABLE subscriptions (
+    id                 INTEGER PRIMARY KEY,
+    event_type         TEXT    NOT NULL CHECK (length(event_type) BETWEEN 1 AND 100),
+    callback_url       TEXT    NOT NULL CHECK (length(callback_url) BETWEEN 1 AND 500),
+    active             INTEGER NOT NULL CHECK (active IN (0, 1)),
+    max_retry_limit    INTEGER CHECK (max_retry_limit BETWEEN 1 AND 100),
+    verification_round INTEGER NOT NULL DEFAULT 1,
+    verified_url       TEXT    CHECK (length(verified_url) BETWEEN 1 AND 500),
+    verified           INTEGER NOT NULL
+                       GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) VIRTUAL,
+    check_round        INTEGER NOT NULL DEFAULT 0,
+    check_attempts     INTEGER NOT NULL DEFAULT 0 CHECK (check_attempts >= 0),
+    check_done         INTEGER NOT NULL DEFAULT 0 CHECK (check_done IN (0, 1)),
+    check_number       INTEGER NOT NULL DEFAULT 0 CHECK (check_number >= 0),
+    -- A default cannot name created_at; the moment of the insert is the same time.
+    next_check_at      INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
+    check_error        TEXT    CHECK (length(check_error) BETWEEN 1 AND 100),
+    checked_at         INTEGER,
+    created_at         INTEGER NOT NULL,
+    updated_at         INTEGER NOT NULL
+) STRICT;
+
+-- Has idx_sub_event_type (event_type) as its prefix.
+CREATE UNIQUE INDEX uniq_sub_type_url ON subscriptions (event_type, callback_url);
+CREATE INDEX idx_sub_active ON subscriptions (active);
+CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
+    WHERE check_round <> verification_round OR NOT check_done;
+
+CREATE TABLE webhook_delivery_sagas (
+    id               INTEGER PRIMARY KEY,
+    event_id         INTEGER NOT NULL,
+    subscription_id  INTEGER NOT NULL,
+    generation       INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
+    status           TEXT    NOT NULL
+                     CHECK (status IN ('Pending', 'InProgress', 'PendingRetry', 'Completed', 'DeadLettered')),
+    attempt_count    INTEGER NOT NULL CHECK (attempt_count >= 0),
+    max_retry_limit  INTEGER NOT NULL CHECK (max_retry_limit BETWEEN 1 AND 100),
+    next_attempt_at  INTEGER NOT NULL,
+    final_error_code TEXT    CHECK (length(final_error_code) BETWEEN 1 AND 100),
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL
+) STRICT;
+
+-- Has idx_saga_event (event_id, subscription_id) as its prefix.
+CREATE UNIQUE INDEX uniq_saga_event_subscription
+    ON webhook_delivery_sagas (event_id, subscription_id, generation);
+-- Has idx_saga_status (status) as its prefix.
+CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attempt_at)
+    WHERE status IN ('Pending', 'PendingRetry');
+CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at)
+    WHERE status IN ('Pending', 'PendingRetry');
+CREATE INDEX idx_saga_in_progress ON webhook_delivery_sagas (subscription_id)
+    WHERE status = 'InProgress';
+
+CREATE TABLE webhook_delivery_jobs (
+    id               INTEGER PRIMARY KEY,
+    saga_id          INTEGER NOT NULL,
+    subscription_id  INTEGER NOT NULL,
+    attempt_at       INTEGER NOT NULL,
+    status           TEXT    NOT NULL CHECK (status IN ('Pending', 'Leased', 'Completed', 'Failed')),
+    lease_until      INTEGER NOT NULL,
+    lease_token      INTEGER,
+    lease_resets     INTEGER NOT NULL DEFAULT 0 CHECK (lease_resets >= 0),
+    response_status  INTEGER,
+    error_code       TEXT    CHECK (length(error_code) BETWEEN 1 AND 100),
+    duration_ms      INTEGER CHECK (duration_ms >= 0),
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL,
+    response_excerpt TEXT    CHECK (octet_length(response_excerpt) <= 4096),
+    CHECK ((error_code IS NOT NULL) = (status = 'Failed')),
+    CHECK ((lease_token IS NOT NULL) = (status = 'Leased'))
+) STRICT;
+
+CREATE UNIQUE INDEX uniq_job_saga_attempt ON webhook_delivery_jobs (saga_id, attempt_at);
+CREATE UNIQUE INDEX uniq_job_active ON webhook_delivery_jobs (saga_id)
+    WHERE status IN ('Pending', 'Leased');
+CREATE INDEX idx_job_pending ON webhook_delivery_jobs (lease_until) WHERE status = 'Pending';
+CREATE INDEX idx_job_leased ON webhook_delivery_jobs (lease_until) WHERE status = 'Leased';
+CREATE INDEX idx_job_active_subscription ON webhook_delivery_jobs (subscription_id)
+    WHERE status IN ('Pending', 'Leased');
+
+CREATE TABLE dead_letters (
+    id               INTEGER PRIMARY KEY,
+    saga_id          INTEGER NOT NULL,
+    event_id         INTEGER NOT NULL,
+    subscription_id  INTEGER NOT NULL,
+    final_error_code TEXT    NOT NULL CHECK (length(final_error_code) BETWEEN 1 AND 100),
+    created_at       INTEGER NOT NULL,
+    payload          TEXT    NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX uniq_dead_letter_saga ON dead_letters (saga_id);
+CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
+
+-- The hand-over queues.
+CREATE TABLE unrouted_events (event_id INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE finished_jobs (job_id INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE pending_dead_letters (saga_id INTEGER PRIMARY KEY) STRICT;
+
+CREATE TABLE subscription_secrets (
+    id              INTEGER PRIMARY KEY,
+    subscription_id INTEGER NOT NULL,
+    key_id          TEXT    NOT NULL CHECK (length(key_id) BETWEEN 1 AND 64),
+    sealed          BLOB    NOT NULL,
+    created_at      INTEGER NOT NULL,
+    expires_at      INTEGER
+) STRICT;
+
+CREATE INDEX idx_secret_subscription ON subscription_secrets (subscription_id);
+
+CREATE TABLE api_keys (
+    id         INTEGER PRIMARY KEY,
+    name       TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
+    scopes     TEXT    NOT NULL CHECK (length(scopes) BETWEEN 1 AND 100),
+    sha256     BLOB    NOT NULL CHECK (length(sha256) = 32),
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER
+) STRICT;
+
+CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
+
+CREATE TABLE delivery_counts (
+    minute          INTEGER NOT NULL,
+    subscription_id INTEGER NOT NULL,
+    shard           INTEGER NOT NULL,
+    delivered       INTEGER NOT NULL,
+    failed          INTEGER NOT NULL,
+    dead_lettered   INTEGER NOT NULL,
+    PRIMARY KEY (minute, subscription_id, shard)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,61 @@
+//! Least privilege inside one process: every statement is checked against the rights of the role that
+//! prepares it, down to columns.
+//!
+//! SQLite asks the authorizer while it prepares a statement, never while it runs one. So a statement that
+//! was prepared for one role must not be run for another: see [`crate::session::Tx::prepare`].
+
+use crate::rights;
+use hooksaga_store::Role;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The role that a connection works for just now; nobody, at first.
+#[derive(Clone, Default)]
+pub(crate) struct CurrentRole(Arc<Mutex<Option<Role>>>);
+
+impl CurrentRole {
+    pub(crate) fn set(&self, role: Role) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(role);
+    }
+
+    fn get(&self) -> Option<Role> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// SQLite's question, answered for the current role.
+    pub(crate) fn authorize(&self, context: AuthContext<'_>) -> Authorization {
+        match self.get() {
+            Some(role) if allowed(role, context) => Authorization::Allow,
+            _ => Authorization::Deny,
+        }
+    }
+}
+
+fn allowed(role: Role, context: AuthContext<'_>) -> bool {
+    // A read of no column (`count(*)`) comes without a database's name unless the query writes one. There
+    // is no other database: roles may neither attach files nor create temporary tables.
+    let ours = matches!(context.database_name, Some("main") | None);
+    let right = |table: &str| rights::of(role, table).filter(|_| ours);
+    match context.action {
+        AuthAction::Read { table_name, column_name } => {
+            right(table_name).is_some_and(|right| right.may_read(column_name))
+                || context.accessor.is_some_and(|trigger| is_guard(trigger, table_name))
+        }
+        AuthAction::Insert { table_name } => right(table_name).is_some_and(rights::Right::may_insert),
+        AuthAction::Update { table_name, column_name } => {
+            right(table_name).is_some_and(|right| right.may_update(column_name))
+        }
+        AuthAction::Delete { table_name } => right(table_name).is_some_and(rights::Right::may_delete),
+        AuthAction::Select | AuthAction::Recursive | AuthAction::Transaction { .. } => true,
+        AuthAction::Function { function_name } => function_name != "load_extension",
+        // Everything else: the schema, settings, other files.
+        _ => false,
+    }
+}
+
+/// The guards of an insert look at columns of the new row that its writer may not read. They can do
+/// nothing with them but refuse the row. (Guards of updates and deletes are met only by roles that may
+/// read all of those tables.)
+fn is_guard(trigger: &str, table: &str) -> bool {
+    trigger == "guard_saga_insert" && table == "webhook_delivery_sagas"
+}

@@ -1,0 +1,217 @@
+//! Who runs transactions: one writer thread with one connection, and a few reading connections.
+//!
+//! SQLite has one writer at a time anyway; a thread of its own makes callers queue in memory instead of
+//! fighting for the file's lock, and keeps one warm page cache. Async callers await an answer.
+
+use crate::{
+    error::DbResult,
+    location::ServerLock,
+    session::{Purpose, Session, Tx},
+};
+use hooksaga_store::{Role, StoreError, StoreResult};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+};
+use tokio::sync::{Semaphore, oneshot};
+
+/// How many reads run at a time. Each has a connection with a page cache of its own.
+const READERS: usize = 3;
+
+type WriteJob = Box<dyn FnOnce(&mut Session) + Send>;
+
+/// The connections of one database.
+pub(crate) struct Engine {
+    readers: Arc<Readers>,
+    /// Nothing only while the engine is dropped.
+    jobs: Option<mpsc::Sender<WriteJob>>,
+    writer: Option<thread::JoinHandle<()>>,
+    /// Let go of last, when no connection is open any more.
+    _lock: Option<ServerLock>,
+}
+
+struct Readers {
+    path: PathBuf,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Session>>,
+}
+
+impl Engine {
+    /// Opens the writer; readers are opened when they are needed. The schema must be current.
+    pub(crate) fn start(path: &Path, lock: Option<ServerLock>) -> StoreResult<Self> {
+        let mut session = Session::open(path, Purpose::Write)?;
+        let (jobs, queue) = mpsc::channel::<WriteJob>();
+        let writer = thread::Builder::new()
+            .name("sqlite-writer".to_owned())
+            .spawn(move || {
+                for job in queue {
+                    // A panic unwinds through the open transaction, which rolls it back; its caller sees
+                    // that no answer comes, and the next job finds the connection as usual.
+                    if catch_unwind(AssertUnwindSafe(|| job(&mut session))).is_err() {
+                        tracing::error!("a transaction panicked and was rolled back");
+                    }
+                }
+            })
+            .map_err(|error| StoreError::Unavailable(format!("no thread for the writer: {error}")))?;
+        let readers = Arc::new(Readers {
+            path: path.to_owned(),
+            permits: Arc::new(Semaphore::new(READERS)),
+            idle: Mutex::default(),
+        });
+        Ok(Self { readers, jobs: Some(jobs), writer: Some(writer), _lock: lock })
+    }
+
+    /// Runs `job` as one durable transaction of `role`, after those that were sent before it.
+    async fn write<T: Send + 'static>(
+        &self,
+        role: Role,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let (answer, answered) = oneshot::channel();
+        let job: WriteJob = Box::new(move |session| {
+            // A caller that has given up meanwhile would not learn what was done for it: better not begun.
+            if !answer.is_closed() {
+                // It may give up during the work; what was committed then stays, like a lost answer.
+                let _ = answer.send(session.run(role, job));
+            }
+        });
+        let stopped = || StoreError::Unavailable("the database's writer has stopped".to_owned());
+        self.jobs.as_ref().ok_or_else(stopped)?.send(job).map_err(|_| stopped())?;
+        answered.await.unwrap_or_else(|_| Err(StoreError::Other("the transaction broke off".to_owned())))
+    }
+
+    /// Runs `job` as one read of `role`, on one consistent state of the database.
+    async fn read<T: Send + 'static>(
+        &self,
+        role: Role,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let stopped = || StoreError::Unavailable("the database's readers have stopped".to_owned());
+        let permit = self.readers.permits.clone().acquire_owned().await.map_err(|_| stopped())?;
+        let readers = self.readers.clone();
+        let work = move || {
+            let idle = readers.idle().pop();
+            let mut session = idle.map_or_else(|| Session::open(&readers.path, Purpose::Read), Ok)?;
+            let result = session.run(role, job);
+            readers.idle().push(session);
+            drop(permit);
+            result
+        };
+        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+impl Drop for Engine {
+    /// Waits until every connection is closed, so that the lock is free when the engine is gone and the
+    /// database is one tidy file.
+    fn drop(&mut self) {
+        self.readers.idle().clear();
+        self.jobs = None;
+        if let Some(writer) = self.writer.take() {
+            // Jobs cannot make it panic, and there is nothing to do about it here.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Readers {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One role's way to the database.
+#[derive(Clone)]
+pub(crate) struct RoleHandle {
+    engine: Arc<Engine>,
+    role: Role,
+}
+
+impl RoleHandle {
+    pub(crate) fn new(engine: &Arc<Engine>, role: Role) -> Self {
+        Self { engine: engine.clone(), role }
+    }
+
+    /// Runs `job` as one durable transaction.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.write(self.role, job).await
+    }
+
+    /// Runs `job` as one consistent read.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.read(self.role, job).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const COUNT: &str = "/* key_admin: count */ SELECT count(*) FROM api_keys";
+    const INSERT: &str = "/* key_admin: insert */
+        INSERT INTO api_keys (name, scopes, sha256, created_at) VALUES ('n', 'read', zeroblob(32), 0)";
+
+    /// A database in a folder of its own, and the key role's way to it.
+    fn database(name: &str) -> (PathBuf, RoleHandle) {
+        let folder = std::env::temp_dir().join(format!("hooksaga-engine-{name}-{}", std::process::id()));
+        let location = crate::location::Location::check(&folder.join("x.db")).unwrap();
+        let lock = location.lock().unwrap();
+        crate::schema::migrate(&location, &lock).unwrap();
+        let engine = Arc::new(Engine::start(location.path(), Some(lock)).unwrap());
+        (folder, RoleHandle::new(&engine, Role::KeyAdmin))
+    }
+
+    async fn keys(handle: &RoleHandle) -> i64 {
+        handle.read(|tx| Ok(tx.prepare(COUNT)?.query_row([], |row| row.get(0))?)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_transaction_that_panics_is_rolled_back_and_the_next_one_runs() {
+        let (folder, handle) = database("panic");
+        let broken: StoreResult<()> = handle
+            .write(|tx| {
+                tx.execute(INSERT, [])?;
+                panic!("as a test");
+            })
+            .await;
+        assert!(matches!(broken, Err(StoreError::Other(_))), "{broken:?}");
+        assert_eq!(keys(&handle).await, 0);
+        handle.write(|tx| tx.execute(INSERT, [])).await.unwrap();
+        assert_eq!(keys(&handle).await, 1);
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_statement_of_one_role_never_runs_for_another() {
+        let (folder, keys) = database("roles");
+        let worker = RoleHandle { role: Role::JobWorker, ..keys.clone() };
+        keys.write(|tx| tx.execute(INSERT, [])).await.unwrap();
+        // The same text is in the writer's cache by now, checked for the other role.
+        let answer = worker.write(|tx| tx.execute(INSERT, [])).await;
+        assert!(matches!(answer, Err(StoreError::Denied(_))), "{answer:?}");
+        let renamed = INSERT.replace("key_admin", "job_worker");
+        let answer = worker.write(move |tx| tx.execute(&renamed, [])).await;
+        assert!(matches!(answer, Err(StoreError::Denied(_))), "{answer:?}");
+        drop((keys, worker));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_reading_connection_does_not_write() {
+        let (folder, handle) = database("reading");
+        handle.read(|tx| tx.execute(INSERT, [])).await.unwrap_err();
+        assert_eq!(keys(&handle).await, 0);
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,232 @@
+//! Who may do what: the rights of every role, grouped by component. All that is not here is refused.
+//!
+//! The same table as the other back ends' GRANTs. It is enforced by the [authorizer](crate::authorizer).
+
+use hooksaga_store::Role;
+
+/// What one role may do with one table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Right {
+    table: &'static str,
+    select: Columns,
+    insert: bool,
+    update: &'static [&'static str],
+    delete: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Columns {
+    None,
+    All,
+    Only(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+const EVENTS: Right = on("events");
+const SUBSCRIPTIONS: Right = on("subscriptions");
+const SECRETS: Right = on("subscription_secrets");
+const SAGAS: Right = on("webhook_delivery_sagas");
+const JOBS: Right = on("webhook_delivery_jobs");
+const DEAD_LETTERS: Right = on("dead_letters");
+const UNROUTED_EVENTS: Right = on("unrouted_events");
+const FINISHED_JOBS: Right = on("finished_jobs");
+const PENDING_DEAD_LETTERS: Right = on("pending_dead_letters");
+const DELIVERY_COUNTS: Right = on("delivery_counts");
+const API_KEYS: Right = on("api_keys");
+const SCHEMA_MIGRATIONS: Right = on("schema_migrations");
+
+/// Every component may see which schema it works on.
+const EVERYONE: &[Right] = &[SCHEMA_MIGRATIONS.select()];
+
+// ingestion
+
+const EVENT_INGEST_WRITER: &[Right] =
+    &[EVENTS.select().insert(), UNROUTED_EVENTS.insert(), SUBSCRIPTIONS.select()];
+
+// the API's subscription routes
+
+const SUBSCRIPTION_ADMIN: &[Right] = &[
+    SUBSCRIPTIONS.select().insert().update(&[
+        "event_type",
+        "callback_url",
+        "active",
+        "max_retry_limit",
+        "verification_round",
+        "updated_at",
+    ]),
+    SECRETS
+        .select_only(&["id", "subscription_id", "key_id", "created_at", "expires_at"])
+        .insert()
+        .update(&["expires_at"]),
+];
+
+// the verifier
+
+const SUBSCRIPTION_VERIFIER: &[Right] = &[
+    SUBSCRIPTIONS.select().update(&[
+        "verified_url",
+        "check_round",
+        "check_attempts",
+        "check_done",
+        "check_number",
+        "next_check_at",
+        "check_error",
+        "checked_at",
+    ]),
+    SECRETS.select(),
+];
+
+// the router
+
+const ROUTER_WORKER: &[Right] = &[
+    UNROUTED_EVENTS.drain(),
+    EVENTS.select_without(&["payload"]),
+    SUBSCRIPTIONS.select(),
+    SAGAS.select_only(&["id", "event_id", "subscription_id", "generation"]).insert(),
+];
+
+// the orchestrator
+
+const SAGA_ORCHESTRATOR: &[Right] = &[
+    SAGAS.select().update(&["status", "attempt_count", "next_attempt_at", "final_error_code", "updated_at"]),
+    JOBS.select().insert(),
+    FINISHED_JOBS.drain(),
+    PENDING_DEAD_LETTERS.insert(),
+    DELIVERY_COUNTS.select().insert().update(&["delivered", "failed", "dead_lettered"]),
+    EVENTS.select_without(&["payload"]),
+    SUBSCRIPTIONS.select(),
+];
+
+// the workers
+
+const JOB_WORKER: &[Right] = &[
+    JOBS.select().update(&[
+        "status",
+        "lease_until",
+        "lease_token",
+        "response_status",
+        "error_code",
+        "duration_ms",
+        "response_excerpt",
+        "updated_at",
+    ]),
+    FINISHED_JOBS.insert(),
+    SAGAS.select(),
+    EVENTS.select(),
+    SUBSCRIPTIONS.select(),
+    SECRETS.select(),
+];
+
+// the lease reset cleaner
+
+const LEASE_CLEANER: &[Right] = &[
+    JOBS.select().update(&["status", "lease_until", "lease_token", "lease_resets", "updated_at"]),
+    SAGAS.select_only(&["id", "event_id"]),
+    EVENTS.select_only(&["id", "correlation_id"]),
+];
+
+// the dead letter component and the API's requeue routes
+
+const DEAD_LETTER_OPERATOR: &[Right] = &[
+    PENDING_DEAD_LETTERS.drain(),
+    DEAD_LETTERS.select().insert(),
+    SAGAS.select().insert(),
+    EVENTS.select(),
+    SUBSCRIPTIONS.select(),
+];
+
+// the API's read routes, metrics
+
+const API_READER: &[Right] = &[
+    EVENTS.select(),
+    SUBSCRIPTIONS.select(),
+    SAGAS.select(),
+    JOBS.select(),
+    DEAD_LETTERS.select(),
+    UNROUTED_EVENTS.select(),
+    FINISHED_JOBS.select(),
+    PENDING_DEAD_LETTERS.select(),
+    DELIVERY_COUNTS.select(),
+    API_KEYS.select_without(&["sha256"]),
+];
+
+// API keys
+
+const KEY_ADMIN: &[Right] = &[API_KEYS.select().insert().update(&["revoked_at"])];
+
+/// What a role may do with a table, if anything.
+pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
+    let own = match role {
+        Role::EventIngestWriter => EVENT_INGEST_WRITER,
+        Role::SubscriptionAdmin => SUBSCRIPTION_ADMIN,
+        Role::SubscriptionVerifier => SUBSCRIPTION_VERIFIER,
+        Role::RouterWorker => ROUTER_WORKER,
+        Role::SagaOrchestrator => SAGA_ORCHESTRATOR,
+        Role::JobWorker => JOB_WORKER,
+        Role::LeaseCleaner => LEASE_CLEANER,
+        Role::DeadLetterOperator => DEAD_LETTER_OPERATOR,
+        Role::ApiReader => API_READER,
+        Role::KeyAdmin => KEY_ADMIN,
+    };
+    own.iter().chain(EVERYONE).find(|right| right.table == table)
+}
+
+const fn on(table: &'static str) -> Right {
+    Right { table, select: Columns::None, insert: false, update: &[], delete: false }
+}
+
+impl Right {
+    const fn select(mut self) -> Self {
+        self.select = Columns::All;
+        self
+    }
+
+    const fn select_only(mut self, columns: &'static [&'static str]) -> Self {
+        self.select = Columns::Only(columns);
+        self
+    }
+
+    const fn select_without(mut self, columns: &'static [&'static str]) -> Self {
+        self.select = Columns::AllBut(columns);
+        self
+    }
+
+    const fn insert(mut self) -> Self {
+        self.insert = true;
+        self
+    }
+
+    const fn update(mut self, columns: &'static [&'static str]) -> Self {
+        self.update = columns;
+        self
+    }
+
+    /// Of a hand-over queue: take rows off it.
+    const fn drain(mut self) -> Self {
+        self.delete = true;
+        self.select()
+    }
+
+    /// Whether this column may be read. SQLite names the empty column for a query that reads none
+    /// (`count(*)`): whoever may read any may do that.
+    pub(crate) fn may_read(&self, column: &str) -> bool {
+        match self.select {
+            Columns::None => false,
+            Columns::All => true,
+            Columns::Only(columns) => column.is_empty() || columns.contains(&column),
+            Columns::AllBut(columns) => !columns.contains(&column),
+        }
+    }
+
+    pub(crate) fn may_insert(&self) -> bool {
+        self.insert
+    }
+
+    pub(crate) fn may_update(&self, column: &str) -> bool {
+        self.update.contains(&column)
+    }
+
+    pub(crate) fn may_delete(&self) -> bool {
+        self.delete
+    }
+}

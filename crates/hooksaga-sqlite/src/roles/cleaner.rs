@@ -1,0 +1,53 @@
+//! `lease_cleaner`: frees jobs whose worker is gone.
+
+use super::rows;
+use crate::{engine::RoleHandle, error::DbResult, session::Tx};
+use async_trait::async_trait;
+use hooksaga_saga::{JobId, SagaId};
+use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+
+const EXPIRED_JOBS: &str = "/* lease_cleaner: expired_jobs */
+SELECT j.id, j.saga_id, e.correlation_id, j.lease_resets + 1
+  FROM webhook_delivery_jobs AS j
+ CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
+ CROSS JOIN events AS e ON e.id = g.event_id
+ WHERE j.status = 'Leased' AND j.lease_until < ?1
+ ORDER BY j.lease_until LIMIT ?2";
+
+/// `+status`: found by id; the planner must not consider the index over leased jobs.
+const RESET: &str = "/* lease_cleaner: reset */
+UPDATE webhook_delivery_jobs
+   SET status = 'Pending', lease_until = ?2, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?2
+ WHERE id = ?1 AND +status = 'Leased' AND +lease_until < ?2";
+
+#[cfg(feature = "test-support")]
+pub(crate) const HOT: &[&str] = &[EXPIRED_JOBS, RESET];
+
+pub(crate) struct Cleaner(pub(crate) RoleHandle);
+
+#[async_trait]
+impl CleanerStore for Cleaner {
+    async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
+        self.0.write(move |tx| reset_expired(tx, limit)).await
+    }
+}
+
+fn reset_expired(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<ResetLease>> {
+    let now = tx.now.as_micros();
+    let expired = rows::all(tx, EXPIRED_JOBS, (now, limit), |row| {
+        Ok(ResetLease {
+            job_id: JobId(row.get(0)?),
+            saga_id: SagaId(row.get(1)?),
+            correlation_id: row.get(2)?,
+            lease_resets: row.get(3)?,
+        })
+    })?;
+    let mut reset = tx.prepare(RESET)?;
+    let mut done = Vec::with_capacity(expired.len());
+    for lease in expired {
+        if reset.execute((lease.job_id.0, now))? > 0 {
+            done.push(lease);
+        }
+    }
+    Ok(done)
+}

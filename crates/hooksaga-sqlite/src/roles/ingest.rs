@@ -1,0 +1,97 @@
+//! `event_ingest_writer`: appends events.
+
+use super::rows;
+use crate::{
+    engine::RoleHandle,
+    error::{DbError, DbResult},
+    session::Tx,
+};
+use async_trait::async_trait;
+use hooksaga_saga::EventId;
+use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
+use rusqlite::{CachedStatement, OptionalExtension};
+
+const INSERT_EVENT: &str = "/* event_ingest_writer: insert_event */
+INSERT INTO events (event_type, created_at, external_id, correlation_id, payload)
+VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO NOTHING";
+
+const QUEUE_EVENT: &str = "/* event_ingest_writer: queue_event */
+INSERT INTO unrouted_events (event_id) VALUES (?1)";
+
+/// Text is compared byte by byte here: the columns have the default collation, BINARY.
+const FIND_ORIGINAL: &str = "/* event_ingest_writer: find_original */
+SELECT id, event_type, correlation_id, created_at, event_type = ?2 AND payload = ?3
+  FROM events WHERE external_id = ?1";
+
+#[cfg(feature = "test-support")]
+pub(crate) const HOT: &[&str] = &[INSERT_EVENT, QUEUE_EVENT, FIND_ORIGINAL];
+
+pub(crate) struct Ingest(pub(crate) RoleHandle);
+
+#[async_trait]
+impl IngestStore for Ingest {
+    async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let events = events.to_vec();
+        self.0.write(move |tx| append(tx, events)).await
+    }
+}
+
+fn append(tx: &Tx<'_>, events: Vec<NewEvent>) -> DbResult<Vec<Appended>> {
+    let mut insert = tx.prepare(INSERT_EVENT)?;
+    let mut queue = tx.prepare(QUEUE_EVENT)?;
+    let mut find = tx.prepare(FIND_ORIGINAL)?;
+    let mut answers = Vec::with_capacity(events.len());
+    for event in events {
+        let inserted = insert.execute((
+            &event.event_type,
+            tx.now.as_micros(),
+            &event.external_id,
+            &event.correlation_id,
+            &*event.payload,
+        ))?;
+        // An earlier event of the same batch counts as there already.
+        let answer = if inserted == 0 {
+            original(&mut find, &event)?
+        } else {
+            let id = tx.last_id();
+            queue.execute([id])?;
+            Appended::Created(EventHead {
+                id: EventId(id),
+                event_type: event.event_type,
+                external_id: event.external_id,
+                correlation_id: event.correlation_id,
+                created_at: tx.now,
+            })
+        };
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+/// The event that has taken this one's `external_id`.
+fn original(find: &mut CachedStatement<'_>, event: &NewEvent) -> DbResult<Appended> {
+    let found = find
+        .query_row((&event.external_id, &event.event_type, &*event.payload), |row| {
+            let existing = EventId(row.get(0)?);
+            if !row.get::<_, bool>(4)? {
+                return Ok(Appended::Conflict { existing });
+            }
+            Ok(Appended::Duplicate(EventHead {
+                id: existing,
+                event_type: row.get(1)?,
+                external_id: event.external_id.clone(),
+                correlation_id: row.get(2)?,
+                created_at: rows::time(row, 3)?,
+            }))
+        })
+        .optional()?;
+    found.ok_or_else(|| {
+        DbError::Store(StoreError::Other(
+            "an event was not stored, and no other has its external_id".to_owned(),
+        ))
+    })
+}

@@ -1,0 +1,40 @@
+//! The store traits, a file per role. All SQL of a role stands in its own file or folder, and every
+//! statement begins with the role's name and its own.
+
+mod admin;
+mod cleaner;
+mod dead_letters;
+mod ingest;
+mod keys;
+mod orchestrator;
+mod reader;
+mod router;
+mod rows;
+mod verifier;
+mod worker;
+
+pub(crate) use admin::Admin;
+pub(crate) use cleaner::Cleaner;
+pub(crate) use dead_letters::DeadLetters;
+pub(crate) use ingest::Ingest;
+pub(crate) use keys::Keys;
+pub(crate) use orchestrator::Orchestrator;
+pub(crate) use reader::Reader;
+pub(crate) use router::Router;
+pub(crate) use verifier::Verifier;
+pub(crate) use worker::Worker;
+
+/// The statements that run all the time, by step, for the tests of their plans.
+#[cfg(feature = "test-support")]
+pub(crate) mod hot {
+    pub(crate) use super::{
+        cleaner::HOT as RESET_EXPIRED,
+        dead_letters::HOT as BURY,
+        ingest::HOT as APPEND,
+        orchestrator::{HOT_APPLY as APPLY, HOT_MARK as MARK_IN_PROGRESS, HOT_SCHEDULE as SCHEDULE},
+        reader::HOT as GAUGES,
+        router::HOT as ROUTE,
+        verifier::HOT as TAKE_CHECKS,
+        worker::{HOT_CLAIM as CLAIM, HOT_HAND_BACK as HAND_BACK, HOT_REPORT as REPORT},
+    };
+}

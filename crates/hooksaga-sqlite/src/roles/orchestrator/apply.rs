@@ -1,0 +1,250 @@
+//! Applies finished jobs to their sagas.
+//!
+//! The decision is the caller's and borrows from it, so it cannot move to the writer thread. Instead the
+//! transaction asks: it reads the batch under the write lock, sends it over, and waits for the decisions
+//! before it writes them. If no answer comes it rolls back.
+
+use super::MARK_IN_PROGRESS;
+use crate::{
+    engine::RoleHandle,
+    error::{DbError, DbResult},
+    roles::rows,
+    session::Tx,
+};
+use hooksaga_saga::{
+    Applied, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
+};
+use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, StoreError, StoreResult};
+use rusqlite::Row;
+use std::{collections::BTreeMap, sync::mpsc, time::Duration};
+use tokio::sync::oneshot;
+
+/// A queued job that is not seen finished is left where it is.
+const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, coalesce(j.duration_ms, 0),
+       g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code, g.created_at,
+       e.correlation_id
+  FROM finished_jobs AS q
+ CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
+ CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
+ CROSS JOIN events AS e ON e.id = g.event_id
+ WHERE +j.status IN ('Completed', 'Failed')
+ ORDER BY q.job_id LIMIT ?1";
+
+/// `?2` is the JOB's attempt_at: a result that was applied before finds nothing.
+const UPDATE_SAGA: &str = "/* saga_orchestrator: update_saga */
+UPDATE webhook_delivery_sagas
+   SET status = ?3, attempt_count = ?4, next_attempt_at = ?5, final_error_code = ?6, updated_at = ?7
+ WHERE id = ?1 AND +status = 'InProgress' AND +next_attempt_at = ?2";
+
+const READ_SAGA: &str = "/* saga_orchestrator: read_saga */
+SELECT status, attempt_count, next_attempt_at FROM webhook_delivery_sagas WHERE id = ?1";
+
+const QUEUE_DEAD: &str = "/* saga_orchestrator: queue_dead */
+INSERT INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NOTHING";
+
+const LEAVE_QUEUE: &str = "/* saga_orchestrator: leave_queue */
+DELETE FROM finished_jobs WHERE job_id = ?1";
+
+/// One shard is enough where there is one writer.
+const COUNT: &str = "/* saga_orchestrator: count */
+INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
+VALUES (?1, ?2, 0, ?3, ?4, ?5)
+ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
+    delivered = delivered + excluded.delivered,
+    failed = failed + excluded.failed,
+    dead_lettered = dead_lettered + excluded.dead_lettered";
+
+#[cfg(feature = "test-support")]
+pub(crate) const HOT: &[&str] = &[TAKE_RESULTS, UPDATE_SAGA, READ_SAGA, QUEUE_DEAD, LEAVE_QUEUE, COUNT];
+
+/// How long the transaction waits for decisions. Deciding is pure and quick: only a caller that is gone or
+/// stuck takes longer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const MINUTE: i64 = 60_000_000;
+
+/// A finished job and what is shown of it afterwards.
+struct Finished {
+    job: FinishedJob,
+    correlation_id: String,
+    duration: Duration,
+    saga_created_at: Timestamp,
+}
+
+/// A finished job with the decision about it.
+type Decided = (Finished, Applied);
+
+/// Asks for decisions from inside the transaction.
+struct Question {
+    ask: oneshot::Sender<(Timestamp, Vec<Finished>)>,
+    answer: mpsc::Receiver<Vec<Decided>>,
+}
+
+pub(super) async fn apply(handle: &RoleHandle, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch> {
+    let (ask, asked) = oneshot::channel();
+    let (reply, answer) = mpsc::sync_channel(1);
+    let question = Question { ask, answer };
+    let written = handle.write(move |tx| apply_batch(tx, limit, question));
+    let deciding = async move {
+        // No question comes if the queue was empty or the transaction failed.
+        if let Ok((now, batch)) = asked.await {
+            let decided = batch.into_iter().map(|finished| {
+                let applied = decide(&finished.job, now);
+                (finished, applied)
+            });
+            // If nobody takes the answer any more, the transaction has ended by itself and says why.
+            let _ = reply.send(decided.collect());
+        }
+    };
+    tokio::join!(written, deciding).0
+}
+
+impl Question {
+    fn put(self, now: Timestamp, batch: Vec<Finished>) -> DbResult<Vec<Decided>> {
+        let gone = || DbError::Store(StoreError::Unavailable("nobody decided about the results".to_owned()));
+        self.ask.send((now, batch)).map_err(|_| gone())?;
+        self.answer.recv_timeout(PATIENCE).map_err(|_| gone())
+    }
+}
+
+fn apply_batch(tx: &Tx<'_>, limit: u32, question: Question) -> DbResult<ApplyBatch> {
+    let batch = rows::all(tx, TAKE_RESULTS, [limit], finished)?;
+    let mut results = Vec::with_capacity(batch.len());
+    let mut counts = Counts::default();
+    if !batch.is_empty() {
+        let mut leave = tx.prepare(LEAVE_QUEUE)?;
+        for (finished, applied) in question.put(tx.now, batch)? {
+            let (saga, changed) = write(tx, &finished.job, applied)?;
+            if changed {
+                counts.add(finished.job.subscription_id, &finished.job.result.outcome, saga.status);
+            }
+            leave.execute([finished.job.job_id.0])?;
+            results.push(result(finished, &saga, changed));
+        }
+        counts.write(tx)?;
+    }
+    Ok(ApplyBatch { now: tx.now, results })
+}
+
+/// Where a saga stands after a result.
+struct Standing {
+    status: SagaStatus,
+    attempt_count: u32,
+    next_attempt_at: Timestamp,
+}
+
+/// Writes one decision; the saga's state after it, and whether this changed it.
+fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(Standing, bool)> {
+    let id = job.saga_id.0;
+    let attempt_at = job.result.attempt_at.as_micros();
+    let now = tx.now.as_micros();
+    let changed = match applied {
+        Applied::Already => None,
+        Applied::Changed { saga, promoted } => {
+            if promoted {
+                tx.execute(MARK_IN_PROGRESS, (id, attempt_at, now))?;
+            }
+            let written = tx.execute(
+                UPDATE_SAGA,
+                (
+                    id,
+                    attempt_at,
+                    saga.status.as_str(),
+                    saga.attempt_count,
+                    saga.next_attempt_at.as_micros(),
+                    saga.final_error_code.as_ref().map(hooksaga_saga::ErrorCode::as_str),
+                    now,
+                ),
+            )?;
+            (written > 0).then_some(saga)
+        }
+    };
+    let Some(Saga { status, attempt_count, next_attempt_at, .. }) = changed else {
+        let standing = tx.prepare(READ_SAGA)?.query_row([id], |row| {
+            Ok(Standing {
+                status: rows::parsed(row, 0)?,
+                attempt_count: row.get(1)?,
+                next_attempt_at: rows::time(row, 2)?,
+            })
+        })?;
+        return Ok((standing, false));
+    };
+    if status == SagaStatus::DeadLettered {
+        tx.execute(QUEUE_DEAD, [id])?;
+    }
+    Ok((Standing { status, attempt_count, next_attempt_at }, true))
+}
+
+fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
+    let outcome = match rows::parsed(row, 4)? {
+        JobStatus::Failed => Outcome::Failed(rows::error_code(row, 5)?),
+        // The query admits only finished jobs.
+        JobStatus::Completed | JobStatus::Pending | JobStatus::Leased => Outcome::Delivered,
+    };
+    Ok(Finished {
+        job: FinishedJob {
+            job_id: JobId(row.get(0)?),
+            saga_id: SagaId(row.get(1)?),
+            subscription_id: SubscriptionId(row.get(2)?),
+            saga: Saga {
+                status: rows::parsed(row, 7)?,
+                attempt_count: row.get(8)?,
+                max_retry_limit: row.get(9)?,
+                next_attempt_at: rows::time(row, 10)?,
+                final_error_code: rows::optional_error_code(row, 11)?,
+            },
+            result: JobResult { attempt_at: rows::time(row, 3)?, outcome },
+        },
+        duration: Duration::from_millis(row.get::<_, u32>(6)?.into()),
+        saga_created_at: rows::time(row, 12)?,
+        correlation_id: row.get(13)?,
+    })
+}
+
+fn result(finished: Finished, saga: &Standing, changed: bool) -> AppliedResult {
+    AppliedResult {
+        job_id: finished.job.job_id,
+        saga_id: finished.job.saga_id,
+        subscription_id: finished.job.subscription_id,
+        correlation_id: finished.correlation_id,
+        status: saga.status,
+        attempt_count: saga.attempt_count,
+        next_attempt_at: saga.next_attempt_at,
+        changed,
+        result: finished.job.result,
+        duration: finished.duration,
+        saga_created_at: finished.saga_created_at,
+    }
+}
+
+/// What this batch adds to the statistics.
+#[derive(Default)]
+struct Counts(BTreeMap<SubscriptionId, Tally>);
+
+#[derive(Default)]
+struct Tally {
+    delivered: u32,
+    failed: u32,
+    dead_lettered: u32,
+}
+
+impl Counts {
+    fn add(&mut self, id: SubscriptionId, outcome: &Outcome, status: SagaStatus) {
+        let tally = self.0.entry(id).or_default();
+        match outcome {
+            Outcome::Delivered => tally.delivered += 1,
+            Outcome::Failed(_) => tally.failed += 1,
+        }
+        tally.dead_lettered += u32::from(status == SagaStatus::DeadLettered);
+    }
+
+    fn write(&self, tx: &Tx<'_>) -> DbResult<()> {
+        let now = tx.now.as_micros();
+        let minute = now - now.rem_euclid(MINUTE);
+        for (id, tally) in &self.0 {
+            tx.execute(COUNT, (minute, id.0, tally.delivered, tally.failed, tally.dead_lettered))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Dead letters.
+
+use super::list::{Access, Filters, Source, page};
+use crate::{error::DbResult, roles::rows, session::Tx};
+use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest};
+use rusqlite::{OptionalExtension, Row};
+
+/// What [`summary`] reads, in its order.
+macro_rules! columns {
+    () => {
+        "d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at, n.id"
+    };
+}
+
+/// `n` is the saga that a requeue has made: the one of the next generation.
+macro_rules! joins {
+    () => {
+        " CROSS JOIN events AS e ON e.id = d.event_id
+          CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
+           LEFT JOIN webhook_delivery_sagas AS n
+             ON n.event_id = g.event_id AND n.subscription_id = g.subscription_id
+            AND n.generation = g.generation + 1"
+    };
+}
+
+const LIST: Source = Source {
+    select: concat!("/* api_reader: dead_letters */ SELECT ", columns!()),
+    from: concat!("dead_letters AS d", joins!()),
+    from_unindexed: concat!("dead_letters AS d NOT INDEXED", joins!()),
+    id: "d.id",
+    newest: "/* api_reader: newest_dead_letter */ SELECT max(id) FROM dead_letters",
+};
+
+const ONE: &str = concat!(
+    "/* api_reader: dead_letter */ SELECT ",
+    columns!(),
+    ", d.payload FROM dead_letters AS d",
+    joins!(),
+    " WHERE d.id = ?1"
+);
+
+pub(super) fn list(
+    tx: &Tx<'_>,
+    filter: DeadLetterFilter,
+    request: PageRequest,
+) -> DbResult<Page<DeadLetterSummary>> {
+    let mut filters = Filters::default();
+    // Its index has the ids in order too.
+    filters.add("d.subscription_id = ?", filter.subscription_id.map(|id| id.0));
+    filters.add("+e.event_type = ?", filter.event_type);
+    filters.add("d.final_error_code = ?", filter.final_error_code);
+    filters.add("d.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
+    filters.add("d.created_at < ?", filter.created_before.map(Timestamp::as_micros));
+    filters.add("(n.id IS NOT NULL) = ?", filter.requeued);
+    page(tx, LIST, &filters, Access::Direct, request, summary, |letter| letter.id.0)
+}
+
+pub(super) fn detail(tx: &Tx<'_>, id: DeadLetterId) -> DbResult<Option<DeadLetterDetail>> {
+    let read =
+        |row: &Row<'_>| Ok(DeadLetterDetail { summary: summary(row)?, payload: rows::shared_text(row, 8)? });
+    Ok(tx.prepare(ONE)?.query_row([id.0], read).optional()?)
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<DeadLetterSummary> {
+    Ok(DeadLetterSummary {
+        id: DeadLetterId(row.get(0)?),
+        saga_id: SagaId(row.get(1)?),
+        event_id: EventId(row.get(2)?),
+        event_type: row.get(3)?,
+        subscription_id: SubscriptionId(row.get(4)?),
+        final_error_code: rows::error_code(row, 5)?,
+        created_at: rows::time(row, 6)?,
+        requeued_saga_id: row.get::<_, Option<i64>>(7)?.map(SagaId),
+    })
+}

@@ -1,0 +1,89 @@
+//! From columns to domain types.
+
+use crate::{error::DbResult, session::Tx};
+use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
+use hooksaga_store::{SealedSecret, StoredSecret, Subscription, Verification, VerificationStatus};
+use rusqlite::{Error, Params, Result, Row, types::Type};
+use std::{str::FromStr, sync::Arc};
+
+pub(super) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp> {
+    Ok(Timestamp::from_micros(row.get(index)?))
+}
+
+pub(super) fn optional_time(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_micros))
+}
+
+/// A status or the like, parsed without a copy of its text.
+pub(super) fn parsed<T: FromStr>(row: &Row<'_>, index: usize) -> Result<T>
+where
+    T::Err: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let text = row.get_ref(index)?.as_str()?;
+    text.parse().map_err(|error: T::Err| Error::FromSqlConversionFailure(index, Type::Text, error.into()))
+}
+
+pub(super) fn error_code(row: &Row<'_>, index: usize) -> Result<ErrorCode> {
+    row.get(index).map(ErrorCode::from_stored)
+}
+
+pub(super) fn optional_error_code(row: &Row<'_>, index: usize) -> Result<Option<ErrorCode>> {
+    Ok(row.get::<_, Option<String>>(index)?.map(ErrorCode::from_stored))
+}
+
+pub(super) fn shared_text(row: &Row<'_>, index: usize) -> Result<Arc<str>> {
+    Ok(Arc::from(row.get_ref(index)?.as_str()?))
+}
+
+/// Every row of a query.
+pub(super) fn all<T>(
+    tx: &Tx<'_>,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&Row<'_>) -> Result<T>,
+) -> DbResult<Vec<T>> {
+    Ok(tx.prepare(sql)?.query_map(params, read)?.collect::<Result<_>>()?)
+}
+
+/// What [`subscription`] reads, in its order. A round is open while it is new or not done.
+macro_rules! subscription_columns {
+    () => {
+        "id, event_type, callback_url, active, verified, max_retry_limit, \
+         check_round <> verification_round OR NOT check_done, check_error, checked_at, created_at, updated_at"
+    };
+}
+pub(super) use subscription_columns;
+
+pub(super) fn subscription(row: &Row<'_>) -> Result<Subscription> {
+    let verified = row.get(4)?;
+    let status = match (row.get(6)?, verified) {
+        (true, _) => VerificationStatus::Pending,
+        (false, true) => VerificationStatus::Verified,
+        (false, false) => VerificationStatus::Failed,
+    };
+    Ok(Subscription {
+        id: SubscriptionId(row.get(0)?),
+        event_type: row.get(1)?,
+        callback_url: row.get(2)?,
+        active: row.get(3)?,
+        verified,
+        max_retry_limit: row.get(5)?,
+        verification: Verification {
+            status,
+            last_error: optional_error_code(row, 7)?,
+            checked_at: optional_time(row, 8)?,
+        },
+        created_at: time(row, 9)?,
+        updated_at: time(row, 10)?,
+    })
+}
+
+/// `sql` selects id, key_id and sealed.
+pub(super) fn secrets(tx: &Tx<'_>, sql: &str, id: SubscriptionId) -> DbResult<Vec<StoredSecret>> {
+    all(tx, sql, (id.0, tx.now.as_micros()), |row| {
+        Ok(StoredSecret {
+            id: SecretId(row.get(0)?),
+            secret: SealedSecret { key_id: row.get(1)?, sealed: row.get(2)? },
+        })
+    })
+}

@@ -1,0 +1,117 @@
+//! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
+
+use super::rows;
+use crate::{engine::RoleHandle, error::DbResult, session::Tx};
+use async_trait::async_trait;
+use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
+use hooksaga_store::{Check, CheckOutcome, StoreResult, VerifierStore};
+use std::time::Duration;
+
+/// Walks only open rounds. INDEXED BY: the condition of that index is an OR, which draws the planner to
+/// a scan of the table when it thinks that most rounds are open.
+const DUE_CHECKS: &str = "/* subscription_verifier: due_checks */
+SELECT id, callback_url, verification_round,
+       iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1
+  FROM subscriptions INDEXED BY idx_sub_open_check
+ WHERE (check_round <> verification_round OR NOT check_done)
+   AND (check_round <> verification_round OR next_check_at <= ?1)
+ ORDER BY next_check_at LIMIT ?2";
+
+const HOLD: &str = "/* subscription_verifier: hold */
+UPDATE subscriptions
+   SET check_round = ?2, check_attempts = ?3, check_done = 0, check_number = ?4, next_check_at = ?5
+ WHERE id = ?1";
+
+const SECRETS: &str = "/* subscription_verifier: secrets */
+SELECT id, key_id, sealed FROM subscription_secrets
+ WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
+
+/// `?6` is the URL that proved itself, or null: then the one that did before stays.
+const RECORD: &str = "/* subscription_verifier: record */
+UPDATE subscriptions
+   SET verified_url = coalesce(?6, verified_url), check_done = ?7, next_check_at = ?8, check_error = ?9,
+       checked_at = ?10
+ WHERE id = ?1 AND verification_round = ?2 AND check_round = ?2 AND check_attempts = ?3 AND check_number = ?4
+   AND NOT check_done AND callback_url = ?5";
+
+const NEXT_CHECK_AT: &str = "/* subscription_verifier: next_check_at */
+SELECT min(iif(check_round <> verification_round, min(next_check_at, ?1), next_check_at))
+  FROM subscriptions INDEXED BY idx_sub_open_check
+ WHERE (check_round <> verification_round OR NOT check_done)";
+
+const SECRET_KEY_IDS: &str = "/* subscription_verifier: secret_key_ids */
+SELECT DISTINCT key_id FROM subscription_secrets ORDER BY key_id";
+
+#[cfg(feature = "test-support")]
+pub(crate) const HOT: &[&str] = &[DUE_CHECKS, HOLD, SECRETS, NEXT_CHECK_AT];
+
+pub(crate) struct Verifier(pub(crate) RoleHandle);
+
+#[async_trait]
+impl VerifierStore for Verifier {
+    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+        self.0.write(move |tx| take_checks(tx, limit, hold)).await
+    }
+
+    async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
+        let (check, outcome) = (check.clone(), outcome.clone());
+        self.0.write(move |tx| record(tx, &check, &outcome)).await
+    }
+
+    async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
+        self.0
+            .read(|tx| {
+                let mut next = tx.prepare(NEXT_CHECK_AT)?;
+                Ok(next.query_row([tx.now.as_micros()], |row| rows::optional_time(row, 0))?)
+            })
+            .await
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [], |row| row.get(0))).await
+    }
+}
+
+fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> {
+    let mut checks = rows::all(tx, DUE_CHECKS, (tx.now.as_micros(), limit), |row| {
+        Ok(Check {
+            subscription_id: SubscriptionId(row.get(0)?),
+            callback_url: row.get(1)?,
+            round: row.get(2)?,
+            attempt: row.get(3)?,
+            number: row.get(4)?,
+            secrets: Vec::new(),
+        })
+    })?;
+    let until = tx.now.after(hold).as_micros();
+    for check in &mut checks {
+        let id = check.subscription_id;
+        tx.execute(HOLD, (id.0, check.round, check.attempt, check.number, until))?;
+        check.secrets = rows::secrets(tx, SECRETS, id)?;
+    }
+    Ok(checks)
+}
+
+fn record(tx: &Tx<'_>, check: &Check, outcome: &CheckOutcome) -> DbResult<bool> {
+    let (verified_url, done, next_check_at, error) = match outcome {
+        CheckOutcome::Verified => (Some(&check.callback_url), true, tx.now, None),
+        CheckOutcome::Retry(code, delay) => (None, false, tx.now.after(*delay), Some(code)),
+        CheckOutcome::GivenUp(code) => (None, true, tx.now, Some(code)),
+    };
+    let written = tx.execute(
+        RECORD,
+        (
+            check.subscription_id.0,
+            check.round,
+            check.attempt,
+            check.number,
+            &check.callback_url,
+            verified_url,
+            done,
+            next_check_at.as_micros(),
+            error.map(ErrorCode::as_str),
+            tx.now.as_micros(),
+        ),
+    )?;
+    Ok(written > 0)
+}

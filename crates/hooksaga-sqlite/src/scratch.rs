@@ -1,0 +1,85 @@
+//! Fills a scratch database for measurements. Never the live tables.
+
+use crate::error::classify;
+use hooksaga_store::{StoreError, StoreResult};
+use rusqlite::Connection;
+use std::path::Path;
+
+/// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
+pub fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, FINISHED)
+}
+
+/// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
+pub fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, WAITING)
+}
+
+const EVENTS: &str = "
+WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
+INSERT INTO events (id, event_type, created_at, payload, correlation_id)
+SELECT :first + i, 'bench.filling', :now, '{\"pad\":\"' || hex(zeroblob(190)) || '\"}', hex(randomblob(16)) FROM n";
+
+const FINISHED: &[&str] = &[
+    "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count,
+       max_retry_limit, next_attempt_at, created_at, updated_at)
+     SELECT id, :subscription, 0, 'Completed', 1, 5, :now, :now, :now FROM events WHERE id > :first",
+    "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, lease_resets,
+       response_status, duration_ms, created_at, updated_at)
+     SELECT id, :subscription, :now, 'Completed', :now, 0, 200, 3, :now, :now
+     FROM webhook_delivery_sagas WHERE event_id > :first",
+];
+
+const WAITING: &[&str] =
+    &["INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count,
+       max_retry_limit, next_attempt_at, final_error_code, created_at, updated_at)
+     SELECT id, :subscription, 0, 'PendingRetry', 1, 5, :now + 86400000000, 'TIMEOUT', :now, :now
+     FROM events WHERE id > :first"];
+
+fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> StoreResult<()> {
+    let mut connection = Connection::open(path).map_err(|error| classify(&error))?;
+    let sql = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE event_type NOT LIKE 'bench.%')";
+    let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| classify(&error))?;
+    if live {
+        return Err(StoreError::Setup(
+            "this is not a scratch database: it has other subscriptions".to_owned(),
+        ));
+    }
+    try_fill(&mut connection, count, subscription, statements).map_err(|error| classify(&error))
+}
+
+fn try_fill(
+    connection: &mut Connection,
+    count: i64,
+    subscription: i64,
+    statements: &[&str],
+) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    // The triggers refuse rows that are not born Pending: set aside for the filling, and put back as they were.
+    let triggers: Vec<(String, String)> = transaction
+        .prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    for (name, _) in &triggers {
+        transaction.execute_batch(&format!("DROP TRIGGER \"{name}\""))?;
+    }
+    let first: i64 =
+        transaction.query_row("SELECT coalesce(max(id), 0) FROM events", [], |row| row.get(0))?;
+    let now: i64 = transaction.query_row("SELECT unixepoch() * 1000000", [], |row| row.get(0))?;
+    for sql in [EVENTS].iter().chain(statements) {
+        let mut statement = transaction.prepare(sql)?;
+        for (name, value) in
+            [(":count", count), (":first", first), (":now", now), (":subscription", subscription)]
+        {
+            if let Some(index) = statement.parameter_index(name)? {
+                statement.raw_bind_parameter(index, value)?;
+            }
+        }
+        statement.raw_execute()?;
+    }
+    for (_, sql) in &triggers {
+        transaction.execute_batch(sql)?;
+    }
+    transaction.commit()?;
+    connection.execute_batch("ANALYZE")
+}

@@ -1,0 +1,173 @@
+//! One connection, and the transactions on it. Every transaction belongs to one role and reads the clock
+//! once.
+
+use crate::{
+    authorizer::CurrentRole,
+    clock,
+    error::{DbError, DbResult, classify},
+};
+use hooksaga_saga::Timestamp;
+use hooksaga_store::{Role, StoreError, StoreResult};
+use rusqlite::{CachedStatement, Connection, OpenFlags, Params, TransactionBehavior};
+use std::{path::Path, thread, time::Duration};
+
+/// What a connection is for. It decides about its page cache, which is most of the memory that an embedded
+/// database takes; pages that are not in it are in the operating system's, so a small one costs little.
+/// For the same reason nothing is memory-mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Write,
+    Read,
+}
+
+impl Purpose {
+    const fn cache_kib(self) -> u32 {
+        match self {
+            Self::Write => 12 * 1024,
+            Self::Read => 2 * 1024,
+        }
+    }
+}
+
+/// How often a connection looks again, a millisecond apart, while another process holds the write lock:
+/// about ten seconds. SQLite's own waiting looks ever more rarely and would miss the short gaps that a
+/// busy server leaves.
+const BUSY_LOOKS: i32 = 10_000;
+
+/// More than there are statements.
+const CACHED_STATEMENTS: usize = 160;
+
+/// Opens an existing database file without touching it, as the schema's owner: no authorizer yet.
+pub(crate) fn connect(path: &Path) -> StoreResult<Connection> {
+    // NO_MUTEX: a connection is used by one thread at a time, which the borrow checker sees to.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| classify(&error))?;
+    connection.busy_handler(Some(wait_for_the_lock)).map_err(|error| classify(&error))?;
+    Ok(connection)
+}
+
+fn wait_for_the_lock(looks: i32) -> bool {
+    thread::sleep(Duration::from_millis(1));
+    looks < BUSY_LOOKS
+}
+
+/// The settings of every connection that works with the schema. `recursive_triggers`: else the deletes that
+/// INSERT OR REPLACE makes would pass by the guards.
+pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResult<()> {
+    let settings = format!(
+        "PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA foreign_keys = OFF;
+         PRAGMA recursive_triggers = ON;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA mmap_size = 0;
+         PRAGMA cache_size = -{};
+         PRAGMA query_only = {};",
+        purpose.cache_kib(),
+        u8::from(purpose == Purpose::Read),
+    );
+    connection.execute_batch(&settings).map_err(|error| classify(&error))
+}
+
+/// A connection that works for one role at a time.
+pub(crate) struct Session {
+    connection: Connection,
+    role: CurrentRole,
+    behavior: TransactionBehavior,
+}
+
+impl Session {
+    /// Opens a connection on a database whose schema is current.
+    pub(crate) fn open(path: &Path, purpose: Purpose) -> StoreResult<Self> {
+        let mut connection = connect(path)?;
+        configure(&connection, purpose)?;
+        connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+        let role = CurrentRole::default();
+        let asked = role.clone();
+        connection
+            .authorizer(Some(move |context: rusqlite::hooks::AuthContext<'_>| asked.authorize(context)))
+            .map_err(|error| classify(&error))?;
+        let behavior = match purpose {
+            // Taking the write lock at once: a read that turns into a write later can fail half-way.
+            Purpose::Write => TransactionBehavior::Immediate,
+            Purpose::Read => TransactionBehavior::Deferred,
+        };
+        Ok(Self { connection, role, behavior })
+    }
+
+    /// Runs `job` as one transaction of `role`: committed if it succeeds, else rolled back.
+    pub(crate) fn run<T>(&mut self, role: Role, job: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> StoreResult<T> {
+        self.role.set(role);
+        let work = || -> DbResult<T> {
+            let transaction = self.connection.transaction_with_behavior(self.behavior)?;
+            let value = job(&Tx { connection: &transaction, role, now: clock::now() })?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        work().map_err(StoreError::from)
+    }
+}
+
+/// An open transaction of one role.
+pub(crate) struct Tx<'c> {
+    connection: &'c Connection,
+    role: Role,
+    /// The database's clock, read once.
+    pub(crate) now: Timestamp,
+}
+
+impl<'c> Tx<'c> {
+    /// A statement of this role, prepared once per connection.
+    ///
+    /// A prepared statement is not checked again when it runs. The cache finds it by its text, and every
+    /// text begins with the role it belongs to: so none that was prepared, and checked, for one role can
+    /// ever run for another.
+    pub(crate) fn prepare(&self, sql: &str) -> DbResult<CachedStatement<'c>> {
+        if !belongs_to(sql, self.role) {
+            let name: String = sql.chars().take(60).collect();
+            return Err(DbError::Store(StoreError::Denied(format!(
+                "a statement that {} runs begins with its name, not with {name:?}",
+                self.role
+            ))));
+        }
+        Ok(self.connection.prepare_cached(sql)?)
+    }
+
+    /// Runs a statement of this role once; how many rows it changed.
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> DbResult<usize> {
+        Ok(self.prepare(sql)?.execute(params)?)
+    }
+
+    /// The id of the row that was inserted last.
+    pub(crate) fn last_id(&self) -> i64 {
+        self.connection.last_insert_rowid()
+    }
+}
+
+/// Whether a statement begins with `/* role: name */`.
+fn belongs_to(sql: &str, role: Role) -> bool {
+    sql.strip_prefix("/* ")
+        .and_then(|rest| rest.strip_prefix(role.as_str()))
+        .is_some_and(|rest| rest.starts_with(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_belongs_to_the_role_it_names_and_to_no_other() {
+        let sql = "/* job_worker: claim */ SELECT 1";
+        for role in Role::ALL {
+            assert_eq!(belongs_to(sql, *role), *role == Role::JobWorker, "{role}");
+        }
+        for wrong in
+            ["SELECT 1", " /* job_worker: claim */ SELECT 1", "/* job_worker */ SELECT 1", "-- job_worker: x"]
+        {
+            assert!(!belongs_to(wrong, Role::JobWorker), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A view of the database from outside the product, for the tests: raw SQL as a role or as the owner, and
+//! the plans of the hot statements.
+
+use crate::{
+    authorizer::CurrentRole,
+    error::classify,
+    roles::hot,
+    session::{Purpose, configure, connect},
+};
+use hooksaga_store::{Role, StoreResult};
+use rusqlite::{Connection, hooks::AuthContext, types::ValueRef};
+use std::path::Path;
+
+/// The role and the statements of each hot step, by the step's name.
+pub const HOT_STATEMENTS: &[(&str, Role, &[&str])] = &[
+    ("append", Role::EventIngestWriter, hot::APPEND),
+    ("route", Role::RouterWorker, hot::ROUTE),
+    ("schedule", Role::SagaOrchestrator, hot::SCHEDULE),
+    ("mark_in_progress", Role::SagaOrchestrator, hot::MARK_IN_PROGRESS),
+    ("claim", Role::JobWorker, hot::CLAIM),
+    ("hand_back", Role::JobWorker, hot::HAND_BACK),
+    ("report", Role::JobWorker, hot::REPORT),
+    ("apply", Role::SagaOrchestrator, hot::APPLY),
+    ("reset_expired", Role::LeaseCleaner, hot::RESET_EXPIRED),
+    ("bury", Role::DeadLetterOperator, hot::BURY),
+    ("take_checks", Role::SubscriptionVerifier, hot::TAKE_CHECKS),
+    ("gauges", Role::ApiReader, hot::GAUGES),
+];
+
+/// A connection of its own, settings as in the product; without a role it is the schema's owner's.
+pub struct RawConnection(Connection);
+
+impl RawConnection {
+    pub fn open(path: &Path, role: Option<Role>) -> StoreResult<Self> {
+        let mut connection = connect(path)?;
+        configure(&connection, Purpose::Write)?;
+        if let Some(role) = role {
+            let current = CurrentRole::default();
+            current.set(role);
+            connection
+                .authorizer(Some(move |context: AuthContext<'_>| current.authorize(context)))
+                .map_err(|error| classify(&error))?;
+        }
+        Ok(Self(connection))
+    }
+
+    /// Runs one statement, reads what rows it has; how many rows it changed.
+    pub fn execute(&self, sql: &str) -> StoreResult<u64> {
+        let before = self.0.total_changes();
+        self.query(sql)?;
+        Ok(self.0.total_changes() - before)
+    }
+
+    /// Every column of every row as text.
+    pub fn query(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+        let read = || -> rusqlite::Result<_> {
+            let mut statement = self.0.prepare(sql)?;
+            let columns = statement.column_count();
+            let rows = statement.raw_query();
+            rows.mapped(|row| (0..columns).map(|index| row.get_ref(index).map(text)).collect()).collect()
+        };
+        read().map_err(|error| classify(&error))
+    }
+
+    /// The plans of statements, a line per step. Parameters that are not bound count as null, which does
+    /// not change a plan.
+    pub fn explain(&self, statements: &[&str]) -> StoreResult<String> {
+        let mut plan = String::new();
+        for sql in statements {
+            for row in self.query(&format!("EXPLAIN QUERY PLAN {sql}"))? {
+                plan.push_str(row.last().and_then(Option::as_deref).unwrap_or_default());
+                plan.push('\n');
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn text(value: ValueRef<'_>) -> Option<String> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+    }
+}

@@ -1,0 +1,78 @@
+//! The conformance suite's view of an embedded database: a file in a folder of its own per test.
+
+use crate::folder::Folder;
+use async_trait::async_trait;
+use hooksaga_sqlite::{
+    SqliteDatabase, SqliteOptions,
+    test_support::{HOT_STATEMENTS, RawConnection},
+};
+use hooksaga_store::{
+    Role, StoreResult, Stores,
+    conformance::{Dialect, HotStatement, TestDatabase},
+};
+
+pub(crate) struct Embedded {
+    // Closed before its folder goes.
+    database: SqliteDatabase,
+    folder: Folder,
+}
+
+pub(crate) async fn fresh() -> Embedded {
+    let folder = Folder::new();
+    let database = hooksaga_sqlite::open(SqliteOptions { path: folder.database() }).await.unwrap();
+    Embedded { database, folder }
+}
+
+impl Embedded {
+    /// A fresh connection for every statement: nothing prepared for one role is there for another.
+    pub(crate) fn connect(&self, role: Option<Role>) -> StoreResult<RawConnection> {
+        RawConnection::open(&self.folder.database(), role)
+    }
+}
+
+#[async_trait]
+impl TestDatabase for Embedded {
+    fn stores(&self) -> Stores {
+        self.database.stores()
+    }
+
+    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
+        self.connect(Some(role))?.execute(sql)
+    }
+
+    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
+        self.connect(None)?.execute(sql)
+    }
+
+    async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+        self.connect(None)?.query(sql)
+    }
+
+    async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
+        let name = match statement {
+            HotStatement::Append => "append",
+            HotStatement::Route => "route",
+            HotStatement::Schedule => "schedule",
+            HotStatement::MarkInProgress => "mark_in_progress",
+            HotStatement::Claim => "claim",
+            HotStatement::HandBack => "hand_back",
+            HotStatement::Report => "report",
+            HotStatement::Apply => "apply",
+            HotStatement::ResetExpired => "reset_expired",
+            HotStatement::Bury => "bury",
+            HotStatement::TakeChecks => "take_checks",
+            HotStatement::Gauges => "gauges",
+        };
+        let (_, role, statements) = HOT_STATEMENTS.iter().find(|(step, ..)| *step == name).unwrap();
+        self.connect(Some(*role))?.explain(statements)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+
+    /// An embedded database has one process: the same handles again.
+    async fn second_instance(&self) -> Stores {
+        self.database.stores()
+    }
+}

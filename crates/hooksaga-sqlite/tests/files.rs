@@ -1,0 +1,188 @@
+//! The database file: one server at a time, and clear words about files that cannot be used.
+
+use crate::folder::Folder;
+use hooksaga_sqlite::{SqliteDatabase, SqliteOptions, test_support::RawConnection};
+use hooksaga_store::{Appended, EventFilter, NewEvent, PageRequest, StoreError, StoreResult};
+use std::{fs, path::Path};
+
+async fn open(path: &Path) -> StoreResult<SqliteDatabase> {
+    hooksaga_sqlite::open(SqliteOptions { path: path.to_owned() }).await
+}
+
+/// The text of a refusal, which is one line.
+fn refusal(result: StoreResult<SqliteDatabase>) -> String {
+    match result.err().expect("it must not open") {
+        StoreError::Setup(text) => {
+            assert!(!text.contains('\n'), "one line: {text}");
+            text
+        }
+        other => panic!("not a matter of setup: {other:?}"),
+    }
+}
+
+fn event() -> NewEvent {
+    NewEvent {
+        event_type: "a".to_owned(),
+        payload: "{}".into(),
+        external_id: None,
+        correlation_id: "c".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_second_server_is_kept_away_until_the_first_is_gone() {
+    let folder = Folder::new();
+    let first = open(&folder.database()).await.unwrap();
+    assert!(refusal(open(&folder.database()).await).contains("another hooksaga server"));
+
+    let stores = first.stores();
+    drop(first);
+    assert!(refusal(open(&folder.database()).await).contains("another"), "a handle still serves it");
+    drop(stores);
+    open(&folder.database()).await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_to_the_database_leads_to_the_same_lock() {
+    let folder = Folder::new();
+    let _first = open(&folder.database()).await.unwrap();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(folder.database(), &link).unwrap();
+    assert!(refusal(open(&link).await).contains("another hooksaga server"));
+}
+
+#[tokio::test]
+async fn missing_folders_are_created_and_everything_is_there_after_a_restart() {
+    let folder = Folder::new();
+    let path = folder.path().join("deeper/still/hooksaga.db");
+    let database = open(&path).await.unwrap();
+    assert_eq!(database.migration_report().applied, ["0001_tables", "0002_guards"]);
+    let answers = database.stores().ingest.append(&[event()]).await.unwrap();
+    drop(database);
+    assert!(!path.with_extension("db-wal").exists(), "a closed database is one file");
+
+    let database = open(&path).await.unwrap();
+    assert!(database.migration_report().applied.is_empty());
+    let page = PageRequest { limit: 10, before: None };
+    let events = database.stores().reader.events(&EventFilter::default(), page).await.unwrap();
+    assert_eq!(answers, [Appended::Created(events.items[0].clone())]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    for content in ["x", "a shopping list, longer than the sixteen bytes of a header"] {
+        fs::write(folder.database(), content).unwrap();
+        assert!(refusal(open(&folder.database()).await).contains("is not a SQLite database"));
+        assert_eq!(fs::read_to_string(folder.database()).unwrap(), content);
+        assert_eq!(folder.files(), ["hooksaga.db"], "nothing was put beside it");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_refused() {
+    let folder = Folder::new();
+    let mut content = b"SQLite format 3\0".to_vec();
+    content.resize(8192, 0xAA);
+    fs::write(folder.database(), &content).unwrap();
+    assert!(refusal(open(&folder.database()).await).contains("damaged or no database"));
+    assert_eq!(fs::read(folder.database()).unwrap(), content);
+}
+
+#[tokio::test]
+async fn another_programs_database_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    fs::write(folder.database(), "").unwrap();
+    let other = rusqlite::Connection::open(folder.database()).unwrap();
+    other.execute_batch("CREATE TABLE schema_migrations (version TEXT); CREATE TABLE notes (text)").unwrap();
+    drop(other);
+    let before = fs::read(folder.database()).unwrap();
+    assert!(refusal(open(&folder.database()).await).contains("another program's"));
+    assert_eq!(fs::read(folder.database()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn an_empty_file_is_a_new_database() {
+    let folder = Folder::new();
+    fs::write(folder.database(), "").unwrap();
+    open(&folder.database()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_file_or_folder_is_refused() {
+    let folder = Folder::new();
+    drop(open(&folder.database()).await.unwrap());
+
+    set_read_only(&folder.database(), true);
+    let text = refusal(open(&folder.database()).await);
+    set_read_only(&folder.database(), false);
+    assert!(text.contains("file") && text.contains("read-only"), "{text}");
+
+    set_read_only(folder.path(), true);
+    let text = refusal(open(&folder.database()).await);
+    set_read_only(folder.path(), false);
+    assert!(text.contains("folder") && text.contains("read-only"), "{text}");
+
+    open(&folder.database()).await.unwrap();
+}
+
+fn set_read_only(path: &Path, read_only: bool) {
+    let mut permissions = fs::metadata(path).unwrap().permissions();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let writable = permissions.mode() | 0o200;
+        permissions.set_mode(if read_only { writable & !0o222 } else { writable });
+    }
+    #[cfg(not(unix))]
+    permissions.set_readonly(read_only);
+    fs::set_permissions(path, permissions).unwrap();
+}
+
+#[tokio::test]
+async fn a_folder_that_cannot_be_created_is_named() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("taken"), "a file").unwrap();
+    // Reaching through a file fails on the way to the database, below it on the way to its folder.
+    for path in ["taken/hooksaga.db", "taken/deeper/hooksaga.db"] {
+        let text = refusal(open(&folder.path().join(path)).await);
+        assert!(text.contains("taken") && text.contains("database.url"), "{text}");
+    }
+    assert!(refusal(open(folder.path()).await).contains("is not a file"));
+    assert_eq!(folder.files(), ["taken"]);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let folder = Folder::new();
+    drop(open(&folder.database()).await.unwrap());
+    let owner = RawConnection::open(&folder.database(), None).unwrap();
+    owner.execute("INSERT INTO schema_migrations VALUES (999, 'from_the_future', 0)").unwrap();
+    drop(owner);
+    let before = fs::read(folder.database()).unwrap();
+
+    let Err(StoreError::Schema(text)) = open(&folder.database()).await.map(drop) else {
+        panic!("a newer schema must be refused as such");
+    };
+    assert!(text.contains("999"), "{text}");
+    assert!(matches!(hooksaga_sqlite::migrate(&folder.database()).await, Err(StoreError::Schema(_))));
+    assert_eq!(fs::read(folder.database()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn migrations_run_once_however_often_and_from_wherever_they_are_started() {
+    let folder = Folder::new();
+    let path = folder.database();
+    let runs =
+        [hooksaga_sqlite::migrate(&path), hooksaga_sqlite::migrate(&path), hooksaga_sqlite::migrate(&path)];
+    let [a, b, c] = runs;
+    let (a, b, c) = tokio::join!(a, b, c);
+    let applied: usize = [a, b, c].into_iter().map(|report| report.unwrap().applied.len()).sum();
+    assert_eq!(applied, 2, "each step once");
+
+    let _server = open(&path).await.unwrap();
+    let report = hooksaga_sqlite::migrate(&path).await.unwrap();
+    assert!(report.applied.is_empty(), "beside a server there is nothing to do");
+    assert_eq!(report.version, 2);
+}

@@ -1,0 +1,12 @@
+//! The tests of the embedded back end: the conformance suite that every back end runs, and what only
+//! SQLite has.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod adapter;
+mod deciding;
+mod files;
+mod folder;
+mod keys;
+mod roles;
+
+hooksaga_store::conformance_suite!(crate::adapter::fresh);

@@ -1,0 +1,69 @@
+//! What SQLite's authorizer has to see beyond plain rights.
+
+use crate::adapter::fresh;
+use hooksaga_sqlite::test_support::HOT_STATEMENTS;
+use hooksaga_store::{Role, StoreError, conformance::TestDatabase};
+
+#[tokio::test]
+async fn every_statement_begins_with_its_role_and_name() {
+    for (step, role, statements) in HOT_STATEMENTS {
+        for sql in *statements {
+            assert!(sql.starts_with(&format!("/* {role}: ")), "{step}: {sql}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_role_touches_the_schema_the_settings_or_other_files() {
+    let db = fresh().await;
+    for role in Role::ALL {
+        for sql in [
+            "CREATE TABLE mine (x)",
+            "CREATE TEMP TABLE mine (x)",
+            "CREATE TEMP TRIGGER mine AFTER INSERT ON events BEGIN SELECT 1; END",
+            "DROP TABLE events",
+            "DROP TRIGGER guard_event_update",
+            "ALTER TABLE events ADD COLUMN x",
+            "PRAGMA recursive_triggers = OFF",
+            "PRAGMA writable_schema = ON",
+            "ATTACH ':memory:' AS other",
+            "SELECT * FROM sqlite_schema",
+            "UPDATE schema_migrations SET version = 0",
+            "REINDEX",
+            "ANALYZE",
+        ] {
+            let answer = db.execute_as(*role, sql).await;
+            assert!(matches!(answer, Err(StoreError::Denied(_))), "{role}: {sql}: {answer:?}");
+        }
+        // SQLite reports a function that is not allowed as a plain error.
+        db.execute_as(*role, "SELECT load_extension('x')").await.unwrap_err();
+    }
+}
+
+/// INSERT OR REPLACE asks for no right but INSERT, and would delete a row.
+#[tokio::test]
+async fn replacing_does_not_get_around_the_guards() {
+    let db = fresh().await;
+    let insert = "INTO events (id, event_type, created_at, external_id, correlation_id, payload) VALUES";
+    let ingest = Role::EventIngestWriter;
+    db.execute_as(ingest, &format!("INSERT {insert} (1, 'a', 0, 'x', 'c', '1')")).await.unwrap();
+    for row in ["(1, 'b', 0, NULL, 'c', '2')", "(2, 'b', 0, 'x', 'c', '2')"] {
+        let answer = db.execute_as(ingest, &format!("INSERT OR REPLACE {insert} {row}")).await;
+        assert!(matches!(answer, Err(StoreError::Refused(_))), "{row}: {answer:?}");
+    }
+    assert_eq!(
+        db.query_text("SELECT id, payload FROM events").await.unwrap(),
+        [[Some("1".to_owned()), Some("1".to_owned())]]
+    );
+}
+
+/// The one way past the column rights: a subquery that bears a guard's name. It shows nothing but the
+/// columns that the guard itself looks at.
+#[tokio::test]
+async fn a_guards_name_opens_no_other_table() {
+    let db = fresh().await;
+    let sql =
+        "WITH guard_saga_insert AS MATERIALIZED (SELECT payload FROM events) SELECT * FROM guard_saga_insert";
+    let answer = db.execute_as(Role::RouterWorker, sql).await;
+    assert!(matches!(answer, Err(StoreError::Denied(_))), "{answer:?}");
+}

@@ -1,0 +1,276 @@
+//! Short cuts for the cases: subscriptions, events, and deliveries driven to a state by the product's own
+//! calls.
+
+use super::{TestDatabase, rows::saga_row};
+use crate::{
+    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, EventHead,
+    FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
+    SealedSecret, Stores, Subscription,
+};
+use hooksaga_saga::{
+    Applied, DeadLetterId, ErrorCode, EventId, JobId, Outcome, RetryPolicy, SagaId, SagaStatus,
+    SubscriptionId, Timestamp, apply_result,
+};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// The event type that most cases use.
+pub(super) const TYPE: &str = "order.created";
+/// The callback URL that most cases use.
+pub(super) const URL: &str = "https://receiver.example/hook";
+/// A lease that no case outlives.
+pub(super) const LEASE: Duration = Duration::from_secs(3600);
+/// What a saga gets if its subscription names no limit.
+pub(super) const DEFAULT_LIMIT: u32 = 5;
+/// More than any case has.
+pub(super) const MANY: u32 = 10_000;
+/// A token that no case gives to [`deliver_round`].
+pub(super) const TOKEN: LeaseToken = LeaseToken(4_242_424_242_424_242);
+/// Retries are due at once.
+pub(super) const AT_ONCE: RetryPolicy = RetryPolicy { base_delay: Duration::ZERO, max_delay: Duration::ZERO };
+/// Retries are not due while a case runs.
+pub(super) const MUCH_LATER: RetryPolicy =
+    RetryPolicy { base_delay: Duration::from_secs(36_000), max_delay: Duration::from_secs(36_000) };
+
+/// A list that is as long as it must be, or a panic that shows it.
+#[track_caller]
+pub(super) fn only<T: std::fmt::Debug>(items: Vec<T>) -> T {
+    let [item] = <[T; 1]>::try_from(items).unwrap_or_else(|items| panic!("not exactly one: {items:?}"));
+    item
+}
+
+pub(super) fn new_event(event_type: &str) -> NewEvent {
+    NewEvent {
+        event_type: event_type.to_owned(),
+        payload: Arc::from(r#"{"n": 1}"#),
+        external_id: None,
+        correlation_id: "correlation-1".to_owned(),
+    }
+}
+
+pub(super) async fn append(stores: &Stores, event: NewEvent) -> EventHead {
+    match only(stores.ingest.append(&[event]).await.unwrap()) {
+        Appended::Created(head) => head,
+        other => panic!("not created: {other:?}"),
+    }
+}
+
+/// So many events of [`TYPE`], in the order of their ids.
+pub(super) async fn append_many(stores: &Stores, count: usize) -> Vec<EventId> {
+    let events = vec![new_event(TYPE); count];
+    let answers = stores.ingest.append(&events).await.unwrap();
+    let mut ids = Vec::with_capacity(count);
+    for answer in answers {
+        let Appended::Created(head) = answer else { panic!("not created: {answer:?}") };
+        ids.push(head.id);
+    }
+    ids.sort_unstable();
+    ids
+}
+
+/// A secret that can be told from others by `n`.
+pub(super) fn sealed(n: u8) -> SealedSecret {
+    SealedSecret { key_id: "key-1".to_owned(), sealed: vec![n; 60] }
+}
+
+pub(super) fn new_subscription(event_type: &str, callback_url: &str) -> NewSubscription {
+    NewSubscription {
+        event_type: event_type.to_owned(),
+        callback_url: callback_url.to_owned(),
+        active: true,
+        max_retry_limit: None,
+    }
+}
+
+pub(super) async fn create(stores: &Stores, new: &NewSubscription) -> Subscription {
+    match stores.admin.create(new, &sealed(1)).await.unwrap() {
+        CreateOutcome::Created(subscription) => subscription,
+        other @ CreateOutcome::Exists(_) => panic!("not created: {other:?}"),
+    }
+}
+
+/// Lets one subscription's open round succeed. Others that are due stay due.
+pub(super) async fn verify(stores: &Stores, id: SubscriptionId) {
+    let checks = stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap();
+    let check = checks.iter().find(|check| check.subscription_id == id).expect("a check is due");
+    assert!(stores.verifier.record(check, &CheckOutcome::Verified).await.unwrap());
+}
+
+pub(super) async fn verified_with(stores: &Stores, new: &NewSubscription) -> SubscriptionId {
+    let id = create(stores, new).await.id;
+    verify(stores, id).await;
+    id
+}
+
+/// An active, verified subscription.
+pub(super) async fn verified(stores: &Stores, event_type: &str, callback_url: &str) -> SubscriptionId {
+    verified_with(stores, &new_subscription(event_type, callback_url)).await
+}
+
+/// An active, verified subscription to [`TYPE`] with a limit of its own.
+pub(super) async fn verified_with_limit(stores: &Stores, url: &str, limit: u32) -> SubscriptionId {
+    let new = NewSubscription { max_retry_limit: Some(limit), ..new_subscription(TYPE, url) };
+    verified_with(stores, &new).await
+}
+
+/// Routes everything; the new sagas in the order of their ids.
+pub(super) async fn route(stores: &Stores) -> Vec<SagaId> {
+    let batch = stores.router.route(MANY, DEFAULT_LIMIT).await.unwrap();
+    let mut ids: Vec<_> =
+        batch.events.iter().flat_map(|event| event.sagas.iter().map(|saga| saga.saga_id)).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Windows and limits that hold nothing back.
+pub(super) fn open_admission() -> Admission {
+    Admission { windows: HashMap::new(), default_window: MANY, limit: MANY }
+}
+
+/// Every due saga gets its job and is moved.
+pub(super) async fn schedule_and_mark(stores: &Stores) -> Vec<ScheduledSaga> {
+    let scheduled = stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas;
+    mark(stores, &scheduled).await;
+    scheduled
+}
+
+pub(super) async fn mark(stores: &Stores, sagas: &[ScheduledSaga]) -> u64 {
+    let keys: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
+    stores.orchestrator.mark_in_progress(&keys).await.unwrap()
+}
+
+pub(super) async fn claim(stores: &Stores, token: LeaseToken) -> ClaimedBatch {
+    stores.worker.claim(MANY, LEASE, token).await.unwrap()
+}
+
+pub(super) fn delivered(lease: LeaseRef) -> JobReport {
+    JobReport {
+        lease,
+        outcome: Outcome::Delivered,
+        response_status: Some(204),
+        duration: Duration::from_millis(12),
+        response_excerpt: None,
+    }
+}
+
+pub(super) fn failed(lease: LeaseRef, code: ErrorCode) -> JobReport {
+    JobReport {
+        lease,
+        outcome: Outcome::Failed(code),
+        response_status: None,
+        duration: Duration::from_millis(34),
+        response_excerpt: None,
+    }
+}
+
+/// The product's own decision.
+pub(super) fn decide(policy: RetryPolicy) -> impl Fn(&FinishedJob, Timestamp) -> Applied + Send + Sync {
+    move |job, now| apply_result(&job.saga, &job.result, &policy, now)
+}
+
+pub(super) async fn apply(stores: &Stores, policy: RetryPolicy) -> ApplyBatch {
+    stores.orchestrator.apply(MANY, &decide(policy)).await.unwrap()
+}
+
+/// Every job that can be claimed ends alike, and the results are applied.
+pub(super) async fn finish_claimable(
+    stores: &Stores,
+    code: Option<ErrorCode>,
+    policy: RetryPolicy,
+) -> ApplyBatch {
+    let claimed = claim(stores, LeaseToken(7)).await;
+    let reports: Vec<_> = claimed
+        .jobs
+        .iter()
+        .map(|job| code.clone().map_or_else(|| delivered(job.as_ref()), |code| failed(job.as_ref(), code)))
+        .collect();
+    assert_eq!(stores.worker.report(&reports).await.unwrap().len(), reports.len());
+    apply(stores, policy).await
+}
+
+/// Every due saga gets one attempt, which ends with `code` or, without one, well.
+pub(super) async fn deliver_round(
+    stores: &Stores,
+    code: Option<ErrorCode>,
+    policy: RetryPolicy,
+) -> ApplyBatch {
+    schedule_and_mark(stores).await;
+    finish_claimable(stores, code, policy).await
+}
+
+/// One delivery, and what it is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fixed {
+    pub(super) saga_id: SagaId,
+    pub(super) event_id: EventId,
+    pub(super) subscription_id: SubscriptionId,
+}
+
+/// A Pending saga of a subscription with limit 3.
+pub(super) async fn pending_saga(stores: &Stores) -> Fixed {
+    let subscription_id = verified_with_limit(stores, URL, 3).await;
+    let event_id = append(stores, new_event(TYPE)).await.id;
+    let saga_id = only(route(stores).await);
+    Fixed { saga_id, event_id, subscription_id }
+}
+
+/// The only saga of an empty database, in that state: InProgress with a Pending job, PendingRetry after one
+/// failure and due much later, DeadLettered after three and not buried yet.
+pub(super) async fn saga_in(db: &dyn TestDatabase, status: SagaStatus) -> Fixed {
+    let stores = db.stores();
+    let fixed = pending_saga(&stores).await;
+    match status {
+        SagaStatus::Pending => {}
+        SagaStatus::InProgress => {
+            schedule_and_mark(&stores).await;
+        }
+        SagaStatus::PendingRetry => {
+            deliver_round(&stores, Some(ErrorCode::http(503)), MUCH_LATER).await;
+        }
+        SagaStatus::Completed => {
+            deliver_round(&stores, None, AT_ONCE).await;
+        }
+        SagaStatus::DeadLettered => {
+            for _ in 0..3 {
+                deliver_round(&stores, Some(ErrorCode::http(500)), AT_ONCE).await;
+            }
+        }
+    }
+    assert_eq!(saga_row(db, fixed.saga_id).await.status, status);
+    fixed
+}
+
+/// The only saga of an empty database with a job that is held under [`TOKEN`].
+pub(super) async fn leased(db: &dyn TestDatabase) -> (Fixed, LeaseRef) {
+    let fixed = saga_in(db, SagaStatus::InProgress).await;
+    let job = only(claim(&db.stores(), TOKEN).await.jobs);
+    (fixed, job.as_ref())
+}
+
+/// The only saga of an empty database, dead and buried.
+pub(super) async fn buried(db: &dyn TestDatabase) -> (Fixed, DeadLetterId) {
+    let fixed = saga_in(db, SagaStatus::DeadLettered).await;
+    let letter = only(db.stores().dead_letters.bury(MANY).await.unwrap());
+    (fixed, letter.dead_letter_id.expect("the letter is new"))
+}
+
+/// Every open delivery fails until it is dead and buried; the letters, oldest first.
+pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetterId> {
+    while !deliver_round(stores, Some(code.clone()), AT_ONCE).await.results.is_empty() {}
+    let buried = stores.dead_letters.bury(MANY).await.unwrap();
+    let mut ids: Vec<_> = buried.iter().filter_map(|letter| letter.dead_letter_id).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// All dead letters there are, newest first.
+pub(super) async fn letters(stores: &Stores) -> Vec<crate::DeadLetterSummary> {
+    let page = PageRequest { limit: 500, before: None };
+    stores.reader.dead_letters(&DeadLetterFilter::default(), page).await.unwrap().items
+}
+
+/// Makes a job's lease, or its not-before, lie in the past.
+pub(super) async fn expire(db: &dyn TestDatabase, job: JobId) {
+    let past = db.dialect().time(Timestamp::from_micros(1_000_000));
+    let sql = format!("UPDATE webhook_delivery_jobs SET lease_until = {past} WHERE id = {job}");
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+}

@@ -1,0 +1,114 @@
+//! The conformance suite: what every back end promises, as one list of cases that all of them run.
+//!
+//! A back end's tests implement [`TestDatabase`] and call [`conformance_suite!`](crate::conformance_suite)
+//! once. There is no way to leave a case out: the macro lists them all, and a test of this crate checks that
+//! every case that is written is also listed.
+//!
+//! A case is `pub async fn promise_in_words(db: &dyn TestDatabase)`. It gets a fresh, empty, migrated
+//! database, works through the product's own handles, and looks at rows with portable SQL.
+#![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
+
+mod bulk;
+mod dialect;
+mod fixture;
+mod role_table;
+mod rows;
+mod suite;
+
+pub mod contention;
+pub mod dead_letters;
+pub mod denials;
+pub mod guards;
+pub mod ingest;
+pub mod keys;
+pub mod leases;
+pub mod payloads;
+pub mod plans;
+pub mod reading;
+pub mod results;
+pub mod routing;
+pub mod scheduling;
+pub mod statistics;
+pub mod subscriptions;
+pub mod times;
+pub mod transitions;
+pub mod verification;
+pub mod wakeups;
+
+pub use dialect::Dialect;
+
+use crate::{Role, StoreResult, Stores};
+use async_trait::async_trait;
+use std::{future::Future, pin::Pin, time::Duration};
+
+/// One fresh, empty, migrated database, and ways to look at it from outside the product.
+#[async_trait]
+pub trait TestDatabase: Send + Sync {
+    /// The product's own handles.
+    fn stores(&self) -> Stores;
+
+    /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and answers
+    /// how many rows changed (anything for a SELECT). A missing right must come back as
+    /// [`Denied`](crate::StoreError::Denied), a trigger's or constraint's no as
+    /// [`Refused`](crate::StoreError::Refused).
+    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64>;
+
+    /// The same as the owner of the schema, whom no right is missing: for set-up, and for what is refused
+    /// whoever asks.
+    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64>;
+
+    /// Runs a query as the owner; every column as text (numbers in decimal).
+    async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>>;
+
+    /// The plans of the product's own statements for that step, with typical parameters, as the database
+    /// explains them to the role that runs them (PostgreSQL: EXPLAIN's text; SQLite: EXPLAIN QUERY PLAN's
+    /// `detail`, a line each), one after the other. Nothing is changed.
+    async fn explain(&self, statement: HotStatement) -> StoreResult<String>;
+
+    /// The few differences in how literals are written.
+    fn dialect(&self) -> Dialect;
+
+    /// The handles of another process on the same database, with pools of its own (SQLite, which has one
+    /// process: the same database again).
+    async fn second_instance(&self) -> Stores;
+}
+
+/// A step whose statements run all the time: none of them may scan a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HotStatement {
+    Append,
+    Route,
+    Schedule,
+    MarkInProgress,
+    Claim,
+    HandBack,
+    Report,
+    Apply,
+    ResetExpired,
+    Bury,
+    TakeChecks,
+    Gauges,
+}
+
+impl HotStatement {
+    pub const ALL: &'static [Self] = &[
+        Self::Append,
+        Self::Route,
+        Self::Schedule,
+        Self::MarkInProgress,
+        Self::Claim,
+        Self::HandBack,
+        Self::Report,
+        Self::Apply,
+        Self::ResetExpired,
+        Self::Bury,
+        Self::TakeChecks,
+        Self::Gauges,
+    ];
+}
+
+/// Runs one case, and ends it if it hangs. Cases need not be `Send`: a test drives its own future.
+pub async fn run(case: Pin<Box<dyn Future<Output = ()> + '_>>) {
+    const LIMIT: Duration = Duration::from_secs(300);
+    assert!(tokio::time::timeout(LIMIT, case).await.is_ok(), "the case did not end within {LIMIT:?}");
+}

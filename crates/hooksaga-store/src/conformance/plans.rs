@@ -1,0 +1,183 @@
+//! No hot statement scans a table, finished rows, or work that cannot run now.
+
+use super::{
+    Dialect, HotStatement, TestDatabase,
+    bulk::{analyze, fill, with_backlog},
+    fixture::{AT_ONCE, TYPE, append, finish_claimable, mark, new_event, open_admission, verified},
+    rows::count,
+};
+use crate::{Admission, SubscriptionPatch};
+use std::collections::{HashMap, HashSet};
+
+/// Tables that grow without bound.
+const BIG: &[&str] =
+    &["events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters", "subscription_secrets"];
+
+/// Indexes over nothing but work that is open: walking one reads no finished row.
+const OPEN_WORK: &[&str] = &[
+    "idx_job_pending",
+    "idx_job_leased",
+    "idx_job_active_subscription",
+    "idx_saga_waiting",
+    "idx_saga_status_retry",
+    "idx_saga_in_progress",
+    "idx_sub_open_check",
+];
+
+/// The indexes that a step is there to use.
+fn intended(statement: HotStatement) -> &'static [&'static str] {
+    match statement {
+        HotStatement::Append => &["uniq_event_external_id"],
+        HotStatement::Route => &["uniq_sub_type_url"],
+        HotStatement::Schedule => &["idx_saga_waiting", "idx_job_active_subscription"],
+        HotStatement::Claim => &["idx_job_pending"],
+        HotStatement::ResetExpired => &["idx_job_leased"],
+        HotStatement::TakeChecks => &["idx_sub_open_check"],
+        HotStatement::Gauges => &["idx_saga_waiting", "idx_saga_in_progress"],
+        // By primary key, which has a name of its own on each database.
+        HotStatement::MarkInProgress
+        | HotStatement::HandBack
+        | HotStatement::Report
+        | HotStatement::Apply
+        | HotStatement::Bury => &[],
+    }
+}
+
+/// Indexes that would draw a step away from its primary key, and make it quadratic.
+fn tempting(statement: HotStatement) -> &'static [&'static str] {
+    match statement {
+        HotStatement::MarkInProgress => &["idx_saga_waiting", "idx_saga_status_retry"],
+        HotStatement::HandBack | HotStatement::Report => {
+            &["idx_job_leased", "idx_job_pending", "idx_job_active_subscription"]
+        }
+        HotStatement::Apply => &["idx_saga_in_progress", "idx_saga_waiting", "idx_saga_status_retry"],
+        HotStatement::Schedule => &["idx_saga_status_retry"],
+        _ => &[],
+    }
+}
+
+/// A line of a SQLite plan that reads a whole table. Only names show, so what may be scanned is named.
+fn scans_sqlite(statement: HotStatement, plan: &str) -> Vec<&str> {
+    let mut small =
+        HashSet::from(["q", "unrouted_events", "finished_jobs", "pending_dead_letters", "CONSTANT"]);
+    if statement == HotStatement::Gauges {
+        // Configuration: as many rows as there are subscriptions.
+        small.extend(["s", "subscriptions"]);
+    }
+    for line in plan.lines().map(str::trim) {
+        let names = ["MATERIALIZE ", "CO-ROUTINE "].iter().find_map(|word| line.strip_prefix(word));
+        small.extend(names);
+    }
+    let scans = |line: &&str| {
+        let Some(rest) = line.trim().strip_prefix("SCAN ") else {
+            return line.contains("AUTOMATIC");
+        };
+        let name = rest.split(' ').next().unwrap_or(rest);
+        !small.contains(name) && !OPEN_WORK.iter().any(|index| rest.contains(index))
+    };
+    plan.lines().filter(scans).collect()
+}
+
+/// The lines of a PostgreSQL plan that read a whole big table, one after the other or along an index.
+fn scans_postgres(plan: &str) -> Vec<&str> {
+    let mut lines = plan.lines().peekable();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let first_word = |rest: &str| rest.split(' ').next().unwrap_or(rest).to_owned();
+        let of_big_table = |rest: &str| BIG.contains(&first_word(rest).as_str());
+        if line.split("Seq Scan on ").nth(1).is_some_and(of_big_table) {
+            found.push(line);
+        }
+        // Without a condition an index is walked from end to end.
+        let conditional = lines.peek().is_some_and(|next| next.trim().starts_with("Index Cond:"));
+        if let Some((index, table)) =
+            line.split("Scan using ").nth(1).and_then(|rest| rest.split_once(" on "))
+            && of_big_table(table)
+            && !conditional
+            && !OPEN_WORK.contains(&index)
+        {
+            found.push(line);
+        }
+    }
+    found
+}
+
+fn scans(dialect: Dialect, statement: HotStatement, plan: &str) -> Vec<&str> {
+    match dialect {
+        Dialect::Sqlite => scans_sqlite(statement, plan),
+        Dialect::Postgres => scans_postgres(plan),
+        // EXPLAIN FORMAT=TREE says so in words.
+        Dialect::MySql => plan
+            .lines()
+            .filter(|line| BIG.iter().any(|table| line.contains(&format!("Table scan on {table} "))))
+            .collect(),
+    }
+}
+
+async fn check_plan(db: &dyn TestDatabase, statement: HotStatement) {
+    let plan = db.explain(statement).await.unwrap();
+    assert!(!plan.trim().is_empty(), "{statement:?} has a plan");
+    let found = scans(db.dialect(), statement, &plan);
+    assert!(found.is_empty(), "{statement:?} scans: {found:#?}\n{plan}");
+    for index in intended(statement) {
+        assert!(plan.contains(index), "{statement:?} does not use {index}:\n{plan}");
+    }
+    for index in tempting(statement) {
+        assert!(!plan.contains(index), "{statement:?} must not use {index}:\n{plan}");
+    }
+}
+
+pub async fn no_hot_statement_scans_a_full_table(db: &dyn TestDatabase) {
+    fill(db, 5000).await;
+    if db.dialect() == Dialect::Sqlite {
+        // An embedded database is never analysed unless somebody does it by hand: both must be good.
+        for statement in HotStatement::ALL {
+            check_plan(db, *statement).await;
+        }
+    }
+    analyze(db).await;
+    for statement in HotStatement::ALL {
+        check_plan(db, *statement).await;
+    }
+}
+
+pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
+    const PAUSED: u32 = 20_000;
+    const HANGING: u32 = 2000;
+    let stores = db.stores();
+    let event = append(&stores, new_event("backlog")).await.id;
+    super::fixture::route(&stores).await;
+    let paused = with_backlog(db, &stores, "https://paused.example/", event, PAUSED).await;
+    let hanging = with_backlog(db, &stores, "https://hanging.example/", event, HANGING).await;
+    let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
+    stores.admin.update(paused, &pause).await.unwrap();
+    let healthy = verified(&stores, TYPE, "https://healthy.example/").await;
+    super::fixture::append_many(&stores, 30).await;
+    assert_eq!(super::fixture::route(&stores).await.len(), 30);
+    analyze(db).await;
+
+    let admission =
+        Admission { windows: HashMap::from([(hanging, 4), (healthy, 100)]), default_window: 4, limit: 1000 };
+    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+    let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
+    assert_eq!((of(paused), of(hanging), of(healthy)), (0, 4, 30));
+    mark(&stores, &sagas).await;
+    assert_eq!(stores.orchestrator.schedule(&admission).await.unwrap().sagas, [], "the window is full");
+
+    // The hanging one's window stays taken; the healthy one goes on for as long as it has work.
+    check_plan(db, HotStatement::Schedule).await;
+    assert_eq!(finish_claimable(&stores, None, AT_ONCE).await.results.len(), 34);
+    super::fixture::append_many(&stores, 5).await;
+    super::fixture::route(&stores).await;
+    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+    assert_eq!(sagas.iter().filter(|saga| saga.subscription_id == healthy).count(), 5);
+
+    let untouched = format!("webhook_delivery_sagas WHERE subscription_id = {paused} AND status = 'Pending'");
+    assert_eq!(count(db, &untouched).await, i64::from(PAUSED), "the paused backlog is as it was");
+    let gauges = stores.reader.gauges().await.unwrap();
+    assert_eq!(gauges.held_sagas, u64::from(PAUSED));
+    let resume = SubscriptionPatch { active: Some(true), ..SubscriptionPatch::default() };
+    stores.admin.update(paused, &resume).await.unwrap();
+    let all = Admission { limit: 100, ..open_admission() };
+    assert_eq!(stores.orchestrator.schedule(&all).await.unwrap().sagas.len(), 100);
+}

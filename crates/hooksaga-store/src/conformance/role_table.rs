@@ -1,0 +1,278 @@
+//! Every table and column, and who may do what with it: the role table of the specification as data.
+
+use crate::Role;
+
+/// A table and its columns.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) columns: &'static [&'static str],
+    /// Columns that an INSERT has to name (beyond those that have defaults), and nothing that needs a
+    /// special right.
+    pub(super) insert: &'static [&'static str],
+    /// Columns that no UPDATE can name at all, because the database computes them.
+    pub(super) generated: &'static [&'static str],
+}
+
+const fn table(
+    name: &'static str,
+    columns: &'static [&'static str],
+    insert: &'static [&'static str],
+) -> Table {
+    Table { name, columns, insert, generated: &[] }
+}
+
+pub(super) const TABLES: &[Table] = &[
+    table(
+        "events",
+        &["id", "event_type", "created_at", "payload", "external_id", "correlation_id"],
+        &["event_type", "created_at", "payload", "external_id", "correlation_id"],
+    ),
+    Table {
+        name: "subscriptions",
+        columns: &[
+            "id",
+            "event_type",
+            "callback_url",
+            "active",
+            "max_retry_limit",
+            "verification_round",
+            "verified_url",
+            "verified",
+            "check_round",
+            "check_attempts",
+            "check_done",
+            "check_number",
+            "next_check_at",
+            "check_error",
+            "checked_at",
+            "created_at",
+            "updated_at",
+        ],
+        insert: &["event_type", "callback_url", "active", "max_retry_limit"],
+        generated: &["verified"],
+    },
+    table(
+        "webhook_delivery_sagas",
+        &[
+            "id",
+            "event_id",
+            "subscription_id",
+            "generation",
+            "status",
+            "attempt_count",
+            "max_retry_limit",
+            "next_attempt_at",
+            "final_error_code",
+            "created_at",
+            "updated_at",
+        ],
+        &["event_id", "subscription_id", "generation", "status", "max_retry_limit", "next_attempt_at"],
+    ),
+    table(
+        "webhook_delivery_jobs",
+        &[
+            "id",
+            "saga_id",
+            "subscription_id",
+            "attempt_at",
+            "status",
+            "lease_until",
+            "lease_token",
+            "lease_resets",
+            "response_status",
+            "error_code",
+            "duration_ms",
+            "response_excerpt",
+            "created_at",
+            "updated_at",
+        ],
+        &["saga_id", "subscription_id", "attempt_at", "status", "lease_until"],
+    ),
+    table(
+        "dead_letters",
+        &["id", "saga_id", "event_id", "subscription_id", "final_error_code", "payload", "created_at"],
+        &["saga_id", "event_id", "subscription_id", "final_error_code", "payload"],
+    ),
+    table("unrouted_events", &["event_id"], &["event_id"]),
+    table("finished_jobs", &["job_id"], &["job_id"]),
+    table("pending_dead_letters", &["saga_id"], &["saga_id"]),
+    table(
+        "subscription_secrets",
+        &["id", "subscription_id", "key_id", "sealed", "created_at", "expires_at"],
+        &["subscription_id", "key_id", "sealed"],
+    ),
+    table(
+        "api_keys",
+        &["id", "name", "scopes", "sha256", "created_at", "revoked_at"],
+        &["name", "scopes", "sha256"],
+    ),
+    table(
+        "delivery_counts",
+        &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
+        &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
+    ),
+    table("schema_migrations", &["version", "name", "applied_at"], &["version", "name", "applied_at"]),
+];
+
+/// Which columns of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Columns {
+    All,
+    Only(&'static [&'static str]),
+    AllBut(&'static [&'static str]),
+}
+
+impl Columns {
+    pub(super) fn include(self, column: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(columns) => columns.contains(&column),
+            Self::AllBut(columns) => !columns.contains(&column),
+        }
+    }
+}
+
+/// One right.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Right {
+    Select(Columns),
+    Insert,
+    Update(Columns),
+    Delete,
+}
+
+use Columns::{All, AllBut, Only};
+use Right::{Delete, Insert, Select, Update};
+
+const NO_PAYLOAD: Columns = AllBut(&["payload"]);
+
+/// All that every role may do; what is not here is refused.
+pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
+    (Role::EventIngestWriter, "events", &[Select(All), Insert]),
+    (Role::EventIngestWriter, "unrouted_events", &[Insert]),
+    (Role::EventIngestWriter, "subscriptions", &[Select(All)]),
+    (
+        Role::SubscriptionAdmin,
+        "subscriptions",
+        &[
+            Select(All),
+            Insert,
+            Update(Only(&[
+                "event_type",
+                "callback_url",
+                "active",
+                "max_retry_limit",
+                "verification_round",
+                "updated_at",
+            ])),
+        ],
+    ),
+    (
+        Role::SubscriptionAdmin,
+        "subscription_secrets",
+        &[Select(AllBut(&["sealed"])), Insert, Update(Only(&["expires_at"]))],
+    ),
+    (
+        Role::SubscriptionVerifier,
+        "subscriptions",
+        &[
+            Select(All),
+            Update(Only(&[
+                "verified_url",
+                "check_round",
+                "check_attempts",
+                "check_done",
+                "check_number",
+                "next_check_at",
+                "check_error",
+                "checked_at",
+            ])),
+        ],
+    ),
+    (Role::SubscriptionVerifier, "subscription_secrets", &[Select(All)]),
+    (Role::RouterWorker, "events", &[Select(NO_PAYLOAD)]),
+    (Role::RouterWorker, "subscriptions", &[Select(All)]),
+    (Role::RouterWorker, "unrouted_events", &[Select(All), Delete]),
+    (
+        Role::RouterWorker,
+        "webhook_delivery_sagas",
+        &[Select(Only(&["id", "event_id", "subscription_id", "generation"])), Insert],
+    ),
+    (
+        Role::SagaOrchestrator,
+        "webhook_delivery_sagas",
+        &[
+            Select(All),
+            Update(Only(&["status", "attempt_count", "next_attempt_at", "final_error_code", "updated_at"])),
+        ],
+    ),
+    (Role::SagaOrchestrator, "webhook_delivery_jobs", &[Select(All), Insert]),
+    (Role::SagaOrchestrator, "finished_jobs", &[Select(All), Delete]),
+    (Role::SagaOrchestrator, "pending_dead_letters", &[Insert]),
+    (Role::SagaOrchestrator, "events", &[Select(NO_PAYLOAD)]),
+    (Role::SagaOrchestrator, "subscriptions", &[Select(All)]),
+    (
+        Role::SagaOrchestrator,
+        "delivery_counts",
+        &[Select(All), Insert, Update(Only(&["delivered", "failed", "dead_lettered"]))],
+    ),
+    (
+        Role::JobWorker,
+        "webhook_delivery_jobs",
+        &[
+            Select(All),
+            Update(Only(&[
+                "status",
+                "lease_until",
+                "lease_token",
+                "response_status",
+                "error_code",
+                "duration_ms",
+                "response_excerpt",
+                "updated_at",
+            ])),
+        ],
+    ),
+    (Role::JobWorker, "webhook_delivery_sagas", &[Select(All)]),
+    (Role::JobWorker, "events", &[Select(All)]),
+    (Role::JobWorker, "subscriptions", &[Select(All)]),
+    (Role::JobWorker, "subscription_secrets", &[Select(All)]),
+    (Role::JobWorker, "finished_jobs", &[Insert]),
+    (
+        Role::LeaseCleaner,
+        "webhook_delivery_jobs",
+        &[Select(All), Update(Only(&["status", "lease_until", "lease_token", "lease_resets", "updated_at"]))],
+    ),
+    (Role::LeaseCleaner, "webhook_delivery_sagas", &[Select(Only(&["id", "event_id"]))]),
+    (Role::LeaseCleaner, "events", &[Select(Only(&["id", "correlation_id"]))]),
+    (Role::DeadLetterOperator, "webhook_delivery_sagas", &[Select(All), Insert]),
+    (Role::DeadLetterOperator, "events", &[Select(All)]),
+    (Role::DeadLetterOperator, "subscriptions", &[Select(All)]),
+    (Role::DeadLetterOperator, "dead_letters", &[Select(All), Insert]),
+    (Role::DeadLetterOperator, "pending_dead_letters", &[Select(All), Delete]),
+    (Role::ApiReader, "events", &[Select(All)]),
+    (Role::ApiReader, "subscriptions", &[Select(All)]),
+    (Role::ApiReader, "webhook_delivery_sagas", &[Select(All)]),
+    (Role::ApiReader, "webhook_delivery_jobs", &[Select(All)]),
+    (Role::ApiReader, "dead_letters", &[Select(All)]),
+    (Role::ApiReader, "unrouted_events", &[Select(All)]),
+    (Role::ApiReader, "finished_jobs", &[Select(All)]),
+    (Role::ApiReader, "pending_dead_letters", &[Select(All)]),
+    (Role::ApiReader, "delivery_counts", &[Select(All)]),
+    (Role::KeyAdmin, "api_keys", &[Select(All), Insert, Update(Only(&["revoked_at"]))]),
+];
+
+/// What the specification leaves open: these cells may be allowed or refused.
+pub(super) const OPEN: &[(Role, &str, &[Right])] = &[
+    (Role::ApiReader, "api_keys", &[Select(AllBut(&["sha256"]))]),
+    (Role::SagaOrchestrator, "delivery_counts", &[Update(Only(&["minute", "subscription_id", "shard"]))]),
+    (Role::JobWorker, "webhook_delivery_jobs", &[Update(Only(&["lease_resets"]))]),
+];
+
+/// "Drain": PostgreSQL's SELECT … FOR UPDATE needs the right to UPDATE a column; elsewhere it is refused.
+pub(super) const DRAINS: &[(Role, &str)] = &[
+    (Role::RouterWorker, "unrouted_events"),
+    (Role::SagaOrchestrator, "finished_jobs"),
+    (Role::DeadLetterOperator, "pending_dead_letters"),
+];

@@ -1,0 +1,271 @@
+//! Configuring subscriptions and their secrets.
+
+use super::{
+    TestDatabase,
+    fixture::{MANY, TYPE, URL, create, new_subscription, only, sealed, verified, verify},
+    rows::{all_rows, count, db_now, ids},
+};
+use crate::{
+    CheckOutcome, CreateOutcome, NewSubscription, SealedSecret, Stores, Subscription, SubscriptionPatch,
+    UpdateOutcome, VerificationStatus,
+};
+use hooksaga_saga::SubscriptionId;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn read(stores: &Stores, id: SubscriptionId) -> Subscription {
+    stores.reader.subscription(id).await.unwrap().expect("the subscription is there")
+}
+
+async fn update(stores: &Stores, id: SubscriptionId, patch: &SubscriptionPatch) -> Subscription {
+    match stores.admin.update(id, patch).await.unwrap() {
+        UpdateOutcome::Updated(subscription) => {
+            assert_eq!(subscription, read(stores, id).await, "the answer is what is stored");
+            subscription
+        }
+        other => panic!("not updated: {other:?}"),
+    }
+}
+
+fn to_url(url: &str) -> SubscriptionPatch {
+    SubscriptionPatch { callback_url: Some(url.to_owned()), ..SubscriptionPatch::default() }
+}
+
+/// The valid secrets' distinguishing bytes, newest first, as a verifier sees them.
+async fn valid_secrets(stores: &Stores, id: SubscriptionId) -> Vec<u8> {
+    stores.admin.request_verification(id).await.unwrap();
+    let check = only(stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap());
+    assert!(check.secrets.is_sorted_by(|a, b| a.id > b.id));
+    check.secrets.iter().map(|stored| stored.secret.sealed[0]).collect()
+}
+
+pub async fn a_new_subscription_wants_verification(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let before = db_now(db).await;
+    let new = NewSubscription { max_retry_limit: Some(7), ..new_subscription(TYPE, URL) };
+    let subscription = create(&stores, &new).await;
+    assert_eq!((subscription.event_type.as_str(), subscription.callback_url.as_str()), (TYPE, URL));
+    assert_eq!((subscription.active, subscription.verified), (true, false));
+    assert_eq!(subscription.max_retry_limit, Some(7));
+    assert_eq!(subscription.verification.status, VerificationStatus::Pending);
+    assert_eq!((&subscription.verification.last_error, subscription.verification.checked_at), (&None, None));
+    assert_eq!(subscription.created_at, subscription.updated_at);
+    assert!(subscription.created_at.since(before) < Duration::from_secs(60));
+    assert_eq!(read(&stores, subscription.id).await, subscription);
+    assert_eq!(count(db, "subscription_secrets").await, 1);
+    assert_eq!(stores.verifier.take_checks(MANY, HOUR).await.unwrap().len(), 1);
+}
+
+pub async fn an_inactive_subscription_can_be_created(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription =
+        create(&stores, &NewSubscription { active: false, ..new_subscription(TYPE, URL) }).await;
+    assert_eq!((subscription.active, subscription.max_retry_limit), (false, None));
+}
+
+pub async fn the_same_type_and_url_again_is_no_second_subscription(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let first = create(&stores, &new_subscription(TYPE, URL)).await;
+    let again = NewSubscription { active: false, max_retry_limit: Some(1), ..new_subscription(TYPE, URL) };
+    let outcome = stores.admin.create(&again, &sealed(2)).await.unwrap();
+    assert_eq!(outcome, CreateOutcome::Exists(first.id));
+    assert_eq!(read(&stores, first.id).await, first);
+    assert_eq!(count(db, "subscriptions").await, 1);
+    assert_eq!(count(db, "subscription_secrets").await, 1, "no stray secret");
+}
+
+pub async fn subscriptions_differ_by_type_and_url_to_the_letter(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    for (event_type, url) in [
+        (TYPE, URL),
+        ("Order.created", URL),
+        (TYPE, "https://receiver.example/Hook"),
+        (TYPE, "https://receiver.example/hook/"),
+        (TYPE, &format!("https://receiver.example/{}", "x".repeat(475))),
+    ] {
+        create(&stores, &new_subscription(event_type, url)).await;
+    }
+    assert_eq!(count(db, "subscriptions").await, 5);
+}
+
+pub async fn many_creators_of_one_subscription_make_one(db: &dyn TestDatabase) {
+    let instances = [db.stores(), db.second_instance().await];
+    let mut tasks = tokio::task::JoinSet::new();
+    for n in 0..10_u8 {
+        let stores = instances[usize::from(n % 2)].clone();
+        tasks.spawn(
+            async move { stores.admin.create(&new_subscription(TYPE, URL), &sealed(n)).await.unwrap() },
+        );
+    }
+    let outcomes = tasks.join_all().await;
+    let created = outcomes.iter().filter(|outcome| matches!(outcome, CreateOutcome::Created(_))).count();
+    assert_eq!(created, 1);
+    assert_eq!(count(db, "subscriptions").await, 1);
+    assert_eq!(count(db, "subscription_secrets").await, 1);
+}
+
+pub async fn each_field_can_be_changed_by_itself(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let none = SubscriptionPatch::default;
+    let patches = [
+        SubscriptionPatch { event_type: Some("order.paid".to_owned()), ..none() },
+        SubscriptionPatch { active: Some(false), ..none() },
+        SubscriptionPatch { max_retry_limit: Some(Some(100)), ..none() },
+        SubscriptionPatch { max_retry_limit: Some(None), ..none() },
+        to_url("https://other.example/"),
+        SubscriptionPatch { active: Some(true), max_retry_limit: Some(Some(1)), ..none() },
+    ];
+    for patch in patches {
+        let before = read(&stores, id).await;
+        let after = update(&stores, id, &patch).await;
+        assert!(after.updated_at >= before.updated_at);
+        let expected = Subscription {
+            event_type: patch.event_type.unwrap_or(before.event_type),
+            callback_url: patch.callback_url.unwrap_or(before.callback_url),
+            active: patch.active.unwrap_or(before.active),
+            max_retry_limit: patch.max_retry_limit.unwrap_or(before.max_retry_limit),
+            updated_at: after.updated_at,
+            ..before
+        };
+        assert_eq!(after, expected);
+    }
+}
+
+pub async fn a_patch_that_changes_nothing_leaves_the_row_alone(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    let before = all_rows(db, "subscriptions").await;
+    let same = SubscriptionPatch {
+        event_type: Some(TYPE.to_owned()),
+        callback_url: Some(URL.to_owned()),
+        active: Some(true),
+        max_retry_limit: Some(None),
+    };
+    for patch in [SubscriptionPatch::default(), same] {
+        let after = update(&stores, id, &patch).await;
+        assert!(after.verified);
+        assert_eq!(all_rows(db, "subscriptions").await, before);
+    }
+}
+
+pub async fn an_update_to_anothers_type_and_url_is_refused(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let taken = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let other = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
+    let before = all_rows(db, "subscriptions").await;
+    let patch = SubscriptionPatch { active: Some(false), ..to_url(URL) };
+    assert_eq!(stores.admin.update(other, &patch).await.unwrap(), UpdateOutcome::Exists(taken));
+    assert_eq!(all_rows(db, "subscriptions").await, before, "nothing of the patch is applied");
+}
+
+pub async fn an_unknown_subscription_is_not_found(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let unknown = SubscriptionId(4711);
+    let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
+    for patch in [pause, SubscriptionPatch::default()] {
+        assert_eq!(stores.admin.update(unknown, &patch).await.unwrap(), UpdateOutcome::NotFound);
+    }
+    assert_eq!(stores.admin.request_verification(unknown).await.unwrap(), None);
+    assert!(!stores.admin.rotate_secret(unknown, &sealed(1), HOUR, 5).await.unwrap());
+    assert_eq!(count(db, "subscription_secrets").await, 0);
+    assert_eq!(stores.reader.subscription(unknown).await.unwrap(), None);
+}
+
+pub async fn a_new_url_has_to_prove_itself(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    assert!(read(&stores, id).await.verified);
+    let moved = update(&stores, id, &to_url("https://new.example/")).await;
+    assert!(!moved.verified);
+    assert_eq!(moved.verification.status, VerificationStatus::Pending);
+    let check = only(stores.verifier.take_checks(MANY, HOUR).await.unwrap());
+    assert_eq!((check.subscription_id, check.callback_url.as_str()), (id, "https://new.example/"));
+    assert_eq!((check.round, check.attempt), (2, 1), "a new round, due at once");
+    assert!(stores.verifier.record(&check, &CheckOutcome::Verified).await.unwrap());
+    assert!(read(&stores, id).await.verified);
+}
+
+pub async fn a_late_verifier_cannot_verify_the_new_url(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let old = only(stores.verifier.take_checks(MANY, HOUR).await.unwrap());
+    update(&stores, id, &to_url("https://new.example/")).await;
+    let before = all_rows(db, "subscriptions").await;
+    for outcome in [
+        CheckOutcome::Verified,
+        CheckOutcome::GivenUp(hooksaga_saga::ErrorCode::TIMEOUT),
+        CheckOutcome::Retry(hooksaga_saga::ErrorCode::TIMEOUT, HOUR),
+    ] {
+        assert!(!stores.verifier.record(&old, &outcome).await.unwrap());
+        assert_eq!(all_rows(db, "subscriptions").await, before);
+    }
+    verify(&stores, id).await;
+    assert!(read(&stores, id).await.verified, "the new URL's own check counts");
+}
+
+pub async fn asking_for_verification_starts_a_new_round(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    assert_eq!(stores.verifier.take_checks(MANY, HOUR).await.unwrap().len(), 0);
+    let asked = stores.admin.request_verification(id).await.unwrap().expect("it is there");
+    assert_eq!(asked.verification.status, VerificationStatus::Pending);
+    assert!(asked.verified, "until the URL changes, what was proved stays");
+    assert_eq!(asked, read(&stores, id).await);
+    assert_eq!(only(stores.verifier.take_checks(MANY, HOUR).await.unwrap()).round, 2);
+}
+
+pub async fn older_secrets_stay_valid_for_the_overlap(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let before = db_now(db).await;
+    assert!(stores.admin.rotate_secret(id, &sealed(2), HOUR, 5).await.unwrap());
+    assert_eq!(valid_secrets(&stores, id).await, [2, 1]);
+    let expires = format!(
+        "SELECT {} FROM subscription_secrets WHERE expires_at IS NOT NULL",
+        db.dialect().micros("expires_at")
+    );
+    let first = only(ids(db, &expires).await);
+    let expected = before.after(HOUR).as_micros();
+    assert!((expected..expected + 60_000_000).contains(&first), "{first} is not an hour from {before:?}");
+
+    assert!(stores.admin.rotate_secret(id, &sealed(3), 24 * HOUR, 5).await.unwrap());
+    assert_eq!(valid_secrets(&stores, id).await, [3, 2, 1]);
+    let oldest = format!("{expires} ORDER BY id");
+    assert_eq!(ids(db, &oldest).await[0], first, "a later rotation does not prolong an older secret");
+
+    assert!(stores.admin.rotate_secret(id, &sealed(4), Duration::ZERO, 5).await.unwrap());
+    assert_eq!(valid_secrets(&stores, id).await, [4]);
+    assert_eq!(count(db, "subscription_secrets WHERE expires_at IS NULL").await, 1);
+}
+
+pub async fn a_sixth_secret_drops_the_oldest(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let bystander = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
+    verify(&stores, bystander).await;
+    for n in 2..=7 {
+        assert!(stores.admin.rotate_secret(id, &sealed(n), HOUR, 5).await.unwrap());
+        let expected: Vec<u8> = (1..=n).rev().take(5).collect();
+        assert_eq!(valid_secrets(&stores, id).await, expected);
+    }
+    let others = format!("subscription_secrets WHERE subscription_id = {bystander} AND expires_at IS NULL");
+    assert_eq!(count(db, &others).await, 1, "another subscription's secret is not touched");
+}
+
+pub async fn the_keys_that_sealed_the_secrets_are_known(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    assert_eq!(stores.admin.secret_key_ids().await.unwrap(), [] as [&str; 0]);
+    assert_eq!(stores.verifier.secret_key_ids().await.unwrap(), [] as [&str; 0]);
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    create(&stores, &new_subscription(TYPE, "https://other.example/")).await;
+    let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
+    stores.admin.rotate_secret(id, &other, HOUR, 5).await.unwrap();
+    for mut keys in
+        [stores.admin.secret_key_ids().await.unwrap(), stores.verifier.secret_key_ids().await.unwrap()]
+    {
+        keys.sort();
+        assert_eq!(keys, ["key-1", "key-2"], "each once");
+    }
+}

@@ -1,0 +1,251 @@
+//! The list of all cases.
+
+/// Makes one test per case. `$fresh` is the absolute path (`crate::…`) of an
+/// `async fn() -> impl TestDatabase` that makes a fresh, empty, migrated database. The calling crate needs
+/// tokio with its test macro.
+#[macro_export]
+macro_rules! conformance_suite {
+    ($fresh:path) => {
+        $crate::conformance_cases! { $fresh;
+            ingest {
+                an_event_is_appended_and_queued_for_routing,
+                an_empty_batch_is_nothing,
+                the_same_content_again_answers_the_original,
+                a_duplicate_of_a_routed_event_is_not_queued_again,
+                other_content_under_the_same_external_id_is_a_conflict,
+                external_ids_differ_by_case,
+                events_without_an_external_id_never_conflict,
+                an_external_id_twice_in_a_batch_is_created_once,
+                answers_come_in_order_and_a_conflict_leaves_its_neighbours_alone,
+                a_thousand_events_go_into_one_batch,
+                many_writers_of_one_external_id_create_one_event,
+                events_that_commit_out_of_order_are_all_routed_once_while_routers_run,
+            }
+            routing {
+                a_saga_is_born_pending_and_due_at_once,
+                every_matching_subscription_gets_a_saga_of_its_own,
+                only_active_and_verified_subscriptions_get_sagas,
+                the_event_type_matches_exactly,
+                an_event_that_nobody_wants_leaves_the_queue,
+                routing_an_event_again_makes_no_second_saga,
+                routing_again_fills_in_only_what_is_missing,
+                a_batch_is_limited_and_answers_in_the_order_of_event_ids,
+                two_routers_at_once_make_each_saga_once,
+                the_limit_is_the_subscriptions_or_else_the_default,
+                a_changed_limit_affects_later_sagas_only,
+                a_change_of_a_subscription_is_seen_by_the_next_batch,
+            }
+            scheduling {
+                a_due_saga_gets_a_job_and_is_itself_not_changed,
+                a_pass_that_died_before_the_move_is_repeated_without_a_second_job,
+                the_move_changes_the_status_and_nothing_else,
+                the_move_is_made_once,
+                the_move_needs_the_attempt_that_was_read,
+                a_finished_saga_is_not_reopened_by_a_late_move,
+                a_dead_saga_is_neither_scheduled_nor_reopened,
+                a_saga_is_not_scheduled_before_it_is_due,
+                a_retry_is_scheduled_when_it_is_due_and_not_before,
+                a_saga_at_its_limit_gets_no_job,
+                the_window_counts_the_jobs_that_are_active_already,
+                the_oldest_of_a_subscription_go_first,
+                work_of_a_paused_or_unverified_subscription_waits_unchanged,
+                a_long_backlog_does_not_starve_another_subscription,
+                a_pass_makes_no_more_jobs_than_its_limit,
+                an_in_progress_saga_gets_no_second_job,
+                two_orchestrators_at_once_make_one_job_per_saga,
+            }
+            leases {
+                a_claim_carries_all_that_an_attempt_needs,
+                a_claimed_job_is_not_claimed_again,
+                attempts_count_from_one,
+                a_claim_takes_no_more_than_its_limit_and_the_earliest_first,
+                jobs_of_one_claim_share_their_subscriptions_target,
+                two_claimers_never_hold_the_same_job,
+                a_target_that_may_not_be_called_is_marked,
+                secrets_come_newest_first_and_expired_ones_not_at_all,
+                a_job_handed_back_is_not_claimed_before_its_time,
+                only_the_holder_can_hand_back_and_only_once,
+                the_cleaner_frees_expired_leases_and_counts_them,
+                the_cleaner_touches_nothing_but_leased_jobs,
+                the_cleaner_keeps_to_its_limit,
+                two_cleaners_at_once_reset_each_lease_once,
+                after_a_reset_the_old_holder_can_change_nothing,
+                an_expired_lease_that_nobody_reset_can_still_report,
+                the_workers_know_the_keys_that_sealed_their_secrets,
+            }
+            results {
+                a_success_is_stored_and_queued,
+                a_failure_is_stored_with_what_was_answered,
+                a_failure_without_an_answer_has_no_status,
+                a_report_without_the_lease_changes_nothing_and_queues_nothing,
+                a_report_twice_counts_once,
+                a_batch_of_reports_answers_the_jobs_that_changed,
+                a_success_completes_the_saga,
+                a_failure_waits_for_exactly_the_time_that_was_decided,
+                the_decision_sees_the_saga_the_job_and_the_databases_now,
+                a_decision_of_no_change_changes_nothing,
+                the_failure_that_reaches_the_limit_ends_the_saga,
+                a_limit_of_one_ends_with_the_first_failure,
+                a_success_keeps_the_code_of_the_last_failure,
+                a_worker_faster_than_the_move_loses_nothing,
+                a_result_queued_again_is_a_no_op,
+                a_dead_sagas_result_queued_again_queues_no_second_letter,
+                a_queued_job_that_is_not_finished_stays_queued,
+                a_pass_applies_no_more_than_its_limit,
+                two_orchestrators_at_once_apply_each_result_once,
+            }
+            dead_letters {
+                a_dead_saga_gets_a_letter_with_its_payload,
+                a_saga_is_buried_once,
+                a_pass_buries_no_more_than_its_limit,
+                two_buriers_at_once_store_each_letter_once,
+                a_requeue_makes_a_new_saga_of_the_next_generation,
+                a_requeue_without_a_limit_of_the_subscriptions_takes_the_default,
+                a_requeue_twice_is_one,
+                generations_follow_one_another,
+                a_requeue_needs_an_active_and_verified_subscription,
+                a_requeue_of_an_unknown_letter_is_not_found,
+                two_operators_at_once_make_one_saga,
+                many_are_requeued_by_filter,
+                a_requeue_of_many_ignores_the_requeued_filter,
+                the_limit_counts_what_is_requeued_and_not_what_is_skipped,
+                two_operators_of_many_at_once_requeue_each_letter_once,
+                an_open_saga_has_no_letter,
+            }
+            subscriptions {
+                a_new_subscription_wants_verification,
+                an_inactive_subscription_can_be_created,
+                the_same_type_and_url_again_is_no_second_subscription,
+                subscriptions_differ_by_type_and_url_to_the_letter,
+                many_creators_of_one_subscription_make_one,
+                each_field_can_be_changed_by_itself,
+                a_patch_that_changes_nothing_leaves_the_row_alone,
+                an_update_to_anothers_type_and_url_is_refused,
+                an_unknown_subscription_is_not_found,
+                a_new_url_has_to_prove_itself,
+                a_late_verifier_cannot_verify_the_new_url,
+                asking_for_verification_starts_a_new_round,
+                older_secrets_stay_valid_for_the_overlap,
+                a_sixth_secret_drops_the_oldest,
+                the_keys_that_sealed_the_secrets_are_known,
+            }
+            verification {
+                a_first_check_is_due_at_once,
+                a_held_check_is_not_taken_twice,
+                a_check_whose_holder_died_is_taken_over,
+                a_success_verifies_the_url_and_ends_the_round,
+                a_failed_try_is_repeated_after_its_delay,
+                a_round_that_is_given_up_rests_until_it_is_asked_for_again,
+                a_new_round_does_not_wait_for_the_old_ones_delay,
+                a_failed_reverification_does_not_unverify,
+                an_outcome_needs_its_own_url_round_and_attempt,
+                inactive_subscriptions_are_checked_too,
+                a_pass_takes_no_more_checks_than_its_limit,
+                two_verifiers_at_once_never_take_the_same_check,
+            }
+            keys {
+                a_key_is_found_by_its_hash,
+                keys_are_listed_oldest_first_revoked_ones_too,
+                a_revoked_key_is_not_found,
+                revoking_again_changes_nothing,
+                one_hash_is_one_key,
+                scopes_are_stored_as_a_list_of_names,
+            }
+            reading {
+                events_are_listed_by_each_filter,
+                an_event_shows_its_payload_and_whether_it_is_routed,
+                subscriptions_are_listed_by_each_filter,
+                deliveries_are_listed_by_each_filter,
+                a_delivery_shows_its_saga_and_its_attempts,
+                open_deliveries_of_a_paused_or_unverified_subscription_are_held,
+                a_finished_delivery_is_not_held,
+                dead_letters_are_listed_by_each_filter,
+                a_dead_letter_shows_its_payload,
+                pages_are_complete_and_repeat_nothing_while_rows_are_added,
+                an_empty_database_shows_empty_lists_and_is_ready,
+            }
+            statistics {
+                nothing_waits_in_an_empty_database,
+                gauges_show_how_much_waits_where,
+                gauges_show_results_and_letters_that_wait,
+                what_is_held_or_not_due_makes_no_due_age,
+                counts_add_up_per_minute_and_per_subscription,
+                counts_that_are_too_old_are_not_shown,
+            }
+            payloads {
+                keys_keep_their_order_and_their_duplicates,
+                whitespace_is_kept,
+                numbers_are_kept_as_they_were_written,
+                escapes_are_kept,
+                characters_beyond_the_basic_plane_are_kept,
+                deep_nesting_is_kept,
+                scalars_are_payloads_too,
+                a_mebibyte_is_kept,
+            }
+            times {
+                an_attempts_time_is_the_same_microsecond_everywhere,
+                odd_microseconds_and_the_latest_time_are_stored_exactly,
+                a_lease_ends_exactly_when_it_was_to_end,
+                time_never_runs_backwards_between_calls,
+            }
+            guards {
+                an_event_never_changes,
+                an_event_without_its_due_form_is_refused,
+                a_dead_letter_never_changes,
+                no_table_can_be_emptied_at_once,
+                nobody_verifies_a_subscription_by_hand,
+                a_subscription_without_its_due_form_is_refused,
+                a_queue_holds_an_id_once,
+            }
+            transitions {
+                a_final_saga_changes_in_no_column,
+                a_saga_takes_no_step_that_is_not_legal,
+                an_open_saga_keeps_its_identity_and_its_attempt,
+                a_saga_is_never_deleted,
+                a_saga_is_born_pending_and_once_per_generation,
+                a_finished_job_changes_in_no_column,
+                a_job_takes_no_step_that_is_not_legal,
+                an_active_job_keeps_its_identity,
+                a_job_is_never_deleted,
+                a_saga_has_one_active_job_and_one_job_per_attempt,
+                a_jobs_columns_fit_its_status,
+            }
+            denials {
+                each_role_reads_its_columns_and_no_others,
+                each_role_inserts_into_its_tables_and_no_others,
+                each_role_updates_its_columns_and_no_others,
+                each_role_deletes_from_its_queue_and_nowhere_else,
+                a_role_is_denied_on_rows_that_exist,
+                no_role_empties_or_changes_the_schema,
+                the_admin_cannot_create_a_verified_subscription,
+            }
+            wakeups {
+                a_signal_reaches_a_listener_in_another_process,
+            }
+            contention {
+                everything_at_once_keeps_every_invariant_and_ends,
+            }
+            plans {
+                no_hot_statement_scans_a_full_table,
+                a_backlog_that_cannot_run_is_not_visited,
+            }
+        }
+    };
+}
+
+/// Expands the list; not for use elsewhere.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    ($fresh:path; $($subject:ident { $($case:ident),+ $(,)? })+) => {
+        mod conformance {
+            $(mod $subject {
+                $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    let db = $fresh().await;
+                    $crate::conformance::run(Box::pin($crate::conformance::$subject::$case(&db))).await;
+                })+
+            })+
+        }
+    };
+}

@@ -1,0 +1,27 @@
+//! `with-servers COMMAND…`: runs a command beside private database servers, then stops them.
+//!
+//! One set of servers serves a whole run of the tests; the command finds them in its environment.
+
+use hooksaga_testkit::postgres::{PostgresServer, URL_VARIABLE};
+use std::{
+    env,
+    process::{Command, ExitCode},
+};
+
+#[expect(clippy::print_stderr, reason = "a command line program")]
+fn main() -> ExitCode {
+    let mut arguments = env::args_os().skip(1);
+    let Some(program) = arguments.next() else {
+        eprintln!("usage: with-servers COMMAND [ARGUMENT…]");
+        return ExitCode::from(2);
+    };
+    let postgres = PostgresServer::start();
+    let status = Command::new(&program).args(arguments).env(URL_VARIABLE, postgres.url()).status();
+    match status {
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("cannot run {}: {error}", program.display());
+            ExitCode::from(1)
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A private PostgreSQL server, made from the installed binaries.
+
+use crate::{scratch::ScratchDir, unprivileged};
+use std::{
+    env, fs,
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use tokio_postgres::NoTls;
+
+/// The variable through which the tests of one run share one server.
+pub const URL_VARIABLE: &str = "TESTKIT_POSTGRES_URL";
+
+/// A running server; stopped when dropped, and when this process dies.
+#[derive(Debug)]
+pub struct PostgresServer {
+    folder: ScratchDir,
+    port: u16,
+    process: Child,
+}
+
+impl PostgresServer {
+    /// Makes a cluster in a scratch folder and starts it on a free port of the loopback interface.
+    pub fn start() -> Self {
+        let bin = binaries();
+        let folder = ScratchDir::new("postgres");
+        unprivileged::give(folder.path()).unwrap();
+        let data = folder.path().join("data");
+        let made = unprivileged::command(bin.join("initdb"))
+            .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"])
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(folder.path())
+            .output()
+            .expect("setpriv (util-linux) and initdb can be run");
+        assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+
+        let port = free_port();
+        let process = Self::spawn(&bin, &data, port);
+        let server = Self { folder, port, process };
+        server.wait_until_ready();
+        server
+    }
+
+    /// fsync is off: the tests kill processes, never the machine.
+    fn spawn(bin: &Path, data: &Path, port: u16) -> Child {
+        let log = fs::File::create(data.with_file_name("server.log")).unwrap();
+        unprivileged::command(bin.join("postgres"))
+            .arg("-D")
+            .arg(data)
+            .args(["-p", &port.to_string()])
+            .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
+            .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=1000"])
+            .args(["-c", "shared_buffers=256MB", "-c", "max_wal_size=2GB"])
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn wait_until_ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        while runtime.block_on(tokio_postgres::connect(&self.url(), NoTls)).is_err() {
+            assert!(Instant::now() < deadline, "PostgreSQL did not start:\n{}", self.log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// Connects as the superuser.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // SIGINT is PostgreSQL's fast shutdown.
+        let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
+    }
+}
+
+/// The newest installed server's folder of programs.
+fn binaries() -> PathBuf {
+    let version = |path: &Path| path.parent()?.file_name()?.to_str()?.parse::<u32>().ok();
+    fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin")))
+        .filter(|bin| bin.join("initdb").exists())
+        .max_by_key(|bin| version(bin))
+        .or_else(|| env::split_paths(&env::var_os("PATH")?).find(|folder| folder.join("initdb").exists()))
+        .expect("no PostgreSQL server programs found: install them (Debian: apt-get install postgresql)")
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    port
+}
+
+/// The superuser's URL of the run's server.
+pub fn admin_url() -> String {
+    env::var(URL_VARIABLE).unwrap_or_else(|_| {
+        panic!(
+            "{URL_VARIABLE} is not set: run the tests through `make test`, or a part of them through \
+             `cargo run -p hooksaga-testkit --bin with-servers -- cargo test …`"
+        )
+    })
+}
+
+/// Creates an empty database, or a copy of `template`, and answers its URL.
+pub async fn create_database(hint: &str, template: Option<&str>) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{hint}_{}_{number}", std::process::id());
+    let template = template.unwrap_or("template1");
+    admin_execute(&format!(r#"CREATE DATABASE "{name}" TEMPLATE "{template}""#)).await;
+    database_url(&name)
+}
+
+/// The superuser's URL of one database of the run's server.
+pub fn database_url(name: &str) -> String {
+    let url = admin_url();
+    let (server, _) = url.rsplit_once('/').expect("a URL with a database name");
+    format!("{server}/{name}")
+}
+
+/// Runs a statement as the superuser, in the `postgres` database.
+pub async fn admin_execute(sql: &str) {
+    let (client, connection) = tokio_postgres::connect(&admin_url(), NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    drop(client);
+    connection.await.unwrap().unwrap();
+}

@@ -1,0 +1,170 @@
+//! The measurements: each a small story with the server, the clients and the receiver.
+
+use super::{
+    load::{self, Aim, Posted},
+    place::{Place, Server},
+    receiver::{Receiver, Tally, payload},
+};
+use crate::{
+    failure::{Failure, Outcome},
+    output::Progress,
+};
+use serde_json::json;
+use std::{sync::Arc, time::Duration};
+
+/// Nothing arriving for so long means that something is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What all measurements share.
+pub(super) struct Bench {
+    pub(super) receiver: Arc<Receiver>,
+    pub(super) clients: usize,
+    pub(super) payload_bytes: usize,
+}
+
+/// Deliveries under load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Throughput {
+    pub(super) per_second: f64,
+    /// CPU time of the server and, where it can be seen, of the database server, per delivery.
+    pub(super) cpu: Option<Duration>,
+    pub(super) repeats: u64,
+}
+
+/// Times from post to arrival, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Latency {
+    pub(super) p50: u64,
+    pub(super) p95: u64,
+    pub(super) p99: u64,
+}
+
+impl Latency {
+    fn of(posted: &Posted, tally: &Tally) -> Self {
+        let sorted = load::latencies(posted, tally);
+        let at = |share| load::percentile(&sorted, share);
+        Self { p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+fn per_second(count: u64, nanos: u64) -> f64 {
+    count as f64 / (nanos as f64 / 1e9)
+}
+
+fn failed(error: String) -> Failure {
+    Failure::new(error)
+}
+
+impl Bench {
+    /// The bare ceiling: the same clients straight to the same receiver.
+    pub(super) async fn ceiling(&self, requests: u64) -> Outcome<f64> {
+        let tally = Tally::new(requests, 1);
+        self.receiver.count_for(&tally);
+        let aim = Aim {
+            address: self.receiver.address,
+            path: "/ok/0".to_owned(),
+            key: None,
+            event_type: None,
+            payload_bytes: self.payload_bytes,
+        };
+        load::closed_loop(&aim, &tally, requests, self.clients).await.map_err(failed)?;
+        Ok(per_second(tally.count(), tally.last()))
+    }
+
+    /// Subscribes `count` endpoints that answer at once to an event type.
+    pub(super) async fn subscribe(&self, server: &Server, event_type: &str, count: usize) -> Outcome {
+        for number in 0..count {
+            server.subscribe(event_type, &self.receiver.url(&format!("/ok/{number}"))).await?;
+        }
+        Ok(())
+    }
+
+    fn aim(&self, server: &Server, event_type: &str) -> Outcome<Aim> {
+        let address = server.url.trim_start_matches("http://").parse();
+        Ok(Aim {
+            address: address.map_err(|_| Failure::new(format!("{} is no address", server.url)))?,
+            path: "/v1/events".to_owned(),
+            key: Some(server.key.clone()),
+            event_type: Some(event_type.to_owned()),
+            payload_bytes: self.payload_bytes,
+        })
+    }
+
+    /// Single-event posts from every client, until all is delivered.
+    pub(super) async fn throughput(
+        &self,
+        place: &Place,
+        server: &Server,
+        event_type: &str,
+        fan_out: usize,
+        events: u64,
+    ) -> Outcome<Throughput> {
+        let (tally, progress) = (Tally::new(events, fan_out), Progress::new(Some(events * fan_out as u64)));
+        self.receiver.count_for(&tally);
+        let aim = self.aim(server, event_type)?;
+        let before = (server.cpu(), place.database_cpu());
+        let posting = load::closed_loop(&aim, &tally, events, self.clients);
+        let arriving = tally.complete(PATIENCE, |count| progress.show(count, "delivered"));
+        let (posted, complete) = tokio::join!(posting, arriving);
+        progress.clear();
+        posted.map_err(failed)?;
+        if !complete {
+            return Err(Failure::new(format!(
+                "only {} of {} deliveries arrived",
+                tally.count(),
+                events * fan_out as u64
+            )));
+        }
+        let after = (server.cpu(), place.database_cpu());
+        let database = before.1.zip(after.1).map(|(before, after)| after.saturating_sub(before));
+        let cpu = database.map(|database| {
+            (after.0.saturating_sub(before.0) + database)
+                / u32::try_from(tally.count()).unwrap_or(u32::MAX).max(1)
+        });
+        let per_second = per_second(tally.count(), tally.last());
+        Ok(Throughput { per_second, cpu, repeats: tally.repeats() })
+    }
+
+    /// Posts at a fixed rate, and how long each took to arrive.
+    pub(super) async fn latency(
+        &self,
+        server: &Server,
+        event_type: &str,
+        rate: u32,
+        seconds: u32,
+    ) -> Outcome<Latency> {
+        let events = u64::from(rate) * u64::from(seconds);
+        let (tally, progress) = (Tally::new(events, 1), Progress::new(Some(events)));
+        self.receiver.count_for(&tally);
+        let aim = self.aim(server, event_type)?;
+        let posting = load::open_loop(&aim, &tally, rate, events, self.clients);
+        let arriving = tally.complete(PATIENCE, |count| progress.show(count, "delivered"));
+        let (posted, complete) = tokio::join!(posting, arriving);
+        progress.clear();
+        let posted = posted.map_err(failed)?;
+        if !complete {
+            return Err(Failure::new(format!("only {} of {events} deliveries arrived", tally.count())));
+        }
+        Ok(Latency::of(&posted, &tally))
+    }
+
+    /// Endpoints that never answer, with deliveries waiting for them.
+    pub(super) async fn hang(&self, server: &Server, endpoints: usize, waiting: usize) -> Outcome {
+        let event_type = |number: usize| format!("bench.hang{endpoints}.{number}");
+        for number in 0..endpoints {
+            let url = self.receiver.url(&format!("/hang/{endpoints}/{number}"));
+            server.subscribe(&event_type(number), &url).await?;
+        }
+        let event = |number: usize| {
+            let text = payload(u64::MAX, self.payload_bytes);
+            let payload: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            json!({"event_type": event_type(number % endpoints), "payload": payload})
+        };
+        let events: Vec<_> = (0..waiting).map(event).collect();
+        for batch in events.chunks(1000) {
+            server.post_batch(batch).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! `hooksaga bench`: deliveries per second and latency of the product as it is, through its public API, with
+//! default settings, beside the bare HTTP ceiling of the same machine in the same run.
+//!
+//! Everything runs on a scratch folder or database that is removed at the end. Compare ratios, not absolute
+//! figures: the clients, the receiver, the server and the database share the machine.
+
+mod load;
+mod measure;
+mod place;
+mod receiver;
+mod report;
+mod usage;
+
+use crate::{
+    config::Backend,
+    failure::{Failure, Outcome},
+    output,
+};
+use measure::{Bench, Latency, Throughput};
+use place::{Place, Server};
+use receiver::Receiver;
+use report::{Bar, Report};
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) events: u64,
+    pub(crate) clients: usize,
+    pub(crate) payload_bytes: usize,
+    /// Endpoints per event in the fan-out measurement; 0 leaves it out.
+    pub(crate) fan_out: usize,
+    /// Events a second in the latency measurements; 0 leaves them out.
+    pub(crate) rate: u32,
+    pub(crate) seconds: u32,
+    /// Finished deliveries to measure beside; 0 leaves it out.
+    pub(crate) history: u64,
+    /// Waiting deliveries to measure beside; 0 leaves it out.
+    pub(crate) backlog: u64,
+    /// Numbers of hanging endpoints to measure beside.
+    pub(crate) hanging: Vec<usize>,
+    /// Deliveries that wait for the hanging endpoints.
+    pub(crate) hanging_backlog: usize,
+    pub(crate) json: bool,
+    /// Fails when a bar is missed.
+    pub(crate) check: bool,
+    /// The database is an empty one that was named for this.
+    pub(crate) given: bool,
+}
+
+/// The event types of the measurements.
+const SINGLE: &str = "bench.single";
+const FAN_OUT: &str = "bench.fan_out";
+
+/// Runs the plan on the configured back end and reports.
+pub(crate) async fn run(plan: &Plan, backend: &Backend) -> Outcome {
+    let place = Place::create(backend, plan.given).await?;
+    let measured = Run::new(plan, &place).await;
+    let measured = match measured {
+        Ok(run) => Box::pin(run.measure()).await,
+        Err(failure) => Err(failure),
+    };
+    let removed = place.remove().await;
+    let report = measured?;
+    removed?;
+    if plan.json {
+        output::line(serde_json::to_string_pretty(&report).unwrap_or_default());
+    } else {
+        report.table().into_iter().for_each(output::line);
+    }
+    let missed = report.missed();
+    if plan.check && !missed.is_empty() {
+        return Err(Failure::new(format!("missed: {}", missed.join(", "))));
+    }
+    Ok(())
+}
+
+/// One run of a plan.
+struct Run<'a> {
+    plan: &'a Plan,
+    place: &'a Place,
+    bench: Bench,
+    report: Report,
+}
+
+impl<'a> Run<'a> {
+    async fn new(plan: &'a Plan, place: &'a Place) -> Outcome<Self> {
+        let receiver = Receiver::start().await;
+        let receiver = receiver.map_err(|error| Failure::new(format!("cannot open a receiver: {error}")))?;
+        let database = if place.is_server() { "PostgreSQL" } else { "SQLite" };
+        Ok(Self {
+            plan,
+            place,
+            bench: Bench { receiver, clients: plan.clients, payload_bytes: plan.payload_bytes },
+            report: Report { database, figures: Vec::new() },
+        })
+    }
+
+    async fn measure(mut self) -> Outcome<Report> {
+        let ceiling = self.bench.ceiling(self.plan.events * 3).await?;
+        self.report.add("bare HTTP ceiling", ceiling, "requests/s", None);
+
+        let (server, start) = self.place.start().await?;
+        let bar = (!self.place.is_server()).then_some(Bar::AtMost(200.0));
+        self.report.add("start to ready", start.as_secs_f64() * 1e3, "ms", bar);
+        self.bench.subscribe(&server, SINGLE, 1).await?;
+        let waiting = server.subscribe("bench.filling", &self.bench.receiver.url("/ok/0")).await?;
+
+        let empty = self.single(&server, ceiling).await?;
+        self.fan_out(&server, ceiling).await?;
+        self.memory(&server, "peak memory at full load");
+        let alone = self.alone(&server).await?;
+        self.idle(&server).await?;
+        let server = self.hanging(server, alone).await?;
+        server.stop().await;
+        self.beside_history(empty, waiting).await?;
+        self.beside_backlog(empty, waiting).await?;
+        Ok(self.report)
+    }
+
+    async fn single(&mut self, server: &Server, ceiling: f64) -> Outcome<Throughput> {
+        // A first short run warms connections, plans and windows up, as any server that is in use is.
+        self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events / 10).await?;
+        let before = self.place.bytes().await?;
+        let measured = self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events).await?;
+        let (least, most) = if self.place.is_server() { (0.10, Some(0.20)) } else { (0.15, None) };
+        self.report.add("single events: delivered", measured.per_second, "deliveries/s", None);
+        self.report.add(
+            "single events ÷ ceiling",
+            measured.per_second / ceiling,
+            "",
+            Some(Bar::AtLeast(least)),
+        );
+        if let Some(cpu) = measured.cpu {
+            let bar = most.map(Bar::AtMost);
+            self.report.add("CPU per delivery, with database", cpu.as_secs_f64() * 1e3, "ms", bar);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+        {
+            self.report.add("delivered more than once", measured.repeats as f64, "", Some(Bar::AtMost(0.0)));
+            let bytes = self.place.bytes().await?.saturating_sub(before) as f64 / self.plan.events as f64;
+            self.report.add("disk per delivery", bytes, "bytes", None);
+        }
+        Ok(measured)
+    }
+
+    async fn fan_out(&mut self, server: &Server, ceiling: f64) -> Outcome {
+        let endpoints = self.plan.fan_out;
+        if endpoints == 0 {
+            return Ok(());
+        }
+        self.bench.subscribe(server, FAN_OUT, endpoints).await?;
+        let events = self.plan.events / 2;
+        let measured = self.bench.throughput(self.place, server, FAN_OUT, endpoints, events).await?;
+        self.report.add(format!("fan-out {endpoints}: delivered"), measured.per_second, "deliveries/s", None);
+        let bar = (self.place.is_server() && endpoints == 10).then_some(Bar::AtLeast(0.22));
+        self.report.add(format!("fan-out {endpoints} ÷ ceiling"), measured.per_second / ceiling, "", bar);
+        Ok(())
+    }
+
+    fn memory(&mut self, server: &Server, name: &str) {
+        #[expect(clippy::cast_precision_loss, reason = "bytes of memory")]
+        let mebibytes = server.peak_memory() as f64 / f64::from(1 << 20);
+        self.report.add(name, mebibytes, "MiB", Some(Bar::AtMost(100.0)));
+    }
+
+    async fn alone(&mut self, server: &Server) -> Outcome<Option<Latency>> {
+        let (rate, seconds) = (self.plan.rate, self.plan.seconds);
+        if rate == 0 {
+            return Ok(None);
+        }
+        let measured = self.bench.latency(server, SINGLE, rate, seconds).await?;
+        for (name, micros, most) in [("p50", measured.p50, 2.5), ("p99", measured.p99, 10.0)] {
+            let name = format!("post to arrival at {rate}/s, {name}");
+            self.report.add(name, millis(micros), "ms", Some(Bar::AtMost(most)));
+        }
+        Ok(Some(measured))
+    }
+
+    async fn idle(&mut self, server: &Server) -> Outcome {
+        const LONG: Duration = Duration::from_secs(10);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = (server.cpu(), self.place.transactions().await?);
+        tokio::time::sleep(LONG).await;
+        let after = (server.cpu(), self.place.transactions().await?);
+        let share = after.0.saturating_sub(before.0).as_secs_f64() / LONG.as_secs_f64() * 100.0;
+        self.report.add("idle: CPU", share, "% of a core", Some(Bar::AtMost(1.0)));
+        if let (Some(before), Some(after)) = (before.1, after.1) {
+            #[expect(clippy::cast_precision_loss, reason = "a small count")]
+            let rate = (after - before) as f64 / LONG.as_secs_f64();
+            self.report.add("idle: transactions", rate, "/s", Some(Bar::AtMost(10.0)));
+        }
+        Ok(())
+    }
+
+    /// The latency of a healthy endpoint beside ones that hang to the timeout. A server whose windows have
+    /// learnt nothing yet: the hard case.
+    async fn hanging(&mut self, mut server: Server, alone: Option<Latency>) -> Outcome<Server> {
+        let Some(alone) = alone else { return Ok(server) };
+        for endpoints in self.plan.hanging.clone() {
+            server.stop().await;
+            (server, _) = self.place.start().await?;
+            self.bench.hang(&server, endpoints, self.plan.hanging_backlog).await?;
+            let beside = self.bench.latency(&server, SINGLE, self.plan.rate, self.plan.seconds).await?;
+            let most = if endpoints == 1 { 2.0 } else { 3.0 };
+            self.report.add(format!("p95 beside {endpoints} hanging"), millis(beside.p95), "ms", None);
+            let ratio = millis(beside.p95) / millis(alone.p95.max(1));
+            self.report.add(
+                format!("p95 beside {endpoints} hanging ÷ alone"),
+                ratio,
+                "",
+                Some(Bar::AtMost(most)),
+            );
+        }
+        Ok(server)
+    }
+
+    async fn beside_history(&mut self, empty: Throughput, subscription: i64) -> Outcome {
+        if self.plan.history == 0 {
+            return Ok(());
+        }
+        self.place.add_finished(self.plan.history, subscription).await?;
+        let (server, _) = self.place.start().await?;
+        let measured = self.bench.throughput(self.place, &server, SINGLE, 1, self.plan.events).await?;
+        let name = format!("beside {} finished ÷ empty", self.plan.history);
+        self.report.add(name, measured.per_second / empty.per_second, "", Some(Bar::AtLeast(0.9)));
+        server.stop().await;
+        Ok(())
+    }
+
+    async fn beside_backlog(&mut self, empty: Throughput, subscription: i64) -> Outcome {
+        if self.plan.backlog == 0 {
+            return Ok(());
+        }
+        self.place.add_waiting(self.plan.backlog, subscription).await?;
+        let (server, _) = self.place.start().await?;
+        let measured = self.bench.throughput(self.place, &server, SINGLE, 1, self.plan.events).await?;
+        let name = format!("beside {} waiting ÷ empty", self.plan.backlog);
+        self.report.add(name, measured.per_second / empty.per_second, "", Some(Bar::AtLeast(0.8)));
+        self.memory(&server, "peak memory beside what waits");
+        server.stop().await;
+        Ok(())
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of a run")]
+fn millis(micros: u64) -> f64 {
+    micros as f64 / 1e3
+}

@@ -1,0 +1,258 @@
+//! Where a measurement runs: a scratch folder or database that it makes and removes, and the server there.
+
+use super::usage::{self, Postmaster};
+use crate::{
+    client::Client,
+    config::Backend,
+    failure::{Failure, Outcome},
+};
+use hooksaga_pipeline::{SecretKey, random_hex};
+use hooksaga_postgres::scratch::{Observer, Scratch};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+use tokio::process::{Child, Command};
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(30);
+
+/// A scratch folder and, on a database server, a scratch database.
+pub(super) struct Place {
+    folder: PathBuf,
+    database: Database,
+    secret_key: String,
+    root_key: String,
+}
+
+enum Database {
+    Embedded(PathBuf),
+    Server(Box<DatabaseServer>),
+}
+
+struct DatabaseServer {
+    url: String,
+    observer: Observer,
+    postmaster: Option<Postmaster>,
+    /// To be dropped at the end; nothing if the database was given.
+    scratch: Option<Scratch>,
+}
+
+impl Place {
+    /// Makes a place beside the configured database, or uses `given`, an empty one.
+    pub(super) async fn create(configured: &Backend, given: bool) -> Outcome<Self> {
+        let name = format!("hooksaga_bench_{}", random_hex(6));
+        let folder = std::env::temp_dir().join(&name);
+        fs::create_dir(&folder)
+            .map_err(|error| Failure::new(format!("cannot create {}: {error}", folder.display())))?;
+        let database = match configured {
+            Backend::Sqlite(_) => Database::Embedded(folder.join("hooksaga.db")),
+            Backend::Postgres(url) => server(url, &name, given).await?,
+        };
+        let place = Self {
+            folder,
+            database,
+            secret_key: SecretKey::generate().to_base64(),
+            root_key: hooksaga_http::generate_key(),
+        };
+        if place.is_server() {
+            let migrated = place.command(&["migrate"]).output().await;
+            let migrated =
+                migrated.map_err(|error| Failure::new(format!("cannot run hooksaga migrate: {error}")))?;
+            if !migrated.status.success() {
+                return Err(Failure::new(String::from_utf8_lossy(&migrated.stderr)));
+            }
+        }
+        Ok(place)
+    }
+
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self.database, Database::Server(_))
+    }
+
+    /// Removes everything that was made.
+    pub(super) async fn remove(self) -> Outcome {
+        // What is left of a scratch folder in the temporary folder harms nobody.
+        let _ = fs::remove_dir_all(&self.folder);
+        match self.database {
+            Database::Embedded(_) => Ok(()),
+            Database::Server(server) => match server.scratch {
+                Some(scratch) => Ok(scratch.drop().await?),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// This program again, with default settings on the scratch database.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let program = std::env::current_exe().unwrap_or_else(|_| "hooksaga".into());
+        let url = match &self.database {
+            Database::Embedded(path) => format!("sqlite://{}", path.display()),
+            Database::Server(server) => server.url.clone(),
+        };
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .current_dir(&self.folder)
+            .env_clear()
+            .env("HOOKSAGA_DATABASE_URL", url)
+            .env("HOOKSAGA_LISTEN", "127.0.0.1:0")
+            .env("HOOKSAGA_SECRET_KEY", &self.secret_key)
+            .env("HOOKSAGA_ROOT_KEY", &self.root_key)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Starts a server and waits until it is ready; how long that took.
+    pub(super) async fn start(&self) -> Outcome<(Server, Duration)> {
+        let log = self.folder.join(format!("server-{}.log", random_hex(4)));
+        let output =
+            fs::File::create(&log).map_err(|error| Failure::new(format!("cannot write a log: {error}")))?;
+        let began = Instant::now();
+        let process = self.command(&["serve", "--dev"]).stdout(output).stderr(Stdio::null()).spawn();
+        let process = process.map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+        let url = listening(&log, began).await?;
+        let mut client = Client::new(&url, &self.root_key)?;
+        while client.get("/readyz").await.map_or(0, |answer| answer.status()) != 200 {
+            if began.elapsed() > START {
+                return Err(Failure::new("the server did not become ready"));
+            }
+        }
+        Ok((Server { process, url, key: self.root_key.clone() }, began.elapsed()))
+    }
+
+    /// The CPU time of the database server, where it runs on this machine.
+    pub(super) fn database_cpu(&self) -> Option<Duration> {
+        match &self.database {
+            Database::Embedded(_) => Some(Duration::ZERO),
+            Database::Server(server) => server.postmaster.as_ref().map(Postmaster::cpu),
+        }
+    }
+
+    /// How many transactions the database server has ended.
+    pub(super) async fn transactions(&self) -> Outcome<Option<i64>> {
+        match &self.database {
+            Database::Embedded(_) => Ok(None),
+            Database::Server(server) => Ok(Some(server.observer.transactions().await?)),
+        }
+    }
+
+    /// How many bytes the database takes on disk.
+    pub(super) async fn bytes(&self) -> Outcome<u64> {
+        match &self.database {
+            Database::Embedded(path) => Ok(fs::metadata(path).map_or(0, |data| data.len())),
+            Database::Server(server) => Ok(u64::try_from(server.observer.bytes().await?).unwrap_or(0)),
+        }
+    }
+
+    /// Adds deliveries that are finished. No server may run.
+    pub(super) async fn add_finished(&self, count: u64, subscription: i64) -> Outcome {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        match &self.database {
+            Database::Embedded(path) => {
+                Ok(hooksaga_sqlite::scratch::add_finished(path, count, subscription)?)
+            }
+            Database::Server(server) => Ok(server.observer.add_finished(count, subscription).await?),
+        }
+    }
+
+    /// Adds deliveries that wait. No server may run.
+    pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> Outcome {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        match &self.database {
+            Database::Embedded(path) => Ok(hooksaga_sqlite::scratch::add_waiting(path, count, subscription)?),
+            Database::Server(server) => Ok(server.observer.add_waiting(count, subscription).await?),
+        }
+    }
+}
+
+async fn server(url: &str, name: &str, given: bool) -> Outcome<Database> {
+    let scratch = if given { None } else { Some(Scratch::create(url, name).await?) };
+    let url = scratch.as_ref().map_or_else(|| url.to_owned(), |scratch| scratch.url.clone());
+    let observer = Observer::connect(&url).await?;
+    if !observer.is_empty().await? {
+        return Err(Failure::new("the database given with --database-url is not empty: name an empty one"));
+    }
+    let backend = u32::try_from(observer.backend().await?).unwrap_or(0);
+    let postmaster = Postmaster::of_backend(backend);
+    Ok(Database::Server(Box::new(DatabaseServer { url, observer, postmaster, scratch })))
+}
+
+/// The address that a server's log names.
+async fn listening(log: &Path, began: Instant) -> Outcome<String> {
+    loop {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let record = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut found = record.filter_map(|record| {
+            record["message"].as_str()?.strip_prefix("listening on ").map(|url| url.trim().to_owned())
+        });
+        if let Some(url) = found.next_back() {
+            return Ok(url);
+        }
+        if began.elapsed() > START {
+            return Err(Failure::new(format!(
+                "the server did not start; its log ends with: {}",
+                tail(&text)
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn tail(text: &str) -> &str {
+    text.lines().last().unwrap_or("nothing")
+}
+
+/// A running server; killed when dropped.
+pub(super) struct Server {
+    process: Child,
+    pub(super) url: String,
+    pub(super) key: String,
+}
+
+impl Server {
+    fn id(&self) -> u32 {
+        self.process.id().unwrap_or(0)
+    }
+
+    pub(super) fn cpu(&self) -> Duration {
+        usage::cpu(self.id())
+    }
+
+    pub(super) fn peak_memory(&self) -> u64 {
+        usage::peak_memory(self.id())
+    }
+
+    /// Creates a subscription and waits until it is verified; its id.
+    pub(super) async fn subscribe(&self, event_type: &str, url: &str) -> Outcome<i64> {
+        let mut client = Client::new(&self.url, &self.key)?;
+        let body = json!({"event_type": event_type, "callback_url": url}).to_string();
+        let created: Value = client.post("/v1/subscriptions", body).await?.json()?;
+        let id = created["id"].as_i64().ok_or_else(|| Failure::new("a subscription without an id"))?;
+        let began = Instant::now();
+        while began.elapsed() < START {
+            let found: Value = client.get(&format!("/v1/subscriptions/{id}")).await?.json()?;
+            if found["verified"] == true {
+                return Ok(id);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Err(Failure::new("the benchmark's own receiver was not verified"))
+    }
+
+    /// Posts a batch of events.
+    pub(super) async fn post_batch(&self, events: &[Value]) -> Outcome {
+        let mut client = Client::new(&self.url, &self.key)?;
+        let body = json!({ "events": events }).to_string();
+        client.post("/v1/events/batch", body).await?.json::<Value>().map(|_| ())
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(super) async fn stop(mut self) {
+        let _ = self.process.kill().await;
+    }
+}

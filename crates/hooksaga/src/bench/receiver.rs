@@ -1,0 +1,192 @@
+//! The receiver of a measurement: as cheap as it can be, and exact about what arrived when.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::net::TcpListener;
+
+/// What one measurement expects to arrive, and what did.
+#[derive(Debug)]
+pub(super) struct Tally {
+    began: Instant,
+    fan_out: usize,
+    /// When each delivery arrived first, in nanoseconds from `began`; 0: not yet.
+    arrived: Vec<AtomicU64>,
+    first: AtomicU64,
+    again: AtomicU64,
+}
+
+impl Tally {
+    /// Expects `events` events at `fan_out` paths each.
+    pub(super) fn new(events: u64, fan_out: usize) -> Arc<Self> {
+        let slots = usize::try_from(events).unwrap_or(usize::MAX).saturating_mul(fan_out);
+        Arc::new(Self {
+            began: Instant::now(),
+            fan_out,
+            arrived: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            first: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+        })
+    }
+
+    /// Nanoseconds since the measurement began.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    fn arrive(&self, event: usize, path: usize) {
+        let Some(slot) = self.arrived.get(event * self.fan_out + path) else { return };
+        let fresh = slot.compare_exchange(0, self.now(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let count = if fresh { &self.first } else { &self.again };
+        count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many deliveries arrived, each counted once.
+    pub(super) fn count(&self) -> u64 {
+        self.first.load(Ordering::Acquire)
+    }
+
+    /// How many arrived once more.
+    pub(super) fn repeats(&self) -> u64 {
+        self.again.load(Ordering::Acquire)
+    }
+
+    /// When an event's delivery to the first path arrived.
+    pub(super) fn arrival(&self, event: usize) -> Option<u64> {
+        self.arrived.get(event * self.fan_out).map(|at| at.load(Ordering::Acquire)).filter(|at| *at > 0)
+    }
+
+    /// When the last one arrived.
+    pub(super) fn last(&self) -> u64 {
+        self.arrived.iter().map(|at| at.load(Ordering::Acquire)).max().unwrap_or(0)
+    }
+
+    /// Waits until everything has arrived, or nothing has for `patience`; whether everything has.
+    pub(super) async fn complete(&self, patience: Duration, mut seen: impl FnMut(u64)) -> bool {
+        let expected = self.arrived.len() as u64;
+        let (mut before, mut moved) = (self.count(), Instant::now());
+        while before < expected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let count = self.count();
+            seen(count);
+            if count > before {
+                (before, moved) = (count, Instant::now());
+            } else if moved.elapsed() > patience {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// A receiver on loopback. Deliveries to `/ok/<path>` carry their event's number; those to `/hang/…` are
+/// never answered.
+pub(super) struct Receiver {
+    pub(super) address: std::net::SocketAddr,
+    tally: RwLock<Arc<Tally>>,
+}
+
+impl Receiver {
+    pub(super) async fn start() -> std::io::Result<Arc<Self>> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let receiver =
+            Arc::new(Self { address: listener.local_addr()?, tally: RwLock::new(Tally::new(0, 1)) });
+        tokio::spawn(Arc::clone(&receiver).serve(listener));
+        Ok(receiver)
+    }
+
+    /// From now on arrivals count for this measurement.
+    pub(super) fn count_for(&self, tally: &Arc<Tally>) {
+        *self.tally.write().expect("no holder of this lock panics") = Arc::clone(tally);
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    async fn serve(self: Arc<Self>, listener: TcpListener) {
+        while let Ok((stream, _)) = listener.accept().await {
+            let _ = stream.set_nodelay(true);
+            let receiver = Arc::clone(&self);
+            tokio::spawn(async move {
+                let service = service_fn(move |request| Arc::clone(&receiver).handle(request));
+                let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    }
+
+    async fn handle(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let path = request.uri().path().strip_prefix("/ok/").and_then(|path| path.parse().ok());
+        let challenge =
+            request.headers().get("webhook-id").is_some_and(|id| id.as_bytes().starts_with(b"ver_"));
+        let body =
+            request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        if challenge {
+            return Ok(Response::new(Full::new(challenge_in(&body))));
+        }
+        let Some(path) = path else {
+            std::future::pending::<()>().await;
+            return Ok(Response::default());
+        };
+        if let Some(event) = event_number(&body) {
+            let tally = Arc::clone(&self.tally.read().expect("no holder of this lock panics"));
+            tally.arrive(event, path);
+        }
+        Ok(Response::default())
+    }
+}
+
+/// A payload of `size` bytes that carries its event's number.
+pub(super) fn payload(event: u64, size: usize) -> String {
+    let head = format!("{{\"n\":{event},\"pad\":\"");
+    let pad = size.saturating_sub(head.len() + 2);
+    format!("{head}{}\"}}", "x".repeat(pad))
+}
+
+fn event_number(body: &[u8]) -> Option<usize> {
+    let digits = body.strip_prefix(b"{\"n\":")?.split(|byte| *byte == b',').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The challenge, as the plain text that proves the endpoint.
+fn challenge_in(body: &[u8]) -> Bytes {
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    Bytes::from(value["challenge"].as_str().unwrap_or_default().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_carries_its_number_and_has_its_size() {
+        let payload = payload(17, 400);
+        assert_eq!(payload.len(), 400);
+        assert_eq!(event_number(payload.as_bytes()), Some(17));
+        assert!(serde_json::from_str::<serde_json::Value>(&payload).is_ok());
+        assert_eq!(event_number(b"{}"), None);
+    }
+
+    #[test]
+    fn a_delivery_counts_once() {
+        let tally = Tally::new(2, 2);
+        tally.arrive(1, 0);
+        tally.arrive(1, 0);
+        tally.arrive(9, 0);
+        assert_eq!((tally.count(), tally.repeats()), (1, 1));
+        assert!(tally.arrival(1).is_some() && tally.arrival(0).is_none());
+    }
+}

@@ -1,0 +1,78 @@
+//! CPU time and memory of processes, from /proc.
+
+use std::{fs, time::Duration};
+
+/// Clock ticks a second in /proc: 100 on every Linux that there is.
+const TICKS: u32 = 100;
+
+/// One process's line in /proc.
+struct Stat {
+    name: String,
+    parent: u32,
+    /// Its own time and that of its ended children, in ticks.
+    own: u64,
+    children: u64,
+}
+
+fn stat(process: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name stands in parentheses and may hold anything, parentheses too.
+    let (before, after) = text.rsplit_once(')')?;
+    let name = before.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    Some(Stat {
+        name,
+        parent: u32::try_from(number(1)?).ok()?,
+        own: number(11)? + number(12)?,
+        children: number(13)? + number(14)?,
+    })
+}
+
+fn ticks(ticks: u64) -> Duration {
+    Duration::from_secs(ticks) / TICKS
+}
+
+/// The CPU time of one process.
+pub(super) fn cpu(process: u32) -> Duration {
+    stat(process).map_or(Duration::ZERO, |stat| ticks(stat.own))
+}
+
+/// The CPU time of a database server on this machine, found by one of its backends.
+pub(super) struct Postmaster(u32);
+
+impl Postmaster {
+    /// Nothing if the backend is not a process of this machine.
+    pub(super) fn of_backend(backend: u32) -> Option<Self> {
+        stat(backend).filter(|stat| stat.name == "postgres").map(|stat| Self(stat.parent))
+    }
+
+    /// Of all its processes, those that have ended included.
+    pub(super) fn cpu(&self) -> Duration {
+        let own = stat(self.0).map_or(0, |stat| stat.own + stat.children);
+        let running = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let running = running.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let running = running.filter_map(stat).filter(|stat| stat.parent == self.0);
+        ticks(own + running.map(|stat| stat.own).sum::<u64>())
+    }
+}
+
+/// The most memory that a process has ever held, in bytes.
+pub(super) fn peak_memory(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_used_memory() {
+        assert!(peak_memory(std::process::id()) > 1 << 20);
+        assert!(stat(std::process::id()).is_some_and(|stat| stat.parent > 0));
+        assert_eq!(cpu(u32::MAX), Duration::ZERO);
+    }
+}

@@ -1,0 +1,93 @@
+//! `hooksaga bench`: how fast it is, here.
+
+use super::options::ConfigOptions;
+use crate::{
+    bench::{self, Plan},
+    failure::Outcome,
+};
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga bench                                   throughput, latency, idle, on the configured back end
+  hooksaga bench --events 100000 --clients 128     a longer run
+  hooksaga bench --history 5000000                 beside five million finished deliveries, too
+  hooksaga bench --check                           everything, and exit code 1 when a bar is missed
+
+It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server (or in
+an empty database named with --database-url and --given); never in the live tables. Everything shares this
+machine: compare ratios, not absolute figures.";
+
+/// Measure deliveries per second and latency, in a scratch database
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Bench {
+    /// Events per throughput measurement
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    events: u64,
+    /// Connections that post
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// Size of a payload in bytes
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    payload_bytes: u32,
+    /// Endpoints per event in the fan-out measurement; 0 leaves it out
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
+    fan_out: u16,
+    /// Events a second in the latency measurements; 0 leaves them out
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    rate: u32,
+    /// Length of a latency measurement
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
+    /// Measure beside so many finished deliveries, too [with --check: 5000000]
+    #[arg(long, value_name = "DELIVERIES")]
+    history: Option<u64>,
+    /// Measure beside so many waiting deliveries, too [with --check: 500000]
+    #[arg(long, value_name = "DELIVERIES")]
+    backlog: Option<u64>,
+    /// Measure beside so many hanging endpoints, too; can be repeated [with --check: 1 and 50]
+    #[arg(long, value_name = "ENDPOINTS")]
+    hanging: Vec<usize>,
+    /// Deliveries that wait for the hanging endpoints
+    #[arg(long, default_value_t = 20_000)]
+    hanging_backlog: usize,
+    /// Print JSON, for scripts
+    #[arg(long)]
+    json: bool,
+    /// Measure everything that has a bar, and fail when one is missed
+    #[arg(long)]
+    check: bool,
+    /// The database is an empty one, made for this: nothing is created or dropped
+    #[arg(long)]
+    given: bool,
+    #[command(flatten)]
+    options: ConfigOptions,
+}
+
+impl Bench {
+    pub(super) async fn run(self) -> Outcome {
+        let config = self.options.load(Vec::new(), false)?;
+        let checked = |value: Option<u64>, full| value.unwrap_or(if self.check { full } else { 0 });
+        let hanging = match self.hanging.as_slice() {
+            [] if self.check => vec![1, 50],
+            given => given.iter().copied().filter(|endpoints| *endpoints > 0).collect(),
+        };
+        let plan = Plan {
+            events: self.events,
+            clients: usize::from(self.clients),
+            payload_bytes: self.payload_bytes as usize,
+            fan_out: usize::from(self.fan_out),
+            rate: self.rate,
+            seconds: self.seconds,
+            history: checked(self.history, 5_000_000),
+            backlog: checked(self.backlog, 500_000),
+            hanging,
+            hanging_backlog: self.hanging_backlog,
+            json: self.json,
+            check: self.check,
+            given: self.given,
+        };
+        Box::pin(bench::run(&plan, &config.database.backend)).await
+    }
+}

@@ -1,0 +1,87 @@
+//! The demo's receivers, and the live account of what arrives at them.
+
+use crate::{
+    failure::{Failure, Outcome},
+    output,
+    receiver::{Arrival, Behaviour, Kind, Receiver, Verdict},
+};
+use hooksaga_pipeline::SigningSecret;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+use tokio::net::TcpListener;
+
+/// What has arrived at all receivers.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) challenges: AtomicU64,
+    pub(super) deliveries: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) valid_signatures: AtomicU64,
+}
+
+impl Tally {
+    fn count(&self, arrival: &Arrival) {
+        let add = |counter: &AtomicU64, yes: bool| counter.fetch_add(u64::from(yes), Ordering::Relaxed);
+        let delivery = matches!(arrival.kind, Kind::Delivery { .. });
+        add(&self.challenges, arrival.kind == Kind::Verification);
+        add(&self.deliveries, delivery);
+        add(&self.refused, delivery && !arrival.status.is_success());
+        add(&self.valid_signatures, arrival.verdict == Verdict::Valid);
+    }
+}
+
+/// One receiver.
+pub(super) struct Endpoint {
+    pub(super) name: &'static str,
+    pub(super) url: String,
+    /// What its subscription signs with.
+    pub(super) secret: String,
+    receiver: Arc<Receiver>,
+}
+
+impl Endpoint {
+    /// Starts a receiver on a free port; from then on its arrivals are told.
+    pub(super) async fn start(
+        name: &'static str,
+        behaviour: Behaviour,
+        tally: &Arc<Tally>,
+        begun: Instant,
+    ) -> Outcome<Self> {
+        let cannot = |error: std::io::Error| Failure::new(format!("cannot listen on 127.0.0.1: {error}"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(cannot)?;
+        let url = format!("http://{}/{name}", listener.local_addr().map_err(cannot)?);
+        let secret = SigningSecret::generate();
+        let revealed = secret.reveal();
+        let (receiver, mut arrivals) = Receiver::new(behaviour, vec![secret]);
+        tokio::spawn(Arc::clone(&receiver).serve(listener));
+        let tally = Arc::clone(tally);
+        tokio::spawn(async move {
+            while let Some(arrival) = arrivals.recv().await {
+                tally.count(&arrival);
+                output::line(describe(name, &arrival, begun));
+            }
+        });
+        Ok(Self { name, url, secret: revealed, receiver })
+    }
+
+    /// From now on everything is answered with 200.
+    pub(super) fn repair(&self) {
+        self.receiver.behave(Behaviour::default());
+    }
+}
+
+fn describe(name: &str, arrival: &Arrival, begun: Instant) -> String {
+    let seconds = begun.elapsed().as_secs_f32();
+    let Arrival { webhook_id, verdict, status, .. } = arrival;
+    let what = match &arrival.kind {
+        Kind::Verification => "challenge, answered".to_owned(),
+        Kind::Delivery { attempt, .. } => format!("{webhook_id} attempt {attempt} -> {}", status.as_u16()),
+        Kind::Other { method, path } => format!("{method} {path} -> {}", status.as_u16()),
+    };
+    format!("   {seconds:>5.1}s  {name:<8} {what} ({verdict})")
+}

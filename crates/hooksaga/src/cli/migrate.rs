@@ -1,0 +1,49 @@
+//! `hooksaga migrate`: creates or upgrades the schema and the roles.
+
+use super::options::ConfigOptions;
+use crate::{failure::Outcome, output, wiring};
+use clap::Args;
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga migrate
+  hooksaga migrate --database-url postgres://hooksaga@db.example.com/hooksaga
+  hooksaga migrate --print-roles > roles.sql        for an administrator to run
+
+Safe to run again and from several places at once. The embedded database is also migrated by `serve`.
+A hosted database without the right to create roles: set database.roles = \"off\".";
+
+/// Create or upgrade the schema and the roles, and say what was done
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Migrate {
+    #[command(flatten)]
+    options: ConfigOptions,
+
+    /// Print the SQL that creates the roles, for an administrator, and change nothing
+    #[arg(long)]
+    print_roles: bool,
+}
+
+impl Migrate {
+    pub(super) async fn run(self) -> Outcome {
+        let config = self.options.load(Vec::new(), false)?;
+        if self.print_roles {
+            output::line(wiring::role_sql(&config.database)?.trim_end());
+            return Ok(());
+        }
+        let report = wiring::migrate(&config.database).await?;
+        for step in &report.applied {
+            output::line(format!("applied {step}"));
+        }
+        if report.applied.is_empty() {
+            output::line(format!("the schema was already current (version {})", report.version));
+        } else {
+            output::line(format!("the schema is at version {}", report.version));
+        }
+        if !report.roles.is_empty() {
+            output::line(format!("roles: {}", report.roles));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Many events from a file, through the batch endpoint.
+//!
+//! A line that cannot be accepted is reported with its number and never holds up the others. An overloaded
+//! server is waited for. Events without `external_id` may arrive twice if an answer is lost on the way.
+
+use super::{
+    Event,
+    lines::{BadLine, Batch, Batches, Line},
+};
+use crate::{
+    client::{Answer, Client},
+    failure::{Failure, Outcome},
+    output::{self, Progress},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// How long an overloaded server is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of the lines.
+#[derive(Debug, Default, Serialize)]
+struct Tally {
+    accepted: u64,
+    duplicates: u64,
+    failed: u64,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    events: Vec<&'a Event>,
+}
+
+#[derive(Deserialize)]
+struct Results {
+    results: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    error: Option<serde_json::Value>,
+    #[serde(default)]
+    duplicate: bool,
+}
+
+pub(super) async fn send(client: Client, path: &Path, event_type: Option<&str>, json: bool) -> Outcome {
+    let (mut batches, size) = Batches::open(path, event_type)?;
+    let mut sender = Sender { client, progress: Progress::new(size), tally: Tally::default() };
+    let ended = async {
+        while let Some(batch) = batches.next()? {
+            sender.send(batch).await?;
+            sender.progress.show(batches.read, &format!("{} events", sender.tally.accepted));
+        }
+        Ok(())
+    };
+    let ended: Outcome = ended.await;
+    sender.progress.clear();
+    let Tally { accepted, duplicates, failed } = sender.tally;
+    if json {
+        output::line(serde_json::to_string(&sender.tally).map_err(|error| Failure::new(error.to_string()))?);
+    } else {
+        output::line(format!("{accepted} accepted, {duplicates} there already, {failed} failed"));
+    }
+    ended?;
+    if failed > 0 {
+        return Err(Failure::new(format!(
+            "{failed} lines were not accepted: correct them and send them again"
+        )));
+    }
+    Ok(())
+}
+
+struct Sender {
+    client: Client,
+    progress: Progress,
+    tally: Tally,
+}
+
+impl Sender {
+    async fn send(&mut self, batch: Batch) -> Outcome {
+        for bad in &batch.bad {
+            self.failed(bad);
+        }
+        let mut waiting = vec![batch.lines];
+        while let Some(lines) = waiting.pop().filter(|lines| !lines.is_empty()) {
+            let answer = self.post(&lines).await?;
+            match answer.status() {
+                413 if lines.len() > 1 => {
+                    let mut first = lines;
+                    let second = first.split_off(first.len() / 2);
+                    waiting.extend([second, first]);
+                }
+                413 | 422 => waiting.push(self.drop_refused(lines, &answer)?),
+                _ => self.count(&lines, &answer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a batch, waiting for a server that is overloaded.
+    async fn post(&mut self, lines: &[Line]) -> Outcome<Answer> {
+        let request = Request { events: lines.iter().map(|line| &line.event).collect() };
+        let body = serde_json::to_vec(&request).map_err(|error| Failure::new(error.to_string()))?;
+        let begun = Instant::now();
+        loop {
+            let answer = self.client.post("/v1/events/batch", body.clone()).await?;
+            if answer.status() != 503 || begun.elapsed() > PATIENCE {
+                return Ok(answer);
+            }
+            let pause = answer.retry_after().unwrap_or(Duration::from_secs(1));
+            tokio::time::sleep(pause.clamp(Duration::from_millis(100), Duration::from_secs(10))).await;
+        }
+    }
+
+    fn count(&mut self, lines: &[Line], answer: &Answer) -> Outcome {
+        let results: Results = answer.json()?;
+        if results.results.len() != lines.len() {
+            return Err(Failure::new("the server answered for another number of events than were sent"));
+        }
+        for (line, item) in lines.iter().zip(results.results) {
+            match item.error {
+                Some(error) => self.failed(&BadLine { number: line.number, problem: in_words(&error) }),
+                None if item.duplicate => self.tally.duplicates += 1,
+                None => self.tally.accepted += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the lines that the server finds invalid, and answers the others, of which none was stored.
+    fn drop_refused(&mut self, lines: Vec<Line>, answer: &Answer) -> Outcome<Vec<Line>> {
+        let problem = answer.problem();
+        let problem_of = |index: usize| {
+            if lines.len() == 1 {
+                return Some(problem.line(answer.status()));
+            }
+            let prefix = format!("events[{index}]");
+            let mine = problem.errors.iter().filter_map(|error| {
+                let rest = error.field.strip_prefix(&prefix)?;
+                Some(format!("{}: {}", rest.trim_start_matches('.'), error.detail))
+            });
+            let mine: Vec<String> = mine.collect();
+            (!mine.is_empty()).then(|| mine.join("; "))
+        };
+        let problems: Vec<Option<String>> = (0..lines.len()).map(problem_of).collect();
+        if problems.iter().all(Option::is_none) {
+            return Err(Failure::new(problem.line(answer.status())));
+        }
+        let mut rest = Vec::new();
+        for (line, problem) in lines.into_iter().zip(problems) {
+            match problem {
+                Some(problem) => self.failed(&BadLine { number: line.number, problem }),
+                None => rest.push(line),
+            }
+        }
+        Ok(rest)
+    }
+
+    fn failed(&mut self, line: &BadLine) {
+        self.progress.clear();
+        output::note(format!("line {}: {}", line.number, line.problem));
+        self.tally.failed += 1;
+    }
+}
+
+/// The error of one event: a problem, or a text.
+fn in_words(error: &serde_json::Value) -> String {
+    let text = |name: &str| error.get(name).and_then(serde_json::Value::as_str);
+    let found = error.as_str().or_else(|| text("detail")).or_else(|| text("title"));
+    found.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::scripted::{self, Reply};
+    use serde_json::json;
+
+    fn batch(numbers: std::ops::RangeInclusive<u64>) -> Batch {
+        let line = |number: u64| {
+            let payload = serde_json::from_str(&number.to_string()).expect("a number is JSON");
+            Line { number, event: Event { event_type: "t".into(), payload, external_id: None } }
+        };
+        Batch { lines: numbers.map(line).collect(), bad: Vec::new() }
+    }
+
+    async fn sender(script: Vec<Reply>) -> (Sender, scripted::Requests) {
+        let (url, requests) = scripted::serve(script).await;
+        let client = Client::new(&url, "k").expect("valid");
+        (Sender { client, progress: Progress::new(None), tally: Tally::default() }, requests)
+    }
+
+    fn accepted(count: usize) -> Reply {
+        Reply::new(200, &json!({ "results": vec![json!({ "id": 1, "duplicate": false }); count] }))
+    }
+
+    /// The payloads of a request, in order.
+    fn payloads(request: &serde_json::Value) -> Vec<u64> {
+        let events = request["events"].as_array().expect("a batch");
+        events.iter().filter_map(|event| event["payload"].as_u64()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_batch_that_is_too_large_is_halved_in_order() {
+        let (mut sender, requests) =
+            sender(vec![Reply::new(413, &json!({})), accepted(2), accepted(3)]).await;
+        sender.send(batch(1..=5)).await.expect("sent");
+        assert_eq!(sender.tally.accepted, 5);
+        let sent: Vec<Vec<u64>> = requests.take().iter().map(payloads).collect();
+        assert_eq!(sent, [vec![1, 2, 3, 4, 5], vec![1, 2], vec![3, 4, 5]]);
+    }
+
+    #[tokio::test]
+    async fn invalid_lines_are_left_out_and_the_others_are_sent() {
+        let errors = json!({ "errors": [{ "field": "events[1].event_type", "detail": "bad" }] });
+        let results = json!({ "results": [{ "duplicate": true }, { "error": { "detail": "taken" } }] });
+        let (mut sender, requests) = sender(vec![Reply::new(422, &errors), Reply::new(200, &results)]).await;
+        sender.send(batch(1..=3)).await.expect("sent");
+        assert_eq!((sender.tally.accepted, sender.tally.duplicates, sender.tally.failed), (0, 1, 2));
+        assert_eq!(payloads(&requests.take()[1]), [1, 3]);
+    }
+
+    #[tokio::test]
+    async fn an_overloaded_server_is_waited_for_and_a_refusal_is_not() {
+        let (mut sender, requests) = sender(vec![Reply::new(503, &json!({})), accepted(1)]).await;
+        sender.send(batch(1..=1)).await.expect("sent");
+        assert_eq!(requests.take().len(), 2);
+
+        let (mut sender, _) = self::sender(vec![Reply::new(401, &json!({ "title": "No key" }))]).await;
+        let error = sender.send(batch(1..=1)).await.expect_err("refused").to_string();
+        assert!(error.contains("401") && error.contains("HOOKSAGA_API_KEY"), "{error}");
+    }
+
+    #[test]
+    fn an_error_is_shown_by_what_it_says() {
+        assert_eq!(in_words(&serde_json::json!("taken")), "taken");
+        assert_eq!(in_words(&serde_json::json!({"title": "Conflict", "detail": "taken by 7"})), "taken by 7");
+        assert_eq!(in_words(&serde_json::json!({"code": 7})), "{\"code\":7}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Cuts a file of events into batches that the API takes.
+
+use super::Event;
+use crate::failure::{Failure, Outcome};
+use serde_json::value::RawValue;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+/// The API's limit of events per batch.
+const MOST_EVENTS: usize = 1000;
+/// Below the server's default of 8 MiB, so that the frame around the events fits too.
+const MOST_BYTES: usize = 4 << 20;
+
+/// One event, and the line that it stands on.
+pub(super) struct Line {
+    pub(super) number: u64,
+    pub(super) event: Event,
+}
+
+/// A line that cannot be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadLine {
+    pub(super) number: u64,
+    pub(super) problem: String,
+}
+
+/// The lines of a file, in batches.
+pub(super) struct Batches<'a> {
+    input: Box<dyn BufRead + Send>,
+    /// The type of every event; without it each line names its own.
+    event_type: Option<&'a str>,
+    line: u64,
+    /// Bytes read so far.
+    pub(super) read: u64,
+}
+
+/// A batch to send, with the lines between that cannot be.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub(super) lines: Vec<Line>,
+    pub(super) bad: Vec<BadLine>,
+}
+
+impl<'a> Batches<'a> {
+    /// Opens a file (`-`: standard input), and tells its size if it has one.
+    pub(super) fn open(path: &Path, event_type: Option<&'a str>) -> Outcome<(Self, Option<u64>)> {
+        if path == Path::new("-") {
+            return Ok((Self::new(Box::new(BufReader::new(io::stdin())), event_type), None));
+        }
+        let cannot = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
+        let file = File::open(path).map_err(cannot)?;
+        let size = file.metadata().map_err(cannot)?;
+        let size = size.is_file().then_some(size.len());
+        Ok((Self::new(Box::new(BufReader::new(file)), event_type), size))
+    }
+
+    fn new(input: Box<dyn BufRead + Send>, event_type: Option<&'a str>) -> Self {
+        Self { input, event_type, line: 0, read: 0 }
+    }
+
+    /// The next batch; nothing at the end.
+    pub(super) fn next(&mut self) -> Outcome<Option<Batch>> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.lines.len() < MOST_EVENTS && bytes < MOST_BYTES {
+            let mut text = Vec::new();
+            let length = self
+                .input
+                .read_until(b'\n', &mut text)
+                .map_err(|error| Failure::new(format!("cannot read on after line {}: {error}", self.line)))?;
+            if length == 0 {
+                break;
+            }
+            self.line += 1;
+            self.read += length as u64;
+            bytes += length;
+            if text.trim_ascii().is_empty() {
+                continue;
+            }
+            match parse(&text, self.event_type) {
+                Ok(event) => batch.lines.push(Line { number: self.line, event }),
+                Err(error) => {
+                    // The position inside the line; its own number is said already.
+                    let problem = error.to_string().replace(" line 1 column", " column");
+                    batch.bad.push(BadLine { number: self.line, problem });
+                }
+            }
+        }
+        Ok((!batch.lines.is_empty() || !batch.bad.is_empty()).then_some(batch))
+    }
+}
+
+fn parse(text: &[u8], event_type: Option<&str>) -> Result<Event, serde_json::Error> {
+    let Some(event_type) = event_type else { return serde_json::from_slice(text) };
+    let payload: Box<RawValue> = serde_json::from_slice(text)?;
+    Ok(Event { event_type: event_type.to_owned(), payload, external_id: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batches(text: String, event_type: Option<&str>) -> Batches<'_> {
+        Batches::new(Box::new(io::Cursor::new(text)), event_type)
+    }
+
+    #[test]
+    fn lines_are_events_or_with_a_type_payloads() {
+        let text = "{\"event_type\":\"a\",\"payload\":{\"x\": 1}}\n\n  \n[1,  2]\n";
+        let first = batches(text.to_owned(), None).next().expect("reads").expect("a batch");
+        assert_eq!((first.lines.len(), first.lines[0].number), (1, 1));
+        assert_eq!(first.lines[0].event.payload.get(), "{\"x\": 1}");
+        assert_eq!(first.bad.len(), 1);
+        assert_eq!(first.bad[0].number, 4);
+
+        let typed = batches(text.to_owned(), Some("t")).next().expect("reads").expect("a batch");
+        let payloads: Vec<&str> = typed.lines.iter().map(|line| line.event.payload.get()).collect();
+        assert_eq!(payloads, ["{\"event_type\":\"a\",\"payload\":{\"x\": 1}}", "[1,  2]"]);
+    }
+
+    #[test]
+    fn a_batch_has_at_most_a_thousand_events_and_four_mebibytes_of_them() {
+        let mut many = batches("1\n".repeat(2500), Some("t"));
+        let mut sizes = Vec::new();
+        while let Some(batch) = many.next().expect("reads") {
+            sizes.push(batch.lines.len());
+        }
+        assert_eq!(sizes, [1000, 1000, 500]);
+
+        let large = format!("\"{}\"\n", "x".repeat(3 << 20));
+        let mut large = batches(large.repeat(3), Some("t"));
+        assert_eq!(large.next().expect("reads").expect("a batch").lines.len(), 2);
+        assert_eq!(large.next().expect("reads").expect("a batch").lines.len(), 1);
+        assert!(large.next().expect("reads").is_none());
+    }
+}

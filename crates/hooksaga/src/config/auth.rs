@@ -1,0 +1,49 @@
+//! `auth.root_key` and `secrets.key`: the two secrets in the configuration. Neither is ever shown.
+
+use super::{ConfigError, settings::Settings};
+use hooksaga_pipeline::SecretKey;
+use std::{fmt, sync::Arc};
+
+/// Who may call the API besides the keys in the database.
+#[derive(Clone, Default)]
+pub(crate) struct AuthConfig {
+    /// A key with every scope, for automation.
+    pub(crate) root_key: Option<String>,
+}
+
+impl AuthConfig {
+    pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
+        let key = "auth.root_key";
+        let root_key = settings.text(key)?;
+        // It travels in an HTTP header, so it must be something that fits into one unchanged.
+        if let Some(root_key) = &root_key
+            && (!(1..=512).contains(&root_key.len()) || !root_key.bytes().all(|byte| byte.is_ascii_graphic()))
+        {
+            return Err(settings.complain(key, "a key has 1 to 512 visible ASCII characters and no blanks"));
+        }
+        Ok(Self { root_key })
+    }
+}
+
+impl fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthConfig").field("root_key", &self.root_key.as_ref().map(|_| "…")).finish()
+    }
+}
+
+/// What signing secrets are encrypted with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SecretsConfig {
+    pub(crate) key: Option<Arc<SecretKey>>,
+}
+
+impl SecretsConfig {
+    pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
+        let name = "secrets.key";
+        let key = settings.text(name)?.map(|text| text.trim().parse::<SecretKey>()).transpose();
+        let key = key.map_err(|_| {
+            settings.complain(name, "this is not 32 bytes in base64: make one with `openssl rand -base64 32`")
+        })?;
+        Ok(Self { key: key.map(Arc::new) })
+    }
+}

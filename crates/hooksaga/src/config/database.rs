@@ -1,0 +1,156 @@
+//! `database.*`: which database, and how its roles are used.
+
+use super::{ConfigError, keys, settings::Settings};
+use hooksaga_store::Role;
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+const DEFAULT_URL: &str = "sqlite://hooksaga-data/hooksaga.db";
+
+/// Which back end, and where.
+#[derive(Clone)]
+pub(crate) enum Backend {
+    /// Embedded: the database file.
+    Sqlite(PathBuf),
+    /// A PostgreSQL URL.
+    Postgres(String),
+}
+
+#[derive(Clone)]
+pub(crate) struct DatabaseConfig {
+    pub(crate) backend: Backend,
+    /// A login per role, where one is configured.
+    pub(crate) role_urls: BTreeMap<Role, String>,
+    /// Whether connections switch to the component's role (`database.roles = "off"`: they do not).
+    pub(crate) roles: bool,
+    /// As configured; may hold a password.
+    url: String,
+}
+
+impl DatabaseConfig {
+    pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
+        let url = settings.text("database.url")?.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        let backend = parse_url(&url).map_err(|problem| settings.complain("database.url", &problem))?;
+        let roles = settings.word("database.roles", &[("on", true), ("off", false)])?.unwrap_or(true);
+        let mut role_urls = BTreeMap::new();
+        for role in Role::ALL {
+            let key = keys::role_url(*role);
+            let Some(url) = settings.text(&key)? else { continue };
+            match (&backend, parse_url(&url)) {
+                (_, Err(problem)) => return Err(settings.complain(&key, &problem)),
+                (Backend::Postgres(_), Ok(Backend::Postgres(_))) => role_urls.insert(*role, url),
+                (Backend::Sqlite(_), _) => {
+                    return Err(settings.complain(
+                        &key,
+                        "SQLite has no logins: remove it, or set database.url to a database server",
+                    ));
+                }
+                (_, Ok(_)) => {
+                    return Err(settings.complain(&key, "it must be a URL of the same kind as database.url"));
+                }
+            };
+        }
+        if !roles && !role_urls.is_empty() {
+            return Err(settings.complain(
+                "database.roles",
+                "\"off\" and database.role_urls contradict each other: remove one of them",
+            ));
+        }
+        Ok(Self { backend, role_urls, roles, url })
+    }
+
+    /// The URL with its password masked.
+    pub(super) fn masked_url(&self) -> String {
+        mask_url(&self.url)
+    }
+}
+
+impl fmt::Debug for DatabaseConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<&Role> = self.role_urls.keys().collect();
+        f.debug_struct("DatabaseConfig").field("url", &self.masked_url()).field("role_urls", &roles).finish()
+    }
+}
+
+fn parse_url(url: &str) -> Result<Backend, String> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err("this is not a database URL: it begins with sqlite:// or postgres://".to_owned());
+    };
+    match scheme {
+        "sqlite" if rest.is_empty() || rest.ends_with('/') => {
+            Err("the file is missing: write it like sqlite://hooksaga-data/hooksaga.db".to_owned())
+        }
+        "sqlite" if rest.contains('?') || rest.starts_with(':') => {
+            Err("only the path of a file can follow sqlite://, without parameters".to_owned())
+        }
+        "sqlite" => Ok(Backend::Sqlite(PathBuf::from(rest))),
+        "postgres" | "postgresql" => Ok(Backend::Postgres(url.to_owned())),
+        "mysql" | "mariadb" => {
+            Err("this version has no MySQL back end: use postgres:// or sqlite://".to_owned())
+        }
+        other => Err(format!("there is no back end {other}://: use sqlite:// or postgres://")),
+    }
+}
+
+/// The URL without its password, also where it stands among the parameters.
+pub(super) fn mask_url(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
+    let (address, query) = match rest.split_once('?') {
+        Some((address, query)) => (address, Some(query)),
+        None => (rest, None),
+    };
+    // The last @ ends the user info: a password may hold one that was not encoded.
+    let address = match address.rsplit_once('@') {
+        Some((user_info, host)) => match user_info.split_once(':') {
+            Some((user, _)) => format!("{user}:****@{host}"),
+            None => format!("{user_info}@{host}"),
+        },
+        None => address.to_owned(),
+    };
+    let query = query.map(|query| {
+        let parameters = query.split('&').map(|parameter| match parameter.split_once('=') {
+            Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=****"),
+            _ => parameter.to_owned(),
+        });
+        format!("?{}", parameters.collect::<Vec<_>>().join("&"))
+    });
+    format!("{scheme}://{address}{}", query.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked_wherever_they_stand() {
+        for (url, masked) in [
+            ("postgres://u:s3cret@h:5432/db", "postgres://u:****@h:5432/db"),
+            (
+                "postgres://u:s3@cret@h1:1,h2:2/db?target_session_attrs=read-write",
+                "postgres://u:****@h1:1,h2:2/db?target_session_attrs=read-write",
+            ),
+            ("postgres://h/db?user=u&password=s3cret", "postgres://h/db?user=u&password=****"),
+            ("postgres://u@h/db", "postgres://u@h/db"),
+            ("sqlite://a/b.db", "sqlite://a/b.db"),
+            ("s3cret", "…"),
+        ] {
+            assert_eq!(mask_url(url), masked);
+        }
+    }
+
+    #[test]
+    fn sqlite_urls_name_a_file() {
+        for (url, path) in [("sqlite://a/b.db", "a/b.db"), ("sqlite:///tmp/x.db", "/tmp/x.db")] {
+            assert!(matches!(parse_url(url), Ok(Backend::Sqlite(found)) if found.as_os_str() == path));
+        }
+        for url in [
+            "sqlite://",
+            "sqlite://folder/",
+            "sqlite://:memory:",
+            "sqlite://a.db?mode=ro",
+            "a.db",
+            "redis://x",
+        ] {
+            assert!(parse_url(url).is_err(), "{url}");
+        }
+    }
+}

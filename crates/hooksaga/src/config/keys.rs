@@ -1,0 +1,104 @@
+//! Every configuration key with the environment variable that overrides it.
+
+use hooksaga_store::Role;
+
+const KEYS: &[(&str, &str)] = &[
+    ("database.url", "HOOKSAGA_DATABASE_URL"),
+    ("database.roles", "HOOKSAGA_DATABASE_ROLES"),
+    ("server.listen", "HOOKSAGA_LISTEN"),
+    ("server.max_payload_bytes", "HOOKSAGA_MAX_PAYLOAD_BYTES"),
+    ("server.max_batch_bytes", "HOOKSAGA_MAX_BATCH_BYTES"),
+    ("server.shutdown_grace", "HOOKSAGA_SHUTDOWN_GRACE"),
+    ("auth.root_key", "HOOKSAGA_ROOT_KEY"),
+    ("secrets.key", "HOOKSAGA_SECRET_KEY"),
+    ("retry.base_delay", "HOOKSAGA_RETRY_BASE_DELAY"),
+    ("retry.max_delay", "HOOKSAGA_RETRY_MAX_DELAY"),
+    ("retry.max_retry_limit", "HOOKSAGA_RETRY_MAX_RETRY_LIMIT"),
+    ("worker.concurrency", "HOOKSAGA_WORKER_CONCURRENCY"),
+    ("worker.http_timeout", "HOOKSAGA_WORKER_HTTP_TIMEOUT"),
+    ("worker.lease_duration", "HOOKSAGA_WORKER_LEASE_DURATION"),
+    ("cleaner.interval", "HOOKSAGA_CLEANER_INTERVAL"),
+    ("callbacks.allow_http", "HOOKSAGA_CALLBACKS_ALLOW_HTTP"),
+    ("callbacks.allow_networks", "HOOKSAGA_CALLBACKS_ALLOW_NETWORKS"),
+    ("callbacks.ca_file", "HOOKSAGA_CALLBACKS_CA_FILE"),
+    ("log.format", "HOOKSAGA_LOG_FORMAT"),
+    ("log.level", "HOOKSAGA_LOG_LEVEL"),
+    ("log.deliveries", "HOOKSAGA_LOG_DELIVERIES"),
+];
+
+/// Variables of the client commands: no configuration of the server, and no mistake beside it.
+const CLIENT_VARIABLES: &[&str] = &["HOOKSAGA_URL", "HOOKSAGA_API_KEY"];
+
+const PREFIX: &str = "HOOKSAGA_";
+const ROLE_URL_KEY: &str = "database.role_urls.";
+const ROLE_URL_VARIABLE: &str = "HOOKSAGA_DATABASE_URL_";
+
+/// What an environment variable is to the configuration.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Variable {
+    /// It overrides this key.
+    Key(String),
+    /// Not ours, or a client's.
+    Other,
+    /// It looks like ours, and is not.
+    Unknown,
+}
+
+/// Sorts an environment variable by its name.
+pub(super) fn variable(name: &str) -> Variable {
+    if !name.starts_with(PREFIX) || CLIENT_VARIABLES.contains(&name) {
+        return Variable::Other;
+    }
+    if let Some((key, _)) = KEYS.iter().find(|(_, variable)| *variable == name) {
+        return Variable::Key((*key).to_owned());
+    }
+    let role = name.strip_prefix(ROLE_URL_VARIABLE).and_then(|suffix| {
+        Role::ALL.iter().find(|role| role.as_str().to_ascii_uppercase() == suffix).copied()
+    });
+    role.map_or(Variable::Unknown, |role| Variable::Key(role_url(role)))
+}
+
+/// The key of a role's own login.
+pub(super) fn role_url(role: Role) -> String {
+    format!("{ROLE_URL_KEY}{role}")
+}
+
+/// Whether there is such a key.
+pub(super) fn exists(key: &str) -> bool {
+    KEYS.iter().any(|(known, _)| *known == key)
+        || key.strip_prefix(ROLE_URL_KEY).is_some_and(|role| role.parse::<Role>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_map_to_existing_keys() {
+        for (key, name) in KEYS {
+            assert_eq!(variable(name), Variable::Key((*key).to_owned()));
+            assert!(exists(key));
+        }
+        assert_eq!(
+            variable("HOOKSAGA_DATABASE_URL_JOB_WORKER"),
+            Variable::Key("database.role_urls.job_worker".to_owned())
+        );
+        assert!(exists("database.role_urls.job_worker"));
+    }
+
+    #[test]
+    fn strangers_with_our_prefix_are_unknown_and_all_others_are_none_of_our_business() {
+        for name in [
+            "HOOKSAGA_LISTEM",
+            "HOOKSAGA_DATABASE_URL_NOBODY",
+            "HOOKSAGA_DATABASE_URL_job_worker",
+            "HOOKSAGA_",
+        ] {
+            assert_eq!(variable(name), Variable::Unknown, "{name}");
+        }
+        for name in ["PATH", "HOOKSAGA_URL", "HOOKSAGA_API_KEY", "hooksaga_listen"] {
+            assert_eq!(variable(name), Variable::Other, "{name}");
+        }
+        assert!(!exists("database.role_urls.nobody"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Why a command ended without success: one line for people, with what to do about it.
+
+use hooksaga_store::StoreError;
+use std::fmt;
+
+/// A failure that ends the program with exit code 1.
+///
+/// Its text is one line, whatever it is made of: an operator or a script reads exactly one line on stderr.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure(String);
+
+/// What a command ends with.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        Self(lines.join(" "))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let advice = match &error {
+            StoreError::Unavailable(_) => {
+                "; check that the database runs and that database.url is right, then try again"
+            }
+            StoreError::Denied(_) => "; run `hooksaga migrate` with this version, which renews the rights",
+            // The others say what to do themselves, or nobody can know.
+            _ => "",
+        };
+        Self::new(format!("{error}{advice}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_always_one_line() {
+        let away = Failure::from(StoreError::Unavailable("connection\nrefused".to_owned())).to_string();
+        assert!(away.contains("connection refused; check") && !away.contains('\n'), "{away}");
+        assert_eq!(Failure::new("first\n\n   second\r\n").to_string(), "first second");
+    }
+}

@@ -1,0 +1,82 @@
+//! Logs: structured records on stdout, written by a thread of their own.
+//!
+//! Text for people on a terminal, one flat JSON object per line otherwise. A reader that does not keep up
+//! never holds up deliveries: what does not fit into the buffer is dropped, and the end of the program says
+//! how much that was. Nothing that is logged holds a secret: their types do not show them.
+
+use crate::{
+    config::{LogConfig, LogFormat},
+    output,
+};
+use std::io::IsTerminal;
+use tracing_appender::non_blocking::{ErrorCounter, WorkerGuard};
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+/// The target of records that are shown at every log level: where the server listens, where its key is.
+pub(crate) const ANNOUNCEMENT: &str = "hooksaga::announcement";
+
+/// Keeps the log going; flushes it when dropped.
+pub(crate) struct Telemetry {
+    dropped: ErrorCounter,
+    guard: Option<WorkerGuard>,
+}
+
+impl Telemetry {
+    /// Sends the program's log to stdout from now on.
+    pub(crate) fn start(config: &LogConfig) -> Self {
+        let (writer, guard) = tracing_appender::non_blocking(std::io::stdout());
+        let dropped = writer.error_counter();
+        let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+        let layer = match config.format {
+            LogFormat::Text => layer.with_ansi(std::io::stdout().is_terminal()).with_target(false).boxed(),
+            LogFormat::Json => {
+                layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+            }
+        };
+        // Only a test that starts two servers in one process has a subscriber already; the first one stays.
+        let _ = tracing_subscriber::registry().with(layer.with_filter(filter(config.level))).try_init();
+        Self { dropped, guard: Some(guard) }
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        let dropped = self.dropped.dropped_lines();
+        if dropped > 0 {
+            output::note(format!("{dropped} log records were dropped: whoever reads stdout did not keep up"));
+        }
+    }
+}
+
+/// Our own records from `level` on; those of libraries only if they are warnings.
+fn filter(level: LevelFilter) -> Targets {
+    Targets::new()
+        .with_default(level.min(LevelFilter::WARN))
+        .with_target("hooksaga", level)
+        .with_target(ANNOUNCEMENT, level.max(LevelFilter::INFO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn announcements_are_always_shown_and_libraries_only_warn() {
+        let quiet = filter(LevelFilter::ERROR);
+        assert!(quiet.would_enable(ANNOUNCEMENT, &Level::INFO));
+        assert!(!quiet.would_enable("hooksaga_pipeline::router", &Level::INFO));
+        assert!(!quiet.would_enable("hyper", &Level::WARN));
+
+        let verbose = filter(LevelFilter::DEBUG);
+        assert!(verbose.would_enable("hooksaga_pipeline::router", &Level::DEBUG));
+        assert!(verbose.would_enable("hooksaga::delivery", &Level::DEBUG));
+        assert!(!verbose.would_enable("hyper", &Level::INFO));
+    }
+}

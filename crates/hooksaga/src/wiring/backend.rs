@@ -1,0 +1,127 @@
+//! Opens the configured back end.
+
+use crate::{
+    config::{Backend, DatabaseConfig},
+    failure::{Failure, Outcome},
+};
+use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
+use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
+use hooksaga_store::{KeyStore, Stores, migration::MigrationReport};
+use std::sync::Arc;
+
+/// Connections per role: every call is a whole batch, so that a few do the work of many.
+const CONNECTIONS_PER_ROLE: usize = 4;
+
+/// An open database. It stays open, and an embedded one stays ours alone, until this is dropped.
+pub(crate) enum Database {
+    Sqlite(SqliteDatabase),
+    Postgres(PostgresDatabase),
+}
+
+impl Database {
+    /// Opens the database: an embedded one is created and migrated, a server's must be migrated already.
+    pub(crate) async fn open(config: &DatabaseConfig) -> Outcome<Self> {
+        Ok(match &config.backend {
+            Backend::Sqlite(path) => {
+                Self::Sqlite(hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await?)
+            }
+            Backend::Postgres(url) => Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?),
+        })
+    }
+
+    pub(super) fn stores(&self) -> Stores {
+        match self {
+            Self::Sqlite(database) => database.stores(),
+            Self::Postgres(database) => database.stores(),
+        }
+    }
+}
+
+/// Creates or upgrades the schema and the roles.
+pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport> {
+    Ok(match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::migrate(path).await?,
+        Backend::Postgres(url) => hooksaga_postgres::migrate(options(config, url)).await?,
+    })
+}
+
+/// The SQL that creates the roles, for an administrator.
+pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
+    match &config.backend {
+        Backend::Sqlite(_) => Err(Failure::new(
+            "SQLite has no roles in the database (hooksaga checks every statement itself): nothing to print",
+        )),
+        Backend::Postgres(url) => {
+            let (database, login) = login(url).ok_or_else(|| {
+                Failure::new(
+                    "database.url names no login and database: write it like postgres://LOGIN@HOST/DATABASE",
+                )
+            })?;
+            Ok(hooksaga_postgres::role_sql(&database, &login))
+        }
+    }
+}
+
+/// The API keys alone, also beside a running embedded server.
+pub(crate) async fn open_keys(config: &DatabaseConfig) -> Outcome<Arc<dyn KeyStore>> {
+    Ok(match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
+        Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
+    })
+}
+
+/// The database and the login that a URL names, in either of the places where it can.
+fn login(url: &str) -> Option<(String, String)> {
+    let (_, rest) = url.split_once("://")?;
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let parameter = |name: &str| {
+        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
+    };
+    let (user_info, host) = address.rsplit_once('@').unwrap_or(("", address));
+    let named = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let login = named(user_info.split(':').next().unwrap_or("")).or_else(|| named(parameter("user")?))?;
+    let database = host.split_once('/').and_then(|(_, name)| named(name));
+    let database = database.or_else(|| named(parameter("dbname")?)).unwrap_or_else(|| login.clone());
+    Some((percent_decoded(&database), percent_decoded(&login)))
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let escaped = (*first == b'%').then(|| tail.get(..2)).flatten();
+        let escaped = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn options(config: &DatabaseConfig, url: &str) -> PostgresOptions {
+    PostgresOptions {
+        url: url.to_owned(),
+        role_urls: config.role_urls.clone(),
+        roles: if config.roles { RoleMode::Switch } else { RoleMode::Off },
+        max_connections_per_role: CONNECTIONS_PER_ROLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn login_and_database_are_found_wherever_they_stand() {
+        let found = |url| login(url).map(|(database, login)| format!("{login}@{database}"));
+        for (url, expected) in [
+            ("postgres://me:pw@h1:1,h2:2/db?target_session_attrs=read-write", Some("me@db")),
+            ("postgres://h/db?user=me", Some("me@db")),
+            ("postgres://me@h", Some("me@me")),
+            ("postgres:///?user=me&dbname=db&host=/run", Some("me@db")),
+            ("postgres://a%40b%2@h/d%20b", Some("a@b%2@d b")),
+            ("postgres://h/db", None),
+        ] {
+            assert_eq!(found(url).as_deref(), expected, "{url}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The whole product, as its users run it: the real binary, on every back end, with real receivers.
+//!
+//! Each scenario is one function over an [`support::Installation`]; the macro below runs it on each back
+//! end. Nothing in here reaches into the server: what is known of it comes from its HTTP API, its logs and
+//! its exit codes.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod support;
+
+/// Runs each scenario of a module on every back end.
+macro_rules! on_every_back_end {
+    ($($scenario:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::support::Installation::sqlite()).await;
+            })+
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::support::Installation::postgres().await).await;
+            })+
+        }
+    };
+}
+
+mod callbacks;
+mod conformance_table;
+mod crashes;
+mod flow;
+mod pausing;
+mod processes;
+mod retries;
+mod start_up;
+mod statuses;
+mod verification;

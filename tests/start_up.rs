@@ -1,0 +1,132 @@
+//! Starting: what is refused, how it is said, and what is left alone.
+
+use crate::support::*;
+use std::{fs, os::unix::fs::PermissionsExt, process::Output};
+
+/// Asserts a failure that is told in one line, naming `named`.
+fn refused(output: &Output, named: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.trim().lines().count(), 1, "one line: {said}");
+    assert!(said.contains(named), "{named} in: {said}");
+}
+
+#[tokio::test]
+async fn a_first_start_makes_its_folder_and_keys() {
+    let installation = Installation::sqlite().without("HOOKSAGA_ROOT_KEY");
+    let server = installation.serve().await;
+    let data = installation.folder.path().join("hooksaga-data");
+    for file in ["root.key", "secret.key"] {
+        let mode = fs::metadata(data.join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    let key = fs::read_to_string(data.join("root.key")).unwrap();
+    assert_eq!(server.api_with(Some(key.trim())).get("/v1/stats").await.status, 200);
+    assert!(server.log().iter().all(|record| !record.to_string().contains(key.trim())), "no key in the log");
+    // And again: the same keys.
+    assert_eq!(server.terminate().await, Some(0));
+    let server = installation.serve().await;
+    assert_eq!(server.api_with(Some(key.trim())).get("/v1/stats").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_configuration_is_said_in_one_line() {
+    let start = |installation: Installation| async move { run(&installation, &["serve", "--dev"]).await };
+    let fresh = Installation::sqlite;
+    refused(&start(fresh().with("HOOKSAGA_NONSENSE", "1")).await, "HOOKSAGA_NONSENSE");
+    refused(&start(fresh().with("HOOKSAGA_RETRY_BASE_DELAY", "soon")).await, "retry.base_delay");
+    refused(&start(fresh().with("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "101")).await, "retry.max_retry_limit");
+    refused(&start(fresh().with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "60s")).await, "worker.http_timeout");
+    refused(&start(fresh().with("HOOKSAGA_LISTEN", "0.0.0.0:0")).await, "server.listen");
+    refused(&start(fresh().with("HOOKSAGA_CALLBACKS_ALLOW_NETWORKS", "everything")).await, "allow_networks");
+    refused(&start(fresh().with("HOOKSAGA_DATABASE_URL", "oracle://x")).await, "database.url");
+    refused(&start(fresh().with("HOOKSAGA_SECRET_KEY", "short")).await, "secrets.key");
+    let unknown = fresh();
+    fs::write(unknown.folder.path().join("hooksaga.toml"), "[retry]\nbase_dleay = \"1s\"\n").unwrap();
+    refused(&start(unknown).await, "base_dleay");
+    let wrong_usage = run(&fresh(), &["serve", "--no-such-flag"]).await;
+    assert_eq!(wrong_usage.status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn the_effective_configuration_is_shown_without_secrets() {
+    let installation = Installation::sqlite()
+        .with("HOOKSAGA_SECRET_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+        .with("HOOKSAGA_DATABASE_URL", "postgres://someone:hunter2@127.0.0.1:1/db");
+    let shown = run(&installation, &["serve", "--print-config"]).await;
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("base_delay = \"50ms\""), "{shown}");
+    for secret in ["hunter2", "AAECAwQF", "hsk_the-root-key"] {
+        assert!(!shown.contains(secret), "{secret} in: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_unusable_sqlite_file_is_named_and_left_alone() {
+    let installation = Installation::sqlite();
+    let data = installation.folder.path().join("hooksaga-data");
+    fs::create_dir(&data).unwrap();
+    let file = data.join("hooksaga.db");
+    let text = "this is no database, and long enough to be looked at as one".repeat(100);
+    fs::write(&file, &text).unwrap();
+    refused(&run(&installation, &["serve", "--dev"]).await, "hooksaga.db");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_database_server_that_is_away_unmigrated_or_wrong_is_named() {
+    let away = Installation::unmigrated_postgres().await;
+    refused(&run(&away, &["serve", "--dev"]).await, "hooksaga migrate");
+    let away = away.with("HOOKSAGA_DATABASE_URL", "postgres://nobody:hunter2@127.0.0.1:9/none");
+    let output = run(&away, &["serve", "--dev"]).await;
+    refused(&output, "127.0.0.1");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("hunter2"));
+    refused(&run(&away, &["migrate"]).await, "127.0.0.1");
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_open_the_stored_secrets_stops_the_start() {
+    let installation = Installation::postgres().await;
+    let server = installation.serve().await;
+    let subscription = json!({"event_type": "t", "callback_url": "http://127.0.0.1:9/"});
+    server.api().post("/v1/subscriptions", &subscription).await.expect(201);
+    assert_eq!(server.terminate().await, Some(0));
+    let other = "Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=";
+    refused(&run(&installation.with("HOOKSAGA_SECRET_KEY", other), &["serve", "--dev"]).await, "secrets.key");
+}
+
+#[tokio::test]
+async fn migrating_twice_says_that_nothing_was_to_do() {
+    let installation = Installation::postgres().await;
+    let again = run(&installation, &["migrate"]).await;
+    assert_eq!(again.status.code(), Some(0), "{again:?}");
+    let roles = run(&installation, &["migrate", "--print-roles"]).await;
+    assert!(String::from_utf8_lossy(&roles.stdout).contains("CREATE ROLE"), "{roles:?}");
+}
+
+#[tokio::test]
+async fn without_the_development_switch_plain_http_and_loopback_are_refused() {
+    let installation = Installation::sqlite();
+    let server = Server::start(&installation, &["serve"]).await;
+    let api = server.api();
+    let plain = json!({"event_type": "t", "callback_url": "http://example.com/"});
+    api.post("/v1/subscriptions", &plain).await.expect(422);
+    let loopback = json!({"event_type": "t", "callback_url": "https://127.0.0.1:9/"});
+    let id = api.post("/v1/subscriptions", &loopback).await.expect(201)["id"].as_i64().unwrap();
+    let error = eventually("the check has failed", || async {
+        api.subscription(id).await["verification"]["last_error"].as_str().map(ToOwned::to_owned)
+    })
+    .await;
+    assert_eq!(error, "BLOCKED_ADDRESS");
+}
+
+#[tokio::test]
+async fn the_demo_tells_its_story_and_ends() {
+    let installation = Installation::sqlite().without("HOOKSAGA_LISTEN").without("HOOKSAGA_ROOT_KEY");
+    let demo = run(&installation, &["demo"]).await;
+    let story = String::from_utf8_lossy(&demo.stdout);
+    assert_eq!(demo.status.code(), Some(0), "{story}\n{}", String::from_utf8_lossy(&demo.stderr));
+    for word in ["verified", "dead letter", "requeue"] {
+        assert!(story.to_lowercase().contains(word), "{word} in:\n{story}");
+    }
+}

@@ -1,0 +1,74 @@
+//! One place to run the product in: a database of its own and the settings that the tests share.
+
+use super::{Server, run};
+use hooksaga_testkit::{postgres, scratch::ScratchDir};
+use std::collections::BTreeMap;
+
+/// Every scope, in every test.
+pub(crate) const ROOT_KEY: &str = "hsk_the-root-key-of-the-whole-binary-tests";
+
+/// A database and the environment that servers on it get.
+pub(crate) struct Installation {
+    pub(crate) folder: ScratchDir,
+    environment: BTreeMap<String, String>,
+}
+
+impl Installation {
+    /// The embedded default, in a scratch folder.
+    pub(crate) fn sqlite() -> Self {
+        Self::new()
+    }
+
+    /// A migrated database of the run's PostgreSQL server.
+    pub(crate) async fn postgres() -> Self {
+        let installation = Self::unmigrated_postgres().await;
+        let migrated = run(&installation, &["migrate"]).await;
+        assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+        installation
+    }
+
+    /// An empty database of the run's PostgreSQL server.
+    pub(crate) async fn unmigrated_postgres() -> Self {
+        let url = postgres::create_database("whole", None).await;
+        Self::new()
+            .with("HOOKSAGA_DATABASE_URL", &url)
+            .with("HOOKSAGA_SECRET_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+    }
+
+    fn new() -> Self {
+        let folder = ScratchDir::new("whole");
+        Self { folder, environment: BTreeMap::new() }
+            .with("HOOKSAGA_LISTEN", "127.0.0.1:0")
+            .with("HOOKSAGA_ROOT_KEY", ROOT_KEY)
+            .with("HOOKSAGA_RETRY_BASE_DELAY", "50ms")
+            .with("HOOKSAGA_RETRY_MAX_DELAY", "200ms")
+            .with("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "3")
+            .with("HOOKSAGA_CLEANER_INTERVAL", "200ms")
+    }
+
+    /// The same with one more setting.
+    pub(crate) fn with(mut self, variable: &str, value: &str) -> Self {
+        self.environment.insert(variable.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same without a setting.
+    pub(crate) fn without(mut self, variable: &str) -> Self {
+        self.environment.remove(variable);
+        self
+    }
+
+    pub(super) fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    /// A server with every component, in development mode.
+    pub(crate) async fn serve(&self) -> Server {
+        Server::start(self, &["serve", "--dev"]).await
+    }
+
+    /// A server with some components, in development mode.
+    pub(crate) async fn serve_only(&self, components: &str) -> Server {
+        Server::start(self, &["serve", "--dev", "--only", components]).await
+    }
+}

@@ -1,0 +1,30 @@
+//! Starting the product and talking to it.
+
+mod api;
+mod installation;
+mod server;
+mod signature;
+
+pub(crate) use api::Api;
+pub(crate) use installation::Installation;
+pub(crate) use server::{Server, run};
+pub(crate) use signature::signed_by;
+
+pub(crate) use hooksaga_testkit::receiver::{Arrival, Behaviour, Receiver};
+pub(crate) use serde_json::{Value, json};
+pub(crate) use std::time::Duration;
+
+/// How long a scenario waits for what should take milliseconds, on a machine that may be very busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Asks until `answer` has something to say; panics, with `what`, when that takes too long.
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, answer: impl Fn() -> F) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = answer().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,99 @@
+//! A running server process.
+
+use super::{Api, Installation, PATIENCE, installation::ROOT_KEY};
+use serde_json::Value;
+use std::{
+    process::{Output, Stdio},
+    sync::{Arc, Mutex},
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    sync::watch,
+    time::timeout,
+};
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_hooksaga");
+
+fn command(installation: &Installation, arguments: &[&str]) -> Command {
+    let mut command = Command::new(BINARY);
+    command
+        .args(arguments)
+        .current_dir(installation.folder.path())
+        .env_clear()
+        .envs(installation.environment())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs a command of the binary to its end.
+pub(crate) async fn run(installation: &Installation, arguments: &[&str]) -> Output {
+    let ended = timeout(PATIENCE * 2, command(installation, arguments).output()).await;
+    ended.unwrap_or_else(|_| panic!("hooksaga {arguments:?} did not end")).unwrap()
+}
+
+/// A server process; killed when dropped.
+pub(crate) struct Server {
+    process: Child,
+    address: String,
+    log: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Server {
+    /// Starts the binary and waits until it says where it listens.
+    pub(crate) async fn start(installation: &Installation, arguments: &[&str]) -> Self {
+        let mut process = command(installation, arguments).spawn().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (found, mut listening) = watch::channel(None);
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let stdout = Arc::clone(&log);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Ok(record) = serde_json::from_str::<Value>(&line) else { continue };
+                let message = record["message"].as_str().unwrap_or_default();
+                if let Some(url) = message.strip_prefix("listening on ") {
+                    found.send_replace(Some(url.trim().to_owned()));
+                }
+                stdout.lock().unwrap().push(record);
+            }
+        });
+        let ready = timeout(PATIENCE, listening.wait_for(Option::is_some)).await;
+        let Ok(Ok(url)) = ready.map(|found| found.map(|url| url.clone().unwrap())) else {
+            let _ = process.start_kill();
+            let output = process.wait_with_output().await.unwrap();
+            panic!("{arguments:?} did not start: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        Self { process, address: url.trim_start_matches("http://").to_owned(), log }
+    }
+
+    /// A client with every scope.
+    pub(crate) fn api(&self) -> Api {
+        Api::new(&self.address, Some(ROOT_KEY))
+    }
+
+    /// A client with this key, or none.
+    pub(crate) fn api_with(&self, key: Option<&str>) -> Api {
+        Api::new(&self.address, key)
+    }
+
+    /// The log records so far.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// SIGKILL: no chance to clean up.
+    pub(crate) async fn kill(mut self) {
+        self.process.kill().await.unwrap();
+    }
+
+    /// SIGTERM, and the exit code that follows.
+    pub(crate) async fn terminate(mut self) -> Option<i32> {
+        let id = self.process.id().expect("still running").to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+        timeout(PATIENCE, self.process.wait()).await.expect("ends within its grace period").unwrap().code()
+    }
+}
