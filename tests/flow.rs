@@ -161,7 +161,7 @@ async fn a_rotated_secret_signs_beside_the_old_one(installation: Installation) {
 async fn metrics_count_every_stage(installation: Installation) {
     let (server, receiver) = (installation.serve().await, Receiver::start().await);
     let api = server.api();
-    api.verified_subscription("t", &receiver.url("/in")).await;
+    let (subscription, _) = api.verified_subscription("t", &receiver.url("/in")).await;
     let id = api.event("t", &json!(1)).await;
     api.delivery_with_status(id, "Completed").await;
     let metrics = server.api_with(None).get("/metrics").await;
@@ -176,6 +176,14 @@ async fn metrics_count_every_stage(installation: Installation) {
     ] {
         assert!(metrics.text().contains(name), "{name} is missing:\n{}", metrics.text());
     }
-    let stats = api.get("/v1/stats").await.expect(200);
-    assert!(stats.is_object());
+    let expected = json!([
+        {"subscription_id": subscription, "delivered": 1, "failed": 0, "dead_lettered": 0}
+    ]);
+    eventually("the statistics count it as delivered", || async {
+        let stats = api.get("/v1/stats").await.expect(200);
+        let minutes = stats["per_minute"].as_array().unwrap();
+        let delivered: Vec<_> = minutes.iter().map(|minute| &minute["delivered"]).collect();
+        (stats["per_subscription"] == expected && delivered == [&json!(1)]).then_some(())
+    })
+    .await;
 }

@@ -23,6 +23,30 @@ macro_rules! on_every_back_end {
                 super::$scenario(crate::support::Installation::postgres().await).await;
             })+
         }
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::support::Installation::mysql().await).await;
+            })+
+        }
+    };
+}
+
+/// Runs each scenario of a module on every back end that is a server of its own.
+macro_rules! on_every_database_server {
+    ($($scenario:ident),+ $(,)?) => {
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::support::Installation::postgres().await).await;
+            })+
+        }
+        mod mysql {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario(crate::support::Installation::mysql().await).await;
+            })+
+        }
     };
 }
 

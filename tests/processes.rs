@@ -2,9 +2,12 @@
 
 use crate::support::*;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_component_in_a_process_of_its_own_delivers_at_once() {
-    let installation = Installation::postgres().await;
+on_every_database_server! {
+    every_component_in_a_process_of_its_own_delivers_at_once,
+    two_whole_servers_share_the_work_and_deliver_each_event_once,
+}
+
+async fn every_component_in_a_process_of_its_own_delivers_at_once(installation: Installation) {
     let api_server = installation.serve_only("api").await;
     let mut others = Vec::new();
     for component in ["verifier", "router", "orchestrator", "worker", "cleaner", "deadletters"] {
@@ -39,9 +42,7 @@ async fn every_component_in_a_process_of_its_own_delivers_at_once() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_whole_servers_share_the_work_and_deliver_each_event_once() {
-    let installation = Installation::postgres().await;
+async fn two_whole_servers_share_the_work_and_deliver_each_event_once(installation: Installation) {
     let (first, second) = (installation.serve().await, installation.serve().await);
     let receiver = Receiver::start().await;
     first.api().verified_subscription("t", &receiver.url("/in")).await;

@@ -75,18 +75,27 @@ async fn an_unusable_sqlite_file_is_named_and_left_alone() {
 
 #[tokio::test]
 async fn a_database_server_that_is_away_unmigrated_or_wrong_is_named() {
-    let away = Installation::unmigrated_postgres().await;
-    refused(&run(&away, &["serve", "--dev"]).await, "hooksaga migrate");
-    let away = away.with("HOOKSAGA_DATABASE_URL", "postgres://nobody:hunter2@127.0.0.1:9/none");
-    let output = run(&away, &["serve", "--dev"]).await;
-    refused(&output, "127.0.0.1");
-    assert!(!String::from_utf8_lossy(&output.stderr).contains("hunter2"));
-    refused(&run(&away, &["migrate"]).await, "127.0.0.1");
+    let servers = [
+        (Installation::unmigrated_postgres().await, "postgres"),
+        (Installation::unmigrated_mysql().await, "mysql"),
+    ];
+    for (away, scheme) in servers {
+        refused(&run(&away, &["serve", "--dev"]).await, "hooksaga migrate");
+        let url = format!("{scheme}://nobody:hunter2@127.0.0.1:9/none");
+        let away = away.with("HOOKSAGA_DATABASE_URL", &url);
+        let output = run(&away, &["serve", "--dev"]).await;
+        refused(&output, "127.0.0.1");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("hunter2"));
+        refused(&run(&away, &["migrate"]).await, "127.0.0.1");
+    }
 }
 
-#[tokio::test]
-async fn a_key_that_does_not_open_the_stored_secrets_stops_the_start() {
-    let installation = Installation::postgres().await;
+on_every_database_server! {
+    a_key_that_does_not_open_the_stored_secrets_stops_the_start,
+    migrating_twice_says_that_nothing_was_to_do,
+}
+
+async fn a_key_that_does_not_open_the_stored_secrets_stops_the_start(installation: Installation) {
     let server = installation.serve().await;
     let subscription = json!({"event_type": "t", "callback_url": "http://127.0.0.1:9/"});
     server.api().post("/v1/subscriptions", &subscription).await.expect(201);
@@ -95,9 +104,7 @@ async fn a_key_that_does_not_open_the_stored_secrets_stops_the_start() {
     refused(&run(&installation.with("HOOKSAGA_SECRET_KEY", other), &["serve", "--dev"]).await, "secrets.key");
 }
 
-#[tokio::test]
-async fn migrating_twice_says_that_nothing_was_to_do() {
-    let installation = Installation::postgres().await;
+async fn migrating_twice_says_that_nothing_was_to_do(installation: Installation) {
     let again = run(&installation, &["migrate"]).await;
     assert_eq!(again.status.code(), Some(0), "{again:?}");
     let roles = run(&installation, &["migrate", "--print-roles"]).await;

@@ -1,7 +1,7 @@
 //! One place to run the product in: a database of its own and the settings that the tests share.
 
 use super::{Server, run};
-use hooksaga_testkit::{postgres, scratch::ScratchDir};
+use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
 use std::collections::BTreeMap;
 
 /// Every scope, in every test.
@@ -21,17 +21,33 @@ impl Installation {
 
     /// A migrated database of the run's PostgreSQL server.
     pub(crate) async fn postgres() -> Self {
-        let installation = Self::unmigrated_postgres().await;
-        let migrated = run(&installation, &["migrate"]).await;
+        Self::unmigrated_postgres().await.migrated().await
+    }
+
+    /// A migrated database of the run's MariaDB server.
+    pub(crate) async fn mysql() -> Self {
+        Self::unmigrated_mysql().await.migrated().await
+    }
+
+    async fn migrated(self) -> Self {
+        let migrated = run(&self, &["migrate"]).await;
         assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
-        installation
+        self
     }
 
     /// An empty database of the run's PostgreSQL server.
     pub(crate) async fn unmigrated_postgres() -> Self {
-        let url = postgres::create_database("whole", None).await;
+        Self::on_server(&postgres::create_database("whole", None).await)
+    }
+
+    /// An empty database of the run's MariaDB server.
+    pub(crate) async fn unmigrated_mysql() -> Self {
+        Self::on_server(&mariadb::create_database("whole").await)
+    }
+
+    fn on_server(url: &str) -> Self {
         Self::new()
-            .with("HOOKSAGA_DATABASE_URL", &url)
+            .with("HOOKSAGA_DATABASE_URL", url)
             .with("HOOKSAGA_SECRET_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
     }
 

@@ -6,7 +6,7 @@ use axum::{
     response::Response,
 };
 use hooksaga_pipeline::Metrics;
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use std::{sync::Arc, time::Instant};
 
 /// The route of requests that matched none: a path from outside must not become a label.
@@ -26,7 +26,8 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, request: Reques
     let status = response.status();
     let took = started.elapsed();
     metrics.http_request(method.as_str(), route, status.as_u16(), took);
-    if status.is_server_error() {
+    // Why the database or the queue had no time was said where it was found out.
+    if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
         tracing::warn!(%method, route, status = status.as_u16(), ?took, "request failed");
     } else {
         tracing::debug!(%method, route, status = status.as_u16(), ?took, "request");

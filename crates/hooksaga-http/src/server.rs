@@ -20,6 +20,10 @@ const MAX_CONNECTIONS: usize = 8192;
 /// A client must have sent the headers of its next request within this time; so long may a connection idle, too.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What is kept in memory of a connection: no request line and headers are longer, and bodies are read in pieces of
+/// at most this size. Nobody has shown a key yet when it is filled.
+const MAX_BUFFER: usize = 64 << 10;
+
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -64,7 +68,7 @@ async fn serve_connection(stream: TcpStream, app: Router, shutdown: Shutdown) {
     // Small answers go out at once; a socket that refuses the option still works.
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_BUFFER);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(app)));
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

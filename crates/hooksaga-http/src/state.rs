@@ -1,7 +1,7 @@
 //! What the handlers share.
 
 use crate::{auth::Keys, body::BodyBudget, cached::Cached};
-use hooksaga_pipeline::{Ingest, Metrics, SecretKey, Signals};
+use hooksaga_pipeline::{DeliveryLog, Ingest, Metrics, SecretKey, Signals};
 use hooksaga_store::{DeadLetterStore, ReaderStore, Stats, SubscriptionAdminStore};
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ pub(crate) struct ApiState {
     pub(crate) max_batch_bytes: usize,
     pub(crate) allow_http: bool,
     pub(crate) default_retry_limit: u32,
+    pub(crate) log: DeliveryLog,
 }
 
 pub(crate) type SharedState = Arc<ApiState>;

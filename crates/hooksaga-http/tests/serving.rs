@@ -102,3 +102,18 @@ async fn a_client_that_asks_first_is_refused_at_once() {
     shutdown.trigger();
     served.await.unwrap().unwrap();
 }
+
+/// Whoever has shown no key cannot make the server keep much.
+#[tokio::test]
+async fn endless_headers_are_cut_off() {
+    let api = TestApi::new().await;
+    let (address, shutdown, served) = start(&api).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {}", "x".repeat(100_000));
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let answer = read_until(&mut stream, "\r\n\r\n");
+    let answer = tokio::time::timeout(Duration::from_secs(3), answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    shutdown.trigger();
+    served.await.unwrap().unwrap();
+}

@@ -30,7 +30,9 @@ mod worker;
 
 pub use cleaner::Cleaner;
 pub use dead_letters::DeadLetters;
-pub use delivery::{CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, PostOutcome, Resolve};
+pub use delivery::{
+    CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, NotSent, PostOutcome, Resolve,
+};
 pub use delivery_log::{DeliveryLog, TARGET as DELIVERY_LOG_TARGET};
 pub use driver::{Driver, Rhythm};
 pub use forward::forward_wakeups;

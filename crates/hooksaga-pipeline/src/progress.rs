@@ -7,8 +7,9 @@ use std::time::Duration;
 pub enum Progress {
     /// Work was done and more may wait: call again at once.
     Worked,
-    /// Work was done and none was left when this pass looked: sleep, `until` at the latest if given.
-    Drained { until: Option<Duration> },
+    /// Work on `rows` rows was done and none was left when this pass looked: sleep, `until` at the latest if
+    /// given.
+    Drained { rows: usize, until: Option<Duration> },
     /// There was nothing to do: sleep, `until` at the latest if given.
     Idle { until: Option<Duration> },
 }
@@ -21,7 +22,9 @@ impl Progress {
     pub fn of_batch(done: usize, limit: u32) -> Self {
         match done {
             0 => Self::IDLE,
-            _ if u32::try_from(done).is_ok_and(|done| done < limit) => Self::Drained { until: None },
+            _ if u32::try_from(done).is_ok_and(|done| done < limit) => {
+                Self::Drained { rows: done, until: None }
+            }
             _ => Self::Worked,
         }
     }
@@ -35,7 +38,7 @@ impl Progress {
         };
         match self {
             Self::Worked => Self::Worked,
-            Self::Drained { until } => Self::Drained { until: earlier(until) },
+            Self::Drained { rows, until } => Self::Drained { rows, until: earlier(until) },
             Self::Idle { until } => Self::Idle { until: earlier(until) },
         }
     }

@@ -1,9 +1,10 @@
 //! The verifier: proves that a subscription's endpoint wants its callbacks.
 //!
 //! It takes the checks that are due, sends each endpoint a signed challenge, and records whether the
-//! endpoint gave the challenge back. It runs in any number of copies; a check whose process dies is taken
-//! over when its hold ends. It never touches deliveries: what was held for a subscription goes on by itself
-//! once the subscription is verified, and is only woken from here.
+//! endpoint gave the challenge back. One loop looks for checks and starts them; it does not wait for them, so
+//! that an endpoint that hangs holds up nobody else's check. It runs in any number of copies; a check whose
+//! process dies is taken over when its hold ends. It never touches deliveries: what was held for a
+//! subscription goes on by itself once the subscription is verified, and is only woken from here.
 
 use crate::{
     CallbackRequest, DeliveryClient, Driver, Metrics, Progress, SealError, SecretKey, Shutdown, Signals,
@@ -17,12 +18,12 @@ use std::{
     sync::Arc,
     time::{Duration, SystemTime},
 };
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 
-/// How many checks one pass carries out at a time.
+/// How many checks one pass takes.
 const BATCH: u32 = 16;
-/// How many passes run at a time: an endpoint that hangs holds up its own pass only.
-const LANES: usize = 4;
+/// How many checks are under way at a time.
+const AT_ONCE: u32 = 64;
 /// How long an endpoint may take, its body included.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a check is this process's: its timeout, and time to record the outcome.
@@ -57,15 +58,7 @@ impl Verifier {
 
     /// Runs until the order to stop; checks that are under way are finished.
     pub async fn run(&self, shutdown: &Shutdown) {
-        let mut lanes = JoinSet::new();
-        for _ in 0..LANES {
-            let (verifier, shutdown) = (self.clone(), shutdown.clone());
-            lanes.spawn(async move { verifier.run_lane(&shutdown).await });
-        }
-        lanes.join_all().await;
-    }
-
-    async fn run_lane(&self, shutdown: &Shutdown) {
+        let slots = Arc::new(Semaphore::new(AT_ONCE as usize));
         let driver = Driver {
             name: Self::NAME,
             rhythm: Rhythm::Woken(Stage::Verifier),
@@ -73,10 +66,42 @@ impl Verifier {
             metrics: &self.metrics,
             shutdown,
         };
-        driver.run(|| self.run_once()).await;
+        driver.run(|| self.take_and_start(&slots, shutdown)).await;
+        // Every slot is free again when the last check has ended.
+        let _ = slots.acquire_many(AT_ONCE).await;
     }
 
-    /// Carries out up to a batch of due checks, all at the same time, and records their outcomes.
+    /// Takes due checks for the slots that are free, starts them, and does not wait for them.
+    async fn take_and_start(&self, slots: &Arc<Semaphore>, shutdown: &Shutdown) -> StoreResult<Progress> {
+        tokio::select! {
+            // The permit goes back at once: this only waits. Nobody else takes one.
+            _ = slots.acquire() => {}
+            () = shutdown.wait() => return Ok(Progress::IDLE),
+        }
+        let limit = u32::try_from(slots.available_permits()).unwrap_or(u32::MAX).min(BATCH);
+        let checks = self.store.take_checks(limit, HOLD).await?;
+        let taken = checks.len();
+        for check in checks {
+            let slot = slots.clone().acquire_owned().await.expect("this semaphore is never closed");
+            let verifier = self.clone();
+            tokio::spawn(async move {
+                if let Err(error) = verifier.carry_out(&check).await {
+                    verifier.metrics.store_error(Self::NAME, error.is_transient());
+                    let subscription_id = check.subscription_id.0;
+                    tracing::warn!(subscription_id, %error, "a verification was not recorded; it happens again");
+                }
+                drop(slot);
+            });
+        }
+        Ok(Progress::of_batch(taken, limit).or_after(self.next_check().await?))
+    }
+
+    async fn next_check(&self) -> StoreResult<Option<Duration>> {
+        Ok(self.store.next_check_at().await?.map(time_until))
+    }
+
+    /// One pass: carries out up to a batch of due checks, all at the same time, and returns when their
+    /// outcomes are recorded.
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let checks = self.store.take_checks(BATCH, HOLD).await?;
         let taken = checks.len();
@@ -91,8 +116,7 @@ impl Verifier {
             recorded = recorded.and(result);
         }
         recorded?;
-        let due = self.store.next_check_at().await?.map(time_until);
-        Ok(Progress::of_batch(taken, BATCH).or_after(due))
+        Ok(Progress::of_batch(taken, BATCH).or_after(self.next_check().await?))
     }
 
     async fn carry_out(&self, check: &Check) -> StoreResult<()> {

@@ -50,16 +50,18 @@ CREATE TRIGGER refuse_transition AFTER UPDATE ON webhook_delivery_sagas
 
 CREATE TRIGGER refuse_attempt_count AFTER UPDATE ON webhook_delivery_sagas
     FOR EACH ROW WHEN (
-        OLD.attempt_count <> NEW.attempt_count AND NOT (
-            OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
-            AND NEW.attempt_count = OLD.attempt_count + 1))
-    EXECUTE FUNCTION hooksaga_refuse('attempt_count only grows by one, with the result of an attempt');
+        NEW.attempt_count
+        <> OLD.attempt_count + (OLD.status = 'InProgress' AND NEW.status <> 'InProgress')::integer)
+    EXECUTE FUNCTION hooksaga_refuse('attempt_count grows by one with the result of an attempt, and only then');
 
 CREATE TRIGGER refuse_next_attempt AFTER UPDATE ON webhook_delivery_sagas
     FOR EACH ROW WHEN (
-        OLD.next_attempt_at <> NEW.next_attempt_at AND NOT (
+        (OLD.next_attempt_at <> NEW.next_attempt_at AND NOT (
             OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
             AND NEW.next_attempt_at > OLD.next_attempt_at))
+        -- A retry is later than the attempt before it: else the key of its job would be taken, and the saga stuck.
+        OR (OLD.status = 'InProgress' AND NEW.status = 'PendingRetry'
+            AND NEW.next_attempt_at <= OLD.next_attempt_at))
     EXECUTE FUNCTION hooksaga_refuse('next_attempt_at only moves on, with the result of an attempt');
 
 CREATE TRIGGER refuse_delete AFTER DELETE ON webhook_delivery_sagas
@@ -69,6 +71,9 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON webhook_delivery_sagas
 
 -- webhook_delivery_jobs ------------------------------------------------------------------------------------
 
+CREATE TRIGGER refuse_birth AFTER INSERT ON webhook_delivery_jobs
+    FOR EACH ROW WHEN (NEW.status <> 'Pending')
+    EXECUTE FUNCTION hooksaga_refuse('a job is born Pending');
 CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_jobs
     FOR EACH ROW WHEN (OLD.status IN ('Completed', 'Failed') AND OLD.* IS DISTINCT FROM NEW.*)
     EXECUTE FUNCTION hooksaga_refuse('a finished job never changes');

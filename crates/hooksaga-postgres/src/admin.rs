@@ -1,7 +1,8 @@
 //! `subscription_admin`: configures subscriptions. Never what verification writes.
 
 use crate::{
-    error::{Failure, bigint, integer},
+    convert::{bigint, integer},
+    error::Failure,
     pool::RolePool,
     subscription::{subscription, subscription_columns},
     time::micros,

@@ -1,7 +1,7 @@
 //! `lease_cleaner`: frees jobs whose worker is gone.
 
 use crate::{
-    error::{bigint, natural},
+    convert::{bigint, natural},
     pool::RolePool,
 };
 use async_trait::async_trait;

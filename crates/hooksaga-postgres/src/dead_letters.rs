@@ -1,7 +1,8 @@
 //! `dead_letter_operator`: stores dead letters, and requeues them as new sagas.
 
 use crate::{
-    error::{Failure, bigint, integer, natural, parsed},
+    convert::{bigint, integer, natural, parsed},
+    error::Failure,
     filter::Filter,
     pool::RolePool,
     time::Time,
@@ -167,11 +168,11 @@ impl DeadLetterStore for DeadLetters {
                 }
             }
             if request.dry_run {
-                tally.requeued += bigint_count(chosen.len());
+                tally.requeued += length(chosen.len());
             } else if !chosen.is_empty() {
                 let chosen = &chosen;
                 let sagas = self.pool.run(|client| async move { insert(&client, chosen).await }).await?;
-                tally.requeued += bigint_count(sagas.len());
+                tally.requeued += length(sagas.len());
                 tally.sagas.extend(sagas);
             }
             tally.matched = tally.requeued + tally.skipped;
@@ -179,7 +180,7 @@ impl DeadLetterStore for DeadLetters {
     }
 }
 
-fn bigint_count(len: usize) -> u64 {
+fn length(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 

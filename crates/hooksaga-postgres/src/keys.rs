@@ -1,10 +1,6 @@
 //! `key_admin`: API keys. Only their SHA-256 is stored.
 
-use crate::{
-    error::{Failure, parsed},
-    pool::RolePool,
-    time::Time,
-};
+use crate::{convert::parsed, error::Failure, pool::RolePool, time::Time};
 use async_trait::async_trait;
 use hooksaga_saga::KeyId;
 use hooksaga_store::{ApiKey, KeyStore, NewApiKey, StoreResult};

@@ -10,6 +10,7 @@
 
 mod admin;
 mod cleaner;
+mod convert;
 mod dead_letters;
 mod error;
 mod filter;

@@ -33,13 +33,15 @@ pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
     let client = connect_once(&options.session(Session::Login)?).await?;
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
+    // Before anything is created: a newer version's schema is left alone, roles included.
+    pending(version(&client).await?, MIGRATIONS)?;
 
-    let roles = match options.roles {
+    let (applied, roles) = match options.roles {
         RoleMode::Switch => {
-            let created = roles::ensure(&client, &options).await?;
+            let roles = roles::ensure(&client, &options).await?;
             let applied = apply_steps(&client).await?;
             roles::grant_rights(&client).await?;
-            (applied, created)
+            (applied, roles)
         }
         RoleMode::Off => {
             (apply_steps(&client).await?, "off: every component uses the login's own rights".to_owned())
@@ -47,7 +49,6 @@ pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
     };
     // Ending the session would release it too, but only when the server has noticed.
     checked(client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await)?;
-    let (applied, roles) = roles;
     Ok(MigrationReport { applied, version: latest(MIGRATIONS), roles })
 }
 

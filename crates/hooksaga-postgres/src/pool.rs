@@ -11,6 +11,9 @@ use tokio_postgres::{Config, config::Host};
 
 /// How long a call waits for a free connection, and a new one for the server.
 const WAIT: Duration = Duration::from_secs(10);
+/// How long a call waits for the server's answers in all. The server ends a statement by itself after less
+/// (`statement_timeout`), so only one that is frozen or cut off takes longer.
+const ANSWER: Duration = Duration::from_secs(35);
 /// How often a call that lost against others is tried in all.
 const TRIES: u32 = 10;
 
@@ -53,9 +56,17 @@ impl RolePool {
         let mut tried = 1;
         loop {
             let client = self.0.get().await.map_err(|error| from_pool(&error))?;
-            let failure = match work(client).await {
-                Ok(value) => return Ok(value),
-                Err(failure) => failure,
+            let done = tokio::time::timeout(ANSWER, work(client)).await;
+            let failure = match done {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    // Its connection went back to the pool with the question still open, and the others are to
+                    // the same server: none of them is worth another try.
+                    self.0.retain(|_, _| false);
+                    let text = format!("no answer within {} s", ANSWER.as_secs());
+                    return Err(StoreError::Unavailable(text));
+                }
             };
             if failure.spoils_connections() {
                 self.0.retain(|_, _| false);

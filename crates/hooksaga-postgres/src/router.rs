@@ -1,7 +1,8 @@
 //! `router_worker`: makes one saga per event and matching subscription.
 
 use crate::{
-    error::{Failure, bigint, integer},
+    convert::{bigint, integer},
+    error::Failure,
     pool::RolePool,
 };
 use async_trait::async_trait;

@@ -1,9 +1,6 @@
 //! A subscription as the API shows it: its columns and how they are read. Shared by the admin and the reader.
 
-use crate::{
-    error::{Failure, natural},
-    time::Time,
-};
+use crate::{convert::natural, error::Failure, time::Time};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{Subscription, Verification, VerificationStatus};
 use tokio_postgres::Row;

@@ -1,7 +1,8 @@
 //! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
 
 use crate::{
-    error::{Failure, bigint, integer, natural},
+    convert::{bigint, integer, natural},
+    error::Failure,
     pool::RolePool,
     time::{Time, micros},
     worker::secret_key_ids,

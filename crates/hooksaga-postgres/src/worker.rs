@@ -1,7 +1,8 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
 use crate::{
-    error::{Failure, bigint, natural},
+    convert::{bigint, natural},
+    error::Failure,
     pool::RolePool,
     time::{Time, micros},
 };
@@ -81,9 +82,6 @@ SELECT id FROM done";
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
 SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > now() ORDER BY key_id";
-
-/// The longest excerpt that the schema takes.
-const EXCERPT_BYTES: usize = 4096;
 
 pub(crate) struct Worker {
     pool: RolePool,
@@ -250,26 +248,7 @@ impl<'a> ReportColumns<'a> {
                 .iter()
                 .map(|report| i32::try_from(report.duration.as_millis()).unwrap_or(i32::MAX))
                 .collect(),
-            excerpts: sorted.iter().map(|report| report.response_excerpt.as_deref().map(storable)).collect(),
+            excerpts: sorted.iter().map(|report| report.storable_excerpt()).collect(),
         }
-    }
-}
-
-/// An excerpt that the column takes whatever was answered: one bad one would hold up its whole batch.
-fn storable(excerpt: &str) -> String {
-    let mut text = excerpt.replace('\0', "\u{fffd}");
-    text.truncate(text.floor_char_boundary(EXCERPT_BYTES));
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::storable;
-
-    #[test]
-    fn excerpts_always_fit_their_column() {
-        assert_eq!(storable("a\0b"), "a\u{fffd}b");
-        assert_eq!(storable(&"ä".repeat(3000)).len(), 4096);
-        assert_eq!(storable(&format!("x{}", "ä".repeat(3000))).len(), 4095);
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 /// The admission window of one subscription.
 ///
-/// It doubles while results come back quickly and halves when they do not, so that an endpoint that hangs
-/// holds a handful of worker slots while a quick one gets as many as it can use. Kept in memory by each
-/// orchestrator: losing it costs a few round trips, never a delivery.
+/// It doubles while results come back quickly, grows by one while they take their time, and halves when they
+/// take too long, so that an endpoint that hangs holds a handful of worker slots while one that answers gets, in
+/// the end, as many as it can use. Kept in memory by each orchestrator: losing it costs a few round trips,
+/// never a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window(u32);
 
@@ -47,8 +48,9 @@ impl Window {
     /// Where every subscription starts, and the smallest it gets: fifty endpoints that hang hold 200 of
     /// the default 512 worker slots.
     pub const FLOOR: Self = Self(4);
-    /// The largest it gets: several workers' worth.
-    pub const CEILING: Self = Self(4096);
+    /// The largest it gets. Below the default number of worker slots: an endpoint that was quick and begins to
+    /// hang leaves slots to the others while its window shrinks.
+    pub const CEILING: Self = Self(384);
 
     /// How many active jobs it admits.
     pub const fn size(self) -> u32 {
@@ -60,7 +62,7 @@ impl Window {
     pub fn after(self, feedback: Feedback) -> Self {
         let size = match feedback {
             Feedback::Quick => self.0.saturating_mul(2),
-            Feedback::Neutral => self.0,
+            Feedback::Neutral => self.0.saturating_add(1),
             Feedback::Slow => self.0 / 2,
         };
         Self(size.clamp(Self::FLOOR.0, Self::CEILING.0))

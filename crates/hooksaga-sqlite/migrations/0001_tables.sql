@@ -1,6 +1,8 @@
 -- The tables and indexes of docs/SCHEMA.md. Times are microseconds since the Unix epoch, UTC.
 -- Large columns (payload, response_excerpt) stand last in their row: SQLite reads a row from its
 -- beginning, and what lies behind a large value costs a walk over the overflow pages.
+-- A status is checked with = and OR: a list of more than two after IN becomes a temporary table, made anew
+-- for every row that is written.
 -- Ids need no AUTOINCREMENT: a row that has one is never deleted, so none is given out twice.
 
 PRAGMA application_id = 0x686B7361;
@@ -53,7 +55,8 @@ CREATE TABLE webhook_delivery_sagas (
     subscription_id  INTEGER NOT NULL,
     generation       INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
     status           TEXT    NOT NULL
-                     CHECK (status IN ('Pending', 'InProgress', 'PendingRetry', 'Completed', 'DeadLettered')),
+                     CHECK (status = 'Completed' OR status = 'InProgress' OR status = 'Pending'
+                            OR status = 'PendingRetry' OR status = 'DeadLettered'),
     attempt_count    INTEGER NOT NULL CHECK (attempt_count >= 0),
     max_retry_limit  INTEGER NOT NULL CHECK (max_retry_limit BETWEEN 1 AND 100),
     next_attempt_at  INTEGER NOT NULL,
@@ -78,7 +81,8 @@ CREATE TABLE webhook_delivery_jobs (
     saga_id          INTEGER NOT NULL,
     subscription_id  INTEGER NOT NULL,
     attempt_at       INTEGER NOT NULL,
-    status           TEXT    NOT NULL CHECK (status IN ('Pending', 'Leased', 'Completed', 'Failed')),
+    status           TEXT    NOT NULL
+                     CHECK (status = 'Completed' OR status = 'Leased' OR status = 'Pending' OR status = 'Failed'),
     lease_until      INTEGER NOT NULL,
     lease_token      INTEGER,
     lease_resets     INTEGER NOT NULL DEFAULT 0 CHECK (lease_resets >= 0),

@@ -1,24 +1,27 @@
 -- The guards of docs/SCHEMA.md: what nobody may do, whoever asks. Each carries its whole condition in
--- WHEN and can do nothing but refuse; the authorizer relies on that and lets them read any column.
+-- WHEN and can do nothing but refuse; the authorizer relies on that and lets a guard read what it looks at.
+-- They refuse with FAIL, before the row is touched: ABORT would make SQLite keep a journal of every single
+-- statement, to undo it, which costs a third of an update. Whatever came before in the transaction is undone
+-- by whoever began it.
 -- One trigger per table and kind of write: each costs a call per row, however small its condition.
 -- INSERT OR REPLACE deletes rows; the delete guards see it where recursive_triggers is on, as it is on
 -- every connection of this program.
 
 CREATE TRIGGER guard_event_update BEFORE UPDATE ON events
-BEGIN SELECT RAISE(ABORT, 'events are append-only: no event is ever changed'); END;
+BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever changed'); END;
 
 CREATE TRIGGER guard_event_delete BEFORE DELETE ON events
-BEGIN SELECT RAISE(ABORT, 'events are append-only: no event is ever deleted'); END;
+BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever deleted'); END;
 
 -- Rights know the columns of an UPDATE but not those of an INSERT: without this, whoever may create a
 -- subscription could create a verified one.
 CREATE TRIGGER guard_subscription_insert BEFORE INSERT ON subscriptions
 WHEN NEW.verified_url IS NOT NULL
-BEGIN SELECT RAISE(ABORT, 'a subscription is born unverified'); END;
+BEGIN SELECT RAISE(FAIL, 'a subscription is born unverified'); END;
 
 CREATE TRIGGER guard_saga_insert BEFORE INSERT ON webhook_delivery_sagas
 WHEN NEW.status <> 'Pending' OR NEW.attempt_count <> 0
-BEGIN SELECT RAISE(ABORT, 'a saga is born Pending, with attempt_count 0'); END;
+BEGIN SELECT RAISE(FAIL, 'a saga is born Pending, with attempt_count 0'); END;
 
 CREATE TRIGGER guard_saga_update BEFORE UPDATE ON webhook_delivery_sagas
 WHEN
@@ -35,18 +38,24 @@ WHEN
     -- The legal transitions.
     OR (NEW.status <> OLD.status AND NOT (
         (OLD.status IN ('Pending', 'PendingRetry') AND NEW.status = 'InProgress')
-        OR (OLD.status = 'InProgress' AND NEW.status IN ('Completed', 'PendingRetry', 'DeadLettered'))))
-    -- Attempts are counted, and the next one is set, only on leaving InProgress.
-    OR (NEW.attempt_count <> OLD.attempt_count AND NOT (
-        OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
-        AND NEW.attempt_count = OLD.attempt_count + 1))
+        OR (OLD.status = 'InProgress' AND NEW.status <> 'Pending')))
+    -- An attempt is counted on leaving InProgress, always and only then.
+    OR NEW.attempt_count <> OLD.attempt_count + (OLD.status = 'InProgress' AND NEW.status <> 'InProgress')
+    -- The next attempt is set on leaving InProgress, and a retry is later than the attempt before it: else
+    -- the key of its job would be taken, and the saga stuck.
     OR (NEW.next_attempt_at <> OLD.next_attempt_at AND NOT (
         OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
         AND NEW.next_attempt_at > OLD.next_attempt_at))
-BEGIN SELECT RAISE(ABORT, 'a saga changes only by its legal transitions, a finished one never'); END;
+    OR (OLD.status = 'InProgress' AND NEW.status = 'PendingRetry'
+        AND NEW.next_attempt_at <= OLD.next_attempt_at)
+BEGIN SELECT RAISE(FAIL, 'a saga changes only by its legal transitions, a finished one never'); END;
 
 CREATE TRIGGER guard_saga_delete BEFORE DELETE ON webhook_delivery_sagas
-BEGIN SELECT RAISE(ABORT, 'no saga is ever deleted'); END;
+BEGIN SELECT RAISE(FAIL, 'no saga is ever deleted'); END;
+
+CREATE TRIGGER guard_job_insert BEFORE INSERT ON webhook_delivery_jobs
+WHEN NEW.status <> 'Pending'
+BEGIN SELECT RAISE(FAIL, 'a job is born Pending'); END;
 
 CREATE TRIGGER guard_job_update BEFORE UPDATE ON webhook_delivery_jobs
 WHEN
@@ -69,14 +78,24 @@ WHEN
     -- The legal transitions.
     OR (NEW.status <> OLD.status AND NOT (
         (OLD.status = 'Pending' AND NEW.status = 'Leased')
-        OR (OLD.status = 'Leased' AND NEW.status IN ('Pending', 'Completed', 'Failed'))))
-BEGIN SELECT RAISE(ABORT, 'a job changes only by its legal transitions, a finished one never'); END;
+        OR OLD.status = 'Leased'))
+BEGIN SELECT RAISE(FAIL, 'a job changes only by its legal transitions, a finished one never'); END;
 
 CREATE TRIGGER guard_job_delete BEFORE DELETE ON webhook_delivery_jobs
-BEGIN SELECT RAISE(ABORT, 'no job is ever deleted'); END;
+BEGIN SELECT RAISE(FAIL, 'no job is ever deleted'); END;
 
 CREATE TRIGGER guard_dead_letter_update BEFORE UPDATE ON dead_letters
-BEGIN SELECT RAISE(ABORT, 'no dead letter is ever changed'); END;
+BEGIN SELECT RAISE(FAIL, 'no dead letter is ever changed'); END;
 
 CREATE TRIGGER guard_dead_letter_delete BEFORE DELETE ON dead_letters
-BEGIN SELECT RAISE(ABORT, 'no dead letter is ever deleted'); END;
+BEGIN SELECT RAISE(FAIL, 'no dead letter is ever deleted'); END;
+
+-- Configuration is changed, never deleted; not by way of REPLACE either.
+CREATE TRIGGER guard_subscription_delete BEFORE DELETE ON subscriptions
+BEGIN SELECT RAISE(FAIL, 'no subscription is ever deleted'); END;
+
+CREATE TRIGGER guard_secret_delete BEFORE DELETE ON subscription_secrets
+BEGIN SELECT RAISE(FAIL, 'no secret is ever deleted'); END;
+
+CREATE TRIGGER guard_key_delete BEFORE DELETE ON api_keys
+BEGIN SELECT RAISE(FAIL, 'no key is ever deleted'); END;

@@ -2,15 +2,17 @@
 //!
 //! SQLite has one writer at a time anyway; a thread of its own makes callers queue in memory instead of
 //! fighting for the file's lock, and keeps one warm page cache. Async callers await an answer.
+//!
+//! Transactions that have queued up meanwhile are committed together: each is a savepoint of its own, kept or
+//! undone by itself, and one write to disk makes all that are kept durable. Nobody is answered before that.
 
 use crate::{
     error::DbResult,
     location::ServerLock,
-    session::{Purpose, Session, Tx},
+    session::{Part, Purpose, Session, Tx},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -20,13 +22,14 @@ use tokio::sync::{Semaphore, oneshot};
 /// How many reads run at a time. Each has a connection with a page cache of its own.
 const READERS: usize = 3;
 
-type WriteJob = Box<dyn FnOnce(&mut Session) + Send>;
+/// How many transactions are committed together at the most: the first must not wait for ever.
+const TOGETHER: usize = 16;
 
 /// The connections of one database.
 pub(crate) struct Engine {
     readers: Arc<Readers>,
     /// Nothing only while the engine is dropped.
-    jobs: Option<mpsc::Sender<WriteJob>>,
+    jobs: Option<mpsc::Sender<Box<dyn Part>>>,
     writer: Option<thread::JoinHandle<()>>,
     /// Let go of last, when no connection is open any more.
     _lock: Option<ServerLock>,
@@ -42,18 +45,10 @@ impl Engine {
     /// Opens the writer; readers are opened when they are needed. The schema must be current.
     pub(crate) fn start(path: &Path, lock: Option<ServerLock>) -> StoreResult<Self> {
         let mut session = Session::open(path, Purpose::Write)?;
-        let (jobs, queue) = mpsc::channel::<WriteJob>();
+        let (jobs, queue) = mpsc::channel();
         let writer = thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || {
-                for job in queue {
-                    // A panic unwinds through the open transaction, which rolls it back; its caller sees
-                    // that no answer comes, and the next job finds the connection as usual.
-                    if catch_unwind(AssertUnwindSafe(|| job(&mut session))).is_err() {
-                        tracing::error!("a transaction panicked and was rolled back");
-                    }
-                }
-            })
+            .spawn(move || write_all(&mut session, &queue))
             .map_err(|error| StoreError::Unavailable(format!("no thread for the writer: {error}")))?;
         let readers = Arc::new(Readers {
             path: path.to_owned(),
@@ -70,15 +65,9 @@ impl Engine {
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (answer, answered) = oneshot::channel();
-        let job: WriteJob = Box::new(move |session| {
-            // A caller that has given up meanwhile would not learn what was done for it: better not begun.
-            if !answer.is_closed() {
-                // It may give up during the work; what was committed then stays, like a lost answer.
-                let _ = answer.send(session.run(role, job));
-            }
-        });
+        let waiting = Waiting { role, job: Some(job), outcome: None, answer };
         let stopped = || StoreError::Unavailable("the database's writer has stopped".to_owned());
-        self.jobs.as_ref().ok_or_else(stopped)?.send(job).map_err(|_| stopped())?;
+        self.jobs.as_ref().ok_or_else(stopped)?.send(Box::new(waiting)).map_err(|_| stopped())?;
         answered.await.unwrap_or_else(|_| Err(StoreError::Other("the transaction broke off".to_owned())))
     }
 
@@ -94,12 +83,66 @@ impl Engine {
         let work = move || {
             let idle = readers.idle().pop();
             let mut session = idle.map_or_else(|| Session::open(&readers.path, Purpose::Read), Ok)?;
-            let result = session.run(role, job);
+            let result = session.read(role, job);
             readers.idle().push(session);
             drop(permit);
             result
         };
         tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+/// The writer's life: what has queued up is committed together, until the engine is dropped.
+fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>) {
+    while let Ok(first) = queue.recv() {
+        let mut parts = vec![first];
+        parts.extend(queue.try_iter().take(TOGETHER - 1));
+        // A caller that has given up meanwhile would not learn what was done for it: better not begun.
+        parts.retain(|part| part.is_wanted());
+        let committed = session.run_together(&mut parts);
+        for part in parts {
+            part.answer(&committed);
+        }
+    }
+}
+
+/// A transaction on its way through the writer's queue.
+struct Waiting<T, F> {
+    role: Role,
+    /// Nothing once it has begun.
+    job: Option<F>,
+    /// Nothing if it has not begun, or panicked.
+    outcome: Option<StoreResult<T>>,
+    answer: oneshot::Sender<StoreResult<T>>,
+}
+
+impl<T, F> Part for Waiting<T, F>
+where
+    T: Send,
+    F: FnOnce(&Tx<'_>) -> DbResult<T> + Send,
+{
+    fn role(&self) -> Role {
+        self.role
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn run(&mut self, tx: &Tx<'_>) -> bool {
+        self.outcome = self.job.take().map(|job| job(tx).map_err(StoreError::from));
+        matches!(self.outcome, Some(Ok(_)))
+    }
+
+    fn answer(self: Box<Self>, committed: &StoreResult<()>) {
+        let outcome = match (self.outcome, committed) {
+            (Some(Err(own)), _) => Err(own),
+            (_, Err(error)) => Err(error.clone()),
+            (Some(Ok(value)), Ok(())) => Ok(value),
+            (None, Ok(())) => Err(StoreError::Other("the transaction broke off".to_owned())),
+        };
+        // The caller may have given up during the work; what was committed stays, like a lost answer.
+        let _ = self.answer.send(outcome);
     }
 }
 

@@ -51,6 +51,16 @@ impl Location {
                     "{shown} is not a file: set database.url to a database file, such as {shown}/hooksaga.db"
                 )));
             }
+            // Its lock would be another one as soon as the file is there.
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    && fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) =>
+            {
+                return Err(setup(format!(
+                    "{shown} is a link that leads to no file: create an empty file where it leads, or set \
+                     database.url to the place itself"
+                )));
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs::create_dir_all(folder).map_err(|error| {
                     setup(format!(

@@ -8,8 +8,13 @@ use crate::{
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Role, StoreError, StoreResult};
-use rusqlite::{CachedStatement, Connection, OpenFlags, Params, TransactionBehavior};
-use std::{path::Path, thread, time::Duration};
+use rusqlite::{CachedStatement, Connection, OpenFlags, Params};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    thread,
+    time::Duration,
+};
 
 /// What a connection is for. It decides about its page cache, which is most of the memory that an embedded
 /// database takes; pages that are not in it are in the operating system's, so a small one costs little.
@@ -76,7 +81,6 @@ pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResul
 pub(crate) struct Session {
     connection: Connection,
     role: CurrentRole,
-    behavior: TransactionBehavior,
 }
 
 impl Session {
@@ -90,25 +94,77 @@ impl Session {
         connection
             .authorizer(Some(move |context: rusqlite::hooks::AuthContext<'_>| asked.authorize(context)))
             .map_err(|error| classify(&error))?;
-        let behavior = match purpose {
-            // Taking the write lock at once: a read that turns into a write later can fail half-way.
-            Purpose::Write => TransactionBehavior::Immediate,
-            Purpose::Read => TransactionBehavior::Deferred,
-        };
-        Ok(Self { connection, role, behavior })
+        Ok(Self { connection, role })
     }
 
-    /// Runs `job` as one transaction of `role`: committed if it succeeds, else rolled back.
-    pub(crate) fn run<T>(&mut self, role: Role, job: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> StoreResult<T> {
+    /// Runs `job` as one read of `role`, on one consistent state of the database.
+    pub(crate) fn read<T>(&mut self, role: Role, job: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> StoreResult<T> {
         self.role.set(role);
         let work = || -> DbResult<T> {
-            let transaction = self.connection.transaction_with_behavior(self.behavior)?;
+            let transaction = self.connection.transaction()?;
             let value = job(&Tx { connection: &transaction, role, now: clock::now() })?;
             transaction.commit()?;
             Ok(value)
         };
         work().map_err(StoreError::from)
     }
+
+    /// Runs several transactions and commits them together. Each is a savepoint: one that fails or panics is
+    /// undone by itself. On an error nothing of any of them is left.
+    pub(crate) fn run_together(&mut self, parts: &mut [Box<dyn Part>]) -> StoreResult<()> {
+        let [first, ..] = parts else { return Ok(()) };
+        self.role.set(first.role());
+        let done = self.try_together(parts);
+        if done.is_err() && !self.connection.is_autocommit() {
+            // If this fails, too, the connection is of no use, and the next BEGIN says so.
+            let _ = self.command("ROLLBACK");
+        }
+        done.map_err(StoreError::from)
+    }
+
+    fn try_together(&self, parts: &mut [Box<dyn Part>]) -> DbResult<()> {
+        // Taking the write lock at once: a read that turns into a write later can fail half-way.
+        self.command("BEGIN IMMEDIATE")?;
+        for part in parts.iter_mut() {
+            self.role.set(part.role());
+            self.command("SAVEPOINT part")?;
+            let tx = Tx { connection: &self.connection, role: part.role(), now: clock::now() };
+            let done = catch_unwind(AssertUnwindSafe(|| part.run(&tx))).unwrap_or_else(|_| {
+                tracing::error!("a transaction panicked and was rolled back");
+                false
+            });
+            if self.connection.is_autocommit() {
+                // A full disk, for one: SQLite itself has rolled everything back.
+                let text = "the transaction was rolled back with another one that failed".to_owned();
+                return Err(DbError::Store(StoreError::Unavailable(text)));
+            }
+            if !done {
+                self.command("ROLLBACK TO part")?;
+            }
+            self.command("RELEASE part")?;
+        }
+        self.command("COMMIT")
+    }
+
+    /// A statement that begins or ends a transaction, prepared once.
+    fn command(&self, sql: &str) -> DbResult<()> {
+        self.connection.prepare_cached(sql)?.execute([])?;
+        Ok(())
+    }
+}
+
+/// One of several transactions that are committed together.
+pub(crate) trait Part: Send {
+    fn role(&self) -> Role;
+
+    /// Whether anybody still waits for its answer.
+    fn is_wanted(&self) -> bool;
+
+    /// Does the work; false undoes it.
+    fn run(&mut self, tx: &Tx<'_>) -> bool;
+
+    /// Tells whoever waits for it, given what became of the commit.
+    fn answer(self: Box<Self>, committed: &StoreResult<()>);
 }
 
 /// An open transaction of one role.

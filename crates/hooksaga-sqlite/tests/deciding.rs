@@ -1,12 +1,12 @@
-//! The apply step asks its caller for decisions from inside the transaction: what if the caller breaks off?
+//! The apply step decides inside the transaction: what if the decision panics?
 
 use crate::adapter::fresh;
 use hooksaga_saga::{Outcome, RetryPolicy, SagaStatus, apply_result};
 use hooksaga_store::{
-    Admission, CheckOutcome, JobReport, LeaseToken, NewEvent, NewSubscription, SealedSecret, Stores,
-    conformance::TestDatabase,
+    Admission, CheckOutcome, Decide, JobReport, LeaseToken, NewEvent, NewSubscription, SealedSecret,
+    StoreError, Stores, conformance::TestDatabase,
 };
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// One delivered job in the orchestrator's queue.
 async fn one_result(stores: &Stores) {
@@ -43,21 +43,21 @@ async fn one_result(stores: &Stores) {
 }
 
 #[tokio::test]
-async fn a_caller_that_panics_while_deciding_leaves_everything_as_it_was() {
+async fn a_decision_that_panics_leaves_everything_as_it_was() {
     let db = fresh().await;
     let stores = db.stores();
     one_result(&stores).await;
     let orchestrator = stores.orchestrator.clone();
-    let broken = tokio::spawn(async move { orchestrator.apply(10, &|_, _| panic!("as a test")).await });
-    assert!(broken.await.unwrap_err().is_panic());
+    let panicking: Decide = Arc::new(|_, _| panic!("as a test"));
+    assert!(matches!(orchestrator.apply(10, &panicking).await, Err(StoreError::Other(_))));
 
     let gauges = stores.reader.gauges().await.unwrap();
     assert_eq!((gauges.finished_jobs, gauges.pending_sagas), (1, 1), "rolled back");
     let policy = RetryPolicy::default();
-    let decide = move |job: &_, now| {
+    let decide: Decide = Arc::new(move |job: &_, now| {
         let hooksaga_store::FinishedJob { saga, result, .. } = job;
         apply_result(saga, result, &policy, now)
-    };
+    });
     let batch = stores.orchestrator.apply(10, &decide).await.unwrap();
     assert_eq!(batch.results.len(), 1);
     assert_eq!(batch.results[0].status, SagaStatus::Completed);

@@ -52,6 +52,18 @@ async fn a_link_to_the_database_leads_to_the_same_lock() {
     assert!(refusal(open(&link).await).contains("another hooksaga server"));
 }
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_leads_nowhere_is_refused() {
+    let folder = Folder::new();
+    let link = folder.path().join("link.db");
+    std::os::unix::fs::symlink(folder.database(), &link).unwrap();
+    assert!(refusal(open(&link).await).contains("leads to no file"));
+    assert_eq!(folder.files(), ["link.db"], "nothing was created");
+    fs::write(folder.database(), "").unwrap();
+    open(&link).await.unwrap();
+}
+
 #[tokio::test]
 async fn missing_folders_are_created_and_everything_is_there_after_a_restart() {
     let folder = Folder::new();

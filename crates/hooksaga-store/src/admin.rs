@@ -50,7 +50,8 @@ pub trait SubscriptionAdminStore: Send + Sync {
     /// Changes the configuration. A patch that changes nothing leaves `updated_at` alone.
     async fn update(&self, id: SubscriptionId, patch: &SubscriptionPatch) -> StoreResult<UpdateOutcome>;
 
-    /// Asks the verifier for a new round. Nothing if there is no such subscription.
+    /// Asks the verifier for a new round, which is no change of the configuration: `updated_at` stays.
+    /// Nothing if there is no such subscription.
     async fn request_verification(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>>;
 
     /// Adds a secret. Older valid ones stay valid for `overlap` at most, and at most `max_valid` in all:
@@ -63,6 +64,6 @@ pub trait SubscriptionAdminStore: Send + Sync {
         max_valid: u32,
     ) -> StoreResult<bool>;
 
-    /// The key ids under which stored secrets are sealed: a start-up check.
+    /// The key ids under which valid secrets are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

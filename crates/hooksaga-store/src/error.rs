@@ -7,7 +7,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 ///
 /// Deadlocks and serialization failures are retried inside the back ends; what reaches a caller is final
 /// for that call. The texts carry no secret and no payload.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database is away, starting, or too busy: the same call may succeed later.
     #[error("the database is not available: {0}")]

@@ -3,7 +3,7 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// How many active jobs each subscription may have after a pass.
 #[derive(Clone, Debug)]
@@ -47,8 +47,9 @@ pub struct FinishedJob {
 }
 
 /// Decides what a finished job does to its saga, given the database's now: the pure state machine,
-/// called inside the transaction that holds the locks.
-pub type Decide<'a> = &'a (dyn Fn(&FinishedJob, Timestamp) -> Applied + Send + Sync);
+/// called inside the transaction that holds the locks. Shared, not borrowed: an embedded back end calls it on
+/// the thread that writes.
+pub type Decide = Arc<dyn Fn(&FinishedJob, Timestamp) -> Applied + Send + Sync>;
 
 /// A result that this pass took off the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,5 +96,5 @@ pub trait OrchestratorStore: Send + Sync {
     /// the JOB's `attempt_at`; a promotion is written first), queues those that this write made
     /// DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job
     /// that is not seen finished is left where it is.
-    async fn apply(&self, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch>;
+    async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch>;
 }

@@ -44,6 +44,6 @@ pub trait VerifierStore: Send + Sync {
     /// When the next check is due, if any waits.
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>>;
 
-    /// The key ids under which stored secrets are sealed: a start-up check.
+    /// The key ids under which valid secrets are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

@@ -52,6 +52,21 @@ pub struct JobReport {
     pub response_excerpt: Option<String>,
 }
 
+impl JobReport {
+    /// The longest excerpt that the schema takes, in bytes.
+    pub const EXCERPT_BYTES: usize = 4096;
+
+    /// The excerpt as every back end stores it, whatever was answered: one that a column refuses would hold
+    /// up its whole batch.
+    pub fn storable_excerpt(&self) -> Option<String> {
+        self.response_excerpt.as_deref().map(|excerpt| {
+            let mut text = excerpt.replace('\0', "\u{fffd}");
+            text.truncate(text.floor_char_boundary(Self::EXCERPT_BYTES));
+            text
+        })
+    }
+}
+
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
     /// Leases up to `limit` Pending jobs whose not-before has passed, earliest first, skipping those that
@@ -66,6 +81,6 @@ pub trait WorkerStore: Send + Sync {
     /// nothing changes. Answers the jobs that changed.
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>>;
 
-    /// The key ids under which stored secrets are sealed: a start-up check.
+    /// The key ids under which valid secrets are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

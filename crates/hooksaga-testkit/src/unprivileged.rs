@@ -39,11 +39,16 @@ fn parse_passwd(line: &str, name: &str) -> Option<User> {
 /// `setpriv` (util-linux) sets the death signal after it has changed the user; set before, the change
 /// would clear it.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    command_ended_by("INT", program)
+}
+
+/// The same for a program that ends by another signal.
+pub(crate) fn command_ended_by(signal: &str, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     if let Some(user) = fallback_user() {
         command.args([&format!("--reuid={}", user.uid), &format!("--regid={}", user.gid), "--clear-groups"]);
     }
-    command.arg("--pdeathsig=INT").arg("--").arg(program);
+    command.arg(format!("--pdeathsig={signal}")).arg("--").arg(program);
     command
 }
 

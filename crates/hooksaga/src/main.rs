@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod client;
 mod config;
+mod descriptors;
 mod failure;
 mod keyfiles;
 mod output;

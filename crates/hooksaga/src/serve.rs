@@ -42,7 +42,7 @@ impl Server {
         let secret_key = wiring.secret_key().await?;
         let root_key = wiring.root_key().await?;
         let shutdown = Shutdown::new();
-        let running = wiring.start(secret_key.as_ref(), listener, &shutdown)?;
+        let running = wiring.start(secret_key.as_ref(), listener, &shutdown);
 
         if dev {
             tracing::warn!(

@@ -22,7 +22,8 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use hooksaga_saga::DeadLetterId;
+use hooksaga_pipeline::{DELIVERY_LOG_TARGET, DeliveryLog};
+use hooksaga_saga::{DeadLetterId, SagaId};
 use hooksaga_store::{RequeueOutcome, RequeueRequest, RequeueTally, Stage};
 use http::{StatusCode, header};
 
@@ -81,7 +82,7 @@ pub(crate) async fn show(
         (status = 201, description = "The new delivery", body = RequeuedSaga,
             headers(("location" = String, description = "The delivery's path"))),
         (status = 200, description = "It was requeued before: that delivery", body = RequeuedSaga),
-        Conflict, NoSuchRow, KeyProblems
+        Conflict, NoSuchRow, BodyProblems, KeyProblems
     )
 )]
 pub(crate) async fn requeue(
@@ -96,12 +97,7 @@ pub(crate) async fn requeue(
         RequeueOutcome::Created(requeued) => {
             state.signals.wake(Stage::Schedule);
             state.metrics.requeued(1);
-            tracing::info!(
-                dead_letter_id = id,
-                saga_id = requeued.saga_id.0,
-                delivery_status = "Pending",
-                "dead letter requeued"
-            );
+            log_requeued(state.log, [(requeued.saga_id, None)]);
             let location = [(header::LOCATION, format!("/v1/deliveries/{}", requeued.saga_id))];
             Ok((StatusCode::CREATED, location, Json(RequeuedSaga::from(requeued))).into_response())
         }
@@ -150,16 +146,29 @@ pub(crate) async fn requeue_all(
     if !tally.sagas.is_empty() {
         state.signals.wake(Stage::Schedule);
         state.metrics.requeued(u64::try_from(tally.sagas.len()).unwrap_or(u64::MAX));
-        for (requeued, correlation_id) in &tally.sagas {
-            tracing::info!(
-                saga_id = requeued.saga_id.0,
-                correlation_id,
-                delivery_status = "Pending",
-                "dead letter requeued"
-            );
-        }
+        log_requeued(
+            state.log,
+            tally.sagas.iter().map(|(requeued, correlation)| (requeued.saga_id, Some(correlation.as_str()))),
+        );
     }
     Ok(Json(RequeueResult::from(&tally)))
+}
+
+/// A requeue begins a delivery, and is logged as the pipeline's stages log theirs.
+fn log_requeued<'a>(log: DeliveryLog, sagas: impl IntoIterator<Item = (SagaId, Option<&'a str>)>) {
+    if !log.wants(false) {
+        return;
+    }
+    for (saga_id, correlation_id) in sagas {
+        tracing::info!(
+            target: DELIVERY_LOG_TARGET,
+            stage = "requeue",
+            delivery_status = "Pending",
+            correlation_id,
+            saga_id = saga_id.0,
+            "dead letter requeued"
+        );
+    }
 }
 
 fn no_such(id: i64) -> Problem {

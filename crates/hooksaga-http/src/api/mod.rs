@@ -23,7 +23,7 @@ use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use hooksaga_pipeline::{Ingest, Metrics, SecretKey, Signals};
+use hooksaga_pipeline::{DeliveryLog, Ingest, Metrics, SecretKey, Signals};
 use hooksaga_store::{DeadLetterStore, KeyStore, ReaderStore, SubscriptionAdminStore};
 use std::{sync::Arc, time::Duration};
 
@@ -52,6 +52,8 @@ pub struct ApiParts {
     pub allow_http: bool,
     /// Attempts of a requeued delivery whose subscription has no limit of its own.
     pub default_retry_limit: u32,
+    /// Which requeues leave a line in the log.
+    pub log: DeliveryLog,
     /// A key with every scope.
     pub root_key: Option<String>,
 }
@@ -75,6 +77,7 @@ pub fn api(parts: ApiParts) -> Router {
         max_batch_bytes: parts.max_batch_bytes,
         allow_http: parts.allow_http,
         default_retry_limit: parts.default_retry_limit,
+        log: parts.log,
     });
     let metrics = Arc::clone(&state.metrics);
     let routes = v1().with_state(state).merge(probes).merge(openapi::routes()).merge(docs::routes());

@@ -164,7 +164,8 @@ pub(crate) async fn update(
     post, path = "/v1/subscriptions/{id}/verify", tag = "subscriptions", operation_id = "verify_subscription",
     security(("key" = ["admin"])),
     params(("id" = i64, Path, minimum = 1)),
-    responses((status = 202, description = "Verification is requested", body = SubscriptionView), NoSuchRow, KeyProblems)
+    responses((status = 202, description = "Verification is requested", body = SubscriptionView),
+        NoSuchRow, BodyProblems, KeyProblems)
 )]
 pub(crate) async fn verify(
     _: Allowed<Admin>,
@@ -188,7 +189,8 @@ pub(crate) async fn verify(
     post, path = "/v1/subscriptions/{id}/rotate-secret", tag = "subscriptions", operation_id = "rotate_secret",
     security(("key" = ["admin"])),
     params(("id" = i64, Path, minimum = 1)),
-    responses((status = 200, description = "The new secret", body = RotatedSecret), NoSuchRow, KeyProblems)
+    responses((status = 200, description = "The new secret", body = RotatedSecret),
+        NoSuchRow, BodyProblems, KeyProblems)
 )]
 pub(crate) async fn rotate_secret(
     _: Allowed<Admin>,

@@ -76,7 +76,8 @@ function exampleOf(spec, schema, depth = 0) {
   }
   if (types.includes("boolean")) return true;
   if (types.includes("integer") || types.includes("number")) return plain.minimum || 1;
-  return types.includes("string") ? "" : null;
+  if (types.includes("string")) return "";
+  return types.length ? null : {}; // any JSON
 }
 
 function schemaTable(spec, schema, seen = []) {

@@ -59,9 +59,9 @@ impl TestApi {
             })
             .collect();
         self.stores.worker.report(&reports).await.unwrap();
-        let decide = |job: &hooksaga_store::FinishedJob, now| {
+        let decide: hooksaga_store::Decide = std::sync::Arc::new(|job, now| {
             apply_result(&job.saga, &job.result, &RetryPolicy::default(), now)
-        };
+        });
         self.stores.orchestrator.apply(1000, &decide).await.unwrap();
         self.stores.dead_letters.bury(1000).await.unwrap();
     }

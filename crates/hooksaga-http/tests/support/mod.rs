@@ -154,6 +154,7 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         max_batch_bytes: MAX_BATCH,
         allow_http: false,
         default_retry_limit: 5,
+        log: DeliveryLog::None,
         root_key: Some(ROOT_KEY.to_owned()),
     }
 }

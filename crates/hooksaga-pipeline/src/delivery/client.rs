@@ -3,9 +3,10 @@
 use super::{
     body::{self, End},
     connect::Connector,
-    failure,
+    failure::{self, SendError},
     guard::EgressPolicy,
     resolve::{Resolve, SystemResolver},
+    shortage::Shortage,
     sign,
     tls::{self, ClientSetupError},
 };
@@ -49,6 +50,7 @@ const ANSWER_BYTES: usize = 4096;
 pub struct DeliveryClient {
     pool: Client<Connector, Full<Bytes>>,
     connector: Connector,
+    shortage: Arc<Shortage>,
 }
 
 /// One callback to send.
@@ -74,6 +76,11 @@ pub struct PostOutcome {
     /// The beginning of a failed attempt's response: at most 4096 bytes.
     pub excerpt: Option<String>,
 }
+
+/// This process has no file descriptor left for a connection: nothing was sent, and nobody was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no file descriptor was left for a connection")]
+pub struct NotSent;
 
 impl DeliveryClient {
     /// A client that looks names up with the operating system. `extra_roots_pem`: trusted besides the
@@ -101,38 +108,39 @@ impl DeliveryClient {
             .http2_keep_alive_interval(H2_PING_EVERY)
             .http2_keep_alive_timeout(H2_PING_TIMEOUT)
             .build(connector.clone());
-        Ok(Self { pool, connector })
+        Ok(Self { pool, connector, shortage: Arc::default() })
     }
 
     /// Sends a callback, signed now, and waits until its outcome is certain: for the headers of a
     /// success, for the beginning of a failure's body; `timeout` at the longest.
-    pub async fn post(&self, request: CallbackRequest, timeout: Duration) -> PostOutcome {
+    pub async fn post(&self, request: CallbackRequest, timeout: Duration) -> Result<PostOutcome, NotSent> {
         let started = Instant::now();
-        let (outcome, response_status, excerpt) = self.attempt(request, deadline(started, timeout)).await;
-        PostOutcome { outcome, response_status, duration: started.elapsed(), excerpt }
+        let (outcome, response_status, excerpt) = self.attempt(request, deadline(started, timeout)).await?;
+        Ok(PostOutcome { outcome, response_status, duration: started.elapsed(), excerpt })
     }
 
     async fn attempt(
         &self,
         request: CallbackRequest,
         deadline: Instant,
-    ) -> (Outcome, Option<u16>, Option<String>) {
+    ) -> Result<(Outcome, Option<u16>, Option<String>), NotSent> {
         let response = match self.send(request, deadline).await {
             Ok(response) => response,
-            Err(code) => return (Outcome::Failed(code), None, None),
+            Err(SendError::Failed(code)) => return Ok((Outcome::Failed(code), None, None)),
+            Err(SendError::NoDescriptor) => return Err(NotSent),
         };
         let status = response.status();
         let mut body = response.into_body();
         if status.is_success() {
             body::discard(body);
-            return (Outcome::Delivered, Some(status.as_u16()), None);
+            return Ok((Outcome::Delivered, Some(status.as_u16()), None));
         }
         let (start, end) = body::read_start(&mut body, EXCERPT_BYTES, deadline).await;
         if end == End::Cut {
             body::discard(body);
         }
         let excerpt = body::excerpt(&start, EXCERPT_BYTES, end != End::Complete);
-        (Outcome::Failed(status_code(status)), Some(status.as_u16()), excerpt)
+        Ok((Outcome::Failed(status_code(status)), Some(status.as_u16()), excerpt))
     }
 
     /// Sends a verification and answers the body of its 2xx response, complete and of at most 4096 bytes.
@@ -142,7 +150,10 @@ impl DeliveryClient {
         timeout: Duration,
     ) -> Result<Vec<u8>, ErrorCode> {
         let deadline = deadline(Instant::now(), timeout);
-        let response = self.send(request, deadline).await?;
+        let response = self.send(request, deadline).await.map_err(|error| match error {
+            SendError::Failed(code) => code,
+            SendError::NoDescriptor => ErrorCode::INTERNAL,
+        })?;
         let status = response.status();
         let mut body = response.into_body();
         if !status.is_success() {
@@ -163,15 +174,15 @@ impl DeliveryClient {
         &self,
         request: CallbackRequest,
         deadline: Instant,
-    ) -> Result<Response<Incoming>, ErrorCode> {
+    ) -> Result<Response<Incoming>, SendError> {
         // A URL that is stored has been checked: what fails here is a fault of this server.
-        let uri = Uri::try_from(request.url).map_err(|_| ErrorCode::INTERNAL)?;
+        let uri = Uri::try_from(request.url).map_err(|_| SendError::Failed(ErrorCode::INTERNAL))?;
         if !self.connector.permits_scheme(uri.scheme()) {
-            return Err(ErrorCode::BLOCKED_ADDRESS);
+            return Err(SendError::Failed(ErrorCode::BLOCKED_ADDRESS));
         }
         let CallbackRequest { webhook_id, body, secrets, extra_headers, .. } = request;
         let headers = sign::headers(&webhook_id, unix_seconds(), &body, &secrets, extra_headers)
-            .map_err(|_| ErrorCode::INTERNAL)?;
+            .map_err(|_| SendError::Failed(ErrorCode::INTERNAL))?;
 
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -179,8 +190,14 @@ impl DeliveryClient {
         *request.headers_mut() = headers;
         match timeout_at(deadline, self.pool.request(request)).await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(failure::code_of(&error)),
-            Err(_) => Err(ErrorCode::TIMEOUT),
+            Ok(Err(error)) => {
+                let cause = failure::cause_of(&error);
+                if cause == SendError::NoDescriptor {
+                    self.shortage.report(Instant::now());
+                }
+                Err(cause)
+            }
+            Err(_) => Err(SendError::Failed(ErrorCode::TIMEOUT)),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Parts {
     async fn permitted_addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
         let mut addresses = match host.parse() {
             Ok(literal) => vec![literal],
-            Err(_) => self.resolver.resolve(host).await.map_err(|_| ConnectError::Dns)?,
+            Err(_) => self.resolver.resolve(host).await.map_err(ConnectError::from_lookup)?,
         };
         if addresses.is_empty() {
             return Err(ConnectError::Dns);
@@ -115,6 +115,10 @@ async fn connect_to_first(addresses: &[IpAddr], port: u16) -> Result<TcpStream, 
         match connected {
             Ok(tcp) => return Ok(tcp),
             Err(error) => failure = ConnectError::from_connect(error),
+        }
+        // The next address would want a descriptor, too.
+        if matches!(failure, ConnectError::NoDescriptor(_)) {
+            break;
         }
     }
     Err(failure)

@@ -1,4 +1,4 @@
-//! From an error of any layer to the error code of the attempt.
+//! From an error of any layer to the error code of the attempt, or to the fact that there was none.
 
 use hooksaga_saga::ErrorCode;
 use hyper_util::client::legacy;
@@ -22,53 +22,69 @@ pub(super) enum ConnectError {
     TooLong,
 }
 
+/// Why a request got no response.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum SendError {
+    /// A failed attempt.
+    Failed(ErrorCode),
+    /// No attempt: this process could not even open a connection.
+    NoDescriptor,
+}
+
 impl ConnectError {
-    fn code(&self) -> ErrorCode {
-        match self {
+    fn seen_from_outside(&self) -> SendError {
+        SendError::Failed(match self {
+            Self::NoDescriptor(_) => return SendError::NoDescriptor,
             Self::Blocked => ErrorCode::BLOCKED_ADDRESS,
             Self::Dns => ErrorCode::DNS_FAILED,
             Self::Tcp(_) => ErrorCode::CONNECT_FAILED,
-            Self::NoDescriptor(_) => ErrorCode::INTERNAL,
             Self::Tls(_) => ErrorCode::TLS_FAILED,
             Self::TooLong => ErrorCode::TIMEOUT,
-        }
+        })
+    }
+
+    /// A failed lookup, sorted by whose fault it is.
+    pub(super) fn from_lookup(error: io::Error) -> Self {
+        if is_shortage(&error) { Self::NoDescriptor(error) } else { Self::Dns }
     }
 
     /// A failed `connect`, sorted by whose fault it is.
     pub(super) fn from_connect(error: io::Error) -> Self {
-        const ENFILE: i32 = 23;
-        const EMFILE: i32 = 24;
-        match error.raw_os_error() {
-            Some(ENFILE | EMFILE) => Self::NoDescriptor(error),
-            _ => Self::Tcp(error),
-        }
+        if is_shortage(&error) { Self::NoDescriptor(error) } else { Self::Tcp(error) }
     }
 }
 
-/// The code of a request that got no response.
+/// Whether this process, or the whole system, has no file descriptor left.
+fn is_shortage(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
+/// What became of a request that got no response.
 ///
 /// What is left when the connection came about and nobody here is at fault is a server that did not answer
 /// in HTTP, or not at all.
-pub(super) fn code_of(error: &legacy::Error) -> ErrorCode {
+pub(super) fn cause_of(error: &legacy::Error) -> SendError {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(cause) = next {
         if let Some(connect) = cause.downcast_ref::<ConnectError>() {
-            return connect.code();
+            return connect.seen_from_outside();
         }
         if let Some(hyper) = cause.downcast_ref::<hyper::Error>() {
             if hyper.is_user() {
-                return ErrorCode::INTERNAL;
+                return SendError::Failed(ErrorCode::INTERNAL);
             }
             if hyper.is_timeout() {
-                return ErrorCode::TIMEOUT;
+                return SendError::Failed(ErrorCode::TIMEOUT);
             }
         }
         if cause.downcast_ref::<io::Error>().is_some_and(is_tls_alert) {
-            return ErrorCode::TLS_FAILED;
+            return SendError::Failed(ErrorCode::TLS_FAILED);
         }
         next = cause.source();
     }
-    ErrorCode::RESPONSE_INVALID
+    SendError::Failed(ErrorCode::RESPONSE_INVALID)
 }
 
 /// In TLS 1.3 a server refuses a client (for want of a certificate, say) only after the handshake.
@@ -77,4 +93,27 @@ fn is_tls_alert(error: &io::Error) -> bool {
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<rustls::Error>())
         .is_some_and(|error| matches!(error, rustls::Error::AlertReceived(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_of_descriptors_is_no_failed_attempt() {
+        for errno in [23, 24] {
+            let error = || io::Error::from_raw_os_error(errno);
+            for cause in [ConnectError::from_connect(error()), ConnectError::from_lookup(error())] {
+                assert_eq!(cause.seen_from_outside(), SendError::NoDescriptor, "{cause}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_other_error_is_the_other_sides() {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let code = |cause: ConnectError| cause.seen_from_outside();
+        assert_eq!(code(ConnectError::from_connect(refused())), SendError::Failed(ErrorCode::CONNECT_FAILED));
+        assert_eq!(code(ConnectError::from_lookup(refused())), SendError::Failed(ErrorCode::DNS_FAILED));
+    }
 }

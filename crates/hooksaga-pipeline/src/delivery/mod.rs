@@ -12,6 +12,7 @@
 //! | [`stream`] | what a connection is, plain or TLS |
 //! | [`tls`] | trusted roots and TLS settings |
 //! | [`failure`] | an error of any layer to its error code |
+//! | [`shortage`] | says that file descriptors are short |
 //! | [`sign`] | the headers of a callback, its signature among them |
 //! | [`body`] | reading as much of a response as is wanted, no more |
 //! | [`client`] | all of it together |
@@ -22,11 +23,12 @@ mod connect;
 mod failure;
 mod guard;
 mod resolve;
+mod shortage;
 mod sign;
 mod stream;
 mod tls;
 
-pub use client::{CallbackRequest, DeliveryClient, PostOutcome};
+pub use client::{CallbackRequest, DeliveryClient, NotSent, PostOutcome};
 pub use guard::EgressPolicy;
 pub use resolve::Resolve;
 pub use tls::ClientSetupError;

@@ -52,7 +52,7 @@ impl Default for IngestLimits {
             queued_bytes: 64 << 20,
             batch_events: 1000,
             batch_bytes: 4 << 20,
-            commits_in_flight: 1,
+            commits_in_flight: 2,
         }
     }
 }

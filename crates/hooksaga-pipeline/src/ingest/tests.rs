@@ -95,6 +95,11 @@ fn event(name: &str) -> NewEvent {
     }
 }
 
+/// One commit at a time, so that what a test submits meanwhile waits.
+fn one_at_a_time() -> IngestLimits {
+    IngestLimits { commits_in_flight: 1, ..IngestLimits::default() }
+}
+
 async fn types_of(waiting: Waiting) -> Vec<String> {
     let answers = waiting.await.unwrap().unwrap();
     let of = |answer| match answer {
@@ -106,7 +111,7 @@ async fn types_of(waiting: Waiting) -> Vec<String> {
 
 #[tokio::test]
 async fn submits_join_the_batch_that_forms_while_a_commit_runs() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     let first = bench.submit(&["a"]).await;
     assert_eq!(bench.calls(), [["a"]], "when nothing runs a submit is committed at once");
     let second = bench.submit(&["b"]).await;
@@ -123,7 +128,7 @@ async fn submits_join_the_batch_that_forms_while_a_commit_runs() {
 
 #[tokio::test]
 async fn two_commits_may_run_at_a_time_if_the_limits_say_so() {
-    let bench = Bench::new(IngestLimits { commits_in_flight: 2, ..IngestLimits::default() }, 0);
+    let bench = Bench::new(IngestLimits { commits_in_flight: 2, ..one_at_a_time() }, 0);
     let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await, bench.submit(&["c"]).await];
     assert_eq!(bench.calls(), [["a"], ["b"]]);
     bench.open(3);
@@ -134,7 +139,7 @@ async fn two_commits_may_run_at_a_time_if_the_limits_say_so() {
 
 #[tokio::test]
 async fn a_batch_ends_between_submits_never_within_one() {
-    let bench = Bench::new(IngestLimits { batch_events: 3, ..IngestLimits::default() }, 0);
+    let bench = Bench::new(IngestLimits { batch_events: 3, ..one_at_a_time() }, 0);
     let mut waiting = vec![bench.submit(&["first"]).await];
     for submit in [&["a", "b"][..], &["c", "d"], &["e"], &["f", "g", "h", "i"]] {
         waiting.push(bench.submit(submit).await);
@@ -149,7 +154,7 @@ async fn a_batch_ends_between_submits_never_within_one() {
 
 #[tokio::test]
 async fn what_waits_is_bounded_in_events() {
-    let bench = Bench::new(IngestLimits { queued_events: 3, ..IngestLimits::default() }, 0);
+    let bench = Bench::new(IngestLimits { queued_events: 3, ..one_at_a_time() }, 0);
     let running = bench.submit(&["running"]).await;
     let fits = bench.submit(&["a", "b"]).await;
     let too_many = bench.submit(&["c", "d"]).await;
@@ -166,7 +171,7 @@ async fn what_waits_is_bounded_in_events() {
 
 #[tokio::test]
 async fn what_waits_is_bounded_in_bytes_but_one_large_submit_is_taken() {
-    let bench = Bench::new(IngestLimits { queued_bytes: 1000, ..IngestLimits::default() }, 0);
+    let bench = Bench::new(IngestLimits { queued_bytes: 1000, ..one_at_a_time() }, 0);
     let running = bench.submit(&["running"]).await;
     let large = bench.submit(&["large"; 10]).await;
     let refused = bench.submit(&["a"]).await;
@@ -178,7 +183,7 @@ async fn what_waits_is_bounded_in_bytes_but_one_large_submit_is_taken() {
 
 #[tokio::test]
 async fn a_bad_event_fails_its_own_submit_only() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     let first = bench.submit(&["first"]).await;
     let good = bench.submit(&["good"]).await;
     let bad = bench.submit(&["fine", "bad"]).await;
@@ -192,7 +197,7 @@ async fn a_bad_event_fails_its_own_submit_only() {
 
 #[tokio::test]
 async fn when_the_database_is_away_everyone_is_told_and_nothing_is_tried_one_by_one() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     bench.store.away.store(true, Ordering::SeqCst);
     let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await, bench.submit(&["c"]).await];
     bench.open(2);
@@ -207,7 +212,7 @@ async fn when_the_database_is_away_everyone_is_told_and_nothing_is_tried_one_by_
 
 #[tokio::test]
 async fn a_caller_that_goes_away_disturbs_nobody() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     let running = bench.submit(&["running"]).await;
     let gone = bench.submit(&["gone"]).await;
     let stays = bench.submit(&["stays"]).await;
@@ -221,7 +226,7 @@ async fn a_caller_that_goes_away_disturbs_nobody() {
 
 #[tokio::test]
 async fn the_task_ends_with_the_last_handle_after_answering() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     let waiting = [bench.submit(&["a"]).await, bench.submit(&["b"]).await];
     let Bench { store, ingest, task, .. } = bench;
     drop(ingest);
@@ -234,7 +239,7 @@ async fn the_task_ends_with_the_last_handle_after_answering() {
 
 #[tokio::test]
 async fn without_its_task_nobody_waits_for_ever() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     let committing = bench.submit(&["a"]).await;
     let queued = bench.submit(&["b"]).await;
     bench.task.abort();
@@ -246,7 +251,7 @@ async fn without_its_task_nobody_waits_for_ever() {
 
 #[tokio::test]
 async fn nothing_submitted_is_nothing_done() {
-    let bench = Bench::new(IngestLimits::default(), 0);
+    let bench = Bench::new(one_at_a_time(), 0);
     assert!(bench.ingest.submit(Vec::new()).await.unwrap().is_empty());
     assert!(bench.calls().is_empty());
 }

@@ -2,8 +2,8 @@
 
 use super::Orchestrator;
 use crate::{DELIVERY_LOG_TARGET, Progress};
-use hooksaga_saga::{Outcome, SagaStatus, apply_result};
-use hooksaga_store::{AppliedResult, ApplyBatch, FinishedJob, Stage, StoreResult};
+use hooksaga_saga::{Outcome, SagaStatus};
+use hooksaga_store::{AppliedResult, ApplyBatch, Stage, StoreResult};
 use std::time::Instant;
 
 pub(super) const NAME: &str = "apply";
@@ -14,8 +14,7 @@ impl Orchestrator {
     /// One pass: every result that waits is applied to its saga, once.
     pub async fn apply_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
-        let decide = |job: &FinishedJob, now| apply_result(&job.saga, &job.result, &self.policy, now);
-        let batch = self.store.apply(BATCH, &decide).await?;
+        let batch = self.store.apply(BATCH, &self.decide).await?;
         if !batch.results.is_empty() {
             self.metrics.pass(NAME, started.elapsed());
             self.follow_up(&batch);

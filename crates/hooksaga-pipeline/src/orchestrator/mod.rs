@@ -16,14 +16,14 @@ mod windows;
 
 use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, driver::Rhythm};
 use due::DueTimes;
-use hooksaga_saga::RetryPolicy;
-use hooksaga_store::{OrchestratorStore, Stage};
+use hooksaga_saga::{RetryPolicy, apply_result};
+use hooksaga_store::{Decide, OrchestratorStore, Stage};
 use std::sync::Arc;
 use windows::Windows;
 
 pub struct Orchestrator {
     store: Arc<dyn OrchestratorStore>,
-    policy: RetryPolicy,
+    decide: Decide,
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
@@ -39,7 +39,8 @@ impl Orchestrator {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, policy, signals, metrics, log, windows: Windows::default(), due: DueTimes::new() }
+        let decide: Decide = Arc::new(move |job, now| apply_result(&job.saga, &job.result, &policy, now));
+        Self { store, decide, signals, metrics, log, windows: Windows::default(), due: DueTimes::new() }
     }
 
     /// Runs both loops, each at its own pace.

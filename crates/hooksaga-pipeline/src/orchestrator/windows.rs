@@ -115,6 +115,14 @@ mod tests {
     }
 
     #[test]
+    fn one_that_takes_its_time_leaves_the_floor() {
+        let windows = Windows::default();
+        let unhurried = result(1, Outcome::Delivered, Duration::from_secs(2));
+        (0..3).for_each(|_| windows.learn([unhurried.clone()].iter()));
+        assert_eq!(size(&windows, 1), Some(Window::FLOOR.size() + 3));
+    }
+
+    #[test]
     fn what_was_never_sent_says_nothing() {
         let windows = Windows::default();
         for code in [ErrorCode::LEASE_EXHAUSTED, ErrorCode::INTERNAL] {

@@ -6,7 +6,8 @@ use hooksaga_store::{JobReport, LeaseRef};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An attempt that came too late to start is given back for so long: whatever is slow may recover.
+/// An attempt that came too late to start, or found no file descriptor, is given back for so long: whatever
+/// is slow or short may recover.
 const LATE_DELAY: Duration = Duration::from_secs(1);
 
 /// What stays known of a job after its request is gone.
@@ -56,7 +57,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Sends it, unless it is too late or time to stop.
+    /// Sends it, unless it is too late, time to stop, or no connection can be opened from here.
     pub(super) async fn carry_out(
         self,
         client: &DeliveryClient,
@@ -70,7 +71,9 @@ impl Attempt {
         if Instant::now() > start_by {
             return about.give_back(LATE_DELAY);
         }
-        let done = client.post(request, timeout).await;
+        let Ok(done) = client.post(request, timeout).await else {
+            return about.give_back(LATE_DELAY);
+        };
         let report = JobReport {
             lease: about.lease,
             outcome: done.outcome,

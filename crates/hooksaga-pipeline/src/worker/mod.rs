@@ -75,14 +75,15 @@ impl Worker {
         Self { store, client, key, config, signals, metrics, reporter }
     }
 
-    /// Works until the order to stop, and then until everything claimed is reported or given back.
+    /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
+    /// the order only if results can no longer be written, which is a bug.
     pub async fn run(&self, shutdown: &Shutdown) {
         let concurrency = usize::try_from(self.config.concurrency).unwrap_or(usize::MAX).max(1);
         let slots = Arc::new(Semaphore::new(concurrency));
         // Bounded: when results cannot be written, slots stay taken and nothing more is claimed.
         let (settled, results) = mpsc::channel(concurrency);
         let reporter = self.reporter.clone();
-        let reporting = tokio::spawn(async move { reporter.run(results).await });
+        let mut reporting = tokio::spawn(async move { reporter.run(results).await });
 
         let driver = Driver {
             name: Self::NAME,
@@ -91,7 +92,15 @@ impl Worker {
             metrics: &self.metrics,
             shutdown,
         };
-        driver.run(|| self.claim_and_start(&slots, &settled, shutdown)).await;
+        tokio::select! {
+            () = driver.run(|| self.claim_and_start(&slots, &settled, shutdown)) => {}
+            // This side of the channel is open: only a panic ends the reporter. What is sent from now on
+            // would never be written down, and be sent again and again.
+            ended = &mut reporting => {
+                tracing::error!(failure = ?ended.err(), "nobody writes results any more: the worker ends");
+                return;
+            }
+        }
 
         // The reporter ends when the last attempt has dropped its end of the channel.
         drop(settled);

@@ -178,6 +178,11 @@ impl Results {
     }
 }
 
+/// As a number: a u128, which `as_millis` answers, would become text in a JSON line.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn log_delivered(about: &About, report: &JobReport) {
     tracing::info!(
         target: DELIVERY_LOG_TARGET,
@@ -188,7 +193,7 @@ fn log_delivered(about: &About, report: &JobReport) {
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
         response_status = report.response_status,
-        duration_ms = report.duration.as_millis(),
+        duration_ms = millis(report.duration),
         "attempt succeeded"
     );
 }
@@ -204,7 +209,7 @@ fn log_failed(about: &About, report: &JobReport, error_code: &str) {
         attempt = about.attempt,
         response_status = report.response_status,
         error_code,
-        duration_ms = report.duration.as_millis(),
+        duration_ms = millis(report.duration),
         "attempt failed"
     );
 }

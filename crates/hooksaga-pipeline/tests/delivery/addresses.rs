@@ -45,7 +45,7 @@ impl Resolve for Fixed {
 async fn post(policy: EgressPolicy, resolver: &Arc<Fixed>, url: String) -> Outcome {
     let resolver: Arc<dyn Resolve> = Arc::<Fixed>::clone(resolver);
     let client = DeliveryClient::with_resolver(policy, None, resolver).unwrap();
-    client.post(request(url), PLENTY).await.outcome
+    client.post(request(url), PLENTY).await.unwrap().outcome
 }
 
 fn http_only() -> EgressPolicy {
@@ -58,7 +58,7 @@ async fn a_name_that_does_not_resolve_is_dns_failed() {
     assert_eq!(post(loopback(), &Fixed::failing(), url()).await, failed(ErrorCode::DNS_FAILED));
     assert_eq!(post(loopback(), &Fixed::to(&[]), url()).await, failed(ErrorCode::DNS_FAILED));
     // The operating system's resolver; this top-level name is reserved never to exist.
-    let done = client().post(request("http://nowhere.invalid/"), PLENTY).await;
+    let done = client().post(request("http://nowhere.invalid/"), PLENTY).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::DNS_FAILED));
 }
 
@@ -81,10 +81,10 @@ async fn the_system_resolver_passes_the_guard_as_well() {
     // The second and third are 127.0.0.1 to the operating system, though no address in URL syntax.
     for host in ["localhost", "127.1", "0x7f000001", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0"] {
         let done = guarded.post(request(format!("http://{host}:{port}/")), PLENTY).await;
-        assert_eq!(done.outcome, failed(ErrorCode::BLOCKED_ADDRESS), "{host}");
+        assert_eq!(done.unwrap().outcome, failed(ErrorCode::BLOCKED_ADDRESS), "{host}");
     }
     assert_eq!(server.accepted(), 0);
-    let done = client().post(request(format!("http://localhost:{port}/")), PLENTY).await;
+    let done = client().post(request(format!("http://localhost:{port}/")), PLENTY).await.unwrap();
     assert_eq!(done.outcome, Outcome::Delivered);
 }
 

@@ -2,7 +2,7 @@
 
 use super::server::{ReceivedRequest, Server, read_request};
 use bytes::Bytes;
-use hooksaga_pipeline::{CallbackRequest, DeliveryClient, EgressPolicy, PostOutcome, SigningSecret};
+use hooksaga_pipeline::{CallbackRequest, DeliveryClient, PostOutcome, SigningSecret};
 use hooksaga_saga::{ErrorCode, Outcome};
 use http::{HeaderName, HeaderValue};
 use std::{
@@ -14,14 +14,7 @@ use tokio::{io::AsyncWriteExt, sync::mpsc};
 /// Long enough for every test that is not about time.
 pub(crate) const PLENTY: Duration = Duration::from_secs(20);
 
-/// A policy as in development: http, and loopback.
-pub(crate) fn loopback() -> EgressPolicy {
-    EgressPolicy { allow_http: true, allow_networks: vec!["127.0.0.0/8".parse().unwrap()] }
-}
-
-pub(crate) fn client() -> DeliveryClient {
-    DeliveryClient::new(loopback(), None).unwrap()
-}
+pub(crate) use crate::support::{client, loopback};
 
 pub(crate) fn request(url: impl Into<String>) -> CallbackRequest {
     CallbackRequest {
@@ -45,7 +38,7 @@ pub(crate) fn wall_clock() -> Duration {
 /// The outcome of one callback that the server answers with these bytes.
 pub(crate) async fn outcome_of(response: impl Into<Vec<u8>>) -> PostOutcome {
     let server = Server::always(response).await;
-    client().post(request(server.url()), PLENTY).await
+    client().post(request(server.url()), PLENTY).await.unwrap()
 }
 
 /// The request that a server received, which it answered with 204.
@@ -60,7 +53,7 @@ async fn received(request: CallbackRequest, client: &DeliveryClient) -> Received
     })
     .await;
     let request = CallbackRequest { url: format!("{}{}", server.url(), request.url), ..request };
-    assert_eq!(client.post(request, PLENTY).await.outcome, Outcome::Delivered);
+    assert_eq!(client.post(request, PLENTY).await.unwrap().outcome, Outcome::Delivered);
     receiver.recv().await.unwrap()
 }
 

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 async fn post(server: &Server) -> PostOutcome {
-    client().post(request(server.url()), PLENTY).await
+    client().post(request(server.url()), PLENTY).await.unwrap()
 }
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn a_port_that_nobody_listens_on_is_connect_failed() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let done = client().post(request(format!("http://{address}/")), PLENTY).await;
+    let done = client().post(request(format!("http://{address}/")), PLENTY).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::CONNECT_FAILED));
     assert_eq!((done.response_status, done.excerpt), (None, None));
 }

@@ -98,7 +98,7 @@ async fn http2(acceptor: TlsAcceptor) -> Server {
 }
 
 async fn post(client: &DeliveryClient, host: &str, server: &Server) -> PostOutcome {
-    client.post(request(format!("https://{host}:{}/hook", server.address.port())), PLENTY).await
+    client.post(request(format!("https://{host}:{}/hook", server.address.port())), PLENTY).await.unwrap()
 }
 
 #[tokio::test]
@@ -190,9 +190,9 @@ async fn a_server_that_speaks_http2_gets_it_on_one_connection() {
     let mut posts = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let (client, port) = (client.clone(), server.address.port());
-        posts.spawn(
-            async move { client.post(request(format!("https://localhost:{port}/hook")), PLENTY).await },
-        );
+        posts.spawn(async move {
+            client.post(request(format!("https://localhost:{port}/hook")), PLENTY).await.unwrap()
+        });
     }
     for done in posts.join_all().await {
         assert_eq!(done.response_status, Some(418));

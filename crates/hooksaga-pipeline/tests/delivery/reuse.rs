@@ -12,7 +12,7 @@ use tokio::{io::AsyncWriteExt, sync::mpsc, time::sleep};
 async fn post_ten_times(server: &Server, expected: &Outcome) {
     let client = client();
     for _ in 0..10 {
-        assert_eq!(client.post(request(server.url()), PLENTY).await.outcome, *expected);
+        assert_eq!(client.post(request(server.url()), PLENTY).await.unwrap().outcome, *expected);
         sleep(Duration::from_millis(20)).await;
     }
 }
@@ -88,12 +88,12 @@ async fn a_pooled_connection_that_the_server_closed_is_no_failed_attempt() {
     .await;
     let client = client();
     for _ in 0..5 {
-        assert_eq!(client.post(request(server.url()), PLENTY).await.outcome, Outcome::Delivered);
+        assert_eq!(client.post(request(server.url()), PLENTY).await.unwrap().outcome, Outcome::Delivered);
         seen.recv().await.unwrap();
         // Idle for a while, as far as the client is concerned: the end of the connection has arrived.
         sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(client.post(request(server.url()), PLENTY).await.outcome, Outcome::Delivered);
+    assert_eq!(client.post(request(server.url()), PLENTY).await.unwrap().outcome, Outcome::Delivered);
     assert_eq!(server.accepted(), 6);
 }
 
@@ -105,10 +105,10 @@ async fn a_reused_connection_that_closes_after_the_request_is_a_failed_attempt()
     })
     .await;
     let client = client();
-    assert_eq!(client.post(request(server.url()), PLENTY).await.outcome, Outcome::Delivered);
+    assert_eq!(client.post(request(server.url()), PLENTY).await.unwrap().outcome, Outcome::Delivered);
     sleep(Duration::from_millis(20)).await;
     // The server has read the request: sending it once more would be a second attempt.
-    let done = client.post(request(server.url()), PLENTY).await;
+    let done = client.post(request(server.url()), PLENTY).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::RESPONSE_INVALID));
     assert_eq!(server.accepted(), 1);
 }

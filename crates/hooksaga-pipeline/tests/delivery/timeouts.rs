@@ -19,7 +19,7 @@ fn assert_took_the_deadline(done: &PostOutcome) {
 }
 
 async fn assert_times_out(client: &DeliveryClient, url: String) {
-    let done = client.post(request(url), SHORT).await;
+    let done = client.post(request(url), SHORT).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::TIMEOUT));
     assert_eq!((done.response_status, &done.excerpt), (None, &None));
     assert_took_the_deadline(&done);
@@ -93,7 +93,7 @@ async fn a_failure_whose_body_drips_is_cut_at_the_deadline_and_keeps_its_status(
         }
     })
     .await;
-    let done = client().post(request(server.url()), SHORT).await;
+    let done = client().post(request(server.url()), SHORT).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::http(503)));
     assert_eq!(done.response_status, Some(503));
     assert!(done.excerpt.as_ref().unwrap().starts_with('z'));
@@ -108,7 +108,7 @@ async fn a_success_does_not_wait_for_its_body() {
     })
     .await;
     let long = Duration::from_secs(600);
-    let done = client().post(request(server.url()), long).await;
+    let done = client().post(request(server.url()), long).await.unwrap();
     assert_eq!(done.outcome, Outcome::Delivered);
     assert!(done.duration < Duration::from_secs(5), "{:?}", done.duration);
 }
@@ -116,6 +116,6 @@ async fn a_success_does_not_wait_for_its_body() {
 #[tokio::test]
 async fn an_absurd_timeout_is_no_fault() {
     let server = Server::always("HTTP/1.1 204 x\r\n\r\n").await;
-    let done = client().post(request(server.url()), Duration::MAX).await;
+    let done = client().post(request(server.url()), Duration::MAX).await.unwrap();
     assert_eq!(done.outcome, Outcome::Delivered);
 }

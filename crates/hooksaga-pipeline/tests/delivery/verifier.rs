@@ -2,17 +2,23 @@
 
 use super::{
     client::{client, wall_clock},
-    server::{Server, read_request},
+    server::{Server, hold, read_request},
 };
 use async_trait::async_trait;
-use hooksaga_pipeline::{Metrics, Progress, SecretKey, Signals, SigningSecret, Verifier};
+use hooksaga_pipeline::{Metrics, Progress, SecretKey, Shutdown, Signals, SigningSecret, Verifier};
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{Check, CheckOutcome, Stage, StoreError, StoreResult, StoredSecret, VerifierStore};
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
-use tokio::{io::AsyncWriteExt, time::timeout};
+use tokio::{
+    io::AsyncWriteExt,
+    time::{sleep, timeout},
+};
 
 /// Gives out its checks once, and notes the outcomes.
 #[derive(Default)]
@@ -22,12 +28,15 @@ struct Notes {
     /// Answers to `record` by subscription; where none is given, true.
     fails_for: Option<SubscriptionId>,
     next: Option<Timestamp>,
+    /// How often it was asked for checks.
+    asked: AtomicUsize,
 }
 
 #[async_trait]
 impl VerifierStore for Notes {
     async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
         assert!(hold > Duration::from_secs(10), "a check must not be taken over while it runs");
+        self.asked.fetch_add(1, Ordering::SeqCst);
         let mut checks = self.checks.lock().unwrap();
         let take = checks.len().min(limit as usize);
         Ok(checks.drain(..take).collect())
@@ -62,27 +71,36 @@ impl Fixture {
 
     /// Asks for a check of this URL.
     fn check(self, id: i64, url: String, attempt: u32) -> Self {
-        let secret = self.key.seal(&SigningSecret::generate());
-        self.store.checks.lock().unwrap().push(Check {
-            subscription_id: SubscriptionId(id),
-            callback_url: url,
-            round: 1,
-            attempt,
-            number: 40 + i64::from(attempt),
-            secrets: vec![StoredSecret { id: SecretId(1), secret }],
-        });
+        self.store.checks.lock().unwrap().push(check(&self.key, id, url, attempt));
         self
     }
 
-    async fn run(self) -> (StoreResult<Progress>, Vec<(SubscriptionId, CheckOutcome)>, Signals) {
+    fn verifier(self) -> (Arc<Notes>, Signals, Verifier) {
         let store = Arc::new(self.store);
         let signals = Signals::new(Stage::ALL);
         let dyn_store: Arc<dyn VerifierStore> = Arc::<Notes>::clone(&store);
         let verifier = Verifier::new(dyn_store, client(), self.key, signals.clone(), Metrics::new());
+        (store, signals, verifier)
+    }
+
+    async fn run(self) -> (StoreResult<Progress>, Vec<(SubscriptionId, CheckOutcome)>, Signals) {
+        let (store, signals, verifier) = self.verifier();
         let progress = verifier.run_once().await;
         let mut outcomes = store.outcomes.lock().unwrap().clone();
         outcomes.sort_by_key(|(id, _)| *id);
         (progress, outcomes, signals)
+    }
+}
+
+fn check(key: &SecretKey, id: i64, url: String, attempt: u32) -> Check {
+    let secret = key.seal(&SigningSecret::generate());
+    Check {
+        subscription_id: SubscriptionId(id),
+        callback_url: url,
+        round: 1,
+        attempt,
+        number: 40 + i64::from(attempt),
+        secrets: vec![StoredSecret { id: SecretId(1), secret }],
     }
 }
 
@@ -199,4 +217,67 @@ async fn a_pass_without_checks_says_when_the_next_is_due() {
     fixture.store.next = Some(Timestamp::from_micros(0));
     let (progress, ..) = fixture.run().await;
     assert_eq!(progress.unwrap(), Progress::Idle { until: Some(Duration::from_millis(100)) });
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_verifier_asks_seldom() {
+    let (store, _, verifier) = Fixture::new().verifier();
+    let shutdown = Shutdown::new();
+    let stop = async {
+        sleep(Duration::from_secs(60)).await;
+        shutdown.trigger();
+    };
+    tokio::join!(verifier.run(&shutdown), stop);
+    // Every two seconds, and a few times more often at first.
+    let asked = store.asked.load(Ordering::SeqCst);
+    assert!((25..40).contains(&asked), "asked {asked} times in a minute");
+}
+
+/// Waits until something is so.
+async fn until(so: impl Fn() -> bool) {
+    let waiting = async {
+        while !so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(8), waiting).await.expect("in time");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_hangs_does_not_hold_up_the_next_check() {
+    let hanging = Server::start(|stream, _| hold(stream)).await;
+    let good = endpoint(200, |_, challenge| challenge.to_owned()).await;
+    let fixture = Fixture::new().check(1, hanging.url(), 1);
+    let next = check(&fixture.key, 7, good.url(), 1);
+    let (store, signals, verifier) = fixture.verifier();
+    let test = async {
+        until(|| hanging.accepted() == 1).await;
+        store.checks.lock().unwrap().push(next);
+        signals.wake(Stage::Verifier);
+        until(|| !store.outcomes.lock().unwrap().is_empty()).await;
+    };
+    let never = Shutdown::new();
+    tokio::select! {
+        () = verifier.run(&never) => panic!("nobody told it to stop"),
+        () = test => {}
+    }
+    assert_eq!(*store.outcomes.lock().unwrap(), [(SubscriptionId(7), CheckOutcome::Verified)]);
+}
+
+#[tokio::test]
+async fn checks_under_way_are_finished_before_a_stop() {
+    let slow = Server::start(|mut stream, _| async move {
+        read_request(&mut stream).await.unwrap();
+        sleep(Duration::from_millis(300)).await;
+        stream.write_all(b"HTTP/1.1 500 x\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+    })
+    .await;
+    let (store, _, verifier) = Fixture::new().check(1, slow.url(), 1).verifier();
+    let shutdown = Shutdown::new();
+    let stop = async {
+        until(|| slow.accepted() == 1).await;
+        shutdown.trigger();
+    };
+    tokio::join!(verifier.run(&shutdown), stop);
+    assert_eq!(*store.outcomes.lock().unwrap(), [(SubscriptionId(1), retry(ErrorCode::http(500)))]);
 }

@@ -113,7 +113,7 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
         self.plan.call(self.inner.mark_in_progress(sagas)).await
     }
 
-    async fn apply(&self, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch> {
+    async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
         self.plan.call(self.inner.apply(limit, decide)).await
     }
 }

@@ -1,49 +1,18 @@
 //! Every stage says what it did, in fields that a machine can read.
 
-use crate::support::{DEFAULT_LIMIT, POLICY, WORKER, World, client, event};
+use crate::support::{DEFAULT_LIMIT, POLICY, WORKER, World, capture::Capture, client, event};
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Router, Signals, Worker,
 };
 use hooksaga_store::Stage;
 use hooksaga_testkit::receiver::Behaviour;
 use serde_json::Value;
-use std::{
-    collections::BTreeSet,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
-use tracing_subscriber::fmt::MakeWriter;
-
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Lines {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
+use std::{collections::BTreeSet, time::Duration};
 
 /// One delivery that succeeds, one that dies, one lease that runs out; the lines about them.
 async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
-    let lines = Lines::default();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(lines.clone()).finish();
     // The test runs on one thread, so that this catches all of it.
-    let _guard = tracing::subscriber::set_default(subscriber);
-
+    let capture = Capture::start();
     let world = World::new().await;
     world.subscribe("good", "/good").await;
     world.subscribe_with("bad", "/bad", Some(1)).await;
@@ -76,9 +45,7 @@ async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     orchestrator.apply_once().await.unwrap();
     dead_letters.run_once().await.unwrap();
 
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let parsed = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    parsed.filter(|line| line["target"] == "hooksaga::delivery").collect()
+    capture.lines().into_iter().filter(|line| line["target"] == "hooksaga::delivery").collect()
 }
 
 fn stages_and_statuses(lines: &[Value]) -> BTreeSet<(&str, &str)> {
@@ -122,6 +89,13 @@ async fn every_stage_logs_what_happened_to_which_delivery() {
         assert_eq!(fields["saga_id"].is_i64(), stage != "ingest", "{line}");
         let has_job = ["schedule", "worker", "apply", "cleaner"].contains(&stage);
         assert_eq!(fields["job_id"].is_i64(), has_job, "{line}");
+        for (name, value) in fields.as_object().unwrap() {
+            let is_text =
+                ["message", "stage", "delivery_status", "correlation_id", "event_type", "error_code"];
+            let fits = if is_text.contains(&name.as_str()) { value.is_string() } else { value.is_i64() };
+            assert!(fits, "{name} in {line}");
+        }
+        assert_eq!(fields["duration_ms"].is_u64(), stage == "worker", "{line}");
     }
 }
 

@@ -1,10 +1,15 @@
 //! The components as they run in a server: woken, concurrent, stopped.
 
 use crate::support::{DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, event};
+use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerConfig};
-use hooksaga_saga::SagaStatus;
+use hooksaga_saga::{JobId, SagaStatus};
+use hooksaga_store::{ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerStore};
 use hooksaga_testkit::receiver::Behaviour;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Runs everything while `test` does.
 async fn run_during(pipeline: &Pipeline, test: impl Future<Output = ()>) {
@@ -74,4 +79,41 @@ async fn retries_start_on_time_without_anyone_asking() {
     // Polls alone would take 50 ms or more for each of the five steps of each retry.
     let polled = Duration::from_millis(50) * 5 * DEFAULT_LIMIT;
     assert!(took.elapsed() < polled, "{limit} attempts {POLICY:?} took {:?}", took.elapsed());
+}
+
+/// Panics when a result is to be written.
+struct PanicsOnReport(Arc<dyn WorkerStore>);
+
+#[async_trait]
+impl WorkerStore for PanicsOnReport {
+    async fn claim(&self, limit: u32, lease: Duration, token: LeaseToken) -> StoreResult<ClaimedBatch> {
+        self.0.claim(limit, lease, token).await
+    }
+
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        self.0.hand_back(leases, delay).await
+    }
+
+    async fn report(&self, _: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        panic!("as told")
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        self.0.secret_key_ids().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_cannot_write_results_any_more_ends_and_sends_nothing_more() {
+    let world = World::new().await;
+    world.subscribe("a", "/hook").await;
+    world.append("a", 1).await;
+    let mut stores = world.stores.clone();
+    stores.worker = Arc::new(PanicsOnReport(stores.worker));
+    let pipeline = Pipeline::over(&stores, &world.key, WORKER);
+    pipeline.prepare().await;
+    let never = Shutdown::new();
+    let ended = tokio::time::timeout(Duration::from_secs(20), pipeline.worker.run(&never)).await;
+    assert!(ended.is_ok(), "it runs on, and its results are lost");
+    assert_eq!(world.receiver.deliveries("/hook").len(), 1);
 }

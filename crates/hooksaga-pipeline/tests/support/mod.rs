@@ -1,5 +1,7 @@
 //! A whole pipeline on a fresh embedded database and a loopback receiver, driven pass by pass.
 
+pub(crate) mod capture;
+
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryClient, DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics,
     Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker, WorkerConfig,
@@ -38,6 +40,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
+        capture::install();
         let folder = ScratchDir::new("pipeline");
         let path = folder.path().join("hooksaga.db");
         let database = hooksaga_sqlite::open(SqliteOptions { path }).await.unwrap();
@@ -191,8 +194,12 @@ impl Pipeline {
 
 /// A client that may call loopback.
 pub(crate) fn client() -> DeliveryClient {
-    let networks = vec!["127.0.0.0/8".parse().unwrap()];
-    DeliveryClient::new(EgressPolicy { allow_http: true, allow_networks: networks }, None).unwrap()
+    DeliveryClient::new(loopback(), None).unwrap()
+}
+
+/// http, and loopback.
+pub(crate) fn loopback() -> EgressPolicy {
+    EgressPolicy { allow_http: true, allow_networks: vec!["127.0.0.0/8".parse().unwrap()] }
 }
 
 /// Ingestion over these stores; its task ends with the handle.

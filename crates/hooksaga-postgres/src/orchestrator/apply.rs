@@ -1,7 +1,8 @@
 //! Results of finished jobs, applied to their sagas exactly once.
 
 use crate::{
-    error::{Failure, bigint, integer, natural, parsed},
+    convert::{bigint, integer, natural, parsed},
+    error::Failure,
     time::Time,
 };
 use deadpool_postgres::Client;
@@ -72,7 +73,7 @@ pub(super) async fn apply(
     client: &mut Client,
     limit: u32,
     shard: i32,
-    decide: Decide<'_>,
+    decide: &Decide,
 ) -> Result<ApplyBatch, Failure> {
     let transaction = client.transaction().await?;
     let (clock, lock, read, promote, write, forget) = tokio::try_join!(
@@ -84,11 +85,12 @@ pub(super) async fn apply(
         transaction.prepare_cached(FORGET_RESULTS),
     )?;
 
-    // Statements that are polled together travel together, and the server runs them in this order.
+    // Statements that are polled together travel together, and the server runs them in the order of their
+    // first poll: `biased` makes that the order written here.
     let limit = bigint(limit);
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&limit];
     let (clock, queued) =
-        tokio::try_join!(transaction.query_one(&clock, &[]), transaction.query(&lock, &parameters))?;
+        tokio::try_join!(biased; transaction.query_one(&clock, &[]), transaction.query(&lock, &parameters))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let queued: Vec<i64> = queued.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
     if queued.is_empty() {
@@ -107,6 +109,7 @@ pub(super) async fn apply(
     let writing = changes.parameters(&shard);
     let forgetting: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&seen];
     let (_, changed, _) = tokio::try_join!(
+        biased;
         async {
             if changes.promoted_ids.is_empty() {
                 Ok(0)

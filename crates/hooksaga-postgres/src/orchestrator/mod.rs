@@ -36,7 +36,7 @@ impl OrchestratorStore for Orchestrator {
         self.pool.run(|client| async move { schedule::mark_in_progress(&client, sagas).await }).await
     }
 
-    async fn apply(&self, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch> {
+    async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
         self.pool
             .run(|mut client| async move { apply::apply(&mut client, limit, self.shard, decide).await })
             .await

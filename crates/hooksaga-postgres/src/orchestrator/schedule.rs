@@ -1,9 +1,6 @@
 //! Jobs for due sagas, and the sagas' move to InProgress.
 
-use crate::{
-    error::{Failure, bigint},
-    time::Time,
-};
+use crate::{convert::bigint, error::Failure, time::Time};
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, Scheduled, ScheduledSaga};

@@ -2,7 +2,8 @@
 
 use super::page;
 use crate::{
-    error::{Failure, natural, parsed},
+    convert::{natural, parsed},
+    error::Failure,
     filter::Filter,
     time::Time,
 };
@@ -39,7 +40,11 @@ pub(super) async fn list(
         Some(SagaStatus::InProgress) => filter.add_fixed("s.status = 'InProgress'"),
         Some(SagaStatus::PendingRetry) => filter.add_fixed("s.status = 'PendingRetry'"),
         Some(SagaStatus::Completed) => filter.add_fixed("s.status = 'Completed'"),
-        Some(SagaStatus::DeadLettered) => filter.add_fixed("s.status = 'DeadLettered'"),
+        // Every dead saga has its letter, or waits for it: few ids, where the sagas may be millions.
+        Some(SagaStatus::DeadLettered) => filter.add_fixed(
+            "s.status = 'DeadLettered' AND s.id IN (SELECT saga_id FROM dead_letters \
+             UNION ALL SELECT saga_id FROM pending_dead_letters)",
+        ),
         None => {}
     }
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));

@@ -1,9 +1,6 @@
 //! How much waits where, and what ended when.
 
-use crate::{
-    error::{Failure, count},
-    time::Time,
-};
+use crate::{convert::count, error::Failure, time::Time};
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};

@@ -25,10 +25,10 @@ proptest! {
             window = window.after(feedback);
             let wanted = match feedback {
                 Feedback::Quick => before * 2,
-                Feedback::Neutral => before,
+                Feedback::Neutral => before + 1,
                 Feedback::Slow => before / 2,
             };
-            prop_assert_eq!(window.size(), wanted.clamp(4, 4096));
+            prop_assert_eq!(window.size(), wanted.clamp(4, 384));
         }
     }
 
@@ -56,8 +56,19 @@ proptest! {
 
 #[test]
 fn every_window_can_reach_both_bounds() {
-    let run = |feedback| (0..12).fold(Window::default(), |window: Window, _| window.after(feedback));
-    assert_eq!(run(Feedback::Quick), Window::CEILING);
-    assert_eq!(run(Feedback::Slow), Window::FLOOR);
+    let run = |from: Window, feedback| (0..7).fold(from, |window: Window, _| window.after(feedback));
+    assert_eq!(run(Window::FLOOR, Feedback::Quick), Window::CEILING);
+    assert_eq!(run(Window::CEILING, Feedback::Slow), Window::FLOOR);
+}
+
+/// One that always takes its time is not kept at the floor for ever; it only gets there more slowly.
+#[test]
+fn an_endpoint_that_takes_its_time_gets_there_step_by_step() {
     assert_eq!(Feedback::of(Duration::from_secs(1), false), Feedback::Neutral);
+    let steps = Window::CEILING.size() - Window::FLOOR.size();
+    let after = |steps| (0..steps).fold(Window::default(), |window, _| window.after(Feedback::Neutral));
+    assert_eq!(after(1).size(), Window::FLOOR.size() + 1);
+    assert_ne!(after(steps - 1), Window::CEILING);
+    assert_eq!(after(steps), Window::CEILING);
+    assert_eq!(after(steps + 1), Window::CEILING);
 }

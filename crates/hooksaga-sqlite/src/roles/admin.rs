@@ -32,7 +32,7 @@ UPDATE subscriptions
  WHERE id = ?1";
 
 const REQUEST_VERIFICATION: &str = "/* subscription_admin: request_verification */
-UPDATE subscriptions SET verification_round = verification_round + 1, updated_at = ?2 WHERE id = ?1";
+UPDATE subscriptions SET verification_round = verification_round + 1 WHERE id = ?1";
 
 const INSERT_SECRET: &str = "/* subscription_admin: insert_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) VALUES (?1, ?2, ?3, ?4)";
@@ -44,8 +44,9 @@ SELECT id, expires_at FROM subscription_secrets
 const EXPIRE_SECRET: &str = "/* subscription_admin: expire_secret */
 UPDATE subscription_secrets SET expires_at = ?2 WHERE id = ?1";
 
+/// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* subscription_admin: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets ORDER BY key_id";
+SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
 
 pub(crate) struct Admin(pub(crate) RoleHandle);
 
@@ -64,7 +65,7 @@ impl SubscriptionAdminStore for Admin {
     async fn request_verification(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
         self.0
             .write(move |tx| {
-                tx.execute(REQUEST_VERIFICATION, (id.0, tx.now.as_micros()))?;
+                tx.execute(REQUEST_VERIFICATION, [id.0])?;
                 read(tx, id)
             })
             .await
@@ -82,7 +83,7 @@ impl SubscriptionAdminStore for Admin {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [], |row| row.get(0))).await
+        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [tx.now.as_micros()], |row| row.get(0))).await
     }
 }
 

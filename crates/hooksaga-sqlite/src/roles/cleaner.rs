@@ -16,7 +16,7 @@ SELECT j.id, j.saga_id, e.correlation_id, j.lease_resets + 1
 
 /// `+status`: found by id; the planner must not consider the index over leased jobs.
 const RESET: &str = "/* lease_cleaner: reset */
-UPDATE webhook_delivery_jobs
+UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_until = ?2, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?2
  WHERE id = ?1 AND +status = 'Leased' AND +lease_until < ?2";
 

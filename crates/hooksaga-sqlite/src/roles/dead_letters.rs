@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, requeue as next_saga};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueRequest, RequeueTally, Requeued,
-    StoreResult,
+    StoreError, StoreResult,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
@@ -196,7 +196,7 @@ fn requeue(
         let Some((generation, saga)) = next_saga(&letter.dead, letter.generation, limit, tx.now) else {
             return Ok(None);
         };
-        tx.execute(
+        let inserted = tx.execute(
             INSERT_SAGA,
             (
                 letter.event_id.0,
@@ -209,6 +209,9 @@ fn requeue(
                 tx.now.as_micros(),
             ),
         )?;
+        if inserted == 0 {
+            return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
+        }
         RequeueOutcome::Created(Requeued { saga_id: SagaId(tx.last_id()), generation })
     } else {
         RequeueOutcome::NotDeliverable(letter.subscription_id)

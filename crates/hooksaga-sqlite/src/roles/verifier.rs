@@ -39,8 +39,9 @@ SELECT min(iif(check_round <> verification_round, min(next_check_at, ?1), next_c
   FROM subscriptions INDEXED BY idx_sub_open_check
  WHERE (check_round <> verification_round OR NOT check_done)";
 
+/// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* subscription_verifier: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets ORDER BY key_id";
+SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[DUE_CHECKS, HOLD, SECRETS, NEXT_CHECK_AT];
@@ -68,7 +69,7 @@ impl VerifierStore for Verifier {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [], |row| row.get(0))).await
+        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [tx.now.as_micros()], |row| row.get(0))).await
     }
 }
 

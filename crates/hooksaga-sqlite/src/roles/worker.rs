@@ -26,7 +26,7 @@ SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event
 
 /// `+status`, here and below: found by id; the planner must not consider the indexes over active jobs.
 const LEASE: &str = "/* job_worker: lease */
-UPDATE webhook_delivery_jobs SET status = 'Leased', lease_until = ?2, lease_token = ?3, updated_at = ?4
+UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?2, lease_token = ?3, updated_at = ?4
  WHERE id = ?1 AND +status = 'Pending'";
 
 const TARGET: &str = "/* job_worker: target */
@@ -37,11 +37,11 @@ SELECT id, key_id, sealed FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
 const HAND_BACK: &str = "/* job_worker: hand_back */
-UPDATE webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, lease_token = NULL, updated_at = ?4
+UPDATE OR FAIL webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, lease_token = NULL, updated_at = ?4
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
 const REPORT: &str = "/* job_worker: report */
-UPDATE webhook_delivery_jobs
+UPDATE OR FAIL webhook_delivery_jobs
    SET status = ?3, response_status = ?4, error_code = ?5, duration_ms = ?6, response_excerpt = ?7,
        lease_token = NULL, updated_at = ?8
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
@@ -49,8 +49,9 @@ UPDATE webhook_delivery_jobs
 const QUEUE_RESULT: &str = "/* job_worker: queue_result */
 INSERT INTO finished_jobs (job_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
+/// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets ORDER BY key_id";
+SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, LEASE, TARGET, SECRETS];
@@ -84,14 +85,14 @@ impl WorkerStore for Worker {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [], |row| row.get(0))).await
+        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [tx.now.as_micros()], |row| row.get(0))).await
     }
 }
 
 fn claim(tx: &Tx<'_>, limit: u32, lease: Duration, token: LeaseToken) -> DbResult<ClaimedBatch> {
     let now = tx.now.as_micros();
     let until = tx.now.after(lease);
-    let jobs = rows::all(tx, DUE_JOBS, (now, limit), |row| {
+    let due = rows::all(tx, DUE_JOBS, (now, limit), |row| {
         let held = DeliveryJob {
             saga_id: SagaId(row.get(1)?),
             subscription_id: SubscriptionId(row.get(2)?),
@@ -106,13 +107,17 @@ fn claim(tx: &Tx<'_>, limit: u32, lease: Duration, token: LeaseToken) -> DbResul
         Ok(Lease { job_id: JobId(row.get(0)?), token, until, held })
     })?;
     let mut update = tx.prepare(LEASE)?;
+    let mut jobs = Vec::with_capacity(due.len());
     let mut targets = HashMap::new();
-    for job in &jobs {
-        update.execute((job.job_id.0, until.as_micros(), token.0, now))?;
+    for job in due {
+        if update.execute((job.job_id.0, until.as_micros(), token.0, now))? == 0 {
+            continue;
+        }
         if let Entry::Vacant(missing) = targets.entry(job.held.subscription_id) {
             let target = target(tx, *missing.key())?;
             missing.insert(Arc::new(target));
         }
+        jobs.push(job);
     }
     Ok(ClaimedBatch { now: tx.now, jobs, targets })
 }
@@ -141,7 +146,7 @@ fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
     let mut queue = tx.prepare(QUEUE_RESULT)?;
     let mut changed = Vec::with_capacity(reports.len());
     for report in reports {
-        let JobReport { lease, outcome, response_status, duration, response_excerpt } = report;
+        let JobReport { lease, outcome, response_status, duration, .. } = report;
         let (status, error_code) = match outcome {
             Outcome::Delivered => (JobStatus::Completed, None),
             Outcome::Failed(code) => (JobStatus::Failed, Some(code.as_str())),
@@ -154,7 +159,7 @@ fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
             response_status,
             error_code,
             duration_ms,
-            response_excerpt,
+            report.storable_excerpt(),
             tx.now.as_micros(),
         ))?;
         if written > 0 {

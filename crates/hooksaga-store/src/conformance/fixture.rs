@@ -3,13 +3,13 @@
 
 use super::{TestDatabase, rows::saga_row};
 use crate::{
-    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, EventHead,
-    FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
+    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, Decide,
+    EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
     SealedSecret, Stores, Subscription,
 };
 use hooksaga_saga::{
-    Applied, DeadLetterId, ErrorCode, EventId, JobId, Outcome, RetryPolicy, SagaId, SagaStatus,
-    SubscriptionId, Timestamp, apply_result,
+    DeadLetterId, ErrorCode, EventId, JobId, Outcome, RetryPolicy, SagaId, SagaStatus, SubscriptionId,
+    Timestamp, apply_result,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -163,8 +163,8 @@ pub(super) fn failed(lease: LeaseRef, code: ErrorCode) -> JobReport {
 }
 
 /// The product's own decision.
-pub(super) fn decide(policy: RetryPolicy) -> impl Fn(&FinishedJob, Timestamp) -> Applied + Send + Sync {
-    move |job, now| apply_result(&job.saga, &job.result, &policy, now)
+pub(super) fn decide(policy: RetryPolicy) -> Decide {
+    Arc::new(move |job, now| apply_result(&job.saga, &job.result, &policy, now))
 }
 
 pub(super) async fn apply(stores: &Stores, policy: RetryPolicy) -> ApplyBatch {

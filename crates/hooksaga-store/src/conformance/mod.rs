@@ -62,7 +62,8 @@ pub trait TestDatabase: Send + Sync {
 
     /// The plans of the product's own statements for that step, with typical parameters, as the database
     /// explains them to the role that runs them (PostgreSQL: EXPLAIN's text; SQLite: EXPLAIN QUERY PLAN's
-    /// `detail`, a line each), one after the other. Nothing is changed.
+    /// `detail`, a line each; MySQL: a line per table of a plan, "Table scan on NAME using KEY", "Full index scan on …"
+    /// or "Lookup (…) on …"), one after the other. Nothing is changed.
     async fn explain(&self, statement: HotStatement) -> StoreResult<String>;
 
     /// The few differences in how literals are written.

@@ -9,11 +9,14 @@ use super::{
     },
     rows::{SagaRow, all_rows, changes, count, ids, job_row, jobs_of, saga_row},
 };
-use crate::{FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent};
+use crate::{Decide, FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent};
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobStatus, Outcome, RetryPolicy, Saga, SagaStatus, Timestamp,
 };
-use std::{sync::Mutex, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 pub async fn a_success_is_stored_and_queued(db: &dyn TestDatabase) {
     let (_, lease) = leased(db).await;
@@ -53,6 +56,19 @@ pub async fn a_failure_without_an_answer_has_no_status(db: &dyn TestDatabase) {
     db.stores().worker.report(&[failed(lease, ErrorCode::DNS_FAILED)]).await.unwrap();
     let row = job_row(db, lease.job_id).await;
     assert_eq!((row.response_status, row.error_code.as_deref()), (None, Some("DNS_FAILED")));
+}
+
+pub async fn an_excerpt_that_does_not_fit_is_cut(db: &dyn TestDatabase) {
+    let (_, lease) = leased(db).await;
+    // The character at the limit has two bytes, of which one would fit; not every database stores a NUL.
+    let report = JobReport {
+        response_excerpt: Some(format!("a\0b{}", "é".repeat(3000))),
+        ..failed(lease, ErrorCode::http(500))
+    };
+    assert_eq!(db.stores().worker.report(&[report]).await.unwrap(), [lease.job_id]);
+    let expected = format!("a\u{fffd}b{}", "é".repeat(2045));
+    assert_eq!(expected.len(), 4095);
+    assert_eq!(job_row(db, lease.job_id).await.response_excerpt, Some(expected));
 }
 
 pub async fn a_report_without_the_lease_changes_nothing_and_queues_nothing(db: &dyn TestDatabase) {
@@ -174,13 +190,14 @@ pub async fn the_decision_sees_the_saga_the_job_and_the_databases_now(db: &dyn T
     let (fixed, lease) = leased(db).await;
     stores.worker.report(&[failed(lease, ErrorCode::http(410))]).await.unwrap();
     let row = saga_row(db, fixed.saga_id).await;
-    let seen = Mutex::new(Vec::new());
-    let spy = |job: &FinishedJob, now: Timestamp| {
-        seen.lock().unwrap().push((job.clone(), now));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let spy: Decide = Arc::new(move |job: &FinishedJob, now: Timestamp| {
+        noted.lock().unwrap().push((job.clone(), now));
         decide(AT_ONCE)(job, now)
-    };
+    });
     let batch = stores.orchestrator.apply(MANY, &spy).await.unwrap();
-    let (job, now) = only(seen.into_inner().unwrap());
+    let (job, now) = only(std::mem::take(&mut *seen.lock().unwrap()));
     assert_eq!(now, batch.now);
     assert_eq!((job.job_id, job.saga_id), (lease.job_id, fixed.saga_id));
     assert_eq!(job.subscription_id, fixed.subscription_id);
@@ -201,7 +218,8 @@ pub async fn a_decision_of_no_change_changes_nothing(db: &dyn TestDatabase) {
     let (fixed, lease) = leased(db).await;
     stores.worker.report(&[delivered(lease)]).await.unwrap();
     let before = saga_row(db, fixed.saga_id).await;
-    let result = only(stores.orchestrator.apply(MANY, &|_, _| Applied::Already).await.unwrap().results);
+    let no_change: Decide = Arc::new(|_, _| Applied::Already);
+    let result = only(stores.orchestrator.apply(MANY, &no_change).await.unwrap().results);
     assert!(!result.changed);
     assert_eq!(result.status, SagaStatus::InProgress);
     assert_eq!(saga_row(db, fixed.saga_id).await, before);

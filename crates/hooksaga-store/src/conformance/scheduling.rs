@@ -9,9 +9,9 @@ use super::{
     },
     rows::{count, db_now, job_row, jobs_of, saga_row},
 };
-use crate::{Admission, FinishedJob, NewEvent, SubscriptionPatch};
+use crate::{Admission, Decide, FinishedJob, NewEvent, SubscriptionPatch};
 use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaId, SagaStatus, Timestamp};
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -149,10 +149,10 @@ pub async fn a_retry_is_scheduled_when_it_is_due_and_not_before(db: &dyn TestDat
     let claimed = claim(&stores, TOKEN).await;
     let reports: Vec<_> = claimed.jobs.iter().map(|job| failed(job.as_ref(), ErrorCode::http(500))).collect();
     stores.worker.report(&reports).await.unwrap();
-    let policies = move |job: &FinishedJob, now: Timestamp| {
+    let policies: Decide = Arc::new(move |job: &FinishedJob, now: Timestamp| {
         let policy = if job.saga_id == due { AT_ONCE } else { MUCH_LATER };
         hooksaga_saga::apply_result(&job.saga, &job.result, &policy, now)
-    };
+    });
     assert_eq!(stores.orchestrator.apply(MANY, &policies).await.unwrap().results.len(), 2);
 
     let row = saga_row(db, due).await;
@@ -175,7 +175,7 @@ pub async fn a_saga_at_its_limit_gets_no_job(db: &dyn TestDatabase) {
     let job = only(claim(&stores, TOKEN).await.jobs);
     stores.worker.report(&[failed(job.as_ref(), ErrorCode::TIMEOUT)]).await.unwrap();
     // No decision of the product's leaves a saga so; the guard is there all the same.
-    let strand = |job: &FinishedJob, now: Timestamp| Applied::Changed {
+    let strand: Decide = Arc::new(|job: &FinishedJob, now: Timestamp| Applied::Changed {
         saga: Saga {
             status: SagaStatus::PendingRetry,
             attempt_count: job.saga.attempt_count + 1,
@@ -184,7 +184,7 @@ pub async fn a_saga_at_its_limit_gets_no_job(db: &dyn TestDatabase) {
             ..job.saga.clone()
         },
         promoted: false,
-    };
+    });
     assert!(only(stores.orchestrator.apply(MANY, &strand).await.unwrap().results).changed);
     assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
 }

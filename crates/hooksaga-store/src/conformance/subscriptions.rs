@@ -209,8 +209,10 @@ pub async fn asking_for_verification_starts_a_new_round(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
     assert_eq!(stores.verifier.take_checks(MANY, HOUR).await.unwrap().len(), 0);
+    let before = read(&stores, id).await;
     let asked = stores.admin.request_verification(id).await.unwrap().expect("it is there");
     assert_eq!(asked.verification.status, VerificationStatus::Pending);
+    assert_eq!(asked.updated_at, before.updated_at, "nothing is configured anew");
     assert!(asked.verified, "until the URL changes, what was proved stays");
     assert_eq!(asked, read(&stores, id).await);
     assert_eq!(only(stores.verifier.take_checks(MANY, HOUR).await.unwrap()).round, 2);
@@ -267,5 +269,20 @@ pub async fn the_keys_that_sealed_the_secrets_are_known(db: &dyn TestDatabase) {
     {
         keys.sort();
         assert_eq!(keys, ["key-1", "key-2"], "each once");
+    }
+}
+
+pub async fn the_key_of_an_expired_secret_is_of_no_interest(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
+    stores.admin.rotate_secret(id, &other, Duration::ZERO, 5).await.unwrap();
+    assert_eq!(count(db, "subscription_secrets").await, 2);
+    for keys in [
+        stores.admin.secret_key_ids().await.unwrap(),
+        stores.verifier.secret_key_ids().await.unwrap(),
+        stores.worker.secret_key_ids().await.unwrap(),
+    ] {
+        assert_eq!(keys, ["key-2"]);
     }
 }

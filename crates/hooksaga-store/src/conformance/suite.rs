@@ -77,6 +77,7 @@ macro_rules! conformance_suite {
                 a_success_is_stored_and_queued,
                 a_failure_is_stored_with_what_was_answered,
                 a_failure_without_an_answer_has_no_status,
+                an_excerpt_that_does_not_fit_is_cut,
                 a_report_without_the_lease_changes_nothing_and_queues_nothing,
                 a_report_twice_counts_once,
                 a_batch_of_reports_answers_the_jobs_that_changed,
@@ -128,6 +129,7 @@ macro_rules! conformance_suite {
                 older_secrets_stay_valid_for_the_overlap,
                 a_sixth_secret_drops_the_oldest,
                 the_keys_that_sealed_the_secrets_are_known,
+                the_key_of_an_expired_secret_is_of_no_interest,
             }
             verification {
                 a_first_check_is_due_at_once,

@@ -8,13 +8,13 @@ use super::{
     },
     rows::{changes, db_now, job_row, jobs_of, saga_row},
 };
-use crate::FinishedJob;
+use crate::{Decide, FinishedJob};
 use hooksaga_saga::{Applied, ErrorCode, Saga, SagaId, SagaStatus, Timestamp};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// Fails the held attempt and makes `next` the time of the next one.
 async fn retry_at(db: &dyn TestDatabase, next: Timestamp) {
-    let decide = move |job: &FinishedJob, _: Timestamp| Applied::Changed {
+    let decide: Decide = Arc::new(move |job: &FinishedJob, _: Timestamp| Applied::Changed {
         saga: Saga {
             status: SagaStatus::PendingRetry,
             attempt_count: job.saga.attempt_count + 1,
@@ -23,7 +23,7 @@ async fn retry_at(db: &dyn TestDatabase, next: Timestamp) {
             ..job.saga.clone()
         },
         promoted: false,
-    };
+    });
     let result = only(db.stores().orchestrator.apply(MANY, &decide).await.unwrap().results);
     assert!(result.changed);
     assert_eq!(result.next_attempt_at, next);

@@ -161,6 +161,10 @@ pub async fn an_open_saga_keeps_its_identity_and_its_attempt(db: &dyn TestDataba
             refused(db, &leave("PendingRetry", "attempt_count - 1", &later(d))).await;
             refused(db, &leave("PendingRetry", "attempt_count + 1", &earlier)).await;
             refused(db, &leave("DeadLettered", "attempt_count + 1", &earlier)).await;
+            // A result counts, always; and the key of the next attempt's job must be free.
+            refused(db, &leave("Completed", "attempt_count", "next_attempt_at")).await;
+            refused(db, &leave("DeadLettered", "attempt_count", "next_attempt_at")).await;
+            refused(db, &leave("PendingRetry", "attempt_count + 1", "next_attempt_at")).await;
             changes(db, &leave("PendingRetry", "attempt_count + 1", &later(d)), 1).await;
         } else {
             let enter = format!(
@@ -284,23 +288,25 @@ pub async fn a_job_is_never_deleted(db: &dyn TestDatabase) {
 pub async fn a_saga_has_one_active_job_and_one_job_per_attempt(db: &dyn TestDatabase) {
     let (fixed, lease) = leased(db).await;
     let d = db.dialect();
-    let insert = |attempt_at: Timestamp| {
+    let insert_as = |status: &str, attempt_at: Timestamp| {
         format!(
             "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, \
              lease_resets, created_at, updated_at) \
-             VALUES ({}, {}, {}, 'Pending', {now}, 0, {now}, {now})",
+             VALUES ({}, {}, {}, '{status}', {now}, 0, {now}, {now})",
             fixed.saga_id,
             fixed.subscription_id,
             d.time(attempt_at),
             now = d.now()
         )
     };
+    let insert = |attempt_at| insert_as("Pending", attempt_at);
     let first = job_row(db, lease.job_id).await.attempt_at;
     let second = Timestamp::from_micros(first.as_micros() + 1);
     refused(db, &insert(second)).await;
     let stores = db.stores();
     stores.worker.report(&[failed(lease, ErrorCode::TIMEOUT)]).await.unwrap();
     refused(db, &insert(first)).await;
+    refused(db, &insert_as("Completed", second)).await;
     changes(db, &insert(second), 1).await;
     refused(db, &insert(Timestamp::from_micros(first.as_micros() + 2))).await;
     assert_eq!(stores.worker.claim(MANY, std::time::Duration::ZERO, TOKEN).await.unwrap().jobs.len(), 1);

@@ -2,7 +2,10 @@
 //!
 //! One set of servers serves a whole run of the tests; the command finds them in its environment.
 
-use hooksaga_testkit::postgres::{PostgresServer, URL_VARIABLE};
+use hooksaga_testkit::{
+    mariadb::{self, MariaDbServer},
+    postgres::{self, PostgresServer},
+};
 use std::{
     env,
     process::{Command, ExitCode},
@@ -15,8 +18,14 @@ fn main() -> ExitCode {
         eprintln!("usage: with-servers COMMAND [ARGUMENT…]");
         return ExitCode::from(2);
     };
+    // One after the other, on this thread: the servers end with the thread that started them.
     let postgres = PostgresServer::start();
-    let status = Command::new(&program).args(arguments).env(URL_VARIABLE, postgres.url()).status();
+    let mariadb = MariaDbServer::start();
+    let status = Command::new(&program)
+        .args(arguments)
+        .env(postgres::URL_VARIABLE, postgres.url())
+        .env(mariadb::URL_VARIABLE, mariadb.url())
+        .status();
     match status {
         Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
         Err(error) => {

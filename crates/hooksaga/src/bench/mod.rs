@@ -4,6 +4,7 @@
 //! Everything runs on a scratch folder or database that is removed at the end. Compare ratios, not absolute
 //! figures: the clients, the receiver, the server and the database share the machine.
 
+mod database;
 mod load;
 mod measure;
 mod place;
@@ -87,7 +88,7 @@ impl<'a> Run<'a> {
     async fn new(plan: &'a Plan, place: &'a Place) -> Outcome<Self> {
         let receiver = Receiver::start().await;
         let receiver = receiver.map_err(|error| Failure::new(format!("cannot open a receiver: {error}")))?;
-        let database = if place.is_server() { "PostgreSQL" } else { "SQLite" };
+        let database = place.database();
         Ok(Self {
             plan,
             place,
@@ -179,7 +180,8 @@ impl<'a> Run<'a> {
 
     async fn idle(&mut self, server: &Server) -> Outcome {
         const LONG: Duration = Duration::from_secs(10);
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // PostgreSQL's sessions report what they have done up to ten seconds later.
+        tokio::time::sleep(Duration::from_secs(12)).await;
         let before = (server.cpu(), self.place.transactions().await?);
         tokio::time::sleep(LONG).await;
         let after = (server.cpu(), self.place.transactions().await?);

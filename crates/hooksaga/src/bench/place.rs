@@ -1,13 +1,15 @@
 //! Where a measurement runs: a scratch folder or database that it makes and removes, and the server there.
 
-use super::usage::{self, Postmaster};
+use super::{
+    database::{DatabaseServer, Kind},
+    usage,
+};
 use crate::{
     client::Client,
     config::Backend,
     failure::{Failure, Outcome},
 };
 use hooksaga_pipeline::{SecretKey, random_hex};
-use hooksaga_postgres::scratch::{Observer, Scratch};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -33,14 +35,6 @@ enum Database {
     Server(Box<DatabaseServer>),
 }
 
-struct DatabaseServer {
-    url: String,
-    observer: Observer,
-    postmaster: Option<Postmaster>,
-    /// To be dropped at the end; nothing if the database was given.
-    scratch: Option<Scratch>,
-}
-
 impl Place {
     /// Makes a place beside the configured database, or uses `given`, an empty one.
     pub(super) async fn create(configured: &Backend, given: bool) -> Outcome<Self> {
@@ -50,7 +44,8 @@ impl Place {
             .map_err(|error| Failure::new(format!("cannot create {}: {error}", folder.display())))?;
         let database = match configured {
             Backend::Sqlite(_) => Database::Embedded(folder.join("hooksaga.db")),
-            Backend::Postgres(url) => server(url, &name, given).await?,
+            Backend::Postgres(url) => server(Kind::Postgres, url, &name, given).await?,
+            Backend::MySql(url) => server(Kind::MySql, url, &name, given).await?,
         };
         let place = Self {
             folder,
@@ -73,16 +68,21 @@ impl Place {
         matches!(self.database, Database::Server(_))
     }
 
+    /// What the database is called.
+    pub(super) fn database(&self) -> &'static str {
+        match &self.database {
+            Database::Embedded(_) => "SQLite",
+            Database::Server(server) => server.name(),
+        }
+    }
+
     /// Removes everything that was made.
     pub(super) async fn remove(self) -> Outcome {
         // What is left of a scratch folder in the temporary folder harms nobody.
         let _ = fs::remove_dir_all(&self.folder);
         match self.database {
             Database::Embedded(_) => Ok(()),
-            Database::Server(server) => match server.scratch {
-                Some(scratch) => Ok(scratch.drop().await?),
-                None => Ok(()),
-            },
+            Database::Server(server) => server.remove().await,
         }
     }
 
@@ -129,7 +129,7 @@ impl Place {
     pub(super) fn database_cpu(&self) -> Option<Duration> {
         match &self.database {
             Database::Embedded(_) => Some(Duration::ZERO),
-            Database::Server(server) => server.postmaster.as_ref().map(Postmaster::cpu),
+            Database::Server(server) => server.cpu(),
         }
     }
 
@@ -137,7 +137,7 @@ impl Place {
     pub(super) async fn transactions(&self) -> Outcome<Option<i64>> {
         match &self.database {
             Database::Embedded(_) => Ok(None),
-            Database::Server(server) => Ok(Some(server.observer.transactions().await?)),
+            Database::Server(server) => Ok(Some(server.transactions().await?)),
         }
     }
 
@@ -145,7 +145,7 @@ impl Place {
     pub(super) async fn bytes(&self) -> Outcome<u64> {
         match &self.database {
             Database::Embedded(path) => Ok(fs::metadata(path).map_or(0, |data| data.len())),
-            Database::Server(server) => Ok(u64::try_from(server.observer.bytes().await?).unwrap_or(0)),
+            Database::Server(server) => Ok(u64::try_from(server.bytes().await?).unwrap_or(0)),
         }
     }
 
@@ -156,7 +156,7 @@ impl Place {
             Database::Embedded(path) => {
                 Ok(hooksaga_sqlite::scratch::add_finished(path, count, subscription)?)
             }
-            Database::Server(server) => Ok(server.observer.add_finished(count, subscription).await?),
+            Database::Server(server) => server.add_finished(count, subscription).await,
         }
     }
 
@@ -165,21 +165,13 @@ impl Place {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
             Database::Embedded(path) => Ok(hooksaga_sqlite::scratch::add_waiting(path, count, subscription)?),
-            Database::Server(server) => Ok(server.observer.add_waiting(count, subscription).await?),
+            Database::Server(server) => server.add_waiting(count, subscription).await,
         }
     }
 }
 
-async fn server(url: &str, name: &str, given: bool) -> Outcome<Database> {
-    let scratch = if given { None } else { Some(Scratch::create(url, name).await?) };
-    let url = scratch.as_ref().map_or_else(|| url.to_owned(), |scratch| scratch.url.clone());
-    let observer = Observer::connect(&url).await?;
-    if !observer.is_empty().await? {
-        return Err(Failure::new("the database given with --database-url is not empty: name an empty one"));
-    }
-    let backend = u32::try_from(observer.backend().await?).unwrap_or(0);
-    let postmaster = Postmaster::of_backend(backend);
-    Ok(Database::Server(Box::new(DatabaseServer { url, observer, postmaster, scratch })))
+async fn server(kind: Kind, url: &str, name: &str, given: bool) -> Outcome<Database> {
+    Ok(Database::Server(Box::new(DatabaseServer::open(kind, url, name, given).await?)))
 }
 
 /// The address that a server's log names.

@@ -38,13 +38,19 @@ pub(super) fn cpu(process: u32) -> Duration {
     stat(process).map_or(Duration::ZERO, |stat| ticks(stat.own))
 }
 
-/// The CPU time of a database server on this machine, found by one of its backends.
+/// The CPU time of a database server on this machine.
 pub(super) struct Postmaster(u32);
 
 impl Postmaster {
     /// Nothing if the backend is not a process of this machine.
     pub(super) fn of_backend(backend: u32) -> Option<Self> {
         stat(backend).filter(|stat| stat.name == "postgres").map(|stat| Self(stat.parent))
+    }
+
+    /// A server that is one process with threads. Nothing if it is not a process of this machine.
+    pub(super) fn of_server(process: u32) -> Option<Self> {
+        let names = ["mariadbd", "mysqld"];
+        stat(process).filter(|stat| names.contains(&stat.name.as_str())).map(|_| Self(process))
     }
 
     /// Of all its processes, those that have ended included.

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  hooksaga demo                                          the whole story in half a minute
+  hooksaga demo                                          the whole story in a few seconds
   hooksaga serve --dev                                   a server on 127.0.0.1:8080, nothing to set up
   hooksaga listen --port 9000                            a receiver for development
   hooksaga send order.created '{\"order\": 17}'            one event

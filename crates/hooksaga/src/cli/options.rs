@@ -11,7 +11,7 @@ pub(crate) struct ConfigOptions {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// The database: sqlite://FILE or postgres://… (same as database.url)
+    /// The database: sqlite://FILE, postgres://… or mysql://… (same as database.url)
     #[arg(long, value_name = "URL")]
     database_url: Option<String>,
 

@@ -3,6 +3,7 @@
 use super::options::ConfigOptions;
 use crate::{
     config::Backend,
+    descriptors,
     failure::{Failure, Outcome},
     output,
     serve::Server,
@@ -54,7 +55,7 @@ impl Serve {
         if !self.only.is_empty() && matches!(config.database.backend, Backend::Sqlite(_)) {
             return Err(Failure::new(
                 "--only needs a database server, because an embedded SQLite database has one process: \
-                 leave --only out, or set database.url to postgres://…",
+                 leave --only out, or set database.url to postgres://… or mysql://…",
             ));
         }
         if self.print_config {
@@ -67,6 +68,7 @@ impl Serve {
 
         let mut signals = StopSignals::listen();
         let _telemetry = Telemetry::start(&config.log);
+        descriptors::raise_limit();
         let mut server = tokio::select! {
             server = Server::start(config, components) => server?,
             () = signals.next() => return Ok(()),

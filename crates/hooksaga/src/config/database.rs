@@ -13,6 +13,8 @@ pub(crate) enum Backend {
     Sqlite(PathBuf),
     /// A PostgreSQL URL.
     Postgres(String),
+    /// A MySQL or MariaDB URL.
+    MySql(String),
 }
 
 #[derive(Clone)]
@@ -37,7 +39,8 @@ impl DatabaseConfig {
             let Some(url) = settings.text(&key)? else { continue };
             match (&backend, parse_url(&url)) {
                 (_, Err(problem)) => return Err(settings.complain(&key, &problem)),
-                (Backend::Postgres(_), Ok(Backend::Postgres(_))) => role_urls.insert(*role, url),
+                (Backend::Postgres(_), Ok(Backend::Postgres(_)))
+                | (Backend::MySql(_), Ok(Backend::MySql(_))) => role_urls.insert(*role, url),
                 (Backend::Sqlite(_), _) => {
                     return Err(settings.complain(
                         &key,
@@ -73,7 +76,9 @@ impl fmt::Debug for DatabaseConfig {
 
 fn parse_url(url: &str) -> Result<Backend, String> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err("this is not a database URL: it begins with sqlite:// or postgres://".to_owned());
+        return Err(
+            "this is not a database URL: it begins with sqlite://, postgres:// or mysql://".to_owned()
+        );
     };
     match scheme {
         "sqlite" if rest.is_empty() || rest.ends_with('/') => {
@@ -84,10 +89,8 @@ fn parse_url(url: &str) -> Result<Backend, String> {
         }
         "sqlite" => Ok(Backend::Sqlite(PathBuf::from(rest))),
         "postgres" | "postgresql" => Ok(Backend::Postgres(url.to_owned())),
-        "mysql" | "mariadb" => {
-            Err("this version has no MySQL back end: use postgres:// or sqlite://".to_owned())
-        }
-        other => Err(format!("there is no back end {other}://: use sqlite:// or postgres://")),
+        "mysql" | "mariadb" => Ok(Backend::MySql(url.to_owned())),
+        other => Err(format!("there is no back end {other}://: use sqlite://, postgres:// or mysql://")),
     }
 }
 
@@ -130,6 +133,7 @@ mod tests {
             ),
             ("postgres://h/db?user=u&password=s3cret", "postgres://h/db?user=u&password=****"),
             ("postgres://u@h/db", "postgres://u@h/db"),
+            ("mysql://u:s3cret@h/db?require_ssl=true", "mysql://u:****@h/db?require_ssl=true"),
             ("sqlite://a/b.db", "sqlite://a/b.db"),
             ("s3cret", "…"),
         ] {

@@ -152,7 +152,7 @@ mod tests {
             ("[server]\nlisten = \"8080\"", "server.listen"),
             ("[server]\nmax_payload_bytes = \"1MB\"", "server.max_payload_bytes"),
             ("[server]\nmax_batch_bytes = -1", "server.max_batch_bytes"),
-            ("[database]\nurl = \"mysql://h/db\"", "database.url"),
+            ("[database]\nurl = \"oracle://h/db\"", "database.url"),
             ("[database]\nroles = \"maybe\"", "database.roles"),
             ("[database.role_urls]\nnobody = \"x\"", "database.role_urls.nobody"),
             ("[database.role_urls]\njob_worker = \"postgres://h/db\"", "database.role_urls.job_worker"),

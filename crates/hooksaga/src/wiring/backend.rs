@@ -4,6 +4,7 @@ use crate::{
     config::{Backend, DatabaseConfig},
     failure::{Failure, Outcome},
 };
+use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{KeyStore, Stores, migration::MigrationReport};
@@ -16,6 +17,7 @@ const CONNECTIONS_PER_ROLE: usize = 4;
 pub(crate) enum Database {
     Sqlite(SqliteDatabase),
     Postgres(PostgresDatabase),
+    MySql(MySqlDatabase),
 }
 
 impl Database {
@@ -26,6 +28,7 @@ impl Database {
                 Self::Sqlite(hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await?)
             }
             Backend::Postgres(url) => Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?),
+            Backend::MySql(url) => Self::MySql(hooksaga_mysql::connect(mysql_options(config, url)).await?),
         })
     }
 
@@ -33,6 +36,7 @@ impl Database {
         match self {
             Self::Sqlite(database) => database.stores(),
             Self::Postgres(database) => database.stores(),
+            Self::MySql(database) => database.stores(),
         }
     }
 }
@@ -42,6 +46,7 @@ pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport>
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::migrate(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::migrate(options(config, url)).await?,
+        Backend::MySql(url) => hooksaga_mysql::migrate(mysql_options(config, url)).await?,
     })
 }
 
@@ -59,6 +64,14 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
             })?;
             Ok(hooksaga_postgres::role_sql(&database, &login))
         }
+        Backend::MySql(url) => {
+            let (database, login) = login(url).ok_or_else(|| {
+                Failure::new(
+                    "database.url names no login and database: write it like mysql://LOGIN@HOST/DATABASE",
+                )
+            })?;
+            Ok(hooksaga_mysql::role_sql(&database, &login))
+        }
     }
 }
 
@@ -67,6 +80,7 @@ pub(crate) async fn open_keys(config: &DatabaseConfig) -> Outcome<Arc<dyn KeySto
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
+        Backend::MySql(url) => hooksaga_mysql::open_keys(mysql_options(config, url)).await?,
     })
 }
 
@@ -102,6 +116,15 @@ fn options(config: &DatabaseConfig, url: &str) -> PostgresOptions {
         url: url.to_owned(),
         role_urls: config.role_urls.clone(),
         roles: if config.roles { RoleMode::Switch } else { RoleMode::Off },
+        max_connections_per_role: CONNECTIONS_PER_ROLE,
+    }
+}
+
+fn mysql_options(config: &DatabaseConfig, url: &str) -> MySqlOptions {
+    MySqlOptions {
+        url: url.to_owned(),
+        role_urls: config.role_urls.clone(),
+        roles: if config.roles { hooksaga_mysql::RoleMode::Switch } else { hooksaga_mysql::RoleMode::Off },
         max_connections_per_role: CONNECTIONS_PER_ROLE,
     }
 }

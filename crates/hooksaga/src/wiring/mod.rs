@@ -21,7 +21,7 @@ pub(crate) use backend::{Database, migrate, open_keys, role_sql};
 pub(crate) use component::Component;
 
 use crate::{
-    config::{Backend, Config},
+    config::{Backend, CallbacksConfig, Config},
     failure::{Failure, Outcome},
     keyfiles,
 };
@@ -31,7 +31,10 @@ use hooksaga_pipeline::{
     SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig, forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use tokio::{net::TcpListener, task::JoinSet};
 
 /// What the components of one process share.
@@ -43,6 +46,8 @@ pub(crate) struct Wiring {
     _database: Database,
     signals: Signals,
     metrics: Arc<Metrics>,
+    /// Where a component calls endpoints.
+    client: Option<DeliveryClient>,
 }
 
 /// The running components.
@@ -54,8 +59,12 @@ pub(crate) struct Running {
 }
 
 impl Wiring {
-    /// Opens the database for these components.
+    /// Opens the database for these components; not before everything in the configuration is known to be usable.
     pub(crate) async fn open(config: Config, components: Vec<Component>) -> Outcome<Self> {
+        let client = match components.iter().any(|component| component.calls_endpoints()) {
+            true => Some(delivery_client(&config.callbacks)?),
+            false => None,
+        };
         let database = Database::open(&config.database).await?;
         let local: Vec<_> = components.iter().flat_map(|component| component.stages()).copied().collect();
         Ok(Self {
@@ -63,6 +72,7 @@ impl Wiring {
             _database: database,
             signals: Signals::new(&local),
             metrics: Metrics::new(),
+            client,
             config,
             components,
         })
@@ -78,7 +88,7 @@ impl Wiring {
         let key = match (&self.config.secrets.key, &self.config.database.backend) {
             (Some(key), _) => Arc::clone(key),
             (None, Backend::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, &sealed_with)?),
-            (None, Backend::Postgres(_)) => {
+            (None, Backend::Postgres(_) | Backend::MySql(_)) => {
                 return Err(Failure::new(
                     "configuration: secrets.key: it must be set on a database server, to the same value in every \
                      process: make one with `openssl rand -base64 32` and set HOOKSAGA_SECRET_KEY",
@@ -129,12 +139,11 @@ impl Wiring {
         secret_key: Option<&Arc<SecretKey>>,
         listener: TcpListener,
         shutdown: &Shutdown,
-    ) -> Outcome<Running> {
+    ) -> Running {
         let mut tasks = JoinSet::new();
-        let client = self.delivery_client()?;
         for component in &self.components {
             // Both are there for every component that needs them: see `needs_secret_key`, `calls_endpoints`.
-            self.start_component(*component, secret_key, client.as_ref(), shutdown, &mut tasks);
+            self.start_component(*component, secret_key, shutdown, &mut tasks);
         }
         let app = match secret_key.filter(|_| self.runs(Component::Api)) {
             Some(key) => self.api(Arc::clone(key), &mut tasks),
@@ -151,14 +160,13 @@ impl Wiring {
         let (signals, wakeups) = (self.signals.clone(), Arc::clone(&self.stores.wakeups));
         let stop = forwarder_stop.clone();
         let forwarder = tokio::spawn(async move { forward_wakeups(&signals, wakeups, &stop).await });
-        Ok(Running { tasks, forwarder, forwarder_stop })
+        Running { tasks, forwarder, forwarder_stop }
     }
 
     fn start_component(
         &self,
         component: Component,
         secret_key: Option<&Arc<SecretKey>>,
-        client: Option<&DeliveryClient>,
         shutdown: &Shutdown,
         tasks: &mut JoinSet<&'static str>,
     ) {
@@ -174,7 +182,7 @@ impl Wiring {
                 });
             }};
         }
-        match (component, secret_key, client) {
+        match (component, secret_key, &self.client) {
             (Component::Verifier, Some(key), Some(client)) => {
                 run!(Verifier::new(stores.verifier.clone(), client.clone(), key.clone(), signals, metrics));
             }
@@ -209,15 +217,11 @@ impl Wiring {
 
     fn api(&self, secret_key: Arc<SecretKey>, tasks: &mut JoinSet<&'static str>) -> axum::Router {
         let stores = self.stores.clone();
-        let commits_in_flight = match self.config.database.backend {
-            Backend::Sqlite(_) => 1,
-            Backend::Postgres(_) => 2,
-        };
         let (ingest, task) = Ingest::start(
             stores.ingest,
             self.signals.clone(),
             Arc::clone(&self.metrics),
-            IngestLimits { commits_in_flight, ..IngestLimits::default() },
+            IngestLimits::default(),
             self.config.log.deliveries,
         );
         // It ends after the listener: when the last request that may hand it events is answered.
@@ -238,25 +242,9 @@ impl Wiring {
             max_batch_bytes: self.config.server.max_batch_bytes,
             allow_http: self.config.callbacks.allow_http,
             default_retry_limit: self.config.retry.max_retry_limit,
+            log: self.config.log.deliveries,
             root_key: self.config.auth.root_key.clone(),
         })
-    }
-
-    fn delivery_client(&self) -> Outcome<Option<DeliveryClient>> {
-        if !self.components.iter().any(|component| component.calls_endpoints()) {
-            return Ok(None);
-        }
-        let callbacks = &self.config.callbacks;
-        let wrong = |error: &dyn std::fmt::Display| {
-            let path = callbacks.ca_file.as_deref().unwrap_or(std::path::Path::new("")).display();
-            Failure::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
-        };
-        let pem = callbacks.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
-        let policy = EgressPolicy {
-            allow_http: callbacks.allow_http,
-            allow_networks: callbacks.allow_networks.clone(),
-        };
-        DeliveryClient::new(policy, pem.as_deref()).map(Some).map_err(|error| wrong(&error))
     }
 
     fn runs(&self, component: Component) -> bool {
@@ -264,13 +252,30 @@ impl Wiring {
     }
 }
 
+fn delivery_client(callbacks: &CallbacksConfig) -> Outcome<DeliveryClient> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        let path = callbacks.ca_file.as_deref().unwrap_or(Path::new("")).display();
+        Failure::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
+    };
+    let pem = callbacks.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
+    let policy =
+        EgressPolicy { allow_http: callbacks.allow_http, allow_networks: callbacks.allow_networks.clone() };
+    DeliveryClient::new(policy, pem.as_deref()).map_err(|error| wrong(&error))
+}
+
 impl Running {
     /// Waits until a component ends although nobody asked it to.
     pub(crate) async fn failure(&mut self) -> Failure {
-        let what = match self.tasks.join_next().await {
-            Some(Ok(name)) => format!("{name} ended unexpectedly"),
-            Some(Err(error)) => format!("a component failed: {error}"),
-            None => "no component runs".to_owned(),
+        let what = tokio::select! {
+            ended = self.tasks.join_next() => match ended {
+                Some(Ok(name)) => format!("{name} ended unexpectedly"),
+                Some(Err(error)) => format!("a component failed: {error}"),
+                None => "no component runs".to_owned(),
+            },
+            ended = &mut self.forwarder => match ended {
+                Ok(()) => "the forwarder of wake-ups ended unexpectedly".to_owned(),
+                Err(error) => format!("the forwarder of wake-ups failed: {error}"),
+            },
         };
         Failure::new(format!("{what}: this is a bug, please report it; starting again is safe"))
     }
@@ -283,7 +288,10 @@ impl Running {
             }
         }
         self.forwarder_stop.trigger();
-        if let Err(error) = self.forwarder.await {
+        // One that had ended before was a failure, and told as such.
+        if !self.forwarder.is_finished()
+            && let Err(error) = self.forwarder.await
+        {
             tracing::error!(%error, "the forwarder of wake-ups failed while it stopped");
         }
     }

@@ -1,23 +1,13 @@
 //! Applies finished jobs to their sagas.
-//!
-//! The decision is the caller's and borrows from it, so it cannot move to the writer thread. Instead the
-//! transaction asks: it reads the batch under the write lock, sends it over, and waits for the decisions
-//! before it writes them. If no answer comes it rolls back.
 
 use super::MARK_IN_PROGRESS;
-use crate::{
-    engine::RoleHandle,
-    error::{DbError, DbResult},
-    roles::rows,
-    session::Tx,
-};
+use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{
     Applied, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
-use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, StoreError, StoreResult};
+use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
 use rusqlite::Row;
-use std::{collections::BTreeMap, sync::mpsc, time::Duration};
-use tokio::sync::oneshot;
+use std::{collections::BTreeMap, time::Duration};
 
 /// A queued job that is not seen finished is left where it is.
 const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
@@ -33,7 +23,7 @@ SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code,
 
 /// `?2` is the JOB's attempt_at: a result that was applied before finds nothing.
 const UPDATE_SAGA: &str = "/* saga_orchestrator: update_saga */
-UPDATE webhook_delivery_sagas
+UPDATE OR FAIL webhook_delivery_sagas
    SET status = ?3, attempt_count = ?4, next_attempt_at = ?5, final_error_code = ?6, updated_at = ?7
  WHERE id = ?1 AND +status = 'InProgress' AND +next_attempt_at = ?2";
 
@@ -58,10 +48,6 @@ ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[TAKE_RESULTS, UPDATE_SAGA, READ_SAGA, QUEUE_DEAD, LEAVE_QUEUE, COUNT];
 
-/// How long the transaction waits for decisions. Deciding is pure and quick: only a caller that is gone or
-/// stuck takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 const MINUTE: i64 = 60_000_000;
 
 /// A finished job and what is shown of it afterwards.
@@ -72,58 +58,20 @@ struct Finished {
     saga_created_at: Timestamp,
 }
 
-/// A finished job with the decision about it.
-type Decided = (Finished, Applied);
-
-/// Asks for decisions from inside the transaction.
-struct Question {
-    ask: oneshot::Sender<(Timestamp, Vec<Finished>)>,
-    answer: mpsc::Receiver<Vec<Decided>>,
-}
-
-pub(super) async fn apply(handle: &RoleHandle, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch> {
-    let (ask, asked) = oneshot::channel();
-    let (reply, answer) = mpsc::sync_channel(1);
-    let question = Question { ask, answer };
-    let written = handle.write(move |tx| apply_batch(tx, limit, question));
-    let deciding = async move {
-        // No question comes if the queue was empty or the transaction failed.
-        if let Ok((now, batch)) = asked.await {
-            let decided = batch.into_iter().map(|finished| {
-                let applied = decide(&finished.job, now);
-                (finished, applied)
-            });
-            // If nobody takes the answer any more, the transaction has ended by itself and says why.
-            let _ = reply.send(decided.collect());
-        }
-    };
-    tokio::join!(written, deciding).0
-}
-
-impl Question {
-    fn put(self, now: Timestamp, batch: Vec<Finished>) -> DbResult<Vec<Decided>> {
-        let gone = || DbError::Store(StoreError::Unavailable("nobody decided about the results".to_owned()));
-        self.ask.send((now, batch)).map_err(|_| gone())?;
-        self.answer.recv_timeout(PATIENCE).map_err(|_| gone())
-    }
-}
-
-fn apply_batch(tx: &Tx<'_>, limit: u32, question: Question) -> DbResult<ApplyBatch> {
+pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyBatch> {
     let batch = rows::all(tx, TAKE_RESULTS, [limit], finished)?;
     let mut results = Vec::with_capacity(batch.len());
     let mut counts = Counts::default();
-    if !batch.is_empty() {
-        let mut leave = tx.prepare(LEAVE_QUEUE)?;
-        for (finished, applied) in question.put(tx.now, batch)? {
-            let (saga, changed) = write(tx, &finished.job, applied)?;
-            if changed {
-                counts.add(finished.job.subscription_id, &finished.job.result.outcome, saga.status);
-            }
-            leave.execute([finished.job.job_id.0])?;
-            results.push(result(finished, &saga, changed));
+    let mut leave = tx.prepare(LEAVE_QUEUE)?;
+    for finished in batch {
+        let (saga, changed) = write(tx, &finished.job, decide(&finished.job, tx.now))?;
+        if changed {
+            counts.add(finished.job.subscription_id, &finished.job.result.outcome, saga.status);
         }
-        counts.write(tx)?;
+        leave.execute([finished.job.job_id.0])?;
+        results.push(result(finished, &saga, changed));
     }
+    counts.write(tx)?;
     Ok(ApplyBatch { now: tx.now, results })
 }
 

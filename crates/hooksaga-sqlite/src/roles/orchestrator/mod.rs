@@ -14,7 +14,7 @@ pub(crate) use {apply::HOT as HOT_APPLY, schedule::HOT as HOT_SCHEDULE};
 
 /// `+status`: found by id; the planner must not consider the index on status.
 const MARK_IN_PROGRESS: &str = "/* saga_orchestrator: mark_in_progress */
-UPDATE webhook_delivery_sagas SET status = 'InProgress', updated_at = ?3
+UPDATE OR FAIL webhook_delivery_sagas SET status = 'InProgress', updated_at = ?3
  WHERE id = ?1 AND +status IN ('Pending', 'PendingRetry') AND +next_attempt_at = ?2";
 
 #[cfg(feature = "test-support")]
@@ -51,8 +51,9 @@ impl OrchestratorStore for Orchestrator {
         self.handle.write(move |tx| mark_in_progress(tx, &sagas)).await
     }
 
-    async fn apply(&self, limit: u32, decide: Decide<'_>) -> StoreResult<ApplyBatch> {
-        apply::apply(&self.handle, limit, decide).await
+    async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
+        let decide = decide.clone();
+        self.handle.write(move |tx| apply::apply(tx, limit, &decide)).await
     }
 }
 

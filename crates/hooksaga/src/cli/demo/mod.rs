@@ -33,7 +33,7 @@ Everything happens on 127.0.0.1 and in a scratch folder that is removed at the e
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Demo {
-    /// Leave the server running afterwards, with its dashboard
+    /// Leave the server running afterwards
     #[arg(long)]
     keep: bool,
 }
@@ -64,7 +64,7 @@ impl Demo {
         if !self.keep {
             return Ok(());
         }
-        output::line(format!("\nStill running, until Ctrl-C. The dashboard: {url}/  its API: {url}/docs"));
+        output::line(format!("\nStill running, until Ctrl-C. Look around: {url}/docs"));
         output::line(format!("The API key: {}", key.trim()));
         for number in 1000.. {
             tokio::time::sleep(Duration::from_secs(2)).await;

@@ -85,7 +85,10 @@ impl Sender {
             self.failed(bad);
         }
         let mut waiting = vec![batch.lines];
-        while let Some(lines) = waiting.pop().filter(|lines| !lines.is_empty()) {
+        while let Some(lines) = waiting.pop() {
+            if lines.is_empty() {
+                continue;
+            }
             let answer = self.post(&lines).await?;
             match answer.status() {
                 413 if lines.len() > 1 => {
@@ -211,6 +214,16 @@ mod tests {
         assert_eq!(sender.tally.accepted, 5);
         let sent: Vec<Vec<u64>> = requests.take().iter().map(payloads).collect();
         assert_eq!(sent, [vec![1, 2, 3, 4, 5], vec![1, 2], vec![3, 4, 5]]);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_large_costs_no_other() {
+        let too_large = || Reply::new(413, &json!({}));
+        let (mut sender, requests) = sender(vec![too_large(), too_large(), accepted(1)]).await;
+        sender.send(batch(1..=2)).await.expect("sent");
+        assert_eq!((sender.tally.accepted, sender.tally.failed), (1, 1));
+        let sent: Vec<Vec<u64>> = requests.take().iter().map(payloads).collect();
+        assert_eq!(sent, [vec![1, 2], vec![1], vec![2]]);
     }
 
     #[tokio::test]

@@ -1,0 +1,204 @@
+-- Version 1: tables, keys and indexes, as docs/SCHEMA.md describes them.
+--
+-- DDL is not transactional here: every statement can be run again after it was broken off anywhere.
+--
+-- Identifiers are VARBINARY: compared byte for byte, without case folding and without PAD SPACE, alike on
+-- MySQL and MariaDB (whose collations without padding have different names). They are ASCII, so a byte is a
+-- character. Free text (payloads, excerpts, names) is utf8mb4, stored as it comes and never compared.
+--
+-- Times are DATETIME(6) in UTC, written by the program or from UTC_TIMESTAMP(6): the server's time zone plays
+-- no part. A CHECK that is NULL holds: `<> ''` asks nothing of a column that is NULL.
+--
+-- There are no partial indexes. Generated columns that are NULL for finished rows stand in for them: the rows
+-- that a selector may want are the range of the index beyond NULL. They are STORED, so that an index entry
+-- never depends on a later evaluation. No foreign keys: see docs/SCHEMA.md.
+
+-- events: append-only -------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS events (
+    id             BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    event_type     VARBINARY(100) NOT NULL,
+    created_at     DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    payload        LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    external_id    VARBINARY(200) NULL,
+    correlation_id VARBINARY(100) NOT NULL,
+    UNIQUE KEY uniq_event_external_id (external_id),
+    KEY idx_event_created (created_at),
+    KEY idx_event_type (event_type, created_at),
+    KEY idx_event_correlation (correlation_id),
+    CONSTRAINT event_not_empty CHECK (event_type <> '' AND external_id <> '' AND correlation_id <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- subscriptions ---------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS subscriptions (
+    id                 BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    event_type         VARBINARY(100) NOT NULL,
+    callback_url       VARBINARY(500) NOT NULL,
+    active             BOOLEAN NOT NULL DEFAULT TRUE,
+    max_retry_limit    INT NULL,
+    verification_round BIGINT NOT NULL DEFAULT 1,
+    verified_url       VARBINARY(500) NULL,
+    -- Nobody can set it by hand, changing the URL resets it, and a late verifier cannot verify the wrong URL.
+    verified           BOOLEAN GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) STORED,
+    check_round        BIGINT NOT NULL DEFAULT 0,
+    check_attempts     INT NOT NULL DEFAULT 0,
+    check_done         BOOLEAN NOT NULL DEFAULT FALSE,
+    check_number       BIGINT NOT NULL DEFAULT 0,
+    next_check_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    check_error        VARBINARY(100) NULL,
+    checked_at         DATETIME(6) NULL,
+    created_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- When the open round is due: a new one at once; NULL while none is open.
+    open_check_at      DATETIME(6) GENERATED ALWAYS AS (
+                           CASE WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
+                                WHEN NOT check_done THEN next_check_at END) STORED,
+    UNIQUE KEY uniq_sub_type_url (event_type, callback_url),
+    KEY idx_sub_active (active),
+    KEY idx_sub_open_check (open_check_at),
+    CONSTRAINT sub_not_empty CHECK (event_type <> '' AND callback_url <> '' AND verified_url <> ''
+                                    AND check_error <> ''),
+    CONSTRAINT sub_retry_limit CHECK (max_retry_limit BETWEEN 1 AND 100),
+    CONSTRAINT sub_check_attempts CHECK (check_attempts >= 0)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- webhook_delivery_sagas ------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS webhook_delivery_sagas (
+    id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    event_id         BIGINT NOT NULL,
+    subscription_id  BIGINT NOT NULL,
+    generation       INT NOT NULL DEFAULT 0,
+    status           ENUM ('Pending', 'InProgress', 'PendingRetry', 'Completed', 'DeadLettered')
+                     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'Pending',
+    attempt_count    INT NOT NULL DEFAULT 0,
+    max_retry_limit  INT NOT NULL,
+    next_attempt_at  DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    final_error_code VARBINARY(100) NULL,
+    created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- The subscription, while the saga waits for its next job.
+    waiting_subscription_id BIGINT GENERATED ALWAYS AS (
+                                CASE WHEN status IN ('Pending', 'PendingRetry') THEN subscription_id END) STORED,
+    -- The subscription, while a job is under way.
+    running_subscription_id BIGINT GENERATED ALWAYS AS (
+                                CASE WHEN status = 'InProgress' THEN subscription_id END) STORED,
+    UNIQUE KEY uniq_saga_event_subscription (event_id, subscription_id, generation),
+    KEY idx_saga_status_retry (status, next_attempt_at),
+    KEY idx_saga_waiting (waiting_subscription_id, next_attempt_at),
+    KEY idx_saga_in_progress (running_subscription_id),
+    CONSTRAINT saga_not_empty CHECK (final_error_code <> ''),
+    CONSTRAINT saga_generation CHECK (generation >= 0),
+    CONSTRAINT saga_attempt_count CHECK (attempt_count >= 0),
+    CONSTRAINT saga_retry_limit CHECK (max_retry_limit BETWEEN 1 AND 100)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- webhook_delivery_jobs -------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS webhook_delivery_jobs (
+    id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    saga_id          BIGINT NOT NULL,
+    subscription_id  BIGINT NOT NULL,
+    attempt_at       DATETIME(6) NOT NULL,
+    status           ENUM ('Pending', 'Leased', 'Completed', 'Failed')
+                     CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'Pending',
+    lease_until      DATETIME(6) NOT NULL,
+    lease_token      BIGINT NULL,
+    lease_resets     INT NOT NULL DEFAULT 0,
+    response_status  INT NULL,
+    error_code       VARBINARY(100) NULL,
+    duration_ms      INT NULL,
+    response_excerpt TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    -- While the job is active: at most one such job per saga, and how much of a window is taken.
+    active_saga_id   BIGINT GENERATED ALWAYS AS (
+                         CASE WHEN status IN ('Pending', 'Leased') THEN saga_id END) STORED,
+    active_subscription_id BIGINT GENERATED ALWAYS AS (
+                         CASE WHEN status IN ('Pending', 'Leased') THEN subscription_id END) STORED,
+    -- While Pending: not before. While Leased: the end of the lease.
+    pending_until    DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Pending' THEN lease_until END) STORED,
+    leased_until     DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Leased' THEN lease_until END) STORED,
+    UNIQUE KEY uniq_job_saga_attempt (saga_id, attempt_at),
+    UNIQUE KEY uniq_job_active (active_saga_id),
+    KEY idx_job_pending (pending_until),
+    KEY idx_job_leased (leased_until),
+    KEY idx_job_active_subscription (active_subscription_id),
+    CONSTRAINT job_not_empty CHECK (error_code <> ''),
+    CONSTRAINT job_lease_resets CHECK (lease_resets >= 0),
+    CONSTRAINT job_duration CHECK (duration_ms >= 0),
+    CONSTRAINT job_excerpt CHECK (OCTET_LENGTH(response_excerpt) <= 4096),
+    CONSTRAINT job_error_when_failed CHECK ((status = 'Failed') = (error_code IS NOT NULL)),
+    CONSTRAINT job_token_when_leased CHECK ((status = 'Leased') = (lease_token IS NOT NULL))
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- dead_letters ----------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS dead_letters (
+    id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    saga_id          BIGINT NOT NULL,
+    event_id         BIGINT NOT NULL,
+    subscription_id  BIGINT NOT NULL,
+    final_error_code VARBINARY(100) NOT NULL,
+    payload          LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    UNIQUE KEY uniq_dead_letter_saga (saga_id),
+    KEY idx_dead_letter_subscription (subscription_id, id),
+    CONSTRAINT letter_not_empty CHECK (final_error_code <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The hand-over queues: small, and every row lives for moments only ------------------------------------
+
+CREATE TABLE IF NOT EXISTS unrouted_events (event_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS finished_jobs (job_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS pending_dead_letters (saga_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
+
+-- Helper tables -----------------------------------------------------------------------------------------
+
+CREATE TABLE IF NOT EXISTS subscription_secrets (
+    id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    subscription_id BIGINT NOT NULL,
+    key_id          VARBINARY(64) NOT NULL,
+    sealed          VARBINARY(2000) NOT NULL,
+    created_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    expires_at      DATETIME(6) NULL,
+    -- Every claim and every check reads the valid secrets of its subscriptions.
+    KEY idx_secret_subscription (subscription_id, id),
+    CONSTRAINT secret_not_empty CHECK (key_id <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS api_keys (
+    id         BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    name       VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    scopes     VARBINARY(100) NOT NULL,
+    sha256     BINARY(32) NOT NULL,
+    created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    revoked_at DATETIME(6) NULL,
+    UNIQUE KEY uniq_key_sha256 (sha256),
+    CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS delivery_counts (
+    minute          DATETIME(6) NOT NULL,
+    subscription_id BIGINT NOT NULL,
+    shard           INT NOT NULL,
+    delivered       BIGINT NOT NULL DEFAULT 0,
+    failed          BIGINT NOT NULL DEFAULT 0,
+    dead_lettered   BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (minute, subscription_id, shard)
+) ENGINE = InnoDB;
+
+-- Wake-ups between processes: there is no LISTEN and NOTIFY. One row per stage; whoever leaves work for a
+-- stage adds one, and every process reads all rows at short intervals.
+
+CREATE TABLE IF NOT EXISTS wake_signals (
+    stage VARBINARY(20) NOT NULL PRIMARY KEY,
+    sent  BIGINT NOT NULL DEFAULT 0
+) ENGINE = InnoDB;
+
+INSERT INTO wake_signals (stage)
+VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('dead_letters')
+ON DUPLICATE KEY UPDATE stage = VALUES(stage);

@@ -1,0 +1,119 @@
+-- Version 2: triggers that refuse what no component may do, whoever asks.
+--
+-- A statement that changes nothing is not refused: they compare OLD and NEW (<=> knows NULL). They raise
+-- SQLSTATE 45000, which the program reports as a refused write. TRUNCATE passes triggers by; it needs the
+-- right to DROP, which no component has.
+--
+-- A trigger is dropped before it is made, so that this step can be run again; `hooksaga migrate` also runs it
+-- when the login that made the triggers is not the one that migrates now (docs/ROLES.md: DEFINER).
+
+-- events -------------------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS events_refuse_update;
+CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'events: an event never changes';
+
+DROP TRIGGER IF EXISTS events_refuse_delete;
+CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'events: an event is never deleted';
+
+-- webhook_delivery_sagas -----------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS sagas_refuse_birth;
+CREATE TRIGGER sagas_refuse_birth BEFORE INSERT ON webhook_delivery_sagas FOR EACH ROW
+BEGIN
+    IF NEW.status <> 'Pending' OR NEW.attempt_count <> 0 THEN
+        SIGNAL SQLSTATE '45000'
+            SET MESSAGE_TEXT = 'webhook_delivery_sagas: a saga begins Pending and without attempts';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS sagas_refuse_update;
+CREATE TRIGGER sagas_refuse_update BEFORE UPDATE ON webhook_delivery_sagas FOR EACH ROW
+BEGIN
+    IF NOT (OLD.id <=> NEW.id AND OLD.event_id <=> NEW.event_id AND OLD.subscription_id <=> NEW.subscription_id
+            AND OLD.generation <=> NEW.generation AND OLD.max_retry_limit <=> NEW.max_retry_limit
+            AND OLD.created_at <=> NEW.created_at) THEN
+        SIGNAL SQLSTATE '45000'
+            SET MESSAGE_TEXT = 'webhook_delivery_sagas: what a saga was created with never changes';
+    END IF;
+    IF OLD.status = NEW.status THEN
+        IF NOT (OLD.attempt_count <=> NEW.attempt_count AND OLD.next_attempt_at <=> NEW.next_attempt_at) THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+                'webhook_delivery_sagas: attempt_count and next_attempt_at only change with the result of an attempt';
+        END IF;
+        IF OLD.status IN ('Completed', 'DeadLettered')
+           AND NOT (OLD.final_error_code <=> NEW.final_error_code AND OLD.updated_at <=> NEW.updated_at) THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_sagas: a finished saga never changes';
+        END IF;
+    ELSEIF OLD.status IN ('Pending', 'PendingRetry') AND NEW.status = 'InProgress' THEN
+        IF NOT (OLD.attempt_count <=> NEW.attempt_count AND OLD.next_attempt_at <=> NEW.next_attempt_at) THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+                'webhook_delivery_sagas: attempt_count and next_attempt_at only change with the result of an attempt';
+        END IF;
+    ELSEIF OLD.status = 'InProgress' AND NEW.status IN ('Completed', 'PendingRetry', 'DeadLettered') THEN
+        IF NOT NEW.attempt_count <=> OLD.attempt_count + 1 THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+                'webhook_delivery_sagas: attempt_count grows by one with the result of an attempt, and only then';
+        END IF;
+        -- A retry is later than the attempt before it: else the key of its job would be taken, and the saga stuck.
+        IF NEW.next_attempt_at < OLD.next_attempt_at
+           OR NEW.status = 'PendingRetry' AND NEW.next_attempt_at = OLD.next_attempt_at THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+                'webhook_delivery_sagas: next_attempt_at only moves on, with the result of an attempt';
+        END IF;
+    ELSE
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_sagas: illegal status transition';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS sagas_refuse_delete;
+CREATE TRIGGER sagas_refuse_delete BEFORE DELETE ON webhook_delivery_sagas FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_sagas: a saga is never deleted';
+
+-- webhook_delivery_jobs ------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS jobs_refuse_birth;
+CREATE TRIGGER jobs_refuse_birth BEFORE INSERT ON webhook_delivery_jobs FOR EACH ROW
+BEGIN
+    IF NEW.status <> 'Pending' THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: a job is born Pending';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS jobs_refuse_update;
+CREATE TRIGGER jobs_refuse_update BEFORE UPDATE ON webhook_delivery_jobs FOR EACH ROW
+BEGIN
+    IF NOT (OLD.id <=> NEW.id AND OLD.saga_id <=> NEW.saga_id AND OLD.subscription_id <=> NEW.subscription_id
+            AND OLD.attempt_at <=> NEW.attempt_at AND OLD.created_at <=> NEW.created_at) THEN
+        SIGNAL SQLSTATE '45000'
+            SET MESSAGE_TEXT = 'webhook_delivery_jobs: what a job was created with never changes';
+    END IF;
+    IF OLD.status = NEW.status THEN
+        IF OLD.status IN ('Completed', 'Failed')
+           AND NOT (OLD.lease_until <=> NEW.lease_until AND OLD.lease_token <=> NEW.lease_token
+                    AND OLD.lease_resets <=> NEW.lease_resets AND OLD.response_status <=> NEW.response_status
+                    AND OLD.error_code <=> NEW.error_code AND OLD.duration_ms <=> NEW.duration_ms
+                    AND CAST(OLD.response_excerpt AS BINARY) <=> CAST(NEW.response_excerpt AS BINARY)
+                    AND OLD.updated_at <=> NEW.updated_at) THEN
+            SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: a finished job never changes';
+        END IF;
+    ELSEIF NOT (OLD.status = 'Pending' AND NEW.status = 'Leased'
+                OR OLD.status = 'Leased' AND NEW.status IN ('Pending', 'Completed', 'Failed')) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: illegal status transition';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS jobs_refuse_delete;
+CREATE TRIGGER jobs_refuse_delete BEFORE DELETE ON webhook_delivery_jobs FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: a job is never deleted';
+
+-- dead_letters ---------------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS letters_refuse_update;
+CREATE TRIGGER letters_refuse_update BEFORE UPDATE ON dead_letters FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'dead_letters: a dead letter never changes';
+
+DROP TRIGGER IF EXISTS letters_refuse_delete;
+CREATE TRIGGER letters_refuse_delete BEFORE DELETE ON dead_letters FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'dead_letters: a dead letter is never deleted';

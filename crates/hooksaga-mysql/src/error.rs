@@ -1,0 +1,232 @@
+//! What the server and the driver fail with, as the boundary's errors: one line each, without passwords, without row
+//! contents.
+
+use hooksaga_store::{StoreError, StoreResult};
+use mysql_async::{DriverError, Error, IoError, Row, ServerError, prelude::FromValue};
+
+/// A failure inside a store call, before it is known whether it is worth another try.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Db(Error),
+    Store(StoreError),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Db(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Db(error) => from_mysql(&error),
+            Failure::Store(error) => error,
+        }
+    }
+}
+
+/// What another try could change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// The database gave up on this transaction in favour of others.
+    AtOnce,
+    /// It has waited for a lock for long already.
+    Once,
+    No,
+}
+
+impl Failure {
+    /// A row that this version cannot read.
+    pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
+        Self::Store(StoreError::Other(what.to_string()))
+    }
+
+    fn code(&self) -> Option<u16> {
+        match self {
+            Self::Db(error) => code(error),
+            Self::Store(_) => None,
+        }
+    }
+
+    /// A unique key holds this already. Where what exists is looked up before an insert, somebody else came in
+    /// between, and the next look sees it.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        matches!(self.code(), Some(1062 | 1586))
+    }
+
+    pub(crate) fn again(&self) -> Again {
+        match self.code() {
+            // Deadlock; MariaDB: record has changed since last read.
+            Some(1213 | 1020) => Again::AtOnce,
+            // Prepared statement needs to be re-prepared; table definition has changed: a migration ran meanwhile.
+            Some(1615 | 1412) => Again::AtOnce,
+            Some(1205) => Again::Once,
+            _ => Again::No,
+        }
+    }
+}
+
+/// The server's number for an error, if it is the server's.
+pub(crate) fn code(error: &Error) -> Option<u16> {
+    match error {
+        Error::Server(error) => Some(error.code),
+        _ => None,
+    }
+}
+
+/// The boundary's error for one of the driver's.
+pub(crate) fn from_mysql(error: &Error) -> StoreError {
+    match error {
+        Error::Server(error) => from_server(error),
+        Error::Io(IoError::Tls(error)) => StoreError::Setup(format!(
+            "the database's TLS handshake failed ({}): check the server's certificate, or require_ssl in \
+             database.url",
+            one_line(&error.to_string())
+        )),
+        Error::Io(IoError::Io(error)) => StoreError::Unavailable(one_line(&error.to_string())),
+        Error::Driver(DriverError::ConnectionClosed | DriverError::PoolDisconnected) => {
+            StoreError::Unavailable("the connection was closed".to_owned())
+        }
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => StoreError::Setup(
+            "the database server offers no TLS: set it up there, or leave require_ssl out of database.url"
+                .to_owned(),
+        ),
+        Error::Driver(DriverError::PacketTooLarge) => too_large(),
+        // These carry rows and values in their texts.
+        Error::Driver(DriverError::FromRow { .. } | DriverError::FromValue { .. }) => {
+            StoreError::Other("a row has another form than expected".to_owned())
+        }
+        Error::Driver(DriverError::UnexpectedPacket { .. } | DriverError::PacketOutOfOrder) => {
+            StoreError::Unavailable("the server's answer makes no sense".to_owned())
+        }
+        other => StoreError::Other(one_line(&other.to_string())),
+    }
+}
+
+fn too_large() -> StoreError {
+    StoreError::Setup(
+        "a statement is larger than the server's max_allowed_packet: set that to at least four times \
+         server.max_payload_bytes (SET GLOBAL max_allowed_packet = …, and in the server's configuration)"
+            .to_owned(),
+    )
+}
+
+fn from_server(error: &ServerError) -> StoreError {
+    let text = one_line(&error.message);
+    match error.code {
+        // Denied for a table, a column, a routine; a right that is not a table's.
+        1142 | 1143 | 1370 | 1227 => StoreError::Denied(text),
+        1044 => StoreError::Denied(format!("{text}: neither this login nor its role has rights there")),
+        1045 | 1251 | 1524 | 1698 => {
+            StoreError::Setup(format!("{text}: check user and password in database.url"))
+        }
+        1049 => StoreError::Setup(format!("{text}: create it, or name another in database.url")),
+        1046 => StoreError::Setup(
+            "database.url names no database: write it like mysql://LOGIN@HOST/DATABASE".to_owned(),
+        ),
+        // No such role, or not this login's.
+        1959 | 3523 | 3530 => StoreError::Setup(format!(
+            "cannot switch to a component's role ({text}): run `hooksaga migrate`, or set database.roles = \"off\""
+        )),
+        // No such table, column, index.
+        1146 | 1054 | 1176 => StoreError::Schema(format!(
+            "the database has no hooksaga schema of this version ({text}): run `hooksaga migrate`"
+        )),
+        // Duplicate key; NULL; CHECK (MySQL, MariaDB); a trigger's no; too long, out of range, no such value; a value
+        // for a generated column.
+        1062 | 1586 | 1048 | 3819 | 4025 | 1644 | 1406 | 1264 | 1265 | 1366 | 1364 | 1906 | 3105 => {
+            StoreError::Refused(text)
+        }
+        1153 | 1301 => too_large(),
+        1419 => StoreError::Setup(
+            "the database server keeps a binary log and does not let this login create triggers: have an \
+             administrator set log_bin_trust_function_creators = 1, or run `hooksaga migrate` with a login that \
+             has SUPER"
+                .to_owned(),
+        ),
+        1449 => StoreError::Setup(format!(
+            "the login that created the triggers is gone ({text}): run `hooksaga migrate` with a login that stays"
+        )),
+        1665 => StoreError::Setup(format!(
+            "{text} Set the server's binlog_format to ROW or MIXED: hooksaga works in READ COMMITTED"
+        )),
+        // Too many connections, shutdown, killed, read-only (a replica after a failover), out of memory or space,
+        // time limits, locks; Galera: not ready.
+        1040 | 1203 | 1053 | 1927 | 1317 | 1290 | 1836 | 1792 | 1037 | 1038 | 1041 | 1021 | 1114 | 1205
+        | 1213 | 1020 | 1969 | 3024 | 1047 | 1152 | 1158 | 1159 | 1160 | 1161 | 3572 | 1615 | 1412 | 1226
+        | 2002 | 2006 | 2013 => StoreError::Unavailable(text),
+        _ => match error.state.as_str() {
+            "45000" | "23000" => StoreError::Refused(text),
+            _ => StoreError::Other(format!("{text} ({})", error.code)),
+        },
+    }
+}
+
+/// The boundary's error for a connection that did not come about. Rights that are missing already here are a matter
+/// of set-up.
+pub(crate) fn from_connecting(error: &Error) -> StoreError {
+    match from_mysql(error) {
+        StoreError::Denied(text) => StoreError::Setup(format!(
+            "the database login may not do this ({text}): run `hooksaga migrate`, or hand the output of \
+             `hooksaga migrate --print-roles` to an administrator"
+        )),
+        other => other,
+    }
+}
+
+/// Takes a column out of a row.
+pub(crate) fn take<T: FromValue>(row: &mut Row, column: usize) -> Result<T, Failure> {
+    match row.take_opt::<T, _>(column) {
+        Some(Ok(value)) => Ok(value),
+        // The error would show the value.
+        Some(Err(_)) => Err(Failure::unreadable(format_args!(
+            "column {column} of a row is no {}",
+            std::any::type_name::<T>()
+        ))),
+        None => Err(Failure::unreadable(format_args!("a row has no column {column}"))),
+    }
+}
+
+/// A number that a CHECK keeps at 0 or more.
+pub(crate) fn natural(value: i64) -> u32 {
+    u32::try_from(value).unwrap_or(0)
+}
+
+/// A count, which is never negative.
+pub(crate) fn count(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
+/// The length of a batch, as a count of rows.
+pub(crate) fn rows(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// The status that a text stands for.
+pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(Failure::unreadable)
+}
+
+/// After a guarded write whose rows are locked: so many must have been written.
+pub(crate) fn expect_rows(what: &str, expected: u64, written: u64) -> Result<(), Failure> {
+    if expected == written {
+        return Ok(());
+    }
+    Err(Failure::unreadable(format_args!("{what} wrote {written} rows instead of {expected}")))
+}
+
+pub(crate) fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A result of the driver outside the pools.
+pub(crate) fn checked<T>(result: Result<T, Error>) -> StoreResult<T> {
+    result.map_err(|error| from_mysql(&error))
+}

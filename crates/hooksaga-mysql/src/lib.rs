@@ -1,0 +1,159 @@
+//! The MySQL and MariaDB back end (InnoDB): SQL, and nothing but SQL. Needs MySQL 8.0.19 or MariaDB 10.6, or newer.
+//!
+//! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
+//! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
+//! has none of its own ([`Fence`]).
+//!
+//! A file per role; every statement begins with its name in a comment, under the reasons for its shape. Batches go in
+//! as JSON (`batch`), or as numbers in the text. All run in READ COMMITTED, and every batch is written in the order of
+//! its key, so that two of the same kind wait for each other instead of deadlocking. What deadlocks all the same is
+//! tried again. There is no RETURNING: what a write changed is read under lock before it, or by its key after it.
+
+mod admin;
+mod batch;
+mod cleaner;
+mod dead_letters;
+mod error;
+mod fence;
+mod filter;
+mod ingest;
+mod keys;
+mod migrate;
+mod options;
+mod orchestrator;
+mod pool;
+mod reader;
+mod rights;
+mod roles;
+mod router;
+pub mod scratch;
+mod subscription;
+#[cfg(feature = "test-support")]
+pub mod testing;
+mod time;
+mod verifier;
+mod wake;
+mod worker;
+
+pub use fence::Fence;
+pub use migrate::migrate;
+pub use options::{MySqlOptions, RoleMode};
+pub use roles::role_sql;
+
+use error::checked;
+use hooksaga_store::{
+    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
+};
+use migrate::MIGRATIONS;
+use mysql_async::prelude::Queryable as _;
+use options::Session;
+use pool::{RolePool, connect_once};
+use std::sync::Arc;
+
+/// The smallest `max_allowed_packet` that the batches are made for.
+const SMALLEST_PACKET: u64 = 4 << 20;
+
+/// An open database.
+pub struct MySqlDatabase {
+    stores: Stores,
+    fence: Fence,
+}
+
+impl MySqlDatabase {
+    /// Every role's handle.
+    pub fn stores(&self) -> Stores {
+        self.stores.clone()
+    }
+
+    /// What the database's rights protect from.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+}
+
+/// Opens the database: it must be reachable and its schema this version's.
+pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
+    look(&options).await?;
+    let pool = |role| pool(&options, role);
+    let reader = reader::Reader::new(pool(Role::ApiReader)?);
+    ready(&reader).await?;
+    let fence = Fence::look(&options).await?;
+    fence.announce();
+
+    let stores = Stores {
+        ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(router::Router::new(pool(Role::RouterWorker)?)),
+        orchestrator: Arc::new(orchestrator::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
+        worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(dead_letters::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
+        wakeups: Arc::new(wake::Signals::new(reader.pool(), options.clone())),
+        reader: Arc::new(reader),
+        keys: Arc::new(keys::Keys::new(pool(Role::KeyAdmin)?)),
+    };
+    Ok(MySqlDatabase { stores, fence })
+}
+
+/// Opens the API keys alone.
+pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> {
+    look(&options).await?;
+    ready(&reader::Reader::new(pool(&options, Role::ApiReader)?)).await?;
+    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin)?)))
+}
+
+fn pool(options: &MySqlOptions, role: Role) -> StoreResult<RolePool> {
+    Ok(RolePool::new(options.session(Session::Component(role))?))
+}
+
+/// A first look as the login itself: that the server is there and lets it in, and how it is set. Not taken where the
+/// reader has a login of its own: then `database.url` may be one that this process cannot use.
+async fn look(options: &MySqlOptions) -> StoreResult<()> {
+    if !options.shares_login(Role::ApiReader) {
+        return Ok(());
+    }
+    let mut connection = connect_once(options.session(Session::Server)?).await?;
+    let sql = "SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit";
+    let settings: Option<(u64, u64)> = checked(connection.query_first(sql).await)?;
+    let (packet, flush) = settings.unwrap_or((SMALLEST_PACKET, 1));
+    if packet < SMALLEST_PACKET {
+        return Err(StoreError::Setup(format!(
+            "the database server's max_allowed_packet is {packet} bytes: set it to at least {SMALLEST_PACKET} \
+             (SET GLOBAL max_allowed_packet = …, and in the server's configuration)"
+        )));
+    }
+    if flush != 1 {
+        tracing::warn!(
+            "innodb_flush_log_at_trx_commit is {flush}: a crash of the database server can lose the last second of \
+             accepted events; set it to 1"
+        );
+    }
+    // Said here, before the missing roles of a new database could be said to be the fault. A login without rights of
+    // its own may see nothing here; what it lacks shows when the reader connects.
+    let database = options.database()?;
+    if let Err(error) = connection.query_drop(format!("USE {}", options::identifier(&database))).await {
+        return if error::code(&error) == Some(1049) { Err(error::from_mysql(&error)) } else { Ok(()) };
+    }
+    let sql = "SELECT COUNT(*) FROM information_schema.tables \
+               WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
+    let found: Option<i64> = checked(connection.query_first(sql).await)?;
+    checked(connection.disconnect().await)?;
+    if found == Some(0) {
+        check_current(0, MIGRATIONS)?;
+    }
+    Ok(())
+}
+
+/// Rights that are missing at the start are a matter of set-up.
+async fn ready(reader: &reader::Reader) -> StoreResult<()> {
+    reader.ready().await.map_err(|error| match error {
+        StoreError::Denied(text) => StoreError::Setup(format!(
+            "the database's rights do not fit this version ({text}): run `hooksaga migrate`"
+        )),
+        StoreError::Schema(text) if text.contains("schema_migrations") => StoreError::Schema(
+            "the database has no hooksaga schema yet: run `hooksaga migrate` first".to_owned(),
+        ),
+        other => other,
+    })
+}

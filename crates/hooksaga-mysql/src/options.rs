@@ -1,0 +1,213 @@
+//! How to reach the database, and how every session is set up.
+
+use crate::roles::role_name;
+use hooksaga_store::{Role, StoreError, StoreResult};
+use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+/// Whether connections take on their component's role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RoleMode {
+    /// Each component's connections switch to its role right at the start of the session.
+    #[default]
+    Switch,
+    /// No roles: for hosted databases where they cannot be created.
+    Off,
+}
+
+/// How to reach the database.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    /// `mysql://…` or `mariadb://…`, with mysql_async's parameters (`require_ssl`, `verify_ca`, …).
+    pub url: String,
+    /// A login of its own for some or all roles; such connections do not switch.
+    pub role_urls: BTreeMap<Role, String>,
+    pub roles: RoleMode,
+    /// Each role has a pool of its own, and opens connections only as it needs them.
+    pub max_connections_per_role: usize,
+}
+
+impl fmt::Debug for MySqlOptions {
+    /// Without the URLs: they hold passwords.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlOptions")
+            .field("role_urls", &self.role_urls.keys().collect::<Vec<_>>())
+            .field("roles", &self.roles)
+            .field("max_connections_per_role", &self.max_connections_per_role)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Correctness rests on these, whatever the server's defaults are: errors instead of silent changes of values, the
+/// backslash and quotes as usual, UTC, and every answer in the character set it was sent in. The comments are read
+/// by one of the two servers only. A walk over the waiting subscriptions may be long.
+const SETTINGS: &str = "SET NAMES utf8mb4, autocommit = 1, time_zone = '+00:00', \
+     sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
+     sql_safe_updates = 0, sql_select_limit = DEFAULT, group_concat_max_len = 1000000";
+/// No call waits for ever.
+const LIMITS: &str = "SET innodb_lock_wait_timeout = 10 \
+     /*M!100100 , max_statement_time = 30 */ /*!80000 , max_execution_time = 30000 */";
+/// Under the default, REPEATABLE READ, a read before a lock would fix what the reads after it see.
+const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// Migrations: as the login itself, and without time limits.
+    Login,
+    /// The server, and no database of it.
+    Server,
+    Component(Role),
+}
+
+impl MySqlOptions {
+    /// Whether this role's connections come from `url`, rather than a URL of their own.
+    pub(crate) fn shares_login(&self, role: Role) -> bool {
+        !self.role_urls.contains_key(&role)
+    }
+
+    /// The database that `url` names.
+    pub(crate) fn database(&self) -> StoreResult<String> {
+        database("database.url", &parse("database.url", &self.url)?)
+    }
+
+    /// The configuration of a session.
+    pub(crate) fn session(&self, session: Session) -> StoreResult<Opts> {
+        let (key, url) = match session {
+            Session::Component(role) => match self.role_urls.get(&role) {
+                Some(url) => (format!("database.role_urls.{role}"), url),
+                None => ("database.url".to_owned(), &self.url),
+            },
+            Session::Login | Session::Server => ("database.url".to_owned(), &self.url),
+        };
+        let opts = parse(&key, url)?;
+        let mut setup = vec![SETTINGS.to_owned(), ISOLATION.to_owned()];
+        if session != Session::Server {
+            let database = database(&key, &opts)?;
+            if let Session::Component(role) = session {
+                setup.push(LIMITS.to_owned());
+                if self.roles == RoleMode::Switch && self.shares_login(role) {
+                    setup.push(format!("SET ROLE {}", literal(&role_name(&database, role))));
+                }
+            }
+            // Not in the handshake: a login without rights of its own has some only after it has its role.
+            setup.push(format!("USE {}", identifier(&database)));
+        }
+        let size = self.max_connections_per_role.max(1);
+        let pool = PoolOpts::default()
+            .with_constraints(PoolConstraints::new(0, size).unwrap_or_default())
+            // A reset would take away the prepared statements and the set-up. Transactions that were not ended are
+            // rolled back all the same.
+            .with_reset_connection(false)
+            .with_inactive_connection_ttl(Duration::from_secs(300));
+        let name = match session {
+            Session::Component(role) => format!("hooksaga/{role}"),
+            Session::Login | Session::Server => "hooksaga/migrate".to_owned(),
+        };
+        Ok(OptsBuilder::from_opts(opts)
+            .db_name(None::<String>)
+            // One text, since the driver would run several in no order that it promises.
+            .setup(vec![setup.join("; ")])
+            .pool_opts(pool)
+            .stmt_cache_size(128)
+            // "Rows affected" are the rows that a guard let through.
+            .client_found_rows(true)
+            .tcp_nodelay(true)
+            .tcp_keepalive(Some(Duration::from_secs(30)))
+            .prefer_socket(false)
+            .connect_attribute("program_name", name)
+            .into())
+    }
+}
+
+fn parse(key: &str, url: &str) -> StoreResult<Opts> {
+    let url = match url.strip_prefix("mariadb://") {
+        Some(rest) => format!("mysql://{rest}"),
+        None => url.to_owned(),
+    };
+    Opts::from_url(&url).map_err(|error| {
+        // What the parser names are keys; the values could be a password.
+        let text = match error {
+            UrlError::InvalidParamValue { param, .. } => format!("the value of {param} makes no sense"),
+            UrlError::UnknownParameter { param } => format!("there is no parameter {param}"),
+            UrlError::Parse(error) => error.to_string(),
+            _ => "write it like mysql://LOGIN:PASSWORD@HOST/DATABASE".to_owned(),
+        };
+        StoreError::Setup(format!("{key} is not a usable MySQL URL: {text}"))
+    })
+}
+
+fn database(key: &str, opts: &Opts) -> StoreResult<String> {
+    let name = opts.db_name().filter(|name| !name.is_empty());
+    name.map(str::to_owned).ok_or_else(|| {
+        StoreError::Setup(format!("{key} names no database: write it like mysql://LOGIN@HOST/DATABASE"))
+    })
+}
+
+pub(crate) fn identifier(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+pub(crate) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(url: &str) -> MySqlOptions {
+        MySqlOptions {
+            url: url.to_owned(),
+            role_urls: BTreeMap::from([(Role::KeyAdmin, "mysql://keys@h/db".to_owned())]),
+            roles: RoleMode::Switch,
+            max_connections_per_role: 1,
+        }
+    }
+
+    fn setup(options: &MySqlOptions, role: Role) -> String {
+        let opts = options.session(Session::Component(role)).expect("usable");
+        assert_eq!(opts.db_name(), None);
+        opts.setup().join(";")
+    }
+
+    #[test]
+    fn a_session_switches_role_before_it_enters_the_database() {
+        for url in ["mysql://u@h/my%20db", "mariadb://u@h:3307/my%20db"] {
+            let text = setup(&options(url), Role::RouterWorker);
+            let position = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} is not in {text}"));
+            assert!(position("SET ROLE '") < position("USE `my db`"), "{text}");
+            assert!(position("READ COMMITTED") > 0 && position("STRICT_ALL_TABLES") > 0);
+        }
+    }
+
+    #[test]
+    fn a_role_with_its_own_login_does_not_switch() {
+        let text = setup(&options("mysql://u@h/db"), Role::KeyAdmin);
+        assert!(text.contains("USE `db`") && !text.contains("SET ROLE"), "{text}");
+        let off = MySqlOptions { roles: RoleMode::Off, ..options("mysql://u@h/db") };
+        assert!(!setup(&off, Role::ApiReader).contains("SET ROLE"));
+    }
+
+    #[test]
+    fn debug_shows_no_url() {
+        let text = format!("{:?}", options("mysql://u:hunter2@h/db"));
+        assert!(!text.contains("hunter2") && text.contains("KeyAdmin"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_url_is_named_by_its_key_and_not_shown() {
+        for url in ["mysql://u:hunter2@h:port/db", "mysql://u:hunter2@h", "mysql://u:hunter2@h/db?no=hunter2"]
+        {
+            let error = options(url).session(Session::Login).err();
+            let text = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(text.contains("database.url") && !text.contains("hunter2"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(identifier("a`b"), "`a``b`");
+        assert_eq!(literal(r"o'h\ra"), r"'o''h\\ra'");
+    }
+}

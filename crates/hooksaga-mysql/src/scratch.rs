@@ -1,0 +1,195 @@
+//! Scratch databases for measurements: made, filled, watched and dropped. Never the live tables.
+
+use crate::{
+    MySqlOptions, RoleMode,
+    error::checked,
+    options::{Session, identifier},
+    pool::connect_once,
+    roles::role_name,
+};
+use hooksaga_store::{Role, StoreError, StoreResult};
+use mysql_async::{Conn, prelude::Queryable as _};
+use std::collections::BTreeMap;
+use tokio::sync::Mutex;
+
+/// A database that was made for a measurement.
+pub struct Scratch {
+    server: MySqlOptions,
+    name: String,
+    /// Of the scratch database.
+    pub url: String,
+}
+
+impl Scratch {
+    /// Creates a database beside the one that `url` names, on the same server and with the same login.
+    pub async fn create(url: &str, name: &str) -> StoreResult<Self> {
+        let scratch =
+            Self { server: options(url.to_owned()), name: name.to_owned(), url: beside(url, name)? };
+        scratch.execute(&format!("CREATE DATABASE {}", identifier(name))).await?;
+        Ok(scratch)
+    }
+
+    /// Drops it, and the roles that its migration made.
+    pub async fn drop(self) -> StoreResult<()> {
+        self.execute(&format!("DROP DATABASE {}", identifier(&self.name))).await?;
+        for role in Role::ALL {
+            self.execute(&format!("DROP ROLE IF EXISTS '{}'", role_name(&self.name, *role))).await?;
+        }
+        Ok(())
+    }
+
+    async fn execute(&self, sql: &str) -> StoreResult<()> {
+        let mut connection = connect_once(self.server.session(Session::Server)?).await?;
+        checked(connection.query_drop(sql).await)?;
+        checked(connection.disconnect().await)
+    }
+}
+
+/// The same URL with another database.
+fn beside(url: &str, name: &str) -> StoreResult<String> {
+    let unusable =
+        || StoreError::Setup("database.url names no database to make a scratch one beside".to_owned());
+    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
+    let (scheme, rest) = address.split_once("://").ok_or_else(unusable)?;
+    let (host, _) = rest.rsplit_once('/').ok_or_else(unusable)?;
+    Ok(format!("{scheme}://{host}/{name}{}", query.map(|query| format!("?{query}")).unwrap_or_default()))
+}
+
+fn options(url: String) -> MySqlOptions {
+    MySqlOptions { url, role_urls: BTreeMap::new(), roles: RoleMode::Off, max_connections_per_role: 1 }
+}
+
+/// Watches and fills one database, as its owner.
+pub struct Observer(Mutex<Conn>);
+
+impl Observer {
+    pub async fn connect(url: &str) -> StoreResult<Self> {
+        Ok(Self(Mutex::new(connect_once(options(url.to_owned()).session(Session::Login)?).await?)))
+    }
+
+    async fn number(&self, sql: &str) -> StoreResult<i64> {
+        let found: Option<Option<i64>> = checked(self.0.lock().await.query_first(sql).await)?;
+        Ok(found.flatten().unwrap_or(0))
+    }
+
+    /// Where the server writes its process id.
+    pub async fn pid_file(&self) -> StoreResult<String> {
+        let found: Option<String> = checked(self.0.lock().await.query_first("SELECT @@pid_file").await)?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// How many transactions the server has ended so far, of everybody.
+    pub async fn transactions(&self) -> StoreResult<i64> {
+        let sql = "SHOW GLOBAL STATUS WHERE variable_name IN ('Handler_commit', 'Handler_rollback')";
+        let counts: Vec<(String, i64)> = checked(self.0.lock().await.query(sql).await)?;
+        Ok(counts.into_iter().map(|(_, count)| count).sum())
+    }
+
+    /// Whether nobody has stored an event here.
+    pub async fn is_empty(&self) -> StoreResult<bool> {
+        let there = "SELECT COUNT(*) FROM information_schema.tables \
+                     WHERE table_schema = DATABASE() AND table_name = 'events'";
+        if self.number(there).await? == 0 {
+            return Ok(true);
+        }
+        Ok(self.number("SELECT EXISTS (SELECT 1 FROM events)").await? == 0)
+    }
+
+    /// How many bytes the database takes.
+    pub async fn bytes(&self) -> StoreResult<i64> {
+        let sql = "SELECT CAST(SUM(data_length + index_length) AS SIGNED) FROM information_schema.tables \
+                   WHERE table_schema = DATABASE()";
+        self.number(sql).await
+    }
+
+    /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each. Every row goes
+    /// the legal way there: triggers cannot be set aside here.
+    pub async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
+        let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6)").await?;
+        self.run(&[
+            format!(
+                "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
+                 SELECT id, subscription_id, next_attempt_at, next_attempt_at FROM webhook_delivery_sagas
+                 WHERE {new}"
+            ),
+            format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
+            "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE status = 'Pending'".to_owned(),
+            "UPDATE webhook_delivery_jobs SET status = 'Completed', lease_token = NULL, response_status = 200,
+             duration_ms = 3 WHERE status = 'Leased'"
+                .to_owned(),
+            format!("UPDATE webhook_delivery_sagas SET status = 'Completed', attempt_count = 1 WHERE {new}"),
+        ])
+        .await
+    }
+
+    /// Adds deliveries that wait until tomorrow: an event and a PendingRetry saga each.
+    pub async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
+        let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6) + INTERVAL 1 DAY").await?;
+        self.run(&[
+            format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
+            format!(
+                "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', attempt_count = 1,
+                 next_attempt_at = next_attempt_at + INTERVAL 1 MICROSECOND, final_error_code = 'TIMEOUT' WHERE {new}"
+            ),
+        ])
+        .await
+    }
+
+    /// Adds events with a Pending saga each; a condition that fits these sagas.
+    async fn add_sagas(&self, count: i64, subscription: i64, next: &str) -> StoreResult<String> {
+        let last_event = self.number("SELECT COALESCE(MAX(id), 0) FROM events").await?;
+        let last_saga = self.number("SELECT COALESCE(MAX(id), 0) FROM webhook_delivery_sagas").await?;
+        self.run(&[
+            format!(
+                "INSERT INTO events (event_type, payload, correlation_id)
+                 SELECT 'bench.filling', CONCAT('{{\"pad\":\"', REPEAT('x', 380), '\"}}'), MD5(n) FROM {}",
+                numbers(count)
+            ),
+            format!(
+                "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit, next_attempt_at)
+                 SELECT id, {subscription}, 5, {next} FROM events
+                 WHERE id > {last_event} AND event_type = 'bench.filling'"
+            ),
+        ])
+        .await?;
+        Ok(format!("id > {last_saga}"))
+    }
+
+    async fn run(&self, statements: &[String]) -> StoreResult<()> {
+        let mut connection = self.0.lock().await;
+        for sql in statements {
+            checked(connection.query_drop(sql).await)?;
+        }
+        checked(
+            connection
+                .query_drop("ANALYZE TABLE events, webhook_delivery_sagas, webhook_delivery_jobs")
+                .await,
+        )
+    }
+}
+
+/// A derived table with the column `n` from 0 up to `count`, at most ten millions.
+fn numbers(count: i64) -> String {
+    let digits = (0..10).map(|d| format!("SELECT {d} AS d")).collect::<Vec<_>>().join(" UNION ALL ");
+    let places = ["a", "b", "c", "e", "f", "g", "h"];
+    let sum = places.iter().rev().fold(String::new(), |sum, place| match sum.is_empty() {
+        true => format!("{place}.d"),
+        false => format!("10 * ({sum}) + {place}.d"),
+    });
+    let tables =
+        places.iter().map(|place| format!("({digits}) {place}")).collect::<Vec<_>>().join(" CROSS JOIN ");
+    format!("(SELECT {sum} AS n FROM {tables}) numbers WHERE n < {count}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_database_is_beside_the_configured_one() {
+        let beside = |url| beside(url, "s").ok();
+        assert_eq!(beside("mysql://u@h:1/db").as_deref(), Some("mysql://u@h:1/s"));
+        assert_eq!(beside("mariadb://h/db?a=b").as_deref(), Some("mariadb://h/s?a=b"));
+        assert_eq!(beside("mysql://h"), None);
+    }
+}

@@ -1,0 +1,104 @@
+//! Signals between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
+//! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
+//! statement, ten times a second. A hint, never needed for correctness.
+
+use crate::{error::from_mysql, options::MySqlOptions, options::Session, pool::RolePool, pool::connect_once};
+use async_trait::async_trait;
+use hooksaga_store::{Role, Stage, StoreResult, WakeListener, Wakeups};
+use mysql_async::{Conn, prelude::Queryable as _};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+/// Between the beginnings of two looks.
+const LOOK: Duration = Duration::from_millis(100);
+/// Nobody looks more often than that, so that a sender who waits as long before the next signal spares the server a
+/// commit and costs nobody much.
+const PAUSE: Duration = Duration::from_millis(10);
+
+const NOTIFY: &str = "/* wake.notify */ UPDATE wake_signals SET sent = sent + 1 WHERE stage IN ";
+const LOOK_SQL: &str = "/* wake.look */ SELECT stage, sent FROM wake_signals";
+
+pub(crate) struct Signals {
+    pool: RolePool,
+    options: MySqlOptions,
+}
+
+impl Signals {
+    /// `pool` sends; a listener has a connection of its own.
+    pub(crate) fn new(pool: RolePool, options: MySqlOptions) -> Self {
+        Self { pool, options }
+    }
+}
+
+#[async_trait]
+impl Wakeups for Signals {
+    async fn notify(&self, stages: &[Stage]) -> StoreResult<()> {
+        if stages.is_empty() {
+            return Ok(());
+        }
+        // In one order, so that two senders wait for each other instead of deadlocking.
+        let mut stages = stages.to_vec();
+        stages.sort_by_key(|stage| stage.as_str());
+        let names = &stages.iter().map(|stage| format!("'{stage}'")).collect::<Vec<_>>().join(",");
+        self.pool
+            .run(|mut connection| async move {
+                connection.query_drop(format!("{NOTIFY}({names})")).await?;
+                Ok(())
+            })
+            .await?;
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
+        let connection = connect_once(self.options.session(Session::Component(Role::ApiReader))?).await?;
+        let mut ticks = interval_at(Instant::now() + LOOK, LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut listener = Listener { connection, ticks, seen: HashMap::new(), heard: VecDeque::new() };
+        listener.look().await?;
+        // What was sent before is not for this listener.
+        listener.heard.clear();
+        Ok(Some(Box::new(listener)))
+    }
+}
+
+struct Listener {
+    connection: Conn,
+    ticks: tokio::time::Interval,
+    /// The counters as they were at the last look.
+    seen: HashMap<Stage, i64>,
+    /// Stages whose counter has changed and that were not handed out yet.
+    heard: VecDeque<Stage>,
+}
+
+impl Listener {
+    async fn look(&mut self) -> StoreResult<()> {
+        let counters: Result<Vec<(String, i64)>, _> = self.connection.query(LOOK_SQL).await;
+        for (name, sent) in counters.map_err(|error| from_mysql(&error))? {
+            // What a newer version calls otherwise is left out.
+            let Some(stage) = Stage::ALL.iter().copied().find(|stage| stage.as_str() == name) else {
+                continue;
+            };
+            if self.seen.insert(stage, sent) != Some(sent) {
+                self.heard.push_back(stage);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl WakeListener for Listener {
+    async fn next(&mut self) -> StoreResult<Stage> {
+        loop {
+            if let Some(stage) = self.heard.pop_front() {
+                return Ok(stage);
+            }
+            self.ticks.tick().await;
+            self.look().await?;
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The conformance suite's view of a MariaDB database. The handles belong to a login without rights of its own, so that
+//! a component has its role's rights and no others.
+
+use async_trait::async_trait;
+use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, testing};
+use hooksaga_store::{
+    Role, StoreError, StoreResult, Stores,
+    conformance::{Dialect, HotStatement, TestDatabase},
+};
+use hooksaga_testkit::mariadb::{admin_execute, create_database};
+use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
+use std::{collections::BTreeMap, thread};
+
+/// A database of its own; dropped with this.
+pub(crate) struct Database {
+    /// The administrator's.
+    pub(crate) url: String,
+    /// Of a login that may switch to the roles, and has no other rights.
+    pub(crate) plain_url: String,
+    handles: MySqlDatabase,
+}
+
+/// Options for a URL, with a switch of roles.
+pub(crate) fn options(url: &str) -> MySqlOptions {
+    MySqlOptions {
+        url: url.to_owned(),
+        role_urls: BTreeMap::new(),
+        roles: RoleMode::Switch,
+        max_connections_per_role: 8,
+    }
+}
+
+/// A fresh, empty, migrated database.
+pub(crate) async fn fresh() -> Database {
+    let url = create_database("test").await;
+    migrate(options(&url)).await.unwrap();
+    let plain_url = plain_login(&url).await;
+    let handles = connect(options(&plain_url)).await.unwrap();
+    Database { url, plain_url, handles }
+}
+
+/// Makes a login with nothing but a database's roles, named like the database; its URL.
+pub(crate) async fn plain_login(url: &str) -> String {
+    let database = name(url);
+    admin_execute(&format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'")).await;
+    for role in Role::ALL {
+        let role = testing::role_name(database, *role);
+        admin_execute(&format!("GRANT '{role}' TO '{database}'@'127.0.0.1'")).await;
+    }
+    url.replace("mysql://admin@", &format!("mysql://{database}:pw@"))
+}
+
+/// The database that a URL names.
+pub(crate) fn name(url: &str) -> &str {
+    url.rsplit_once('/').unwrap().1
+}
+
+/// A connection as the administrator, set up as a product's is, but for the role.
+pub(crate) async fn owner(url: &str) -> Conn {
+    let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
+    Conn::new(testing::session(&options, Role::ApiReader).unwrap()).await.unwrap()
+}
+
+/// One number or text that a query answers, as the administrator.
+pub(crate) async fn value(url: &str, sql: &str) -> String {
+    text_rows(&mut owner(url).await, sql).await.unwrap().remove(0).remove(0).unwrap()
+}
+
+pub(crate) async fn text_rows(connection: &mut Conn, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+    let rows: Vec<Row> = connection.query(sql).await.map_err(|error| testing::store_error(&error))?;
+    let text = |value: Value| match value {
+        Value::NULL => None,
+        Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        other => Some(other.as_sql(true).trim_matches('\'').to_owned()),
+    };
+    Ok(rows.into_iter().map(|row| row.unwrap().into_iter().map(text).collect()).collect())
+}
+
+pub(crate) async fn execute(connection: &mut Conn, sql: &str) -> StoreResult<u64> {
+    connection.query_drop(sql).await.map_err(|error| testing::store_error(&error))?;
+    Ok(connection.affected_rows())
+}
+
+impl Database {
+    pub(crate) async fn as_role(&self, role: Role) -> StoreResult<Conn> {
+        let opts: Opts = testing::session(&options(&self.plain_url), role)?;
+        Conn::new(OptsBuilder::from_opts(opts)).await.map_err(|error| testing::store_error(&error))
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let name = name(&self.url).to_owned();
+        let dropping = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                admin_execute(&format!("DROP DATABASE `{name}`")).await;
+                admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
+                for role in Role::ALL {
+                    admin_execute(&format!("DROP ROLE '{}'", testing::role_name(&name, *role))).await;
+                }
+            });
+        });
+        if dropping.join().is_err() && !thread::panicking() {
+            panic!("the database could not be dropped");
+        }
+    }
+}
+
+#[async_trait]
+impl TestDatabase for Database {
+    fn stores(&self) -> Stores {
+        self.handles.stores()
+    }
+
+    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
+        execute(&mut self.as_role(role).await?, sql).await
+    }
+
+    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
+        execute(&mut owner(&self.url).await, sql).await
+    }
+
+    async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+        text_rows(&mut owner(&self.url).await, sql).await
+    }
+
+    /// A line per table of each plan: how it is read, and by which index.
+    async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
+        let (role, statements) = testing::hot(statement);
+        let mut connection = self.as_role(role).await?;
+        let mut plans = String::new();
+        for sql in statements {
+            for row in text_rows(&mut connection, &format!("EXPLAIN {sql}")).await? {
+                let [_, kind, table, access, _, key, _, _, _, extra] = row.as_slice() else {
+                    panic!("EXPLAIN has other columns: {row:?}")
+                };
+                let shown = |column: &Option<String>| column.clone().unwrap_or_else(|| "-".to_owned());
+                let access = match shown(access).as_str() {
+                    // The table that is written into.
+                    "ALL" if kind.as_deref() == Some("INSERT") => "Insert".to_owned(),
+                    "ALL" => "Table scan".to_owned(),
+                    "index" => "Full index scan".to_owned(),
+                    other => format!("Lookup ({other})"),
+                };
+                let line =
+                    [format!("{access} on {}", shown(table)), format!("using {}", shown(key)), shown(extra)];
+                plans.push_str(&line.join(" "));
+                plans.push('\n');
+            }
+        }
+        Ok(plans)
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::MySql
+    }
+
+    async fn second_instance(&self) -> Stores {
+        connect(options(&self.plain_url)).await.unwrap().stores()
+    }
+}
+
+/// What an operation that must fail says.
+pub(crate) fn failure<T>(result: Result<T, StoreError>) -> StoreError {
+    match result {
+        Ok(_) => panic!("this should not have worked"),
+        Err(error) => {
+            assert!(!error.to_string().contains('\n'), "more than a line: {error}");
+            error
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The MySQL and MariaDB back end: the conformance suite that every back end passes, and what only it has.
+//!
+//! Run beside a server: `cargo run -p hooksaga-testkit --bin with-servers -- cargo test -p hooksaga-mysql`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
+mod adapter;
+mod connecting;
+mod migrating;
+
+hooksaga_store::conformance_suite!(crate::adapter::fresh);

@@ -1,0 +1,166 @@
+//! A private MariaDB server, made from the installed binaries.
+
+use crate::{postgres::free_port, scratch::ScratchDir, unprivileged};
+use mysql_async::{Conn, Opts, prelude::Queryable as _};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The variable through which the tests of one run share one server.
+pub const URL_VARIABLE: &str = "TESTKIT_MARIADB_URL";
+
+const LOGIN: &str = "admin";
+
+/// A running server; stopped when dropped, and when this process dies.
+#[derive(Debug)]
+pub struct MariaDbServer {
+    folder: ScratchDir,
+    port: u16,
+    process: Child,
+}
+
+impl MariaDbServer {
+    /// Makes a data folder and starts a server on a free port of the loopback interface.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with more options.
+    pub fn start_with(options: &[&str]) -> Self {
+        let folder = ScratchDir::new("mariadb");
+        unprivileged::give(folder.path()).unwrap();
+        let data = folder.path().join("data");
+        let made = unprivileged::command(program("mariadb-install-db"))
+            .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
+            .arg("--skip-name-resolve")
+            .arg(format!("--datadir={}", data.display()))
+            .current_dir(folder.path())
+            .output()
+            .expect("setpriv (util-linux) and mariadb-install-db can be run");
+        assert!(
+            made.status.success(),
+            "mariadb-install-db failed: {}",
+            String::from_utf8_lossy(&made.stdout)
+        );
+        let init = folder.path().join("init.sql");
+        // One line per statement: that is all an init file can have.
+        let sql = format!(
+            "CREATE USER IF NOT EXISTS '{LOGIN}'@'127.0.0.1';\n\
+             GRANT ALL PRIVILEGES ON *.* TO '{LOGIN}'@'127.0.0.1' WITH GRANT OPTION;\n"
+        );
+        fs::write(&init, sql).unwrap();
+
+        let port = free_port();
+        let process = Self::spawn(folder.path(), port, options);
+        let server = Self { folder, port, process };
+        server.wait_until_ready();
+        server
+    }
+
+    /// MariaDB does not listen to SIGINT. Nothing is flushed to the disk: the tests kill processes, never the machine.
+    fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+        let log = fs::File::create(folder.join("server.log")).unwrap();
+        let path = |name: &str| folder.join(name).display().to_string();
+        unprivileged::command_ended_by("TERM", program("mariadbd"))
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", path("data")))
+            .arg(format!("--socket={}", path("s.sock")))
+            .arg(format!("--pid-file={}", path("pid")))
+            .arg(format!("--init-file={}", path("init.sql")))
+            .arg(format!("--port={port}"))
+            .args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=2000"])
+            .args(["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--innodb-doublewrite=0"])
+            .args(["--innodb-buffer-pool-size=256M", "--table-open-cache=4000"])
+            // Neither what we need nor the default of either server: the product has to set what it relies on.
+            .args(["--default-time-zone=+05:45", "--transaction-isolation=SERIALIZABLE", "--sql-mode="])
+            .args(["--character-set-server=latin1", "--collation-server=latin1_swedish_ci"])
+            .args(options)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn wait_until_ready(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        while runtime.block_on(Conn::new(opts(&self.url()))).is_err() {
+            assert!(Instant::now() < deadline, "MariaDB did not start:\n{}", self.log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// Connects as the administrator, to no database.
+    pub fn url(&self) -> String {
+        format!("mysql://{LOGIN}@127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for MariaDbServer {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
+    }
+}
+
+/// A server program, also where it is not in the search path.
+fn program(name: &str) -> PathBuf {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/bin", "/usr/libexec"].map(PathBuf::from))
+        .map(|folder| folder.join(name))
+        .find(|program| program.exists())
+        .unwrap_or_else(|| {
+            panic!("no {name} found: install MariaDB (Debian: apt-get install mariadb-server)")
+        })
+}
+
+fn opts(url: &str) -> Opts {
+    Opts::from_url(url).unwrap()
+}
+
+/// The administrator's URL of the run's server, without a database.
+pub fn admin_url() -> String {
+    env::var(URL_VARIABLE).unwrap_or_else(|_| {
+        panic!(
+            "{URL_VARIABLE} is not set: run the tests through `make test`, or a part of them through \
+             `cargo run -p hooksaga-testkit --bin with-servers -- cargo test …`"
+        )
+    })
+}
+
+/// Creates an empty database and answers its URL.
+pub async fn create_database(hint: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{hint}_{}_{number}", std::process::id());
+    admin_execute(&format!("CREATE DATABASE `{name}`")).await;
+    database_url(&name)
+}
+
+/// The administrator's URL of one database of the run's server.
+pub fn database_url(name: &str) -> String {
+    format!("{}/{name}", admin_url())
+}
+
+/// Runs a statement as the administrator.
+pub async fn admin_execute(sql: &str) {
+    execute(&admin_url(), sql).await;
+}
+
+/// Runs a statement on a server.
+pub async fn execute(url: &str, sql: &str) {
+    let mut connection = Conn::new(opts(url)).await.unwrap();
+    connection.query_drop(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    connection.disconnect().await.unwrap();
+}

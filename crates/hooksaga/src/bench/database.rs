@@ -1,0 +1,124 @@
+//! The database server under a measurement, whichever it is: a scratch database on it, and a look at it from outside.
+
+use super::usage::Postmaster;
+use crate::failure::{Failure, Outcome};
+use hooksaga_mysql::scratch as mysql;
+use hooksaga_postgres::scratch as postgres;
+use std::{fs, time::Duration};
+
+/// Which server a URL is of.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    Postgres,
+    MySql,
+}
+
+/// A database of a server.
+pub(super) struct DatabaseServer {
+    pub(super) url: String,
+    observer: Observer,
+    /// Where it runs on this machine.
+    process: Option<Postmaster>,
+    /// To be dropped at the end; nothing if the database was given.
+    scratch: Option<Scratch>,
+}
+
+enum Observer {
+    Postgres(postgres::Observer),
+    MySql(mysql::Observer),
+}
+
+enum Scratch {
+    Postgres(postgres::Scratch),
+    MySql(mysql::Scratch),
+}
+
+impl DatabaseServer {
+    /// Makes a scratch database beside the one that `url` names; or uses that one, if it is `given` and empty.
+    pub(super) async fn open(kind: Kind, url: &str, name: &str, given: bool) -> Outcome<Self> {
+        let scratch = match (given, kind) {
+            (true, _) => None,
+            (false, Kind::Postgres) => Some(Scratch::Postgres(postgres::Scratch::create(url, name).await?)),
+            (false, Kind::MySql) => Some(Scratch::MySql(mysql::Scratch::create(url, name).await?)),
+        };
+        let url = match &scratch {
+            None => url.to_owned(),
+            Some(Scratch::Postgres(scratch)) => scratch.url.clone(),
+            Some(Scratch::MySql(scratch)) => scratch.url.clone(),
+        };
+        let (observer, process, is_empty) = match kind {
+            Kind::Postgres => {
+                let observer = postgres::Observer::connect(&url).await?;
+                let backend = u32::try_from(observer.backend().await?).unwrap_or(0);
+                let is_empty = observer.is_empty().await?;
+                (Observer::Postgres(observer), Postmaster::of_backend(backend), is_empty)
+            }
+            Kind::MySql => {
+                let observer = mysql::Observer::connect(&url).await?;
+                let id = fs::read_to_string(observer.pid_file().await?).unwrap_or_default();
+                let process = id.trim().parse().ok().and_then(Postmaster::of_server);
+                let is_empty = observer.is_empty().await?;
+                (Observer::MySql(observer), process, is_empty)
+            }
+        };
+        if !is_empty {
+            return Err(Failure::new(
+                "the database given with --database-url is not empty: name an empty one",
+            ));
+        }
+        Ok(Self { url, observer, process, scratch })
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self.observer {
+            Observer::Postgres(_) => "PostgreSQL",
+            Observer::MySql(_) => "MySQL",
+        }
+    }
+
+    /// Drops the scratch database, if there is one.
+    pub(super) async fn remove(self) -> Outcome {
+        match self.scratch {
+            None => Ok(()),
+            Some(Scratch::Postgres(scratch)) => Ok(scratch.drop().await?),
+            Some(Scratch::MySql(scratch)) => Ok(scratch.drop().await?),
+        }
+    }
+
+    /// The CPU time of the server, where it runs on this machine.
+    pub(super) fn cpu(&self) -> Option<Duration> {
+        self.process.as_ref().map(Postmaster::cpu)
+    }
+
+    /// How many transactions the server has ended.
+    pub(super) async fn transactions(&self) -> Outcome<i64> {
+        Ok(match &self.observer {
+            Observer::Postgres(observer) => observer.transactions().await?,
+            Observer::MySql(observer) => observer.transactions().await?,
+        })
+    }
+
+    /// How many bytes the database takes.
+    pub(super) async fn bytes(&self) -> Outcome<i64> {
+        Ok(match &self.observer {
+            Observer::Postgres(observer) => observer.bytes().await?,
+            Observer::MySql(observer) => observer.bytes().await?,
+        })
+    }
+
+    pub(super) async fn add_finished(&self, count: i64, subscription: i64) -> Outcome {
+        match &self.observer {
+            Observer::Postgres(observer) => observer.add_finished(count, subscription).await?,
+            Observer::MySql(observer) => observer.add_finished(count, subscription).await?,
+        }
+        Ok(())
+    }
+
+    pub(super) async fn add_waiting(&self, count: i64, subscription: i64) -> Outcome {
+        match &self.observer {
+            Observer::Postgres(observer) => observer.add_waiting(count, subscription).await?,
+            Observer::MySql(observer) => observer.add_waiting(count, subscription).await?,
+        }
+        Ok(())
+    }
+}
