@@ -16,6 +16,9 @@ use hooksaga_store::{
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::HashMap;
 
+/// Before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* dead_letters.peek */ SELECT EXISTS (SELECT 1 FROM pending_dead_letters)";
+
 pub(crate) const LOCK: &str = "/* dead_letters.lock */
 SELECT saga_id FROM pending_dead_letters ORDER BY saga_id LIMIT ? FOR UPDATE SKIP LOCKED";
 
@@ -137,6 +140,9 @@ impl DeadLetterStore for DeadLetters {
 }
 
 async fn bury(mut connection: Conn, limit: u32) -> Result<Vec<Buried>, Failure> {
+    if connection.exec_first(PEEK, ()).await? == Some(false) {
+        return Ok(Vec::new());
+    }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let queued: Vec<i64> = transaction.exec(LOCK, (limit,)).await?;
     if queued.is_empty() {

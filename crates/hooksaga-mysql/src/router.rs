@@ -16,6 +16,9 @@ use hooksaga_store::{RouteBatch, RoutedEvent, RoutedSaga, RouterStore, StoreResu
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* router.peek */ SELECT EXISTS (SELECT 1 FROM unrouted_events)";
+
 /// Walks the queue by its key.
 pub(crate) const LOCK: &str = "/* router.lock */
 SELECT event_id FROM unrouted_events ORDER BY event_id LIMIT ? FOR UPDATE SKIP LOCKED";
@@ -64,6 +67,9 @@ impl RouterStore for Router {
 }
 
 async fn route(mut connection: Conn, limit: u32, default_limit: u32) -> Result<RouteBatch, Failure> {
+    if connection.exec_first(PEEK, ()).await? == Some(false) {
+        return Ok(RouteBatch::default());
+    }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let queued: Vec<i64> = transaction.exec(LOCK, (limit,)).await?;
     if queued.is_empty() {

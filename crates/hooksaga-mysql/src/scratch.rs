@@ -97,6 +97,7 @@ impl Observer {
 
     /// How many bytes the database takes.
     pub async fn bytes(&self) -> StoreResult<i64> {
+        self.run(&[]).await?;
         let sql = "SELECT CAST(SUM(data_length + index_length) AS SIGNED) FROM information_schema.tables \
                    WHERE table_schema = DATABASE()";
         self.number(sql).await
@@ -155,6 +156,7 @@ impl Observer {
         Ok(format!("id > {last_saga}"))
     }
 
+    /// Runs statements, after which the server's figures are up to date.
     async fn run(&self, statements: &[String]) -> StoreResult<()> {
         let mut connection = self.0.lock().await;
         for sql in statements {

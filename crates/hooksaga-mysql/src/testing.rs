@@ -51,6 +51,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Route => (
             Role::RouterWorker,
             vec![
+                router::PEEK.to_owned(),
                 with(router::LOCK, &["1000"]),
                 format!("{} WHERE id IN (1,2)", router::EVENTS),
                 with(router::SUBSCRIPTIONS, &[r#"'[["61"],["62"]]'"#]),
@@ -78,6 +79,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Claim => (
             Role::JobWorker,
             vec![
+                with(worker::PEEK, &["60000000"]),
                 with(worker::PICK, &[NOW, "512"]),
                 worker::lease("1,2", now, LeaseToken(1), now),
                 with(worker::JOBS, &[IDS]),
@@ -101,10 +103,11 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         ),
         HotStatement::Apply => {
             use orchestrator::apply::{
-                FORGET_RESULTS, LOCK_RESULTS, LOCK_SAGAS, READ_JOBS, WRITE_RESULTS, count_statement,
+                FORGET_RESULTS, LOCK_RESULTS, LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, count_statement,
             };
             let at = r#""2026-01-01 00:00:00.000001""#;
             let statements = vec![
+                PEEK.to_owned(),
                 with(LOCK_RESULTS, &["1000"]),
                 with(READ_JOBS, &[IDS]),
                 format!("{LOCK_SAGAS} WHERE id IN (1,2) ORDER BY id FOR UPDATE"),
@@ -117,6 +120,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::ResetExpired => (
             Role::LeaseCleaner,
             vec![
+                cleaner::PEEK.to_owned(),
                 with(cleaner::PICK, &[NOW, "100"]),
                 cleaner::reset_statement("1,2", now),
                 with(cleaner::READ, &[IDS]),
@@ -125,6 +129,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Bury => (
             Role::DeadLetterOperator,
             vec![
+                dead_letters::PEEK.to_owned(),
                 with(dead_letters::LOCK, &["100"]),
                 with(dead_letters::DEAD, &[IDS]),
                 with(dead_letters::BURY, &[IDS]),
@@ -134,6 +139,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::TakeChecks => (
             Role::SubscriptionVerifier,
             vec![
+                with(verifier::PEEK, &["30000000"]),
                 with(verifier::PICK, &[NOW, "100"]),
                 verifier::hold("1,2", now),
                 with(verifier::SECRETS, &[IDS]),

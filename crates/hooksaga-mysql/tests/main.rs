@@ -1,6 +1,6 @@
 //! The MySQL and MariaDB back end: the conformance suite that every back end passes, and what only it has.
 //!
-//! Run beside a server: `cargo run -p hooksaga-testkit --bin with-servers -- cargo test -p hooksaga-mysql`.
+//! Run beside a server: `target/debug/with-servers cargo test -p hooksaga-mysql`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 

@@ -1,6 +1,6 @@
 //! The PostgreSQL back end: the conformance suite that every back end passes, and what only PostgreSQL has.
 //!
-//! Run beside a server: `cargo run -p hooksaga-testkit --bin with-servers -- cargo test -p hooksaga-postgres`.
+//! Run beside a server: `target/debug/with-servers cargo test -p hooksaga-postgres`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 

@@ -117,7 +117,7 @@ pub fn admin_url() -> String {
     env::var(URL_VARIABLE).unwrap_or_else(|_| {
         panic!(
             "{URL_VARIABLE} is not set: run the tests through `make test`, or a part of them through \
-             `cargo run -p hooksaga-testkit --bin with-servers -- cargo test …`"
+             `target/debug/with-servers cargo test …`"
         )
     })
 }

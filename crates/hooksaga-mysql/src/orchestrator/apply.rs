@@ -14,7 +14,9 @@ use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{collections::BTreeMap, time::Duration};
 
-const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
+/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str =
+    "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";
 
 pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
 SELECT job_id FROM finished_jobs ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
@@ -69,9 +71,12 @@ pub(super) async fn apply(
     shard: i32,
     decide: &Decide,
 ) -> Result<ApplyBatch, Failure> {
+    let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
+    let (Time(now), waiting) = peek.ok_or_else(|| Failure::unreadable("no clock"))?;
+    if !waiting {
+        return Ok(ApplyBatch { now, results: Vec::new() });
+    }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let now: Option<Time> = transaction.query_first(CLOCK).await?;
-    let now = now.ok_or_else(|| Failure::unreadable("no clock"))?.0;
     let queued: Vec<i64> = transaction.exec(LOCK_RESULTS, (limit,)).await?;
     if queued.is_empty() {
         transaction.rollback().await?;
