@@ -1,6 +1,7 @@
 //! Signals between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
 //! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
-//! statement, ten times a second. A hint, never needed for correctness.
+//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. A hint, never needed for
+//! correctness.
 
 use crate::{error::from_mysql, options::MySqlOptions, options::Session, pool::RolePool, pool::connect_once};
 use async_trait::async_trait;
@@ -10,10 +11,14 @@ use std::{
     collections::{HashMap, VecDeque},
     time::Duration,
 };
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::Instant;
 
-/// Between the beginnings of two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// Between two looks while signals come.
+const LOOK: Duration = Duration::from_millis(90);
+/// Between two looks after a quiet time: an idle process asks the server next to nothing.
+const QUIET_LOOK: Duration = Duration::from_millis(200);
+/// So long without a signal is quiet.
+const QUIET: Duration = Duration::from_secs(10);
 /// Nobody looks more often than that, so that a sender who waits as long before the next signal spares the server a
 /// commit and costs nobody much.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -55,9 +60,8 @@ impl Wakeups for Signals {
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
         let connection = connect_once(self.options.session(Session::Component(Role::ApiReader))?).await?;
-        let mut ticks = interval_at(Instant::now() + LOOK, LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut listener = Listener { connection, ticks, seen: HashMap::new(), heard: VecDeque::new() };
+        let mut listener =
+            Listener { connection, heard_at: Instant::now(), seen: HashMap::new(), heard: VecDeque::new() };
         listener.look().await?;
         // What was sent before is not for this listener.
         listener.heard.clear();
@@ -67,7 +71,8 @@ impl Wakeups for Signals {
 
 struct Listener {
     connection: Conn,
-    ticks: tokio::time::Interval,
+    /// When a signal came last; at first, when the listening began.
+    heard_at: Instant,
     /// The counters as they were at the last look.
     seen: HashMap<Stage, i64>,
     /// Stages whose counter has changed and that were not handed out yet.
@@ -84,6 +89,7 @@ impl Listener {
             };
             if self.seen.insert(stage, sent) != Some(sent) {
                 self.heard.push_back(stage);
+                self.heard_at = Instant::now();
             }
         }
         Ok(())
@@ -97,8 +103,26 @@ impl WakeListener for Listener {
             if let Some(stage) = self.heard.pop_front() {
                 return Ok(stage);
             }
-            self.ticks.tick().await;
+            tokio::time::sleep(pause_after(self.heard_at.elapsed())).await;
             self.look().await?;
         }
+    }
+}
+
+/// How long to wait before the next look, so long after the last signal.
+fn pause_after(quiet: Duration) -> Duration {
+    if quiet > QUIET { QUIET_LOOK } else { LOOK }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_arrive_within_a_tenth_of_a_second_and_quiet_costs_few_statements() {
+        assert!(pause_after(Duration::ZERO) < Duration::from_millis(100));
+        assert!(pause_after(QUIET) < Duration::from_millis(100));
+        // Together with the slow polls of the components it stays below ten statements a second.
+        assert!(pause_after(QUIET * 2) >= Duration::from_millis(200));
     }
 }

@@ -230,20 +230,16 @@ async fn a_deadlock_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signals_cross_processes_soon_and_a_quiet_listener_asks_rarely() {
+async fn signals_cross_processes_soon_and_a_listener_that_is_cut_off_says_so() {
     let db = fresh().await;
     let mut listener = db.second_instance().await.wakeups.listen().await.unwrap().unwrap();
     let wakeups = db.stores().wakeups;
-    let statements =
-        "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'";
     for _ in 0..3 {
         let sent = std::time::Instant::now();
         wakeups.notify(&[Stage::Router]).await.unwrap();
         assert_eq!(listener.next().await.unwrap(), Stage::Router);
         assert!(sent.elapsed() < Duration::from_millis(500), "{:?}", sent.elapsed());
     }
-    // Others use the server too, so this only bounds it from below; a look is one statement.
-    assert_ne!(value(&db.url, statements).await, "0");
     let quiet = tokio::time::timeout(Duration::from_millis(1050), listener.next()).await;
     assert!(quiet.is_err(), "nobody sent anything");
     let end = format!(
