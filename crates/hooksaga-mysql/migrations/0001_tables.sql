@@ -81,13 +81,9 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_sagas (
     -- The subscription, while the saga waits for its next job.
     waiting_subscription_id BIGINT GENERATED ALWAYS AS (
                                 CASE WHEN status IN ('Pending', 'PendingRetry') THEN subscription_id END) STORED,
-    -- The subscription, while a job is under way.
-    running_subscription_id BIGINT GENERATED ALWAYS AS (
-                                CASE WHEN status = 'InProgress' THEN subscription_id END) STORED,
     UNIQUE KEY uniq_saga_event_subscription (event_id, subscription_id, generation),
     KEY idx_saga_status_retry (status, next_attempt_at),
     KEY idx_saga_waiting (waiting_subscription_id, next_attempt_at),
-    KEY idx_saga_in_progress (running_subscription_id),
     CONSTRAINT saga_not_empty CHECK (final_error_code <> ''),
     CONSTRAINT saga_generation CHECK (generation >= 0),
     CONSTRAINT saga_attempt_count CHECK (attempt_count >= 0),
@@ -112,11 +108,9 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_jobs (
     response_excerpt TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- While the job is active: at most one such job per saga, and how much of a window is taken.
+    -- While the job is active: at most one such job per saga.
     active_saga_id   BIGINT GENERATED ALWAYS AS (
                          CASE WHEN status IN ('Pending', 'Leased') THEN saga_id END) STORED,
-    active_subscription_id BIGINT GENERATED ALWAYS AS (
-                         CASE WHEN status IN ('Pending', 'Leased') THEN subscription_id END) STORED,
     -- While Pending: not before. While Leased: the end of the lease.
     pending_until    DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Pending' THEN lease_until END) STORED,
     leased_until     DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Leased' THEN lease_until END) STORED,
@@ -124,7 +118,6 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_jobs (
     UNIQUE KEY uniq_job_active (active_saga_id),
     KEY idx_job_pending (pending_until),
     KEY idx_job_leased (leased_until),
-    KEY idx_job_active_subscription (active_subscription_id),
     CONSTRAINT job_not_empty CHECK (error_code <> ''),
     CONSTRAINT job_lease_resets CHECK (lease_resets >= 0),
     CONSTRAINT job_duration CHECK (duration_ms >= 0),

@@ -72,6 +72,9 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             ];
             (Role::SagaOrchestrator, statements)
         }
+        HotStatement::OpenJobs => {
+            (Role::SagaOrchestrator, vec![orchestrator::schedule::OPEN_JOBS.to_owned()])
+        }
         HotStatement::MarkInProgress => {
             let rows = r#"'[[1,"2026-01-01 00:00:00.000001"]]'"#;
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])

@@ -5,14 +5,13 @@
 //! is the safety net under lost wake-ups. Where wake-ups of other processes do not arrive it is what finds
 //! their work, and then grows to 1 s only.
 //!
-//! Under load it rests between passes for as long as the last one took, so that what arrives meanwhile makes one
-//! larger batch: a pass costs nearly the same for one row as for fifty.
+//! Under load it rests between passes, see [`crate::rest`].
 //!
 //! Promises: it never ends on an error and never spins. A database that is away is asked again after waits
 //! that grow to 1 s, and is logged once when it goes and once when it is back; any other error is logged
 //! when it first appears, and every 30 s while it lasts. An order to stop lets the running pass finish.
 
-use crate::{Metrics, Progress, Shutdown, Signals, backoff::Backoff};
+use crate::{Metrics, Progress, Shutdown, Signals, backoff::Backoff, rest::end_of_rest};
 use hooksaga_store::{Stage, StoreError, StoreResult};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -47,7 +46,7 @@ impl Driver<'_> {
         let mut poll = Poll::new();
         let mut outage: Option<Outage> = None;
         while !self.shutdown.is_triggered() {
-            let (began, mut busy) = (Instant::now(), false);
+            let (began, mut done) = (Instant::now(), 0);
             let until = match pass().await {
                 Ok(progress) => {
                     if let Some(outage) = outage.take() {
@@ -60,7 +59,7 @@ impl Driver<'_> {
                         }
                         Progress::Drained { rows, until } => {
                             poll = Poll::new();
-                            busy = rows >= BUSY;
+                            done = rows;
                             until
                         }
                         Progress::Idle { until } => until,
@@ -77,7 +76,7 @@ impl Driver<'_> {
                     continue;
                 }
             };
-            let rested = if busy { rest_after(began, Instant::now()) } else { began };
+            let rested = end_of_rest(done, began, Instant::now());
             if self.sleep(&mut poll, until).await {
                 poll = Poll::new();
             }
@@ -106,18 +105,6 @@ impl Driver<'_> {
             () = tokio::time::sleep(wait) => false,
         }
     }
-}
-
-/// A pass over so many rows is one under load.
-const BUSY: usize = 16;
-
-/// The end of the rest after a pass under load. A quick pass is followed by none: the timer's millisecond would
-/// be longer than the pass.
-fn rest_after(began: Instant, ended: Instant) -> Instant {
-    const QUICK: Duration = Duration::from_millis(1);
-    const LONGEST: Duration = Duration::from_millis(20);
-    let took = ended.saturating_duration_since(began);
-    if took < QUICK { ended } else { ended + took.min(LONGEST) }
 }
 
 /// The waits of an idle component: they double, so that one that was busy a moment ago looks again soon
@@ -263,18 +250,6 @@ mod tests {
         signals.wake(Stage::Router);
         signals.wake(Stage::Router);
         assert_gaps(&drive(&signals, idle(2)).await, &[0, 50]);
-    }
-
-    #[test]
-    fn a_pass_is_followed_by_a_rest_as_long_as_itself_within_bounds() {
-        let began = Instant::now();
-        let rest = |micros| {
-            let ended = began + Duration::from_micros(micros);
-            rest_after(began, ended) - ended
-        };
-        assert_eq!([rest(0), rest(999)], [Duration::ZERO; 2]);
-        assert_eq!(rest(1500), Duration::from_micros(1500));
-        assert_eq!(rest(500_000), Duration::from_millis(20));
     }
 
     #[tokio::test(start_paused = true)]

@@ -21,6 +21,7 @@ mod ingest;
 mod metrics;
 mod orchestrator;
 mod progress;
+mod rest;
 mod router;
 mod secrets;
 mod shutdown;

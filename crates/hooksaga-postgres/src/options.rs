@@ -56,6 +56,8 @@ const FIXED: &[(&str, &str)] = &[("default_transaction_isolation", "read committ
 /// over indexes at any table size. A plan cached while the tables were small would otherwise go on scanning
 /// and hashing whole tables until the next ANALYZE. No statement of these roles joins two batches in SQL.
 const KEYED_PLANS: &[(&str, &str)] = &[
+    // Planned once: their plans do not depend on the parameters, and planning costs more than a small batch.
+    ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),

@@ -41,6 +41,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Schedule => {
             (Role::SagaOrchestrator, &[(orchestrator::schedule::SCHEDULE, r#"'{"1":64}', 4, 1000"#)])
         }
+        HotStatement::OpenJobs => (Role::SagaOrchestrator, &[(orchestrator::schedule::OPEN_JOBS, "")]),
         HotStatement::MarkInProgress => {
             (Role::SagaOrchestrator, &[(orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'")])
         }
@@ -58,15 +59,13 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Apply => (
             Role::SagaOrchestrator,
             &[
-                (orchestrator::apply::LOCK_RESULTS, "1000"),
-                (orchestrator::apply::READ_RESULTS, "'{1,2}'"),
+                (orchestrator::apply::TAKE_RESULTS, "1000"),
                 (orchestrator::apply::PROMOTE, "'{1,2}', '{now,now}'"),
                 (
                     orchestrator::apply::WRITE_RESULTS,
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
                      '{1,2}', 0",
                 ),
-                (orchestrator::apply::FORGET_RESULTS, "'{1,2}'"),
             ],
         ),
         HotStatement::ResetExpired => (Role::LeaseCleaner, &[(cleaner::RESET_EXPIRED, "100")]),

@@ -38,17 +38,27 @@ const WANTED: &[(HotStatement, &[&str])] = &[
         HotStatement::Route,
         &["unrouted_events_pkey", "events_pkey", "uniq_sub_type_url", "Tid Scan on unrouted_events"],
     ),
+    (HotStatement::Schedule, &["idx_saga_waiting", "subscriptions_pkey", "events_pkey"]),
     (
-        HotStatement::Schedule,
-        &["idx_saga_waiting", "idx_job_active_subscription", "subscriptions_pkey", "events_pkey"],
+        HotStatement::OpenJobs,
+        &["idx_job_pending", "idx_job_leased", "finished_jobs_pkey", "webhook_delivery_jobs_pkey"],
     ),
     (HotStatement::MarkInProgress, &["webhook_delivery_sagas_pkey"]),
-    (HotStatement::Claim, &["idx_job_pending", "webhook_delivery_jobs_pkey", "idx_secret_subscription"]),
+    (
+        HotStatement::Claim,
+        &["idx_job_pending", "Tid Scan on webhook_delivery_jobs", "idx_secret_subscription"],
+    ),
     (HotStatement::HandBack, &["webhook_delivery_jobs_pkey"]),
     (HotStatement::Report, &["webhook_delivery_jobs_pkey"]),
     (
         HotStatement::Apply,
-        &["finished_jobs_pkey", "webhook_delivery_jobs_pkey", "webhook_delivery_sagas_pkey"],
+        &[
+            "finished_jobs_pkey",
+            "Tid Scan on finished_jobs",
+            "webhook_delivery_jobs_pkey",
+            "webhook_delivery_sagas_pkey",
+            "events_pkey",
+        ],
     ),
     (HotStatement::ResetExpired, &["idx_job_leased", "webhook_delivery_jobs_pkey"]),
     (
@@ -56,7 +66,7 @@ const WANTED: &[(HotStatement, &[&str])] = &[
         &["pending_dead_letters_pkey", "webhook_delivery_sagas_pkey", "Tid Scan on pending_dead_letters"],
     ),
     (HotStatement::TakeChecks, &["idx_sub_open_check", "idx_secret_subscription"]),
-    (HotStatement::Gauges, &["idx_saga_waiting", "idx_saga_in_progress", "idx_job_leased"]),
+    (HotStatement::Gauges, &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"]),
 ];
 
 /// Plans that are made while the tables are empty, small or without statistics live on for a while: they must be

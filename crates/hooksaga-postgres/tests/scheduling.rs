@@ -21,8 +21,8 @@ async fn backlogs(url: &str, small: u32, large: u32) -> SubscriptionId {
     SubscriptionId(big.into())
 }
 
-async fn schedule(stores: &Stores, default_window: u32, limit: u32) -> Scheduled {
-    let admission = Admission { windows: HashMap::new(), default_window, limit };
+async fn schedule(stores: &Stores, default_room: u32, limit: u32) -> Scheduled {
+    let admission = Admission { room: HashMap::new(), default_room, limit };
     stores.orchestrator.schedule(&admission).await.unwrap()
 }
 
@@ -39,7 +39,7 @@ async fn a_large_backlog_fills_what_many_small_ones_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_window_holds_in_both_steps() {
+async fn the_room_holds_in_both_steps() {
     let db = fresh().await;
     let big = backlogs(&db.url, 100, 3000).await;
     let scheduled = schedule(&db.stores(), 70, 1000).await;

@@ -50,7 +50,7 @@ impl Window {
     pub const FLOOR: Self = Self(4);
     /// The largest it gets. Below the default number of worker slots: an endpoint that was quick and begins to
     /// hang leaves slots to the others while its window shrinks.
-    pub const CEILING: Self = Self(384);
+    pub const CEILING: Self = Self(480);
 
     /// How many active jobs it admits.
     pub const fn size(self) -> u32 {

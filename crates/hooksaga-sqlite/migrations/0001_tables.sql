@@ -73,8 +73,6 @@ CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attem
     WHERE status IN ('Pending', 'PendingRetry');
 CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at)
     WHERE status IN ('Pending', 'PendingRetry');
-CREATE INDEX idx_saga_in_progress ON webhook_delivery_sagas (subscription_id)
-    WHERE status = 'InProgress';
 
 CREATE TABLE webhook_delivery_jobs (
     id               INTEGER PRIMARY KEY,
@@ -101,8 +99,6 @@ CREATE UNIQUE INDEX uniq_job_active ON webhook_delivery_jobs (saga_id)
     WHERE status IN ('Pending', 'Leased');
 CREATE INDEX idx_job_pending ON webhook_delivery_jobs (lease_until) WHERE status = 'Pending';
 CREATE INDEX idx_job_leased ON webhook_delivery_jobs (lease_until) WHERE status = 'Leased';
-CREATE INDEX idx_job_active_subscription ON webhook_delivery_jobs (subscription_id)
-    WHERE status IN ('Pending', 'Leased');
 
 CREATE TABLE dead_letters (
     id               INTEGER PRIMARY KEY,

@@ -16,6 +16,7 @@ pub const HOT_STATEMENTS: &[(&str, Role, &[&str])] = &[
     ("append", Role::EventIngestWriter, hot::APPEND),
     ("route", Role::RouterWorker, hot::ROUTE),
     ("schedule", Role::SagaOrchestrator, hot::SCHEDULE),
+    ("open_jobs", Role::SagaOrchestrator, hot::OPEN_JOBS),
     ("mark_in_progress", Role::SagaOrchestrator, hot::MARK_IN_PROGRESS),
     ("claim", Role::JobWorker, hot::CLAIM),
     ("hand_back", Role::JobWorker, hot::HAND_BACK),

@@ -53,6 +53,7 @@ impl TestDatabase for Embedded {
             HotStatement::Append => "append",
             HotStatement::Route => "route",
             HotStatement::Schedule => "schedule",
+            HotStatement::OpenJobs => "open_jobs",
             HotStatement::MarkInProgress => "mark_in_progress",
             HotStatement::Claim => "claim",
             HotStatement::HandBack => "hand_back",

@@ -5,13 +5,13 @@ use async_trait::async_trait;
 use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// How many active jobs each subscription may have after a pass.
+/// How many jobs a pass may create.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// Windows of subscriptions that differ from `default_window`.
-    pub windows: HashMap<SubscriptionId, u32>,
-    /// The window of every other subscription.
-    pub default_window: u32,
+    /// For subscriptions that differ from `default_room`.
+    pub room: HashMap<SubscriptionId, u32>,
+    /// For every other subscription.
+    pub default_room: u32,
     /// At most so many jobs in one pass.
     pub limit: u32,
 }
@@ -36,7 +36,7 @@ pub struct Scheduled {
     pub sagas: Vec<ScheduledSaga>,
 }
 
-/// A finished job beside the saga it belongs to, both read under lock.
+/// A finished job beside the saga it belongs to. Neither can change but by this job's result, which is locked.
 #[derive(Clone, Debug)]
 pub struct FinishedJob {
     pub job_id: JobId,
@@ -82,19 +82,23 @@ pub struct ApplyBatch {
 #[async_trait]
 pub trait OrchestratorStore: Send + Sync {
     /// Finds due sagas (Pending, or PendingRetry with attempts left, `next_attempt_at` reached) of active
-    /// and verified subscriptions, oldest first within each and within each one's window less its active
-    /// jobs, and inserts the job with key (saga, `next_attempt_at`) for each; one that exists stays as it
-    /// is. Sagas are not changed. Work of paused subscriptions is not visited.
+    /// and verified subscriptions, oldest first within each and no more than each has room for, and inserts
+    /// the job with key (saga, `next_attempt_at`) for each; one that exists stays as it is. Sagas are not
+    /// changed. Work of paused subscriptions is not visited.
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled>;
+
+    /// How many jobs of each subscription are open: Pending, Leased, or finished with a result that is not
+    /// applied yet. Reads open work only.
+    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>>;
 
     /// Moves sagas to InProgress whose status is Pending or PendingRetry and whose `next_attempt_at` is
     /// still the given one. Answers how many moved.
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64>;
 
-    /// Locks up to `limit` queued results (those that nobody else has locked), THEN reads their finished
-    /// jobs, locks their sagas in id order, asks `decide`, writes the decisions (guarded by InProgress and
+    /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs and
+    /// their sagas, asks `decide`, writes the decisions in the order of saga ids (guarded by InProgress and
     /// the JOB's `attempt_at`; a promotion is written first), queues those that this write made
-    /// DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job
-    /// that is not seen finished is left where it is.
+    /// DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job that
+    /// is not seen finished is left where it is.
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch>;
 }

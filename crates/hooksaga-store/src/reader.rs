@@ -157,7 +157,6 @@ pub struct DeadLetterDetail {
 pub struct QueueGauges {
     pub unrouted_events: u64,
     pub pending_sagas: u64,
-    pub in_progress_sagas: u64,
     pub pending_retry_sagas: u64,
     /// Open sagas of subscriptions that are not active and verified.
     pub held_sagas: u64,
@@ -167,6 +166,13 @@ pub struct QueueGauges {
     pub pending_dead_letters: u64,
     /// How long the oldest saga that could run has been due, in microseconds; 0 if none is.
     pub oldest_due_age_micros: u64,
+}
+
+impl QueueGauges {
+    /// Sagas in progress: those with a job that is open, or whose result waits to be applied.
+    pub fn in_progress_sagas(&self) -> u64 {
+        self.pending_jobs + self.leased_jobs + self.finished_jobs
+    }
 }
 
 /// What ended in one minute.

@@ -68,7 +68,6 @@ impl From<&Stats> for StatsView {
         let QueueGauges {
             unrouted_events,
             pending_sagas,
-            in_progress_sagas,
             pending_retry_sagas,
             held_sagas,
             pending_jobs,
@@ -81,7 +80,7 @@ impl From<&Stats> for StatsView {
             now: stats.now.into(),
             open_deliveries: OpenDeliveries {
                 pending: pending_sagas,
-                in_progress: in_progress_sagas,
+                in_progress: stats.gauges.in_progress_sagas(),
                 pending_retry: pending_retry_sagas,
             },
             held: held_sagas,

@@ -5,9 +5,12 @@ pub(crate) mod schedule;
 
 use crate::pool::RolePool;
 use async_trait::async_trait;
-use hooksaga_saga::{SagaId, Timestamp};
+use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+};
 
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;
@@ -30,6 +33,10 @@ impl Orchestrator {
 impl OrchestratorStore for Orchestrator {
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
         self.pool.run_inserting(|connection| schedule::schedule(connection, admission)).await
+    }
+
+    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
+        self.pool.run(schedule::open_jobs).await
     }
 
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {

@@ -25,10 +25,9 @@ WHERE waiting_subscription_id > ?
 ORDER BY waiting_subscription_id, next_attempt_at LIMIT 64";
 const STRETCH: usize = 64;
 
-/// Which of the subscriptions can be delivered to, and how many active jobs each has.
+/// Which of the subscriptions can be delivered to.
 pub(crate) const ADMISSIBLE: &str = "/* orchestrator.admissible */
-SELECT s.id, (SELECT COUNT(*) FROM webhook_delivery_jobs j FORCE INDEX (idx_job_active_subscription)
-              WHERE j.active_subscription_id = s.id)
+SELECT s.id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 WHERE s.active AND s.verified";
@@ -69,6 +68,19 @@ UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
 SET s.status = 'InProgress', s.updated_at = UTC_TIMESTAMP(6)
 WHERE s.next_attempt_at = u.attempt_at AND s.status IN ('Pending', 'PendingRetry')";
+
+/// Along the indexes of open jobs and the queue of results.
+pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
+SELECT open.subscription_id, COUNT(*) FROM (
+    SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+    WHERE pending_until >= '1000-01-01 00:00:00'
+    UNION ALL
+    SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+    WHERE leased_until >= '1000-01-01 00:00:00'
+    UNION ALL
+    SELECT j.subscription_id FROM finished_jobs
+    STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
+) open GROUP BY open.subscription_id";
 
 pub(super) async fn schedule(mut connection: Conn, admission: &Admission) -> Result<Scheduled, Failure> {
     let now: Option<Time> = connection.query_first(CLOCK).await?;
@@ -120,11 +132,10 @@ async fn admitted(
 ) -> Result<Vec<Admitted>, Failure> {
     let mut admitted = Vec::new();
     for document in Batch::of(waiting, |id| [Field::Int(*id)]) {
-        let read: Vec<(i64, i64)> = connection.exec(ADMISSIBLE, (document,)).await?;
-        for (subscription, active) in read {
-            let window = admission.windows.get(&SubscriptionId(subscription));
-            let window = i64::from(*window.unwrap_or(&admission.default_window));
-            let room = usize::try_from(window - active).unwrap_or(0);
+        let read: Vec<i64> = connection.exec(ADMISSIBLE, (document,)).await?;
+        for subscription in read {
+            let room = admission.room.get(&SubscriptionId(subscription));
+            let room = usize::try_from(*room.unwrap_or(&admission.default_room)).unwrap_or(usize::MAX);
             if room > 0 {
                 admitted.push(Admitted { subscription, room });
             }
@@ -225,6 +236,11 @@ async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timesta
         saga.job_id = jobs.get(&saga.saga_id.0).copied().map(JobId);
     }
     Ok(())
+}
+
+pub(super) async fn open_jobs(mut connection: Conn) -> Result<HashMap<SubscriptionId, u32>, Failure> {
+    let read: Vec<(i64, u32)> = connection.exec(OPEN_JOBS, ()).await?;
+    Ok(read.into_iter().map(|(subscription, jobs)| (SubscriptionId(subscription), jobs)).collect())
 }
 
 pub(super) async fn mark_in_progress(

@@ -14,16 +14,23 @@ pub(crate) const GAUGES: &str = "/* reader.gauges */
 SELECT
     (SELECT COUNT(*) FROM unrouted_events),
     (SELECT COUNT(*) FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry) WHERE status = 'Pending'),
-    (SELECT COUNT(*) FROM webhook_delivery_sagas FORCE INDEX (idx_saga_in_progress)
-     WHERE running_subscription_id > 0),
     (SELECT COUNT(*) FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
      WHERE status = 'PendingRetry'),
     (SELECT CAST(COALESCE(SUM(
         (SELECT COUNT(*) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
-         WHERE w.waiting_subscription_id = sub.id)
-        + (SELECT COUNT(*) FROM webhook_delivery_sagas r FORCE INDEX (idx_saga_in_progress)
-           WHERE r.running_subscription_id = sub.id)), 0) AS SIGNED)
-     FROM subscriptions sub WHERE NOT (sub.active AND sub.verified)),
+         WHERE w.waiting_subscription_id = sub.id)), 0) AS SIGNED)
+     FROM subscriptions sub WHERE NOT (sub.active AND sub.verified))
+    + (SELECT COUNT(*) FROM (
+        SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+        WHERE pending_until >= '1000-01-01 00:00:00'
+        UNION ALL
+        SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+        WHERE leased_until >= '1000-01-01 00:00:00'
+        UNION ALL
+        SELECT j.subscription_id FROM finished_jobs
+        STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
+       ) open STRAIGHT_JOIN subscriptions held FORCE INDEX (PRIMARY) ON held.id = open.subscription_id
+       WHERE NOT (held.active AND held.verified)),
     (SELECT COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
      WHERE pending_until >= '1000-01-01 00:00:00'),
     (SELECT COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
@@ -81,17 +88,16 @@ async fn read(connection: &mut Conn) -> Result<(Timestamp, QueueGauges), Failure
     let mut gauges = QueueGauges {
         unrouted_events: number(0)?,
         pending_sagas: number(1)?,
-        in_progress_sagas: number(2)?,
-        pending_retry_sagas: number(3)?,
-        held_sagas: number(4)?,
-        pending_jobs: number(5)?,
-        leased_jobs: number(6)?,
-        finished_jobs: number(7)?,
-        pending_dead_letters: number(8)?,
+        pending_retry_sagas: number(2)?,
+        held_sagas: number(3)?,
+        pending_jobs: number(4)?,
+        leased_jobs: number(5)?,
+        finished_jobs: number(6)?,
+        pending_dead_letters: number(7)?,
         oldest_due_age_micros: 0,
     };
-    let now = take::<Time>(&mut row, 10)?.0;
-    if let Some(oldest) = take::<Option<Time>>(&mut row, 9)? {
+    let now = take::<Time>(&mut row, 9)?.0;
+    if let Some(oldest) = take::<Option<Time>>(&mut row, 8)? {
         gauges.oldest_due_age_micros = u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX);
     }
     Ok((now, gauges))

@@ -171,7 +171,7 @@ impl Writer {
                     rest = others;
                 }
             }
-            Err(error) => batch.into_iter().for_each(|submit| submit.answer(Err(copy(&error)))),
+            Err(error) => batch.into_iter().for_each(|submit| submit.answer(Err(error.clone()))),
         }
     }
 
@@ -217,17 +217,5 @@ impl Writer {
         self.metrics.ingested(IngestResult::Created, created);
         self.metrics.ingested(IngestResult::Duplicate, duplicate);
         self.metrics.ingested(IngestResult::Conflict, conflict);
-    }
-}
-
-/// The same error for every submit of a batch.
-fn copy(error: &StoreError) -> StoreError {
-    match error {
-        StoreError::Unavailable(text) => StoreError::Unavailable(text.clone()),
-        StoreError::Denied(text) => StoreError::Denied(text.clone()),
-        StoreError::Refused(text) => StoreError::Refused(text.clone()),
-        StoreError::Schema(text) => StoreError::Schema(text.clone()),
-        StoreError::Setup(text) => StoreError::Setup(text.clone()),
-        StoreError::Other(text) => StoreError::Other(text.clone()),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn registry(gauges: &QueueGauges) -> Registry {
     let open = Family::<StatusLabel, Gauge>::default();
     for (status, sagas) in [
         (SagaStatus::Pending, gauges.pending_sagas),
-        (SagaStatus::InProgress, gauges.in_progress_sagas),
+        (SagaStatus::InProgress, gauges.in_progress_sagas()),
         (SagaStatus::PendingRetry, gauges.pending_retry_sagas),
     ] {
         open.get_or_create(&StatusLabel { status: status.as_str() }).set(as_gauge(sagas));

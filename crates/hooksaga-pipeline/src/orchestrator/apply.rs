@@ -25,15 +25,16 @@ impl Orchestrator {
 
     /// Learns from the results and wakes whoever has work through them.
     fn follow_up(&self, batch: &ApplyBatch) {
-        let changed = || batch.results.iter().filter(|result| result.changed);
-        self.windows.learn(changed());
-        let retries = changed().filter(|result| result.status == SagaStatus::PendingRetry);
-        self.due.add(retries.map(|result| result.next_attempt_at.since(batch.now)), Instant::now());
+        let was_full = self.windows.applied(&batch.results, Instant::now());
+        let is_retry = |result: &&AppliedResult| result.changed && result.status == SagaStatus::PendingRetry;
+        let retries = || batch.results.iter().filter(is_retry);
+        self.due.add(retries().map(|result| result.next_attempt_at.since(batch.now)), Instant::now());
 
-        // Every result frees room in a window, and a retry may be the next to fall due: both are the
-        // scheduler's to look at. A result that had been applied before may hide one that was never
-        // announced, so it counts too.
-        self.signals.wake(Stage::Schedule);
+        // The scheduler's to look at: room where there was none, and a retry, which may be the next to fall due. A
+        // result that had been applied before may hide one that was never announced, so it counts too.
+        if was_full || retries().next().is_some() || batch.results.iter().any(|result| !result.changed) {
+            self.signals.wake(Stage::Schedule);
+        }
         if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {
             self.signals.wake(Stage::DeadLetters);
         }

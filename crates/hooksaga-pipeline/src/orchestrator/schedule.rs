@@ -16,8 +16,12 @@ impl Orchestrator {
         let started = Instant::now();
         // Before the pass, so that a retry that falls due while it runs is not forgotten.
         self.due.forget_past(started);
+        if self.windows.begin_count(started) {
+            self.windows.counted(&self.store.open_jobs().await?, started);
+        }
         let scheduled = self.store.schedule(&self.windows.admission(BATCH)).await?;
         let sagas = &scheduled.sagas;
+        self.windows.created(sagas);
         if !sagas.is_empty() {
             // The jobs are there: workers need not wait for the sagas to be moved.
             self.signals.wake(Stage::Worker);

@@ -5,7 +5,7 @@
 //! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
 
 use super::attempt::{About, Settled};
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, backoff::Backoff};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, backoff::Backoff, rest::rest_after};
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef, Stage, StoreError, StoreResult, WorkerStore};
 use std::{
@@ -45,7 +45,9 @@ impl Reporter {
     pub(super) async fn run(&self, mut settled: mpsc::Receiver<Settled>) {
         let mut batch = Vec::new();
         while settled.recv_many(&mut batch, Self::BATCH).await > 0 {
+            let (began, rows) = (Instant::now(), batch.len());
             self.settle(std::mem::take(&mut batch)).await;
+            rest_after(rows, began).await;
         }
     }
 

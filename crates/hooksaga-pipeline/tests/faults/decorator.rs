@@ -1,7 +1,7 @@
 //! Stores that let every call through but one.
 
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, JobId, SagaId, Timestamp};
+use hooksaga_saga::{DeadLetterId, JobId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Admission, Appended, ApplyBatch, Buried, ClaimedBatch, CleanerStore, DeadLetterStore, Decide,
     IngestStore, JobReport, LeaseRef, LeaseToken, NewEvent, OrchestratorStore, RequeueOutcome,
@@ -9,6 +9,7 @@ use hooksaga_store::{
     Stores, WorkerStore,
 };
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -107,6 +108,10 @@ impl RouterStore for Faulty<dyn RouterStore> {
 impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
         self.plan.call(self.inner.schedule(admission)).await
+    }
+
+    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
+        self.plan.call(self.inner.open_jobs()).await
     }
 
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {

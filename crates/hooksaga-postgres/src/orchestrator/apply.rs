@@ -13,24 +13,30 @@ use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::Row;
 
-pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
-SELECT job_id FROM finished_jobs ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED";
-
-const CLOCK: &str = "/* orchestrator.clock */ SELECT now()";
-
-/// A statement of its own, after the queue's rows are locked. The sagas are locked in the order of their ids (the
-/// sort is below the locking), and what is read of a saga is its newest state, also when the lock had to be
-/// waited for. A job that is not seen finished has no line here, and so stays queued.
-pub(crate) const READ_RESULTS: &str = "/* orchestrator.read_results */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text, j.error_code, j.duration_ms,
+/// One statement. Its snapshot shows a queued result together with the finished job (they were committed together)
+/// and with everything that came before the job; nothing but this result can change what is read of the saga
+/// here, besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
+/// The rows of the queue are locked, and deleted by their place in the table; a job that is not seen finished has no
+/// line in `finished`, and so stays queued. One line always comes back, for the clock.
+pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
+WITH batch AS MATERIALIZED (
+    SELECT job_id, ctid AS place FROM finished_jobs ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED
+), finished AS MATERIALIZED (
+    SELECT b.place, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms
+    FROM batch b
+    JOIN webhook_delivery_jobs j ON j.id = b.job_id AND j.status::text IN ('Completed', 'Failed')
+), gone AS (
+    DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
+)
+SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::int,
+       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::text
+UNION ALL
+SELECT s.created_at, f.id, f.saga_id, f.subscription_id, f.attempt_at, f.status::text, f.error_code, f.duration_ms,
        s.status::text, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code,
-       s.created_at, e.correlation_id
-FROM unnest($1::bigint[]) AS u (id)
-JOIN webhook_delivery_jobs j ON j.id = u.id AND j.status::text IN ('Completed', 'Failed')
-JOIN webhook_delivery_sagas s ON s.id = j.saga_id
-JOIN events e ON e.id = s.event_id
-ORDER BY s.id, j.id
-FOR UPDATE OF s";
+       e.correlation_id
+FROM finished f
+JOIN webhook_delivery_sagas s ON s.id = f.saga_id
+JOIN events e ON e.id = s.event_id";
 
 /// The worker was faster than the move to InProgress: the move comes first. (`status::text`: the ids drive it.)
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
@@ -66,9 +72,6 @@ WITH changed AS (
 )
 SELECT job_id FROM changed";
 
-pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */
-DELETE FROM finished_jobs WHERE job_id = ANY ($1::bigint[])";
-
 pub(super) async fn apply(
     client: &mut Client,
     limit: u32,
@@ -76,39 +79,31 @@ pub(super) async fn apply(
     decide: &Decide,
 ) -> Result<ApplyBatch, Failure> {
     let transaction = client.transaction().await?;
-    let (clock, lock, read, promote, write, forget) = tokio::try_join!(
-        transaction.prepare_cached(CLOCK),
-        transaction.prepare_cached(LOCK_RESULTS),
-        transaction.prepare_cached(READ_RESULTS),
+    let (take, promote, write) = tokio::try_join!(
+        transaction.prepare_cached(TAKE_RESULTS),
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
-        transaction.prepare_cached(FORGET_RESULTS),
     )?;
-
-    // Statements that are polled together travel together, and the server runs them in the order of their
-    // first poll: `biased` makes that the order written here.
-    let limit = bigint(limit);
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&limit];
-    let (clock, queued) =
-        tokio::try_join!(biased; transaction.query_one(&clock, &[]), transaction.query(&lock, &parameters))?;
+    let rows = transaction.query(&take, &[&bigint(limit)]).await?;
+    // A UNION ALL answers its halves in turn.
+    let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
-    let queued: Vec<i64> = queued.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-    if queued.is_empty() {
+    if rows.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
-
-    let rows = transaction.query(&read, &[&queued]).await?;
-    let read: Vec<ReadResult> = rows.iter().map(ReadResult::from_row).collect::<Result<_, _>>()?;
+    let mut read: Vec<ReadResult> = rows.iter().map(ReadResult::from_row).collect::<Result<_, _>>()?;
+    // Sagas are written, and so locked, in the order of their ids.
+    read.sort_unstable_by_key(|read| read.finished.saga_id);
     let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
     let changes = Changes::new(&read, &applied);
-    let seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
 
+    // Statements that are polled together travel together, and the server runs them in the order of their
+    // first poll: `biased` makes that the order written here.
     let promotion: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
         [&changes.promoted_ids, &changes.promoted_attempts];
     let writing = changes.parameters(&shard);
-    let forgetting: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&seen];
-    let (_, changed, _) = tokio::try_join!(
+    let (_, changed) = tokio::try_join!(
         biased;
         async {
             if changes.promoted_ids.is_empty() {
@@ -118,7 +113,6 @@ pub(super) async fn apply(
             }
         },
         transaction.query(&write, &writing),
-        transaction.execute(&forget, &forgetting),
     )?;
     transaction.commit().await?;
 
@@ -146,30 +140,30 @@ impl ReadResult {
         let code = |column| -> Result<Option<ErrorCode>, Failure> {
             Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
         };
-        let outcome = match parsed::<JobStatus>(row.try_get(4)?)? {
+        let outcome = match parsed::<JobStatus>(row.try_get(5)?)? {
             JobStatus::Completed => Outcome::Delivered,
-            _ => Outcome::Failed(code(5)?.unwrap_or(ErrorCode::INTERNAL)),
+            _ => Outcome::Failed(code(6)?.unwrap_or(ErrorCode::INTERNAL)),
         };
         let saga = Saga {
-            status: parsed(row.try_get(7)?)?,
-            attempt_count: natural(row.try_get(8)?),
-            max_retry_limit: natural(row.try_get(9)?),
-            next_attempt_at: row.try_get::<_, Time>(10)?.0,
-            final_error_code: code(11)?,
+            status: parsed(row.try_get(8)?)?,
+            attempt_count: natural(row.try_get(9)?),
+            max_retry_limit: natural(row.try_get(10)?),
+            next_attempt_at: row.try_get::<_, Time>(11)?.0,
+            final_error_code: code(12)?,
         };
         let finished = FinishedJob {
-            job_id: JobId(row.try_get(0)?),
-            saga_id: SagaId(row.try_get(1)?),
-            subscription_id: SubscriptionId(row.try_get(2)?),
+            job_id: JobId(row.try_get(1)?),
+            saga_id: SagaId(row.try_get(2)?),
+            subscription_id: SubscriptionId(row.try_get(3)?),
             saga,
-            result: JobResult { attempt_at: row.try_get::<_, Time>(3)?.0, outcome },
+            result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
         };
-        let duration_ms = natural(row.try_get::<_, Option<i32>>(6)?.unwrap_or(0));
+        let duration_ms = natural(row.try_get::<_, Option<i32>>(7)?.unwrap_or(0));
         Ok(Self {
             finished,
             correlation_id: row.try_get(13)?,
             duration: Duration::from_millis(duration_ms.into()),
-            saga_created_at: row.try_get::<_, Time>(12)?.0,
+            saga_created_at: row.try_get::<_, Time>(0)?.0,
         })
     }
 

@@ -8,18 +8,18 @@ use std::{
     collections::{HashMap, hash_map::Entry},
     fmt::Write as _,
 };
+use tokio_postgres::Row;
 
 /// One statement; jobs first, sagas are not touched.
 ///
 /// `waiting` hops through `idx_saga_waiting` from one subscription to the next, one entry each, which is also the
-/// earliest: a backlog, paused or not yet due, costs one look. `admitted` keeps those with due work and room in
-/// their window; the count of active jobs stops at the window. `offered` takes each one's oldest from the same
-/// index, up to a few times its fair share: with a hundred large backlogs, reading each up to its window would
-/// cost a hundred times what fits into the pass. Only if all of that does not fill the pass, `more` reads on in
+/// earliest: a backlog, paused or not yet due, costs one look. `admitted` keeps those with due work and room for
+/// it. `offered` takes each one's oldest from the same index, up to a few times its fair share: with a hundred
+/// large backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only if all of that does not fill the pass, `more` reads on in
 /// the few that had more. `due` takes turn by turn, so that a large backlog does not crowd out a small one.
 ///
 /// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits.
-/// ON CONFLICT names no target: a job can be there already by either of two keys. The windows come as one JSON
+/// ON CONFLICT names no target: a job can be there already by either of two keys. What room there is comes as one JSON
 /// object, parsed once; joining them as rows would compare all with all, without hash joins.
 pub(crate) const SCHEDULE: &str = "/* orchestrator.schedule */
 WITH RECURSIVE waiting AS (
@@ -34,22 +34,15 @@ WITH RECURSIVE waiting AS (
         ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
     ) following
 ), admitted AS MATERIALIZED (
-    SELECT sub.id, allowed.size - taken.jobs AS room
+    SELECT sub.id, allowed.room
     FROM waiting w
     CROSS JOIN LATERAL (
         SELECT id, active AND verified AS deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
     ) sub
     CROSS JOIN LATERAL (
-        SELECT coalesce(((SELECT $1::text::jsonb) ->> sub.id::text)::bigint, $2::bigint) AS size
+        SELECT coalesce(((SELECT $1::text::jsonb) ->> sub.id::text)::bigint, $2::bigint) AS room
     ) allowed
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS jobs FROM (
-            SELECT FROM webhook_delivery_jobs j
-            WHERE j.subscription_id = sub.id AND j.status IN ('Pending', 'Leased')
-            LIMIT allowed.size
-        ) active
-    ) taken
-    WHERE w.next_attempt_at <= now() AND sub.deliverable AND allowed.size > taken.jobs
+    WHERE w.next_attempt_at <= now() AND sub.deliverable AND allowed.room > 0
 ), pass AS MATERIALIZED (
     SELECT greatest(4 * $3::bigint / greatest(count(*), 1), 64) AS share FROM admitted
 ), offered AS MATERIALIZED (
@@ -102,11 +95,21 @@ UPDATE webhook_delivery_sagas s SET status = 'InProgress', updated_at = now()
 FROM unnest($1::bigint[], $2::timestamptz[]) AS u (id, attempt_at)
 WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status::text IN ('Pending', 'PendingRetry')";
 
+/// Along the indexes of open jobs (the order points the planner to them) and the queue of results.
+pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
+SELECT subscription_id, count(*) FROM (
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
+    UNION ALL
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
+    UNION ALL
+    SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id
+) open GROUP BY subscription_id";
+
 pub(super) async fn schedule(client: &Client, admission: &Admission) -> Result<Scheduled, Failure> {
-    let windows = windows_json(&admission.windows);
+    let room = room_json(&admission.room);
     let statement = client.prepare_cached(SCHEDULE).await?;
     let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-        [&windows, &bigint(admission.default_window), &bigint(admission.limit)];
+        [&room, &bigint(admission.default_room), &bigint(admission.limit)];
     let rows = client.query(&statement, &parameters).await?;
 
     // A UNION ALL answers its parts in turn: the clock, the sagas, the jobs that are new.
@@ -140,6 +143,16 @@ pub(super) async fn schedule(client: &Client, admission: &Admission) -> Result<S
     Ok(Scheduled { now, sagas })
 }
 
+pub(super) async fn open_jobs(client: &Client) -> Result<HashMap<SubscriptionId, u32>, Failure> {
+    let statement = client.prepare_cached(OPEN_JOBS).await?;
+    let rows = client.query(&statement, &[]).await?;
+    let jobs = |row: &Row| -> Result<_, Failure> {
+        let jobs = u32::try_from(row.try_get::<_, i64>(1)?).unwrap_or(u32::MAX);
+        Ok((SubscriptionId(row.try_get(0)?), jobs))
+    };
+    rows.iter().map(jobs).collect()
+}
+
 pub(super) async fn mark_in_progress(client: &Client, sagas: &[(SagaId, Timestamp)]) -> Result<u64, Failure> {
     if sagas.is_empty() {
         return Ok(0);
@@ -153,11 +166,11 @@ pub(super) async fn mark_in_progress(client: &Client, sagas: &[(SagaId, Timestam
 }
 
 /// `{"7":64,…}`
-fn windows_json(windows: &HashMap<SubscriptionId, u32>) -> String {
+fn room_json(room: &HashMap<SubscriptionId, u32>) -> String {
     let mut json = String::from("{");
-    for (i, (id, size)) in windows.iter().enumerate() {
+    for (i, (id, jobs)) in room.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
-        write!(json, "{comma}\"{id}\":{size}").expect("writing to a String cannot fail");
+        write!(json, "{comma}\"{id}\":{jobs}").expect("writing to a String cannot fail");
     }
     json.push('}');
     json
@@ -168,10 +181,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_are_one_json_object() {
-        assert_eq!(windows_json(&HashMap::new()), "{}");
-        assert_eq!(windows_json(&HashMap::from([(SubscriptionId(7), 64)])), r#"{"7":64}"#);
-        let two = windows_json(&HashMap::from([(SubscriptionId(1), 2), (SubscriptionId(3), 4)]));
+    fn room_is_one_json_object() {
+        assert_eq!(room_json(&HashMap::new()), "{}");
+        assert_eq!(room_json(&HashMap::from([(SubscriptionId(7), 64)])), r#"{"7":64}"#);
+        let two = room_json(&HashMap::from([(SubscriptionId(1), 2), (SubscriptionId(3), 4)]));
         assert!(two == r#"{"1":2,"3":4}"# || two == r#"{"3":4,"1":2}"#, "{two}");
     }
 }

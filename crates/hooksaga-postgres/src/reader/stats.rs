@@ -6,7 +6,7 @@ use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
 
 /// Counts come from the partial indexes, which hold only what is open: finished rows cost nothing. Subscriptions
-/// with open sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
+/// with waiting sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
 /// does; each is then looked up by its key. (The order in the counts of jobs points the planner to the narrowest
 /// index.)
 pub(crate) const GAUGES: &str = "/* reader.gauges */
@@ -21,35 +21,31 @@ WITH RECURSIVE waiting AS (
         WHERE s.status IN ('Pending', 'PendingRetry') AND s.subscription_id > w.subscription_id
         ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
     ) following
-), running AS (
-    (SELECT subscription_id FROM webhook_delivery_sagas
-     WHERE status = 'InProgress' ORDER BY subscription_id LIMIT 1)
-    UNION ALL
-    SELECT following.subscription_id
-    FROM running r CROSS JOIN LATERAL (
-        SELECT s.subscription_id FROM webhook_delivery_sagas s
-        WHERE s.status = 'InProgress' AND s.subscription_id > r.subscription_id
-        ORDER BY s.subscription_id LIMIT 1
-    ) following
 ), idle AS MATERIALIZED (
     SELECT sub.id
-    FROM (SELECT subscription_id FROM waiting UNION SELECT subscription_id FROM running) busy
+    FROM waiting w
     CROSS JOIN LATERAL (
-        SELECT id, active, verified FROM subscriptions WHERE id = busy.subscription_id OFFSET 0
+        SELECT id, active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
     ) sub
     WHERE NOT (sub.active AND sub.verified)
+), open_jobs AS (
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
+    UNION ALL
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
+    UNION ALL
+    SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id
 )
 SELECT
     (SELECT count(*) FROM unrouted_events),
     (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Pending'),
-    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'InProgress'),
     (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'PendingRetry'),
     (SELECT coalesce(sum(held.sagas), 0)::bigint FROM idle CROSS JOIN LATERAL (
-        SELECT (SELECT count(*) FROM webhook_delivery_sagas s
-                WHERE s.subscription_id = idle.id AND s.status IN ('Pending', 'PendingRetry'))
-             + (SELECT count(*) FROM webhook_delivery_sagas s
-                WHERE s.subscription_id = idle.id AND s.status = 'InProgress') AS sagas
-    ) held),
+        SELECT count(*) AS sagas FROM webhook_delivery_sagas s
+        WHERE s.subscription_id = idle.id AND s.status IN ('Pending', 'PendingRetry')
+    ) held)
+    + (SELECT count(*) FROM open_jobs o CROSS JOIN LATERAL (
+        SELECT active, verified FROM subscriptions WHERE id = o.subscription_id OFFSET 0
+    ) sub WHERE NOT (sub.active AND sub.verified)),
     (SELECT count(*) FROM (
         SELECT FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until) jobs),
     (SELECT count(*) FROM (
@@ -119,14 +115,13 @@ async fn read(client: &Client) -> Result<(Time, QueueGauges), Failure> {
     let gauges = QueueGauges {
         unrouted_events: number(0)?,
         pending_sagas: number(1)?,
-        in_progress_sagas: number(2)?,
-        pending_retry_sagas: number(3)?,
-        held_sagas: number(4)?,
-        pending_jobs: number(5)?,
-        leased_jobs: number(6)?,
-        finished_jobs: number(7)?,
-        pending_dead_letters: number(8)?,
-        oldest_due_age_micros: number(9)?,
+        pending_retry_sagas: number(2)?,
+        held_sagas: number(3)?,
+        pending_jobs: number(4)?,
+        leased_jobs: number(5)?,
+        finished_jobs: number(6)?,
+        pending_dead_letters: number(7)?,
+        oldest_due_age_micros: number(8)?,
     };
-    Ok((row.try_get(10)?, gauges))
+    Ok((row.try_get(9)?, gauges))
 }

@@ -28,7 +28,7 @@ proptest! {
                 Feedback::Neutral => before + 1,
                 Feedback::Slow => before / 2,
             };
-            prop_assert_eq!(window.size(), wanted.clamp(4, 384));
+            prop_assert_eq!(window.size(), wanted.clamp(4, 480));
         }
     }
 

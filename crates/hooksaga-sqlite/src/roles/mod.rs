@@ -31,7 +31,10 @@ pub(crate) mod hot {
         cleaner::HOT as RESET_EXPIRED,
         dead_letters::HOT as BURY,
         ingest::HOT as APPEND,
-        orchestrator::{HOT_APPLY as APPLY, HOT_MARK as MARK_IN_PROGRESS, HOT_SCHEDULE as SCHEDULE},
+        orchestrator::{
+            HOT_APPLY as APPLY, HOT_MARK as MARK_IN_PROGRESS, HOT_OPEN_JOBS as OPEN_JOBS,
+            HOT_SCHEDULE as SCHEDULE,
+        },
         reader::HOT as GAUGES,
         router::HOT as ROUTE,
         verifier::HOT as TAKE_CHECKS,

@@ -38,7 +38,7 @@ async fn hammer(stores: Stores, seed: usize, tokens: Arc<AtomicI64>, stop: Arc<A
         match turn % 8 {
             0 => drop(stores.router.route(16, LIMIT).await.unwrap()),
             1 | 2 => {
-                let admission = Admission { default_window: 20, limit: 30, ..open_admission() };
+                let admission = Admission { default_room: 20, limit: 30, ..open_admission() };
                 let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
                 // Now and then a pass dies before the move.
                 if !turn.is_multiple_of(5) {

@@ -14,26 +14,20 @@ const BIG: &[&str] =
     &["events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters", "subscription_secrets"];
 
 /// Indexes over nothing but work that is open: walking one reads no finished row.
-const OPEN_WORK: &[&str] = &[
-    "idx_job_pending",
-    "idx_job_leased",
-    "idx_job_active_subscription",
-    "idx_saga_waiting",
-    "idx_saga_status_retry",
-    "idx_saga_in_progress",
-    "idx_sub_open_check",
-];
+const OPEN_WORK: &[&str] =
+    &["idx_job_pending", "idx_job_leased", "idx_saga_waiting", "idx_saga_status_retry", "idx_sub_open_check"];
 
 /// The indexes that a step is there to use.
 fn intended(statement: HotStatement) -> &'static [&'static str] {
     match statement {
         HotStatement::Append => &["uniq_event_external_id"],
         HotStatement::Route => &["uniq_sub_type_url"],
-        HotStatement::Schedule => &["idx_saga_waiting", "idx_job_active_subscription"],
+        HotStatement::Schedule => &["idx_saga_waiting"],
+        HotStatement::OpenJobs => &["idx_job_pending", "idx_job_leased"],
         HotStatement::Claim => &["idx_job_pending"],
         HotStatement::ResetExpired => &["idx_job_leased"],
         HotStatement::TakeChecks => &["idx_sub_open_check"],
-        HotStatement::Gauges => &["idx_saga_waiting", "idx_saga_in_progress"],
+        HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
         // By primary key, which has a name of its own on each database.
         HotStatement::MarkInProgress
         | HotStatement::HandBack
@@ -47,10 +41,8 @@ fn intended(statement: HotStatement) -> &'static [&'static str] {
 fn tempting(statement: HotStatement) -> &'static [&'static str] {
     match statement {
         HotStatement::MarkInProgress => &["idx_saga_waiting", "idx_saga_status_retry"],
-        HotStatement::HandBack | HotStatement::Report => {
-            &["idx_job_leased", "idx_job_pending", "idx_job_active_subscription"]
-        }
-        HotStatement::Apply => &["idx_saga_in_progress", "idx_saga_waiting", "idx_saga_status_retry"],
+        HotStatement::HandBack | HotStatement::Report => &["idx_job_leased", "idx_job_pending"],
+        HotStatement::Apply => &["idx_saga_waiting", "idx_saga_status_retry"],
         HotStatement::Schedule => &["idx_saga_status_retry"],
         _ => &[],
     }
@@ -170,19 +162,20 @@ pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     analyze(db).await;
 
     let admission =
-        Admission { windows: HashMap::from([(hanging, 4), (healthy, 100)]), default_window: 4, limit: 1000 };
+        Admission { room: HashMap::from([(hanging, 4), (healthy, 100)]), default_room: 4, limit: 1000 };
     let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
     let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
     assert_eq!((of(paused), of(hanging), of(healthy)), (0, 4, 30));
     mark(&stores, &sagas).await;
-    assert_eq!(stores.orchestrator.schedule(&admission).await.unwrap().sagas, [], "the window is full");
+    let full = Admission { room: HashMap::from([(hanging, 0), (healthy, 66)]), ..admission.clone() };
+    assert_eq!(stores.orchestrator.schedule(&full).await.unwrap().sagas, [], "the hanging one has no room");
 
-    // The hanging one's window stays taken; the healthy one goes on for as long as it has work.
+    // The healthy one goes on for as long as it has work.
     check_plan(db, HotStatement::Schedule).await;
     assert_eq!(finish_claimable(&stores, None, AT_ONCE).await.results.len(), 34);
     super::fixture::append_many(&stores, 5).await;
     super::fixture::route(&stores).await;
-    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+    let sagas = stores.orchestrator.schedule(&full).await.unwrap().sagas;
     assert_eq!(sagas.iter().filter(|saga| saga.subscription_id == healthy).count(), 5);
 
     let untouched = format!("webhook_delivery_sagas WHERE subscription_id = {paused} AND status = 'Pending'");

@@ -7,10 +7,13 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicI64, Ordering},
+};
 
 #[cfg(feature = "test-support")]
-pub(crate) use {apply::HOT as HOT_APPLY, schedule::HOT as HOT_SCHEDULE};
+pub(crate) use {apply::HOT as HOT_APPLY, schedule::HOT as HOT_SCHEDULE, schedule::HOT_OPEN_JOBS};
 
 /// `+status`: found by id; the planner must not consider the index on status.
 const MARK_IN_PROGRESS: &str = "/* saga_orchestrator: mark_in_progress */
@@ -41,6 +44,10 @@ impl OrchestratorStore for Orchestrator {
         let pass = self.handle.write(move |tx| schedule::schedule(tx, &admission, behind)).await?;
         self.stopped_at.store(pass.stopped_at.0, Ordering::Relaxed);
         Ok(pass.scheduled)
+    }
+
+    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
+        self.handle.read(schedule::open_jobs).await
     }
 
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {

@@ -3,6 +3,7 @@
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{JobId, SagaId, SubscriptionId};
 use hooksaga_store::{Admission, Scheduled, ScheduledSaga};
+use std::collections::HashMap;
 
 /// The deliverable subscriptions with due work: one index probe per subscription that has any waiting
 /// saga, however many it has. INDEXED BY: `status IN (…)` would draw the planner to
@@ -22,11 +23,15 @@ SELECT s.id FROM waiting CROSS JOIN subscriptions AS s ON s.id = waiting.subscri
                 WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id
                   AND g.next_attempt_at <= ?1)";
 
-/// How much of a window is taken; counting stops where it is full.
-const ACTIVE_JOBS: &str = "/* saga_orchestrator: active_jobs */
-SELECT count(*) FROM (
-    SELECT 1 FROM webhook_delivery_jobs INDEXED BY idx_job_active_subscription
-     WHERE subscription_id = ?1 AND status IN ('Pending', 'Leased') LIMIT ?2)";
+/// INDEXED BY: the partial index over just the rows that are counted.
+const OPEN_JOBS: &str = "/* saga_orchestrator: open_jobs */
+SELECT subscription_id, count(*) FROM (
+    SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending WHERE status = 'Pending'
+    UNION ALL
+    SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_leased WHERE status = 'Leased'
+    UNION ALL
+    SELECT j.subscription_id FROM finished_jobs AS q CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
+) GROUP BY subscription_id";
 
 /// INDEXED BY: see above; this way they come in order, and no more are read than asked for.
 const DUE_SAGAS: &str = "/* saga_orchestrator: due_sagas */
@@ -45,7 +50,9 @@ VALUES (?1, ?2, ?3, 'Pending', ?3, ?4, ?4)
 ON CONFLICT DO NOTHING";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[DUE_SUBSCRIPTIONS, ACTIVE_JOBS, DUE_SAGAS, INSERT_JOB];
+pub(crate) const HOT: &[&str] = &[DUE_SUBSCRIPTIONS, DUE_SAGAS, INSERT_JOB];
+#[cfg(feature = "test-support")]
+pub(crate) const HOT_OPEN_JOBS: &[&str] = &[OPEN_JOBS];
 
 /// One pass.
 pub(super) struct Pass {
@@ -57,8 +64,7 @@ pub(super) struct Pass {
 /// A subscription with due work.
 struct Waiting {
     id: SubscriptionId,
-    /// Jobs that its window still admits; not known before its first turn.
-    room: Option<u32>,
+    room: u32,
     taken: u32,
 }
 
@@ -66,7 +72,9 @@ struct Waiting {
 /// what some do not need is shared again. So none can take the whole pass while others wait.
 pub(super) fn schedule(tx: &Tx<'_>, admission: &Admission, behind: SubscriptionId) -> DbResult<Pass> {
     let mut waiting = rows::all(tx, DUE_SUBSCRIPTIONS, [tx.now.as_micros()], |row| {
-        Ok(Waiting { id: SubscriptionId(row.get(0)?), room: None, taken: 0 })
+        let id = SubscriptionId(row.get(0)?);
+        let room = admission.room.get(&id).copied().unwrap_or(admission.default_room);
+        Ok(Waiting { id, room, taken: 0 })
     })?;
     let first = waiting.partition_point(|subscription| subscription.id <= behind);
     waiting.rotate_left(first);
@@ -82,16 +90,11 @@ pub(super) fn schedule(tx: &Tx<'_>, admission: &Admission, behind: SubscriptionI
                 break;
             }
             stopped_at = subscription.id;
-            let room = match subscription.room {
-                Some(room) => room,
-                None => free_room(tx, admission, subscription.id)?,
-            };
-            subscription.room = Some(room);
-            let wanted = share.min(left).min(room - subscription.taken);
+            let wanted = share.min(left).min(subscription.room - subscription.taken);
             let got = create_jobs(tx, &subscription, wanted, &mut sagas)?;
             left -= got;
             subscription.taken += got;
-            if got == wanted && subscription.taken < room {
+            if got == wanted && subscription.taken < subscription.room {
                 hungry.push(subscription);
             }
         }
@@ -100,11 +103,10 @@ pub(super) fn schedule(tx: &Tx<'_>, admission: &Admission, behind: SubscriptionI
     Ok(Pass { scheduled: Scheduled { now: tx.now, sagas }, stopped_at })
 }
 
-/// What a subscription's window admits beside its active jobs.
-fn free_room(tx: &Tx<'_>, admission: &Admission, id: SubscriptionId) -> DbResult<u32> {
-    let window = admission.windows.get(&id).copied().unwrap_or(admission.default_window);
-    let active: u32 = tx.prepare(ACTIVE_JOBS)?.query_row((id.0, window), |row| row.get(0))?;
-    Ok(window.saturating_sub(active))
+/// How many jobs of each subscription are open.
+pub(super) fn open_jobs(tx: &Tx<'_>) -> DbResult<HashMap<SubscriptionId, u32>> {
+    let jobs = rows::all(tx, OPEN_JOBS, [], |row| Ok((SubscriptionId(row.get(0)?), row.get(1)?)))?;
+    Ok(jobs.into_iter().collect())
 }
 
 /// Jobs for the next `wanted` due sagas of a subscription; how many sagas there were.

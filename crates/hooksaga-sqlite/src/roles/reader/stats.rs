@@ -13,20 +13,26 @@ SELECT (SELECT count(*) FROM unrouted_events),
 const OPEN: &str = "/* api_reader: open */
 SELECT (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
          WHERE status IN ('Pending', 'PendingRetry') AND status = 'Pending'),
-       (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_in_progress
-         WHERE status = 'InProgress'),
        (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
          WHERE status IN ('Pending', 'PendingRetry') AND status = 'PendingRetry'),
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_pending WHERE status = 'Pending'),
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_leased WHERE status = 'Leased')";
 
 const HELD: &str = "/* api_reader: held */
-SELECT coalesce(sum(
-           (SELECT count(*) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-             WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id)
-         + (SELECT count(*) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_in_progress
-             WHERE g.status = 'InProgress' AND g.subscription_id = s.id)), 0)
-  FROM subscriptions AS s WHERE NOT (s.active AND s.verified)";
+SELECT (SELECT coalesce(sum(
+            (SELECT count(*) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id)), 0)
+          FROM subscriptions AS s WHERE NOT (s.active AND s.verified))
+     + (SELECT count(*) FROM (
+            SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
+             WHERE status = 'Pending'
+            UNION ALL
+            SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_leased
+             WHERE status = 'Leased'
+            UNION ALL
+            SELECT j.subscription_id FROM finished_jobs AS q CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
+          ) AS open CROSS JOIN subscriptions AS s ON s.id = open.subscription_id
+         WHERE NOT (s.active AND s.verified))";
 
 /// The earliest saga of each deliverable subscription: one index probe each.
 const OLDEST_DUE: &str = "/* api_reader: oldest_due */
@@ -58,10 +64,9 @@ pub(super) fn gauges(tx: &Tx<'_>) -> DbResult<QueueGauges> {
     })?;
     tx.prepare(OPEN)?.query_row([], |row| {
         gauges.pending_sagas = count(row, 0)?;
-        gauges.in_progress_sagas = count(row, 1)?;
-        gauges.pending_retry_sagas = count(row, 2)?;
-        gauges.pending_jobs = count(row, 3)?;
-        gauges.leased_jobs = count(row, 4)?;
+        gauges.pending_retry_sagas = count(row, 1)?;
+        gauges.pending_jobs = count(row, 2)?;
+        gauges.leased_jobs = count(row, 3)?;
         Ok(())
     })?;
     gauges.held_sagas = tx.prepare(HELD)?.query_row([], |row| count(row, 0))?;

@@ -4,10 +4,15 @@
 //! never holds up deliveries: what does not fit into the buffer is dropped, and the end of the program says
 //! how much that was. Nothing that is logged holds a secret: their types do not show them.
 
+mod batch;
+mod json;
+
 use crate::{
     config::{LogConfig, LogFormat},
     output,
 };
+use batch::Batch;
+use json::JsonLines;
 use std::io::IsTerminal;
 use tracing_appender::non_blocking::{ErrorCounter, WorkerGuard};
 use tracing_subscriber::{
@@ -29,14 +34,12 @@ pub(crate) struct Telemetry {
 impl Telemetry {
     /// Sends the program's log to stdout from now on.
     pub(crate) fn start(config: &LogConfig) -> Self {
-        let (writer, guard) = tracing_appender::non_blocking(std::io::stdout());
+        let (writer, guard) = tracing_appender::non_blocking(Batch::new(std::io::stdout()));
         let dropped = writer.error_counter();
         let layer = tracing_subscriber::fmt::layer().with_writer(writer);
         let layer = match config.format {
             LogFormat::Text => layer.with_ansi(std::io::stdout().is_terminal()).with_target(false).boxed(),
-            LogFormat::Json => {
-                layer.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
-            }
+            LogFormat::Json => layer.event_format(JsonLines::new(jiff::Timestamp::now)).boxed(),
         };
         // Only a test that starts two servers in one process has a subscriber already; the first one stays.
         let _ = tracing_subscriber::registry().with(layer.with_filter(filter(config.level))).try_init();

@@ -1,0 +1,42 @@
+//! Rests between batches under load, so that what arrives meanwhile makes one larger batch: a batch costs nearly the
+//! same for one row as for fifty. Whoever works on few rows never rests.
+
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A batch of so many rows is one under load.
+const BUSY: usize = 16;
+
+/// Rests after a batch of `rows` rows that began at `began`, for as long as it took.
+pub(crate) async fn rest_after(rows: usize, began: Instant) {
+    let now = Instant::now();
+    let until = end_of_rest(rows, began, now);
+    if until > now {
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+/// The end of the rest. A quick batch is followed by none: the timer's millisecond would be longer.
+pub(crate) fn end_of_rest(rows: usize, began: Instant, ended: Instant) -> Instant {
+    const QUICK: Duration = Duration::from_millis(1);
+    const LONGEST: Duration = Duration::from_millis(20);
+    let took = ended.saturating_duration_since(began);
+    if rows < BUSY || took < QUICK { ended } else { ended + took.min(LONGEST) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_followed_by_a_rest_as_long_as_itself_within_bounds() {
+        let began = Instant::now();
+        let rest = |rows, micros| {
+            let ended = began + Duration::from_micros(micros);
+            end_of_rest(rows, began, ended) - ended
+        };
+        assert_eq!([rest(500, 0), rest(500, 999), rest(15, 9000)], [Duration::ZERO; 3]);
+        assert_eq!(rest(16, 1500), Duration::from_micros(1500));
+        assert_eq!(rest(16, 500_000), Duration::from_millis(20));
+    }
+}
