@@ -52,7 +52,7 @@ impl Window {
     /// hang leaves slots to the others while its window shrinks.
     pub const CEILING: Self = Self(480);
 
-    /// How many active jobs it admits.
+    /// How many jobs it admits whose results are not applied yet.
     pub const fn size(self) -> u32 {
         self.0
     }

@@ -3,8 +3,8 @@
 //! SQLite has one writer at a time anyway; a thread of its own makes callers queue in memory instead of
 //! fighting for the file's lock, and keeps one warm page cache. Async callers await an answer.
 //!
-//! Transactions that have queued up meanwhile are committed together: each is a savepoint of its own, kept or
-//! undone by itself, and one write to disk makes all that are kept durable. Nobody is answered before that.
+//! Transactions that have queued up meanwhile are committed together, a few at a time: each is a savepoint of its own,
+//! kept or undone by itself, and one write to disk makes all that are kept durable. Nobody is answered before that.
 
 use crate::{
     error::DbResult,
@@ -13,6 +13,7 @@ use crate::{
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 use std::{
+    collections::VecDeque,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -22,8 +23,9 @@ use tokio::sync::{Semaphore, oneshot};
 /// How many reads run at a time. Each has a connection with a page cache of its own.
 const READERS: usize = 3;
 
-/// How many transactions are committed together at the most: the first must not wait for ever.
-const TOGETHER: usize = 16;
+/// How many transactions are committed together at the most: the first must not wait for ever, nor those that come
+/// meanwhile.
+const TOGETHER: usize = 4;
 
 /// The connections of one database.
 pub(crate) struct Engine {
@@ -58,7 +60,7 @@ impl Engine {
         Ok(Self { readers, jobs: Some(jobs), writer: Some(writer), _lock: lock })
     }
 
-    /// Runs `job` as one durable transaction of `role`, after those that were sent before it.
+    /// Runs `job` as one durable transaction of `role`, after those of the role that were sent before it.
     async fn write<T: Send + 'static>(
         &self,
         role: Role,
@@ -94,14 +96,54 @@ impl Engine {
 
 /// The writer's life: what has queued up is committed together, until the engine is dropped.
 fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>) {
-    while let Ok(first) = queue.recv() {
-        let mut parts = vec![first];
-        parts.extend(queue.try_iter().take(TOGETHER - 1));
+    let mut waiting = Line::default();
+    loop {
+        if waiting.is_empty() {
+            let Ok(first) = queue.recv() else { return };
+            waiting.push(first);
+        }
+        queue.try_iter().for_each(|part| waiting.push(part));
+        let mut parts = waiting.next();
         // A caller that has given up meanwhile would not learn what was done for it: better not begun.
         parts.retain(|part| part.is_wanted());
         let committed = session.run_together(&mut parts);
         for part in parts {
             part.answer(&committed);
+        }
+    }
+}
+
+/// Who waits for the writer. Accepted events go first and have a commit of their own: somebody outside waits for each
+/// of them, and for nothing else. Everyone else follows, a few at a time, in turn with them.
+#[derive(Default)]
+struct Line {
+    events: Vec<Box<dyn Part>>,
+    others: VecDeque<Box<dyn Part>>,
+    /// Events had the last turn.
+    events_were_last: bool,
+}
+
+impl Line {
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.others.is_empty()
+    }
+
+    fn push(&mut self, part: Box<dyn Part>) {
+        if part.role() == Role::EventIngestWriter {
+            self.events.push(part);
+        } else {
+            self.others.push_back(part);
+        }
+    }
+
+    /// What is committed together next.
+    fn next(&mut self) -> Vec<Box<dyn Part>> {
+        let events = !self.events.is_empty() && (self.others.is_empty() || !self.events_were_last);
+        self.events_were_last = events;
+        if events {
+            std::mem::take(&mut self.events)
+        } else {
+            self.others.drain(..self.others.len().min(TOGETHER)).collect()
         }
     }
 }
@@ -232,6 +274,40 @@ mod tests {
         assert_eq!(keys(&handle).await, 1);
         drop(handle);
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A part that only has a role.
+    struct Named(Role);
+
+    impl Part for Named {
+        fn role(&self) -> Role {
+            self.0
+        }
+        fn is_wanted(&self) -> bool {
+            true
+        }
+        fn run(&mut self, _: &Tx<'_>) -> bool {
+            true
+        }
+        fn answer(self: Box<Self>, _: &StoreResult<()>) {}
+    }
+
+    #[test]
+    fn events_go_first_and_hold_nobody_up() {
+        let mut line = Line::default();
+        let push = |line: &mut Line, role| line.push(Box::new(Named(role)));
+        let mut turns = Vec::new();
+        (0..6).for_each(|_| push(&mut line, Role::JobWorker));
+        for _ in 0..4 {
+            // However many events come, all the time.
+            (0..2).for_each(|_| push(&mut line, Role::EventIngestWriter));
+            let parts = line.next();
+            assert!(parts.iter().all(|part| part.role() == parts[0].role()));
+            turns.push((parts[0].role(), parts.len()));
+        }
+        let (events, worker) = (Role::EventIngestWriter, Role::JobWorker);
+        assert_eq!(turns, [(events, 2), (worker, TOGETHER), (events, 4), (worker, 2)]);
+        assert_eq!((line.next().len(), line.is_empty()), (2, true));
     }
 
     #[tokio::test]

@@ -81,5 +81,5 @@ fn try_fill(
         transaction.execute_batch(sql)?;
     }
     transaction.commit()?;
-    connection.execute_batch("ANALYZE")
+    connection.execute_batch("ANALYZE; PRAGMA wal_checkpoint(TRUNCATE)")
 }

@@ -36,7 +36,8 @@ pub struct Scheduled {
     pub sagas: Vec<ScheduledSaga>,
 }
 
-/// A finished job beside the saga it belongs to. Neither can change but by this job's result, which is locked.
+/// A finished job beside the saga it belongs to. But for the move to InProgress neither can change other than by this
+/// job's result, which is locked.
 #[derive(Clone, Debug)]
 pub struct FinishedJob {
     pub job_id: JobId,

@@ -169,7 +169,8 @@ pub struct QueueGauges {
 }
 
 impl QueueGauges {
-    /// Sagas in progress: those with a job that is open, or whose result waits to be applied.
+    /// Sagas in progress: those with a job that is open, or whose result waits to be applied. For the moment between
+    /// a job's creation and its saga's move it counts as Pending, too.
     pub fn in_progress_sagas(&self) -> u64 {
         self.pending_jobs + self.leased_jobs + self.finished_jobs
     }

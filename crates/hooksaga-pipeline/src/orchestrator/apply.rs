@@ -25,14 +25,14 @@ impl Orchestrator {
 
     /// Learns from the results and wakes whoever has work through them.
     fn follow_up(&self, batch: &ApplyBatch) {
-        let was_full = self.windows.applied(&batch.results, Instant::now());
+        let makes_room = self.windows.applied(&batch.results, Instant::now());
         let is_retry = |result: &&AppliedResult| result.changed && result.status == SagaStatus::PendingRetry;
         let retries = || batch.results.iter().filter(is_retry);
         self.due.add(retries().map(|result| result.next_attempt_at.since(batch.now)), Instant::now());
 
-        // The scheduler's to look at: room where there was none, and a retry, which may be the next to fall due. A
+        // The scheduler's to look at: room where more may wait, and a retry, which may be the next to fall due. A
         // result that had been applied before may hide one that was never announced, so it counts too.
-        if was_full || retries().next().is_some() || batch.results.iter().any(|result| !result.changed) {
+        if makes_room || retries().next().is_some() || batch.results.iter().any(|result| !result.changed) {
             self.signals.wake(Stage::Schedule);
         }
         if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {

@@ -17,11 +17,14 @@ impl Orchestrator {
         // Before the pass, so that a retry that falls due while it runs is not forgotten.
         self.due.forget_past(started);
         if self.windows.begin_count(started) {
-            self.windows.counted(&self.store.open_jobs().await?, started);
+            self.count_open_jobs(started).await;
         }
-        let scheduled = self.store.schedule(&self.windows.admission(BATCH)).await?;
+        let admission = self.windows.admission(BATCH);
+        let scheduled = self.store.schedule(&admission).await?;
         let sagas = &scheduled.sagas;
-        self.windows.created(sagas);
+        if self.windows.created(&admission, sagas) {
+            self.signals.wake(Stage::Schedule);
+        }
         if !sagas.is_empty() {
             // The jobs are there: workers need not wait for the sagas to be moved.
             self.signals.wake(Stage::Worker);
@@ -32,6 +35,16 @@ impl Orchestrator {
             self.account_scheduled(sagas);
         }
         Ok(Progress::of_batch(sagas.len(), BATCH).or_after(self.due.until_next(Instant::now())))
+    }
+
+    /// Learns how many jobs are open. If that fails, this process goes on with what it knows.
+    async fn count_open_jobs(&self, began: Instant) {
+        let jobs = self.store.open_jobs().await;
+        if let Err(error) = &jobs {
+            self.metrics.store_error(NAME, error.is_transient());
+            tracing::warn!(%error, "open jobs were not counted; windows may be too wide or too narrow");
+        }
+        self.windows.counted(jobs.ok().as_ref(), began);
     }
 
     fn account_scheduled(&self, sagas: &[ScheduledSaga]) {

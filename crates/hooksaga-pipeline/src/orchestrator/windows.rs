@@ -19,6 +19,8 @@ struct Lane {
     /// Below zero for a moment when a result is applied before its job is counted here, and for longer when this
     /// process applies what others create.
     open: i64,
+    /// The last pass took all the room that there was: more may wait.
+    hungry: bool,
     /// When a result was applied last.
     heard: Option<Instant>,
 }
@@ -31,7 +33,7 @@ impl Lane {
 
     /// Where every subscription starts: need not be kept.
     fn is_fresh(self) -> bool {
-        self.window == Window::FLOOR && self.open == 0
+        self.window == Window::FLOOR && self.open == 0 && !self.hungry
     }
 }
 
@@ -42,6 +44,8 @@ pub(super) struct Windows(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     lanes: HashMap<SubscriptionId, Lane>,
+    /// When there are so many lanes, those that can be forgotten are.
+    crowded: usize,
     /// When open jobs were counted last, and how long that took.
     counted: Option<(Instant, Duration)>,
     /// While a count is under way: the results that were applied since it began.
@@ -49,14 +53,19 @@ struct State {
 }
 
 impl Windows {
-    /// More are not kept: then all start again, which costs a few round trips each.
-    const MOST: usize = 10_000;
+    /// Lanes without open jobs are kept up to about this number. One that is forgotten starts again at the floor,
+    /// which costs a few round trips.
+    const MANY: usize = 10_000;
     /// A subscription without room that is not heard of for so long may have been served by others.
     const STUCK: Duration = Duration::from_millis(100);
+    /// So may one that is heard of, for all that this process knows; then a count can wait longer.
+    const STALE: Duration = Duration::from_secs(10);
     /// Open jobs are not counted more often than this,
     const COUNT_AFTER: Duration = Duration::from_secs(1);
-    /// and counting does not take more than a fiftieth of the time.
+    /// nor for more than a fiftieth of the time,
     const COST: u32 = 50;
+    /// unless that would put it off for longer than this.
+    const COUNT_AT_LAST: Duration = Duration::from_secs(30);
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; if something did, each lane is still a valid one.
@@ -65,23 +74,36 @@ impl Windows {
 
     /// What the next pass may create.
     pub(super) fn admission(&self, limit: u32) -> Admission {
-        Admission {
-            room: self.state().lanes.iter().map(|(id, lane)| (*id, lane.room())).collect(),
-            default_room: Window::FLOOR.size(),
-            limit,
-        }
+        let default_room = Window::FLOOR.size();
+        let state = self.state();
+        let room = state.lanes.iter().map(|(id, lane)| (*id, lane.room()));
+        Admission { room: room.filter(|(_, room)| *room != default_room).collect(), default_room, limit }
     }
 
-    /// Jobs were created.
-    pub(super) fn created(&self, sagas: &[ScheduledSaga]) {
+    /// Jobs were created as `admission` allowed. Answers whether there may be more to create at once: room has come
+    /// free meanwhile where all of it was taken.
+    pub(super) fn created(&self, admission: &Admission, sagas: &[ScheduledSaga]) -> bool {
+        let mut taken: HashMap<SubscriptionId, u32> = HashMap::new();
         let mut state = self.state();
-        for saga in sagas.iter().filter(|saga| saga.job_id.is_some()) {
-            state.lane(saga.subscription_id).open += 1;
+        for saga in sagas {
+            *taken.entry(saga.subscription_id).or_default() += 1;
+            let lane = state.lane(saga.subscription_id);
+            lane.open += i64::from(saga.job_id.is_some());
         }
+        let cut = u32::try_from(sagas.len()).is_ok_and(|sagas| sagas >= admission.limit);
+        let mut more = false;
+        for (id, lane) in &mut state.lanes {
+            let given = admission.room.get(id).copied().unwrap_or(admission.default_room);
+            // A pass that was cut short says nothing about those that it did not come to.
+            lane.hungry = taken.get(id).copied().unwrap_or(0) >= given || (cut && lane.hungry);
+            more |= lane.hungry && lane.room() > 0;
+        }
+        more
     }
 
     /// Results were applied: they close their jobs, and those that are new are one piece of feedback per
-    /// subscription. Answers whether one of the subscriptions had no room before.
+    /// subscription. Answers whether that makes room where more may wait; it does so also for jobs that others have
+    /// created, who do not learn of it.
     pub(super) fn applied(&self, results: &[AppliedResult], now: Instant) -> bool {
         let mut feedback: HashMap<SubscriptionId, Feedback> = HashMap::new();
         for (id, new) in
@@ -90,10 +112,10 @@ impl Windows {
             feedback.entry(id).and_modify(|all| *all = all.and(new)).or_insert(new);
         }
         let mut state = self.state();
-        let mut was_full = false;
+        let mut makes_room = false;
         for result in results {
             let lane = state.lane(result.subscription_id);
-            was_full |= lane.room() == 0;
+            makes_room |= lane.hungry || lane.room() == 0 || lane.open <= 0;
             lane.open -= 1;
             lane.heard = Some(now);
             if let Some(meanwhile) = &mut state.meanwhile {
@@ -107,7 +129,7 @@ impl Windows {
         for result in results {
             state.forget_if_fresh(result.subscription_id);
         }
-        was_full
+        makes_room
     }
 
     /// Whether it is time to count open jobs in the database. If it is, what is applied from now on is set off
@@ -122,11 +144,13 @@ impl Windows {
         due
     }
 
-    /// Takes over a count that began at `began`.
-    pub(super) fn counted(&self, jobs: &HashMap<SubscriptionId, u32>, began: Instant) {
+    /// Takes over a count that began at `began`; nothing, if it failed: then the next one is as far off as if it had
+    /// not, since scheduling must not depend on it.
+    pub(super) fn counted(&self, jobs: Option<&HashMap<SubscriptionId, u32>>, began: Instant) {
         let mut state = self.state();
         state.counted = Some((began, began.elapsed()));
         let meanwhile = state.meanwhile.take().unwrap_or_default();
+        let Some(jobs) = jobs else { return };
         let open = |id: &SubscriptionId| {
             let counted = jobs.get(id).copied().map_or(0, i64::from);
             (counted - meanwhile.get(id).copied().unwrap_or(0)).max(0)
@@ -144,18 +168,19 @@ impl Windows {
 impl State {
     fn count_is_due(&self, now: Instant) -> bool {
         let since = |at: Instant| now.saturating_duration_since(at);
-        if let Some((at, took)) = self.counted
-            && since(at) < Windows::COUNT_AFTER.max(took * Windows::COST)
-        {
+        let Some((at, took)) = self.counted else { return true };
+        if since(at) < Windows::COUNT_AFTER.max((took * Windows::COST).min(Windows::COUNT_AT_LAST)) {
             return false;
         }
+        let stale = since(at) >= Windows::STALE;
         let unheard = |lane: &Lane| lane.heard.is_none_or(|at| since(at) >= Windows::STUCK);
-        self.lanes.values().any(|lane| lane.open < 0 || (lane.room() == 0 && unheard(lane)))
+        self.lanes.values().any(|lane| lane.open < 0 || (lane.room() == 0 && (stale || unheard(lane))))
     }
 
     fn lane(&mut self, id: SubscriptionId) -> &mut Lane {
-        if self.lanes.len() >= Windows::MOST && !self.lanes.contains_key(&id) {
-            self.lanes.clear();
+        if self.lanes.len() >= self.crowded.max(Windows::MANY) && !self.lanes.contains_key(&id) {
+            self.lanes.retain(|_, lane| lane.open != 0);
+            self.crowded = self.lanes.len() * 2;
         }
         self.lanes.entry(id).or_default()
     }
@@ -211,6 +236,11 @@ mod tests {
         result(subscription, Outcome::Failed(ErrorCode::TIMEOUT), Duration::from_secs(15))
     }
 
+    /// Says nothing about the endpoint.
+    fn neutral(subscription: i64) -> AppliedResult {
+        result(subscription, Outcome::Failed(ErrorCode::INTERNAL), Duration::ZERO)
+    }
+
     fn jobs(subscription: i64, count: usize) -> Vec<ScheduledSaga> {
         let saga = ScheduledSaga {
             saga_id: SagaId(1),
@@ -222,10 +252,15 @@ mod tests {
         vec![saga; count]
     }
 
+    /// A pass that creates jobs.
+    fn create(windows: &Windows, sagas: &[ScheduledSaga]) -> bool {
+        windows.created(&windows.admission(1000), sagas)
+    }
+
     /// As many jobs as there are results, and then the results.
     fn round(windows: &Windows, results: &[AppliedResult]) {
         for result in results {
-            windows.created(&jobs(result.subscription_id.0, 1));
+            create(windows, &jobs(result.subscription_id.0, 1));
         }
         windows.applied(results, Instant::now());
     }
@@ -275,29 +310,53 @@ mod tests {
         let windows = Windows::default();
         let mut existing = jobs(1, 2);
         existing.iter_mut().for_each(|saga| saga.job_id = None);
-        windows.created(&existing);
+        create(&windows, &existing);
         assert_eq!(room(&windows, 1), FLOOR, "a job that was there already is not a new one");
-        windows.created(&jobs(1, 3));
+        create(&windows, &jobs(1, 3));
         assert_eq!(room(&windows, 1), FLOOR - 3);
-        windows.created(&jobs(1, 3));
+        create(&windows, &jobs(1, 3));
         assert_eq!(room(&windows, 1), 0);
-
-        let neutral = result(1, Outcome::Failed(ErrorCode::INTERNAL), Duration::ZERO);
-        assert!(windows.applied(std::slice::from_ref(&neutral), Instant::now()), "there was no room before");
-        let again = AppliedResult { changed: false, ..neutral.clone() };
-        assert!(windows.applied(&[again, neutral.clone()], Instant::now()));
+        let again = AppliedResult { changed: false, ..neutral(1) };
+        windows.applied(&[again, neutral(1), neutral(1)], Instant::now());
         assert_eq!(room(&windows, 1), 1);
-        assert!(!windows.applied(std::slice::from_ref(&neutral), Instant::now()), "there was room already");
-        assert_eq!(room(&windows, 1), 2);
+    }
+
+    #[test]
+    fn a_result_is_the_schedulers_business_where_more_may_wait() {
+        let windows = Windows::default();
+        let apply = || windows.applied(&[neutral(1)], Instant::now());
+        create(&windows, &jobs(1, 3));
+        assert!(!apply(), "the pass had room for one more, and found none");
+        create(&windows, &jobs(1, 2));
+        assert!(apply() && apply(), "the pass took all the room that there was");
+        create(&windows, &[]);
+        assert!(!apply() && !apply(), "the next one found nothing");
+        assert!(apply(), "somebody else's job");
+    }
+
+    #[test]
+    fn room_that_comes_free_during_a_pass_is_not_overlooked() {
+        let windows = Windows::default();
+        create(&windows, &jobs(1, 4));
+        windows.applied(&[neutral(1)], Instant::now());
+        let admission = windows.admission(1000);
+        windows.applied(&[neutral(1), neutral(1)], Instant::now());
+        assert!(windows.created(&admission, &jobs(1, 1)), "it took the one place that it was given");
+        let admission = windows.admission(1000);
+        assert!(!windows.created(&admission, &jobs(1, 1)), "there were two places");
+
+        create(&windows, &jobs(2, 4));
+        let admission = Admission { limit: 1, ..windows.admission(1000) };
+        windows.applied(&[neutral(2)], Instant::now());
+        assert!(windows.created(&admission, &jobs(1, 1)), "cut off before it came to the other");
     }
 
     #[test]
     fn a_result_that_comes_before_its_job_is_counted_evens_out() {
         let windows = Windows::default();
-        let neutral = result(1, Outcome::Failed(ErrorCode::INTERNAL), Duration::ZERO);
-        windows.applied(&[neutral.clone(), neutral], Instant::now());
+        windows.applied(&[neutral(1), neutral(1)], Instant::now());
         assert_eq!(room(&windows, 1), FLOOR, "never more than the window");
-        windows.created(&jobs(1, 2));
+        create(&windows, &jobs(1, 2));
         assert_eq!(room(&windows, 1), FLOOR);
     }
 
@@ -309,11 +368,13 @@ mod tests {
     fn a_count_corrects_what_others_have_done() {
         let windows = Windows::default();
         let now = Instant::now();
-        windows.created(&jobs(1, 9));
-        windows.created(&jobs(2, 1));
-        windows.counted(&counts([(1, 3), (3, 4)]), now);
-        assert_eq!([room(&windows, 1), room(&windows, 2), room(&windows, 3)], [FLOOR - 3, FLOOR, 0]);
-        windows.counted(&counts([]), now);
+        create(&windows, &jobs(1, 3));
+        create(&windows, &jobs(2, 1));
+        windows.counted(Some(&counts([(1, 1), (3, 4)])), now);
+        assert_eq!([room(&windows, 1), room(&windows, 2), room(&windows, 3)], [FLOOR - 1, FLOOR, 0]);
+        windows.counted(None, now);
+        assert_eq!(room(&windows, 3), 0, "a count that failed changes nothing");
+        windows.counted(Some(&counts([])), now);
         assert!(windows.state().lanes.is_empty());
     }
 
@@ -321,13 +382,12 @@ mod tests {
     fn what_is_applied_during_a_count_is_set_off_against_it() {
         let windows = Windows::default();
         let now = Instant::now();
-        let neutral = result(1, Outcome::Failed(ErrorCode::INTERNAL), Duration::ZERO);
-        windows.created(&jobs(1, 4));
+        create(&windows, &jobs(1, 4));
         assert!(windows.begin_count(now));
-        windows.applied(&[neutral.clone(), neutral], now);
-        windows.counted(&counts([(1, 3)]), now);
+        windows.applied(&[neutral(1), neutral(1)], now);
+        windows.counted(Some(&counts([(1, 3)])), now);
         assert_eq!(room(&windows, 1), FLOOR - 1);
-        windows.counted(&counts([(1, 3)]), now);
+        windows.counted(Some(&counts([(1, 3)])), now);
         assert_eq!(room(&windows, 1), FLOOR - 3, "set off once");
     }
 
@@ -337,31 +397,49 @@ mod tests {
         let now = Instant::now();
         let at = |ms| now + Duration::from_millis(ms);
         let took = |ms| windows.state().counted = Some((now, Duration::from_millis(ms)));
-        let neutral = result(1, Outcome::Failed(ErrorCode::INTERNAL), Duration::ZERO);
-        windows.created(&jobs(1, 3));
-        assert!(!windows.begin_count(at(0)), "there is room: no need to know better");
-        windows.created(&jobs(1, 2));
-        assert!(windows.begin_count(at(0)), "no room, and no results");
-        windows.applied(std::slice::from_ref(&neutral), at(2000));
+        assert!(windows.begin_count(at(0)), "what was there before this process is not known");
         took(1);
+        create(&windows, &jobs(1, 3));
+        assert!(!windows.begin_count(at(60_000)), "there is room: no need to know better");
+        create(&windows, &jobs(1, 1));
+        assert!(!windows.begin_count(at(900)), "it was only just counted");
+        assert!(windows.begin_count(at(1100)), "no room, and no results");
+        windows.applied(&[neutral(1)], at(2000));
+        create(&windows, &jobs(1, 1));
         assert!(!windows.begin_count(at(2090)), "results come");
         assert!(windows.begin_count(at(2110)), "they came");
-        assert!(!windows.begin_count(at(900)), "it was only just counted");
+        windows.applied(&[neutral(1)], at(10_000));
+        create(&windows, &jobs(1, 1));
+        assert!(windows.begin_count(at(10_010)), "results come, but room never");
         took(100);
         assert!(!windows.begin_count(at(4900)), "a long count is a rare one");
+        took(60_000);
+        assert!(windows.begin_count(at(31_000)), "but not for ever");
 
         let windows = Windows::default();
-        windows.applied(&[neutral], now);
-        assert!(windows.begin_count(now), "the result of a job that somebody else created");
+        windows.counted(None, now);
+        windows.applied(&[neutral(1)], now);
+        assert!(windows.begin_count(at(1100)), "the result of a job that somebody else created");
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_open_jobs_are_not_forgotten() {
         let windows = Windows::default();
+        create(&windows, &jobs(-1, 4));
         for id in 0..25_000 {
-            round(&windows, &[quick(id)]);
-            assert!(windows.state().lanes.len() <= Windows::MOST);
+            windows.state().lane(SubscriptionId(id)).open += 1;
+            windows.applied(&[quick(id)], Instant::now());
+            assert!(windows.state().lanes.len() <= Windows::MANY);
         }
         assert_eq!(room(&windows, 24_999), FLOOR * 2);
+        assert_eq!(room(&windows, -1), 0);
+    }
+
+    #[test]
+    fn many_with_open_jobs_are_all_kept() {
+        let windows = Windows::default();
+        let many: HashMap<_, _> = (0..25_000).map(|id| (SubscriptionId(id), 4)).collect();
+        windows.counted(Some(&many), Instant::now());
+        assert_eq!(windows.state().lanes.len(), 25_000);
     }
 }

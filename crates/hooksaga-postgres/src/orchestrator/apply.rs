@@ -22,21 +22,22 @@ pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
     SELECT job_id, ctid AS place FROM finished_jobs ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
-    SELECT b.place, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms
+    SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text AS outcome,
+           j.error_code, j.duration_ms, s.status::text AS status, s.attempt_count, s.max_retry_limit,
+           s.next_attempt_at, s.final_error_code, e.correlation_id
     FROM batch b
     JOIN webhook_delivery_jobs j ON j.id = b.job_id AND j.status::text IN ('Completed', 'Failed')
+    JOIN webhook_delivery_sagas s ON s.id = j.saga_id
+    JOIN events e ON e.id = s.event_id
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
 SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::int,
        NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::text
 UNION ALL
-SELECT s.created_at, f.id, f.saga_id, f.subscription_id, f.attempt_at, f.status::text, f.error_code, f.duration_ms,
-       s.status::text, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code,
-       e.correlation_id
-FROM finished f
-JOIN webhook_delivery_sagas s ON s.id = f.saga_id
-JOIN events e ON e.id = s.event_id";
+SELECT created_at, id, saga_id, subscription_id, attempt_at, outcome, error_code, duration_ms,
+       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, correlation_id
+FROM finished";
 
 /// The worker was faster than the move to InProgress: the move comes first. (`status::text`: the ids drive it.)
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
@@ -93,7 +94,8 @@ pub(super) async fn apply(
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
     let mut read: Vec<ReadResult> = rows.iter().map(ReadResult::from_row).collect::<Result<_, _>>()?;
-    // Sagas are written, and so locked, in the order of their ids.
+    // Sagas are written, and so locked, in the order of their ids (those that are promoted before the others, which
+    // can meet another orchestrator's move in the wrong order: then the database picks one, and it is tried again).
     read.sort_unstable_by_key(|read| read.finished.saga_id);
     let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
     let changes = Changes::new(&read, &applied);

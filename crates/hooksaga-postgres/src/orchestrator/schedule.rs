@@ -15,8 +15,9 @@ use tokio_postgres::Row;
 /// `waiting` hops through `idx_saga_waiting` from one subscription to the next, one entry each, which is also the
 /// earliest: a backlog, paused or not yet due, costs one look. `admitted` keeps those with due work and room for
 /// it. `offered` takes each one's oldest from the same index, up to a few times its fair share: with a hundred
-/// large backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only if all of that does not fill the pass, `more` reads on in
-/// the few that had more. `due` takes turn by turn, so that a large backlog does not crowd out a small one.
+/// large backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only
+/// if all of that does not fill the pass, `more` reads on in the few that had more. `due` takes turn by turn, so that
+/// a large backlog does not crowd out a small one.
 ///
 /// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits.
 /// ON CONFLICT names no target: a job can be there already by either of two keys. What room there is comes as one JSON

@@ -21,9 +21,8 @@ use tokio::{net::TcpStream, task::JoinSet, time::Instant};
 pub(super) struct Aim {
     pub(super) address: SocketAddr,
     pub(super) path: String,
-    pub(super) key: Option<String>,
-    /// Wraps the payload into an event of this type; nothing: the bare payload.
-    pub(super) event_type: Option<String>,
+    pub(super) key: String,
+    pub(super) event_type: String,
     pub(super) payload_bytes: usize,
 }
 
@@ -46,17 +45,13 @@ impl Client {
     /// Posts one event; anything but success is an error.
     async fn post(&mut self, event: u64) -> Result<(), String> {
         let payload = payload(event, self.aim.payload_bytes);
-        let body = match &self.aim.event_type {
-            Some(event_type) => format!(r#"{{"event_type":"{event_type}","payload":{payload}}}"#),
-            None => payload,
-        };
-        let mut request = Request::post(&self.aim.path)
+        let body = format!(r#"{{"event_type":"{}","payload":{payload}}}"#, self.aim.event_type);
+        let request = Request::post(&self.aim.path)
             .header(header::HOST, "127.0.0.1")
-            .header(header::CONTENT_TYPE, "application/json");
-        if let Some(key) = &self.aim.key {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
-        }
-        let request = request.body(Full::new(Bytes::from(body))).map_err(|error| error.to_string())?;
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.aim.key))
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| error.to_string())?;
         self.sender.ready().await.map_err(|error| error.to_string())?;
         let response = self.sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();

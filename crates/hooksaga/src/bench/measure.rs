@@ -1,6 +1,7 @@
 //! The measurements: each a small story with the server, the clients and the receiver.
 
 use super::{
+    ceiling,
     load::{self, Aim, Posted},
     place::{Place, Server},
     receiver::{Receiver, Tally, payload},
@@ -47,29 +48,17 @@ impl Latency {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
-fn per_second(count: u64, nanos: u64) -> f64 {
-    count as f64 / (nanos as f64 / 1e9)
-}
-
 fn failed(error: String) -> Failure {
     Failure::new(error)
 }
 
 impl Bench {
-    /// The bare ceiling: the same clients straight to the same receiver.
+    /// Requests a second that HTTP alone reaches here.
     pub(super) async fn ceiling(&self, requests: u64) -> Outcome<f64> {
         let tally = Tally::new(requests, 1);
         self.receiver.count_for(&tally);
-        let aim = Aim {
-            address: self.receiver.address,
-            path: "/ok/0".to_owned(),
-            key: None,
-            event_type: None,
-            payload_bytes: self.payload_bytes,
-        };
-        load::closed_loop(&aim, &tally, requests, self.clients).await.map_err(failed)?;
-        Ok(per_second(tally.count(), tally.last()))
+        let url = self.receiver.url("/ok/0");
+        ceiling::send_all(&url, &tally, requests, self.clients, self.payload_bytes).await.map_err(failed)
     }
 
     /// Subscribes `count` endpoints that answer at once to an event type.
@@ -85,8 +74,8 @@ impl Bench {
         Ok(Aim {
             address: address.map_err(|_| Failure::new(format!("{} is no address", server.url)))?,
             path: "/v1/events".to_owned(),
-            key: Some(server.key.clone()),
-            event_type: Some(event_type.to_owned()),
+            key: server.key.clone(),
+            event_type: event_type.to_owned(),
             payload_bytes: self.payload_bytes,
         })
     }
@@ -122,7 +111,7 @@ impl Bench {
             (after.0.saturating_sub(before.0) + database)
                 / u32::try_from(tally.count()).unwrap_or(u32::MAX).max(1)
         });
-        let per_second = per_second(tally.count(), tally.last());
+        let per_second = tally.per_second();
         Ok(Throughput { per_second, cpu, repeats: tally.repeats() })
     }
 
@@ -150,11 +139,12 @@ impl Bench {
     }
 
     /// Endpoints that never answer, with deliveries waiting for them.
-    pub(super) async fn hang(&self, server: &Server, endpoints: usize, waiting: usize) -> Outcome {
+    pub(super) async fn hang(&self, server: &Server, endpoints: usize, waiting: usize) -> Outcome<Vec<i64>> {
         let event_type = |number: usize| format!("bench.hang{endpoints}.{number}");
+        let mut subscriptions = Vec::new();
         for number in 0..endpoints {
             let url = self.receiver.url(&format!("/hang/{endpoints}/{number}"));
-            server.subscribe(&event_type(number), &url).await?;
+            subscriptions.push(server.subscribe(&event_type(number), &url).await?);
         }
         let event = |number: usize| {
             let text = payload(u64::MAX, self.payload_bytes);
@@ -165,6 +155,6 @@ impl Bench {
         for batch in events.chunks(1000) {
             server.post_batch(batch).await?;
         }
-        Ok(())
+        Ok(subscriptions)
     }
 }

@@ -236,6 +236,13 @@ impl Server {
         Err(Failure::new("the benchmark's own receiver was not verified"))
     }
 
+    /// Pauses a subscription: what waits for it is left alone from now on.
+    pub(super) async fn pause(&self, subscription: i64) -> Outcome {
+        let mut client = Client::new(&self.url, &self.key)?;
+        let path = format!("/v1/subscriptions/{subscription}");
+        client.patch(&path, json!({"active": false}).to_string()).await?.json::<Value>().map(|_| ())
+    }
+
     /// Posts a batch of events.
     pub(super) async fn post_batch(&self, events: &[Value]) -> Outcome {
         let mut client = Client::new(&self.url, &self.key)?;

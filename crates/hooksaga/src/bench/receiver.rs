@@ -71,6 +71,12 @@ impl Tally {
         self.arrived.iter().map(|at| at.load(Ordering::Acquire)).max().unwrap_or(0)
     }
 
+    /// How many arrived per second, until the last one.
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(super) fn per_second(&self) -> f64 {
+        self.count() as f64 / (self.last() as f64 / 1e9)
+    }
+
     /// Waits until everything has arrived, or nothing has for `patience`; whether everything has.
     pub(super) async fn complete(&self, patience: Duration, mut seen: impl FnMut(u64)) -> bool {
         let expected = self.arrived.len() as u64;

@@ -130,6 +130,11 @@ impl Client {
         self.request(&Method::POST, path, body.into()).await
     }
 
+    /// Changes something, as a JSON body says.
+    pub(crate) async fn patch(&mut self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
+        self.request(&Method::PATCH, path, body.into()).await
+    }
+
     async fn request(&mut self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {
         let mut answer = self.try_request(method, path, body.clone()).await;
         if matches!(&answer, Err(unanswered) if unanswered.stale) {
@@ -167,7 +172,7 @@ impl Client {
             .header(header::HOST, host)
             .header(header::AUTHORIZATION, format!("Bearer {}", self.api_key))
             .header(header::USER_AGENT, concat!("hooksaga-cli/", env!("CARGO_PKG_VERSION")));
-        if method == Method::POST {
+        if method != Method::GET {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         request.body(Full::new(body)).expect("the key and every path are checked to be visible ASCII")
