@@ -130,9 +130,11 @@ async fn the_log_tells_the_story_of_one_delivery(installation: Installation) {
     let saga = api.delivery_with_status(created["id"].as_i64().unwrap(), "Completed").await;
 
     let story = || server.log().into_iter().filter(|record| record["correlation_id"] == "story-7");
-    let expected = ["ingest", "router", "schedule", "worker", "apply"];
-    eventually("every stage has logged", || async {
-        expected.iter().all(|stage| story().any(|record| record["stage"] == *stage)).then_some(())
+    // The log is written a little behind.
+    let expected = [("ingest", 1), ("router", 1), ("schedule", 2), ("worker", 2), ("apply", 2)];
+    eventually("every stage has logged, for the failed attempt and the good one", || async {
+        let logged = |stage| story().filter(|record| record["stage"] == stage).count();
+        expected.iter().all(|(stage, records)| logged(*stage) >= *records).then_some(())
     })
     .await;
     for record in story() {
@@ -141,8 +143,6 @@ async fn the_log_tells_the_story_of_one_delivery(installation: Installation) {
             assert_eq!(record["saga_id"], saga["saga_id"], "{record}");
         }
     }
-    let attempts = story().filter(|record| record["stage"] == "worker").count();
-    assert!(attempts >= 2, "the failed attempt and the good one");
     assert!(story().any(|record| record["job_id"] == saga["attempts"][0]["job_id"]));
 }
 
