@@ -49,7 +49,8 @@ pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use keys::{ApiKey, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use orchestrator::{
-    Admission, AppliedResult, ApplyBatch, Decide, FinishedJob, OrchestratorStore, Scheduled, ScheduledSaga,
+    Admission, AppliedResult, ApplyBatch, Decide, FinishedJob, OrchestratorStore, QueuedResult, Scheduled,
+    ScheduledSaga,
 };
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, EventDetail,

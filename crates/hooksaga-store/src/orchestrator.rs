@@ -72,6 +72,39 @@ pub struct AppliedResult {
     pub saga_created_at: Timestamp,
 }
 
+/// A finished job as it was read, with what is told of it afterwards.
+#[derive(Clone, Debug)]
+pub struct QueuedResult {
+    pub finished: FinishedJob,
+    pub correlation_id: String,
+    pub duration: Duration,
+    pub saga_created_at: Timestamp,
+}
+
+impl QueuedResult {
+    /// What became of it: `changed` says whether the decision was written.
+    pub fn into_applied(self, decision: Applied, changed: bool) -> AppliedResult {
+        let FinishedJob { job_id, saga_id, subscription_id, saga: before, result } = self.finished;
+        let saga = match decision {
+            Applied::Changed { saga, .. } if changed => saga,
+            Applied::Changed { .. } | Applied::Already => before,
+        };
+        AppliedResult {
+            job_id,
+            saga_id,
+            subscription_id,
+            correlation_id: self.correlation_id,
+            status: saga.status,
+            attempt_count: saga.attempt_count,
+            next_attempt_at: saga.next_attempt_at,
+            changed,
+            result,
+            duration: self.duration,
+            saga_created_at: self.saga_created_at,
+        }
+    }
+}
+
 /// One pass of applying results.
 #[derive(Clone, Debug)]
 pub struct ApplyBatch {

@@ -151,3 +151,18 @@ pub(crate) fn stored_payload(payload: &str) -> Result<&RawValue, Problem> {
         Problem::new(Kind::Internal, "the stored payload is not JSON")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_correlation_ids_grow_with_time_and_differ() {
+        let first = new_correlation_id();
+        std::thread::sleep(std::time::Duration::from_millis(3));
+        let later: Vec<_> = (0..100).map(|_| new_correlation_id()).collect();
+        assert!(first.len() == 32 && first.bytes().all(|byte| byte.is_ascii_hexdigit()), "{first}");
+        assert!(later.iter().all(|id| first[..12] < id[..12]), "{first} {later:?}");
+        assert_eq!(later.iter().collect::<std::collections::HashSet<_>>().len(), 100);
+    }
+}

@@ -10,7 +10,7 @@ use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
     Timestamp,
 };
-use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -86,7 +86,7 @@ pub(super) async fn apply(
     let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
     // The sagas are locked and were read under the lock: whom the guards let through is known here.
     let changed: Vec<bool> =
-        read.iter().zip(&applied).map(|(read, applied)| read.lets_through(applied)).collect();
+        read.iter().zip(&applied).map(|(read, applied)| lets_through(read, applied)).collect();
 
     write(&mut transaction, &read, &applied, &changed, now).await?;
     count(&mut transaction, &read, &applied, &changed, now, shard).await?;
@@ -95,12 +95,12 @@ pub(super) async fn apply(
     transaction.commit().await?;
 
     let results = read.into_iter().zip(applied).zip(changed);
-    let results = results.map(|((read, applied), changed)| read.into_result(applied, changed));
+    let results = results.map(|((read, applied), changed)| read.into_applied(applied, changed));
     Ok(ApplyBatch { now, results: results.collect() })
 }
 
 /// The finished jobs beside their locked sagas, in the order of the sagas' ids.
-async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> Result<Vec<ReadResult>, Failure> {
+async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> Result<Vec<QueuedResult>, Failure> {
     let mut jobs: Vec<Row> = Vec::with_capacity(queued.len());
     for document in Batch::of(queued, |id| [Field::Int(*id)]) {
         jobs.extend(transaction.exec::<Row, _, _>(READ_JOBS, (document,)).await?);
@@ -128,7 +128,7 @@ async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> Result<Vec<R
         };
         let created_at = take::<Time>(&mut row, 6)?.0;
         for job in by_saga.remove(&id).unwrap_or_default() {
-            read.push(ReadResult::from_row(job, SagaId(id), saga.clone(), created_at)?);
+            read.push(read_result(job, SagaId(id), saga.clone(), created_at)?);
         }
     }
     Ok(read)
@@ -136,7 +136,7 @@ async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> Result<Vec<R
 
 async fn write(
     transaction: &mut Transaction<'_>,
-    read: &[ReadResult],
+    read: &[QueuedResult],
     applied: &[Applied],
     changed: &[bool],
     now: Timestamp,
@@ -188,7 +188,7 @@ async fn write(
 /// Adds up what was changed, and nothing else, per subscription.
 async fn count(
     transaction: &mut Transaction<'_>,
-    read: &[ReadResult],
+    read: &[QueuedResult],
     applied: &[Applied],
     changed: &[bool],
     now: Timestamp,
@@ -222,72 +222,42 @@ async fn count(
     Ok(())
 }
 
-struct ReadResult {
-    finished: FinishedJob,
-    correlation_id: String,
-    duration: Duration,
+fn read_result(
+    mut row: Row,
+    saga_id: SagaId,
+    saga: Saga,
     saga_created_at: Timestamp,
+) -> Result<QueuedResult, Failure> {
+    let row = &mut row;
+    let outcome = match parsed::<JobStatus>(&take::<String>(row, 4)?)? {
+        JobStatus::Completed => Outcome::Delivered,
+        _ => Outcome::Failed(
+            take::<Option<String>>(row, 5)?.map_or(ErrorCode::INTERNAL, ErrorCode::from_stored),
+        ),
+    };
+    let duration_ms = natural(take::<Option<i64>>(row, 6)?.unwrap_or(0));
+    Ok(QueuedResult {
+        finished: FinishedJob {
+            job_id: JobId(take(row, 0)?),
+            saga_id,
+            subscription_id: SubscriptionId(take(row, 2)?),
+            saga,
+            result: JobResult { attempt_at: take::<Time>(row, 3)?.0, outcome },
+        },
+        correlation_id: take(row, 7)?,
+        duration: Duration::from_millis(duration_ms.into()),
+        saga_created_at,
+    })
 }
 
-impl ReadResult {
-    fn from_row(
-        mut row: Row,
-        saga_id: SagaId,
-        saga: Saga,
-        saga_created_at: Timestamp,
-    ) -> Result<Self, Failure> {
-        let row = &mut row;
-        let outcome = match parsed::<JobStatus>(&take::<String>(row, 4)?)? {
-            JobStatus::Completed => Outcome::Delivered,
-            _ => Outcome::Failed(
-                take::<Option<String>>(row, 5)?.map_or(ErrorCode::INTERNAL, ErrorCode::from_stored),
-            ),
-        };
-        let duration_ms = natural(take::<Option<i64>>(row, 6)?.unwrap_or(0));
-        Ok(Self {
-            finished: FinishedJob {
-                job_id: JobId(take(row, 0)?),
-                saga_id,
-                subscription_id: SubscriptionId(take(row, 2)?),
-                saga,
-                result: JobResult { attempt_at: take::<Time>(row, 3)?.0, outcome },
-            },
-            correlation_id: take(row, 7)?,
-            duration: Duration::from_millis(duration_ms.into()),
-            saga_created_at,
-        })
-    }
-
-    /// Whether the guards of the promotion and of the write hold.
-    fn lets_through(&self, applied: &Applied) -> bool {
-        let Applied::Changed { promoted, .. } = applied else { return false };
-        let saga = &self.finished.saga;
-        let in_progress = match saga.status {
-            SagaStatus::InProgress => !promoted,
-            SagaStatus::Pending | SagaStatus::PendingRetry => *promoted,
-            SagaStatus::Completed | SagaStatus::DeadLettered => false,
-        };
-        in_progress && saga.next_attempt_at == self.finished.result.attempt_at
-    }
-
-    fn into_result(self, applied: Applied, changed: bool) -> AppliedResult {
-        let FinishedJob { job_id, saga_id, subscription_id, saga: before, result } = self.finished;
-        let saga = match applied {
-            Applied::Changed { saga, .. } if changed => saga,
-            Applied::Changed { .. } | Applied::Already => before,
-        };
-        AppliedResult {
-            job_id,
-            saga_id,
-            subscription_id,
-            correlation_id: self.correlation_id,
-            status: saga.status,
-            attempt_count: saga.attempt_count,
-            next_attempt_at: saga.next_attempt_at,
-            changed,
-            result,
-            duration: self.duration,
-            saga_created_at: self.saga_created_at,
-        }
-    }
+/// Whether the guards of the promotion and of the write hold.
+fn lets_through(read: &QueuedResult, applied: &Applied) -> bool {
+    let Applied::Changed { promoted, .. } = applied else { return false };
+    let saga = &read.finished.saga;
+    let in_progress = match saga.status {
+        SagaStatus::InProgress => !promoted,
+        SagaStatus::Pending | SagaStatus::PendingRetry => *promoted,
+        SagaStatus::Completed | SagaStatus::DeadLettered => false,
+    };
+    in_progress && saga.next_attempt_at == read.finished.result.attempt_at
 }

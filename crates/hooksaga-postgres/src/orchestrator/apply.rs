@@ -6,10 +6,8 @@ use crate::{
     time::Time,
 };
 use deadpool_postgres::Client;
-use hooksaga_saga::{
-    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
-};
-use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
+use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::Row;
 
@@ -93,7 +91,7 @@ pub(super) async fn apply(
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
-    let mut read: Vec<ReadResult> = rows.iter().map(ReadResult::from_row).collect::<Result<_, _>>()?;
+    let mut read: Vec<QueuedResult> = rows.iter().map(read_result).collect::<Result<_, _>>()?;
     // Sagas are written, and so locked, in the order of their ids (those that are promoted before the others, which
     // can meet another orchestrator's move in the wrong order: then the database picks one, and it is tried again).
     read.sort_unstable_by_key(|read| read.finished.saga_id);
@@ -124,71 +122,41 @@ pub(super) async fn apply(
         .zip(applied)
         .map(|(read, applied)| {
             let changed = changed.contains(&read.finished.job_id.0);
-            read.into_result(applied, changed)
+            read.into_applied(applied, changed)
         })
         .collect();
     Ok(ApplyBatch { now, results })
 }
 
-struct ReadResult {
-    finished: FinishedJob,
-    correlation_id: String,
-    duration: Duration,
-    saga_created_at: Timestamp,
-}
-
-impl ReadResult {
-    fn from_row(row: &Row) -> Result<Self, Failure> {
-        let code = |column| -> Result<Option<ErrorCode>, Failure> {
-            Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
-        };
-        let outcome = match parsed::<JobStatus>(row.try_get(5)?)? {
-            JobStatus::Completed => Outcome::Delivered,
-            _ => Outcome::Failed(code(6)?.unwrap_or(ErrorCode::INTERNAL)),
-        };
-        let saga = Saga {
-            status: parsed(row.try_get(8)?)?,
-            attempt_count: natural(row.try_get(9)?),
-            max_retry_limit: natural(row.try_get(10)?),
-            next_attempt_at: row.try_get::<_, Time>(11)?.0,
-            final_error_code: code(12)?,
-        };
-        let finished = FinishedJob {
-            job_id: JobId(row.try_get(1)?),
-            saga_id: SagaId(row.try_get(2)?),
-            subscription_id: SubscriptionId(row.try_get(3)?),
-            saga,
-            result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
-        };
-        let duration_ms = natural(row.try_get::<_, Option<i32>>(7)?.unwrap_or(0));
-        Ok(Self {
-            finished,
-            correlation_id: row.try_get(13)?,
-            duration: Duration::from_millis(duration_ms.into()),
-            saga_created_at: row.try_get::<_, Time>(0)?.0,
-        })
-    }
-
-    fn into_result(self, applied: Applied, changed: bool) -> AppliedResult {
-        let FinishedJob { job_id, saga_id, subscription_id, saga: before, result } = self.finished;
-        let saga = match applied {
-            Applied::Changed { saga, .. } if changed => saga,
-            Applied::Changed { .. } | Applied::Already => before,
-        };
-        AppliedResult {
-            job_id,
-            saga_id,
-            subscription_id,
-            correlation_id: self.correlation_id,
-            status: saga.status,
-            attempt_count: saga.attempt_count,
-            next_attempt_at: saga.next_attempt_at,
-            changed,
-            result,
-            duration: self.duration,
-            saga_created_at: self.saga_created_at,
-        }
-    }
+fn read_result(row: &Row) -> Result<QueuedResult, Failure> {
+    let code = |column| -> Result<Option<ErrorCode>, Failure> {
+        Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
+    };
+    let outcome = match parsed::<JobStatus>(row.try_get(5)?)? {
+        JobStatus::Completed => Outcome::Delivered,
+        _ => Outcome::Failed(code(6)?.unwrap_or(ErrorCode::INTERNAL)),
+    };
+    let saga = Saga {
+        status: parsed(row.try_get(8)?)?,
+        attempt_count: natural(row.try_get(9)?),
+        max_retry_limit: natural(row.try_get(10)?),
+        next_attempt_at: row.try_get::<_, Time>(11)?.0,
+        final_error_code: code(12)?,
+    };
+    let finished = FinishedJob {
+        job_id: JobId(row.try_get(1)?),
+        saga_id: SagaId(row.try_get(2)?),
+        subscription_id: SubscriptionId(row.try_get(3)?),
+        saga,
+        result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
+    };
+    let duration_ms = natural(row.try_get::<_, Option<i32>>(7)?.unwrap_or(0));
+    Ok(QueuedResult {
+        finished,
+        correlation_id: row.try_get(13)?,
+        duration: Duration::from_millis(duration_ms.into()),
+        saga_created_at: row.try_get::<_, Time>(0)?.0,
+    })
 }
 
 /// The decisions as columns, in the order of saga ids.
@@ -206,7 +174,7 @@ struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    fn new(read: &[ReadResult], applied: &'a [Applied]) -> Self {
+    fn new(read: &[QueuedResult], applied: &'a [Applied]) -> Self {
         let mut changes = Self::default();
         for (read, applied) in read.iter().zip(applied) {
             let Applied::Changed { saga, promoted } = applied else { continue };
