@@ -1,11 +1,12 @@
 //! Rests between batches under load, so that what arrives meanwhile makes one larger batch: a batch costs nearly the
-//! same for one row as for fifty. Whoever works on few rows never rests.
+//! same for one row as for fifty. Whoever works on few rows never rests, and whoever has large batches already has
+//! nothing to gain.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
 
-/// A batch of so many rows is one under load.
-const BUSY: usize = 16;
+/// A batch of so many rows is one under load, and would be better if it were larger.
+const BUSY: Range<usize> = 16..256;
 
 /// Rests after a batch of `rows` rows that began at `began`, for as long as it took.
 pub(crate) async fn rest_after(rows: usize, began: Instant) {
@@ -21,7 +22,7 @@ pub(crate) fn end_of_rest(rows: usize, began: Instant, ended: Instant) -> Instan
     const QUICK: Duration = Duration::from_millis(1);
     const LONGEST: Duration = Duration::from_millis(20);
     let took = ended.saturating_duration_since(began);
-    if rows < BUSY || took < QUICK { ended } else { ended + took.min(LONGEST) }
+    if !BUSY.contains(&rows) || took < QUICK { ended } else { ended + took.min(LONGEST) }
 }
 
 #[cfg(test)]
@@ -35,8 +36,8 @@ mod tests {
             let ended = began + Duration::from_micros(micros);
             end_of_rest(rows, began, ended) - ended
         };
-        assert_eq!([rest(500, 0), rest(500, 999), rest(15, 9000)], [Duration::ZERO; 3]);
+        assert_eq!([rest(50, 0), rest(50, 999), rest(15, 9000), rest(256, 9000)], [Duration::ZERO; 4]);
         assert_eq!(rest(16, 1500), Duration::from_micros(1500));
-        assert_eq!(rest(16, 500_000), Duration::from_millis(20));
+        assert_eq!(rest(255, 500_000), Duration::from_millis(20));
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
 use hooksaga_store::{RouteBatch, RouterStore, Stage, StoreResult};
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 pub struct Router {
     store: Arc<dyn RouterStore>,
@@ -57,9 +57,9 @@ impl Router {
 
     fn account(&self, batch: &RouteBatch) {
         let sagas: usize = batch.events.iter().map(|event| event.sagas.len()).sum();
-        if sagas > 0 {
-            self.signals.wake(Stage::Schedule);
-        }
+        let subscriptions: BTreeSet<_> =
+            batch.events.iter().flat_map(|event| &event.sagas).map(|saga| saga.subscription_id).collect();
+        self.signals.wake_schedule(subscriptions);
         self.metrics.routed(batch.events.len() as u64, sagas as u64);
         if !self.log.wants(false) {
             return;

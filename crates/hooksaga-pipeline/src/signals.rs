@@ -4,13 +4,19 @@
 //! for other processes instead; [`crate::forward_wakeups`] sends the marks on. A stage that runs here is
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
+//! The scheduler is also told where to look, by those who know: so it need not look everywhere for each event.
+//!
 //! A wake-up is a hint. Many of them may melt into one, and one may be lost in a crash: every loop also
 //! polls, slowly.
 
+use hooksaga_saga::SubscriptionId;
 use hooksaga_store::Stage;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU8, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
 };
 use tokio::sync::Notify;
 
@@ -29,6 +35,15 @@ struct Shared {
     outgoing_ready: Notify,
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
+    /// Where there is something to schedule, since the scheduler last asked.
+    to_schedule: Mutex<ToSchedule>,
+}
+
+#[derive(Debug, Default)]
+struct ToSchedule {
+    /// It may be anywhere.
+    anywhere: bool,
+    subscriptions: BTreeSet<SubscriptionId>,
 }
 
 fn bit(stage: Stage) -> u8 {
@@ -47,11 +62,39 @@ impl Signals {
             outgoing: AtomicU8::new(0),
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
+            to_schedule: Mutex::default(),
         }))
     }
 
     /// Says that a stage has work: wakes it here, or marks it to be woken elsewhere.
     pub fn wake(&self, stage: Stage) {
+        if stage == Stage::Schedule {
+            self.to_schedule().anywhere = true;
+        }
+        self.notify(stage);
+    }
+
+    /// Says that these subscriptions have something to schedule; wakes nobody if there are none.
+    pub fn wake_schedule(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
+        let mut subscriptions = subscriptions.into_iter().peekable();
+        if subscriptions.peek().is_some() {
+            self.to_schedule().subscriptions.extend(subscriptions);
+            self.notify(Stage::Schedule);
+        }
+    }
+
+    /// Takes where to look for something to schedule; nothing: everywhere.
+    pub(crate) fn take_to_schedule(&self) -> Option<BTreeSet<SubscriptionId>> {
+        let ToSchedule { anywhere, subscriptions } = std::mem::take(&mut *self.to_schedule());
+        (!anywhere && !subscriptions.is_empty()).then_some(subscriptions)
+    }
+
+    fn to_schedule(&self) -> MutexGuard<'_, ToSchedule> {
+        // Nothing panics while it is held.
+        self.0.to_schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn notify(&self, stage: Stage) {
         if self.is_local(stage) {
             self.0.wake[stage as usize].notify_one();
         } else if self.0.outgoing.fetch_or(bit(stage), Ordering::AcqRel) & bit(stage) == 0 {
@@ -112,6 +155,24 @@ mod tests {
         assert!(!is_woken(&signals, Stage::Router).await);
         assert!(!is_woken(&signals, Stage::Apply).await);
         assert_eq!(signals.take_outgoing(), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_scheduler_is_told_where_to_look_unless_it_may_be_anywhere() {
+        let signals = Signals::new(Stage::ALL);
+        let ids = |ids: &[i64]| ids.iter().copied().map(SubscriptionId).collect::<BTreeSet<_>>();
+        signals.wake_schedule([]);
+        assert!(!is_woken(&signals, Stage::Schedule).await);
+        assert_eq!(signals.take_to_schedule(), None, "a poll looks everywhere");
+        signals.wake_schedule(ids(&[2, 1]));
+        signals.wake_schedule(ids(&[2, 3]));
+        assert!(is_woken(&signals, Stage::Schedule).await);
+        assert_eq!(signals.take_to_schedule(), Some(ids(&[1, 2, 3])));
+        signals.wake_schedule(ids(&[1]));
+        signals.wake(Stage::Schedule);
+        signals.wake_schedule(ids(&[2]));
+        assert_eq!(signals.take_to_schedule(), None);
+        assert_eq!(signals.take_to_schedule(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -137,7 +137,9 @@ CREATE TABLE unrouted_events (event_id bigint PRIMARY KEY)
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
           autovacuum_vacuum_cost_delay = 0);
 
-CREATE TABLE finished_jobs (job_id bigint PRIMARY KEY)
+-- `seq` is the order of arrival. In the order of job ids, which finish as they like, nobody could tell where the dead
+-- entries of the last minute end and the new ones begin. A job finishes once, so its id is here once.
+CREATE TABLE finished_jobs (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id bigint NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
           autovacuum_vacuum_cost_delay = 0);

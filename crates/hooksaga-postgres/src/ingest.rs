@@ -11,7 +11,10 @@ use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreResult};
 /// without hash joins every line would be compared with every other. Rows go in by `external_id`, so that two
 /// batches with the same ids wait for each other instead of deadlocking; of two equal ones in a batch the first
 /// goes in.
-pub(crate) const APPEND: &str = r#"/* ingest.append */
+macro_rules! append {
+    ($on_conflict:literal) => {
+        concat!(
+            r#"/* ingest.append */
 WITH input AS MATERIALIZED (
     SELECT nextval('events_id_seq') AS id, ord, event_type, payload, external_id, correlation_id
     FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
@@ -20,14 +23,23 @@ WITH input AS MATERIALIZED (
     INSERT INTO events (id, event_type, payload, external_id, correlation_id, created_at)
     SELECT id, event_type, payload, external_id, correlation_id, now()
     FROM input ORDER BY external_id COLLATE "C", ord
-    ON CONFLICT DO NOTHING
+    "#,
+            $on_conflict,
+            r#"
     RETURNING id, created_at
 ), queued AS (
     INSERT INTO unrouted_events (event_id) SELECT id FROM created
 )
 SELECT id, ord, NULL::timestamptz FROM input
 UNION ALL
-SELECT id, NULL, created_at FROM created"#;
+SELECT id, NULL, created_at FROM created"#
+        )
+    };
+}
+
+pub(crate) const APPEND: &str = append!("ON CONFLICT DO NOTHING");
+/// For events without an `external_id`: no key of theirs can be taken, and not looking is a third cheaper.
+pub(crate) const APPEND_NEW: &str = append!("");
 
 /// The events that took the `external_id`s. A statement of its own, after the insert: only a new snapshot sees
 /// what the insert waited for.
@@ -100,7 +112,8 @@ async fn insert(
         external_ids.push(event.external_id.as_deref());
         correlation_ids.push(event.correlation_id.as_str());
     }
-    let statement = client.prepare_cached(APPEND).await?;
+    let sql = if external_ids.iter().all(Option::is_none) { APPEND_NEW } else { APPEND };
+    let statement = client.prepare_cached(sql).await?;
     let rows = client.query(&statement, &[&types, &payloads, &external_ids, &correlation_ids]).await?;
 
     // A UNION ALL answers its halves in turn: ids with their place first, then those that went in.

@@ -14,7 +14,9 @@ mod convert;
 mod dead_letters;
 mod error;
 mod filter;
+mod frontier;
 mod ingest;
+mod insert;
 mod keys;
 mod migrate;
 mod options;
@@ -43,7 +45,7 @@ use hooksaga_store::{
 };
 use migrate::MIGRATIONS;
 use options::Session;
-use pool::{RolePool, connect_once};
+use pool::{Commits, RolePool, connect_once};
 use std::sync::Arc;
 
 /// An open database.
@@ -61,7 +63,8 @@ impl PostgresDatabase {
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> {
     let schema = look(&options).await?;
-    let pool = |role| pool(&options, role, schema.as_deref());
+    let pool = |role| pool(&options, role, schema.as_deref(), Commits::Durable);
+    let deferred = |role| self::pool(&options, role, schema.as_deref(), Commits::Deferred);
     let reader = reader::Reader::new(pool(Role::ApiReader)?);
     ready(&reader).await?;
 
@@ -71,8 +74,11 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
         verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(router::Router::new(pool(Role::RouterWorker)?)),
-        orchestrator: Arc::new(orchestrator::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
+        router: Arc::new(router::Router::new(deferred(Role::RouterWorker)?)),
+        orchestrator: Arc::new(orchestrator::Orchestrator::new(
+            deferred(Role::SagaOrchestrator)?,
+            pool(Role::SagaOrchestrator)?,
+        )),
         worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),
         dead_letters: Arc::new(dead_letters::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
@@ -86,12 +92,19 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
 /// Opens the API keys alone.
 pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore>> {
     let schema = look(&options).await?;
-    ready(&reader::Reader::new(pool(&options, Role::ApiReader, schema.as_deref())?)).await?;
-    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref())?)))
+    ready(&reader::Reader::new(pool(&options, Role::ApiReader, schema.as_deref(), Commits::Durable)?))
+        .await?;
+    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
 }
 
-fn pool(options: &PostgresOptions, role: Role, schema: Option<&str>) -> StoreResult<RolePool> {
-    RolePool::new(options.session(Session::Component { role, schema })?, options.max_connections_per_role)
+fn pool(
+    options: &PostgresOptions,
+    role: Role,
+    schema: Option<&str>,
+    commits: Commits,
+) -> StoreResult<RolePool> {
+    let session = options.session(Session::Component { role, schema })?;
+    RolePool::new(session, options.max_connections_per_role, commits)
 }
 
 /// A first look as the login itself: that the server is there and lets it in, and where the tables are. Not

@@ -17,10 +17,29 @@ const ANSWER: Duration = Duration::from_secs(35);
 /// How often a call that lost against others is tried in all.
 const TRIES: u32 = 10;
 
-/// Success is answered only for what is durable, so a session does not inherit `off`; any stricter level that
-/// the server has (replicas) stays.
-const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
-                       WHERE current_setting('synchronous_commit') = 'off'";
+/// Whether a commit waits until it is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commits {
+    /// It does. What somebody outside has been told of must be: an event that was accepted, a request that goes out,
+    /// its result.
+    Durable,
+    /// It does not, for work that is derived from durable rows and done again if a crash of the database loses it.
+    /// Nobody outside hears of it before a later, durable commit, which takes everything before it to the disk.
+    Deferred,
+}
+
+impl Commits {
+    /// A durable session does not inherit `off`; any stricter level that the server has (replicas) stays.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Durable => {
+                "SELECT set_config('synchronous_commit', 'on', false) \
+                 WHERE current_setting('synchronous_commit') = 'off'"
+            }
+            Self::Deferred => "SET synchronous_commit = off",
+        }
+    }
+}
 
 /// Connections that run as one role.
 #[derive(Clone)]
@@ -28,18 +47,18 @@ pub(crate) struct RolePool(Pool);
 
 impl RolePool {
     /// Connects to nothing yet.
-    pub(crate) fn new(config: Config, max_size: usize) -> StoreResult<Self> {
+    pub(crate) fn new(config: Config, max_size: usize, commits: Commits) -> StoreResult<Self> {
         let tls = tls::connector(config.get_ssl_mode());
         let manager =
             Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-        let durable = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
-            Box::pin(async move { client.batch_execute(DURABLE).await.map_err(HookError::Backend) })
+        let set_up = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
+            Box::pin(async move { client.batch_execute(commits.setting()).await.map_err(HookError::Backend) })
         });
         let pool = Pool::builder(manager)
             .max_size(max_size.max(1))
             .wait_timeout(Some(WAIT))
             .create_timeout(Some(WAIT))
-            .post_create(durable)
+            .post_create(set_up)
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreError::Setup(format!("cannot make a connection pool: {error}")))?;
@@ -98,7 +117,7 @@ pub(crate) async fn connect_once(config: &Config) -> StoreResult<tokio_postgres:
             tracing::debug!(%error, "a database connection ended");
         }
     });
-    checked(client.batch_execute(DURABLE).await)?;
+    checked(client.batch_execute(Commits::Durable.setting()).await)?;
     Ok(client)
 }
 

@@ -34,20 +34,34 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::EventIngestWriter,
             &[
                 (ingest::APPEND, "'{t,t}', '{1,2}', '{a,NULL}', '{c,c}'"),
+                (ingest::APPEND_NEW, "'{t,t}', '{1,2}', '{NULL,NULL}', '{c,c}'"),
                 (ingest::EXISTING, "'{0,1}', '{t,t}', '{1,2}', '{a,b}'"),
             ],
         ),
-        HotStatement::Route => (Role::RouterWorker, &[(router::ROUTE, "1000, 5")]),
-        HotStatement::Schedule => {
-            (Role::SagaOrchestrator, &[(orchestrator::schedule::SCHEDULE, r#"'{"1":64}', 4, 1000"#)])
-        }
+        HotStatement::Route => (
+            Role::RouterWorker,
+            &[(router::ROUTE.plain, "1000, 5, 1"), (router::ROUTE.careful, "1000, 5, 1")],
+        ),
+        HotStatement::Schedule => (
+            Role::SagaOrchestrator,
+            &[
+                (orchestrator::schedule::SCHEDULE.plain, r#"1000, '{"1":64}', 4"#),
+                (orchestrator::schedule::SCHEDULE.careful, r#"1000, '{"1":64}', 4"#),
+                (orchestrator::schedule::SCHEDULE_GIVEN.plain, "1000, '{1,2}', '{4,64}', '{-infinity,now}'"),
+                (
+                    orchestrator::schedule::SCHEDULE_GIVEN.careful,
+                    "1000, '{1,2}', '{4,64}', '{-infinity,now}'",
+                ),
+            ],
+        ),
         HotStatement::OpenJobs => (Role::SagaOrchestrator, &[(orchestrator::schedule::OPEN_JOBS, "")]),
         HotStatement::MarkInProgress => {
             (Role::SagaOrchestrator, &[(orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'")])
         }
-        HotStatement::Claim => {
-            (Role::JobWorker, &[(worker::CLAIM, "512, 60000000, 1"), (worker::TARGETS, "'{1,2}'")])
-        }
+        HotStatement::Claim => (
+            Role::JobWorker,
+            &[(worker::CLAIM, "512, 60000000, 1, '2000-01-01'"), (worker::TARGETS, "'{1,2}'")],
+        ),
         HotStatement::HandBack => (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{1,1}', 5000000")]),
         HotStatement::Report => (
             Role::JobWorker,
@@ -59,7 +73,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Apply => (
             Role::SagaOrchestrator,
             &[
-                (orchestrator::apply::TAKE_RESULTS, "1000"),
+                (orchestrator::apply::TAKE_RESULTS, "1000, 1"),
                 (orchestrator::apply::PROMOTE, "'{1,2}', '{now,now}'"),
                 (
                     orchestrator::apply::WRITE_RESULTS,

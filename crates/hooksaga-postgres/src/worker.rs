@@ -3,12 +3,13 @@
 use crate::{
     convert::{bigint, natural},
     error::Failure,
+    frontier::Frontier,
     pool::RolePool,
     time::{Time, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
-use hooksaga_saga::{EventId, JobId, Outcome, SagaId, SecretId, SubscriptionId};
+use hooksaga_saga::{EventId, JobId, Outcome, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, SealedSecret, StoreResult,
     StoredSecret, Target, WorkerStore,
@@ -18,16 +19,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio_postgres::types::ToSql;
+use tokio_postgres::{Statement, types::ToSql};
 
 /// Walks the partial index of Pending jobs in its own order: `ORDER BY id` would walk the primary key past every
 /// finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
-/// locked; `status::text` keeps the planner from going by the status index instead. One line always comes back,
-/// for the clock.
+/// locked; `status::text` keeps the planner from going by the status index instead.
+///
+/// The first line is the clock, and how far the walk came. An event comes along with the first of its jobs in a row:
+/// the jobs of one event were made together and are mostly claimed together.
 pub(crate) const CLAIM: &str = "/* worker.claim */
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS place FROM webhook_delivery_jobs
-    WHERE status = 'Pending' AND lease_until <= now()
+    SELECT ctid AS place, lease_until FROM webhook_delivery_jobs
+    WHERE status = 'Pending' AND lease_until BETWEEN $4::timestamptz AND now()
     ORDER BY lease_until LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), leased AS (
@@ -37,14 +40,19 @@ WITH picked AS MATERIALIZED (
     WHERE j.ctid = ANY (ARRAY(SELECT place FROM picked)) AND j.status::text = 'Pending'
     RETURNING j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_until, j.lease_resets
 )
-SELECT clock.now, c.id, c.saga_id, c.subscription_id, c.attempt_at, c.lease_until, c.lease_resets,
-       c.attempt_count, c.event_id, c.event_type, c.correlation_id, c.payload
-FROM (SELECT now() AS now) clock LEFT JOIN (
-    SELECT l.*, s.attempt_count, s.event_id, e.event_type, e.correlation_id, e.payload
-    FROM leased l
-    JOIN webhook_delivery_sagas s ON s.id = l.saga_id
-    JOIN events e ON e.id = s.event_id
-) c ON true";
+SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, (SELECT max(lease_until) FROM picked), NULL::int, NULL::int,
+       NULL::bigint, NULL::text, NULL::text, NULL::text
+UNION ALL
+SELECT c.lease_until, c.id, c.saga_id, c.subscription_id, c.attempt_at, c.lease_resets, c.attempt_count,
+       c.event_id, e.event_type, e.correlation_id, e.payload
+FROM (
+    SELECT l.*, s.attempt_count, s.event_id,
+           CASE WHEN lag(s.event_id) OVER () IS DISTINCT FROM s.event_id THEN s.event_id END AS first_of
+    FROM leased l JOIN webhook_delivery_sagas s ON s.id = l.saga_id
+) c LEFT JOIN events e ON e.id = c.first_of";
+
+/// Jobs are made with the time at which their pass began, and are seen when it commits.
+const MARGIN: Duration = Duration::from_millis(250);
 
 /// The subscriptions of a claim, each with its valid secrets, newest first.
 pub(crate) const TARGETS: &str = "/* worker.targets */
@@ -64,9 +72,7 @@ FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token)
 WHERE j.id = u.id AND j.status::text = 'Leased' AND j.lease_token = u.token
 RETURNING j.id";
 
-/// Fenced by token; only the jobs that changed are queued for the orchestrator, in the same commit. A job
-/// finishes once, so its id can be in the queue only once; were it there already, that is no reason to lose
-/// the others' results.
+/// Fenced by token; only the jobs that changed are queued for the orchestrator, in the same commit.
 pub(crate) const REPORT: &str = "/* worker.report */
 WITH done AS (
     UPDATE webhook_delivery_jobs j
@@ -77,9 +83,9 @@ WITH done AS (
     WHERE j.id = u.id AND j.status::text = 'Leased' AND j.lease_token = u.token
     RETURNING j.id
 ), queued AS (
-    INSERT INTO finished_jobs (job_id) SELECT id FROM done ORDER BY id ON CONFLICT DO NOTHING
+    INSERT INTO finished_jobs (job_id) SELECT id FROM done
 )
-SELECT id FROM done";
+SELECT array_agg(id) FROM done";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
@@ -88,11 +94,12 @@ SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR exp
 pub(crate) struct Worker {
     pool: RolePool,
     recent: Recent,
+    frontier: Frontier,
 }
 
 impl Worker {
     pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool, recent: Recent::default() }
+        Self { pool, recent: Recent::default(), frontier: Frontier::new(micros(MARGIN)) }
     }
 }
 
@@ -130,42 +137,13 @@ impl WorkerStore for Worker {
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(CLAIM).await?;
-                let parameters: [&(dyn ToSql + Sync); 3] = [&bigint(limit), &micros(lease), &token.0];
                 let recent = self.recent.get();
+                let claim = self.frontier.walk(|from| {
+                    let from = Time(Timestamp::from_micros(from));
+                    claim_from(&client, &statement, limit, lease, token, from)
+                });
                 // They travel together; `biased`: the claim first, so that the targets are as it finds them or newer.
-                let (rows, mut targets) = tokio::try_join!(
-                    biased;
-                    async { Ok(client.query(&statement, &parameters).await?) },
-                    targets(&client, &recent),
-                )?;
-                let first = rows.first().ok_or_else(|| Failure::unreadable("no clock"))?;
-                let now = first.try_get::<_, Time>(0)?.0;
-                // One event's payload is kept once, however many subscriptions it goes to.
-                let mut payloads: HashMap<i64, Arc<str>> = HashMap::new();
-                let mut jobs = Vec::with_capacity(rows.len());
-                for row in &rows {
-                    let Some(job_id) = row.try_get::<_, Option<i64>>(1)? else { continue };
-                    let event_id: i64 = row.try_get(8)?;
-                    let payload: &str = row.try_get(11)?;
-                    let payload = Arc::clone(payloads.entry(event_id).or_insert_with(|| Arc::from(payload)));
-                    let held = DeliveryJob {
-                        saga_id: SagaId(row.try_get(2)?),
-                        subscription_id: SubscriptionId(row.try_get(3)?),
-                        event_id: EventId(event_id),
-                        event_type: row.try_get(9)?,
-                        correlation_id: row.try_get(10)?,
-                        payload,
-                        attempt: natural(row.try_get(7)?).saturating_add(1),
-                        lease_resets: natural(row.try_get(6)?),
-                        attempt_at: row.try_get::<_, Time>(4)?.0,
-                    };
-                    jobs.push(Lease {
-                        job_id: JobId(job_id),
-                        token,
-                        until: row.try_get::<_, Time>(5)?.0,
-                        held,
-                    });
-                }
+                let ((now, jobs), mut targets) = tokio::try_join!(biased; claim, targets(&client, &recent))?;
                 let subscriptions: BTreeSet<i64> =
                     jobs.iter().map(|job| job.held.subscription_id.0).collect();
                 self.recent.set(&subscriptions);
@@ -197,8 +175,8 @@ impl WorkerStore for Worker {
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(REPORT).await?;
-                let rows = client
-                    .query(
+                let row = client
+                    .query_one(
                         &statement,
                         &[
                             &columns.ids,
@@ -211,7 +189,8 @@ impl WorkerStore for Worker {
                         ],
                     )
                     .await?;
-                rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+                let changed = row.try_get::<_, Option<Vec<i64>>>(0)?.unwrap_or_default();
+                Ok(changed.into_iter().map(JobId).collect())
             })
             .await
     }
@@ -228,6 +207,48 @@ pub(crate) async fn secret_key_ids(pool: &RolePool) -> StoreResult<Vec<String>> 
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     })
     .await
+}
+
+/// The database's clock and what was claimed, and how far the walk came.
+type Claimed = ((Timestamp, Vec<Lease<DeliveryJob>>), Option<i64>);
+
+async fn claim_from(
+    client: &Client,
+    statement: &Statement,
+    limit: u32,
+    lease: Duration,
+    token: LeaseToken,
+    from: Time,
+) -> Result<Claimed, Failure> {
+    let parameters: [&(dyn ToSql + Sync); 4] = [&bigint(limit), &micros(lease), &token.0, &from];
+    let rows = client.query(statement, &parameters).await?;
+    // A UNION ALL answers its halves in turn.
+    let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
+    let now = clock.try_get::<_, Time>(0)?.0;
+    let reached = clock.try_get::<_, Option<Time>>(4)?.map(|time| time.0.as_micros());
+    let mut event = None;
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(payload) = row.try_get::<_, Option<&str>>(10)? {
+            event = Some((row.try_get::<_, &str>(8)?, row.try_get::<_, &str>(9)?, Arc::from(payload)));
+        }
+        let (event_type, correlation_id, payload) =
+            event.as_ref().ok_or_else(|| Failure::unreadable("a job without its event"))?;
+        let held = DeliveryJob {
+            saga_id: SagaId(row.try_get(2)?),
+            subscription_id: SubscriptionId(row.try_get(3)?),
+            event_id: EventId(row.try_get(7)?),
+            event_type: (*event_type).to_owned(),
+            correlation_id: (*correlation_id).to_owned(),
+            // Kept once, however many subscriptions it goes to.
+            payload: Arc::clone(payload),
+            attempt: natural(row.try_get(6)?).saturating_add(1),
+            lease_resets: natural(row.try_get(5)?),
+            attempt_at: row.try_get::<_, Time>(4)?.0,
+        };
+        jobs.push(Lease { job_id: JobId(row.try_get(1)?), token, until: row.try_get::<_, Time>(0)?.0, held });
+    }
+    Ok(((now, jobs), reached))
 }
 
 async fn targets(client: &Client, ids: &[i64]) -> Result<HashMap<SubscriptionId, Arc<Target>>, Failure> {

@@ -11,5 +11,6 @@ mod migrating;
 mod notifying;
 mod plans;
 mod scheduling;
+mod walking;
 
 hooksaga_store::conformance_suite!(crate::adapter::fresh);

@@ -26,7 +26,7 @@ INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_u
            CASE WHEN status = 'InProgress' AND id % 2 = 1 THEN 1 END
     FROM webhook_delivery_sagas WHERE status <> 'Pending';
 INSERT INTO unrouted_events SELECT n FROM generate_series(1, {queued}) n;
-INSERT INTO finished_jobs SELECT n FROM generate_series(1, {queued}) n;
+INSERT INTO finished_jobs (job_id) SELECT n FROM generate_series(1, {queued}) n;
 INSERT INTO pending_dead_letters SELECT n FROM generate_series(1, {queued}) n;"
     )
 }

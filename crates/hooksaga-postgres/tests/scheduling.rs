@@ -22,7 +22,7 @@ async fn backlogs(url: &str, small: u32, large: u32) -> SubscriptionId {
 }
 
 async fn schedule(stores: &Stores, default_room: u32, limit: u32) -> Scheduled {
-    let admission = Admission { room: HashMap::new(), default_room, limit };
+    let admission = Admission { room: HashMap::new(), default_room, limit, only: None };
     stores.orchestrator.schedule(&admission).await.unwrap()
 }
 

@@ -29,7 +29,7 @@ async fn one_result(stores: &Stores) {
     };
     stores.ingest.append(&[event]).await.unwrap();
     stores.router.route(1, 5).await.unwrap();
-    let admission = Admission { room: HashMap::new(), default_room: 1, limit: 1 };
+    let admission = Admission { room: HashMap::new(), default_room: 1, limit: 1, only: None };
     stores.orchestrator.schedule(&admission).await.unwrap();
     let claimed = stores.worker.claim(1, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
     let report = JobReport {

@@ -3,7 +3,11 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 /// How many jobs a pass may create.
 #[derive(Clone, Debug)]
@@ -14,6 +18,21 @@ pub struct Admission {
     pub default_room: u32,
     /// At most so many jobs in one pass.
     pub limit: u32,
+    /// The subscriptions that are known to have something due; nothing: look at all. A back end that finds them all
+    /// as cheaply need not care.
+    pub only: Option<BTreeSet<SubscriptionId>>,
+}
+
+impl Admission {
+    /// How many jobs of this subscription the pass may create.
+    pub fn room_of(&self, id: SubscriptionId) -> u32 {
+        self.room.get(&id).copied().unwrap_or(self.default_room)
+    }
+
+    /// Whether the pass looks at this subscription.
+    pub fn looks_at(&self, id: SubscriptionId) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&id))
+    }
 }
 
 /// A due saga, whose job now exists.

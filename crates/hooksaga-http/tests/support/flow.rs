@@ -39,7 +39,7 @@ impl TestApi {
 
     /// One attempt of everything that is due, with this outcome.
     pub(crate) async fn attempt_all(&self, outcome: &Outcome) {
-        let admission = Admission { room: HashMap::new(), default_room: 1000, limit: 1000 };
+        let admission = Admission { room: HashMap::new(), default_room: 1000, limit: 1000, only: None };
         let scheduled = self.stores.orchestrator.schedule(&admission).await.unwrap();
         let moved: Vec<_> = scheduled.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
         self.stores.orchestrator.mark_in_progress(&moved).await.unwrap();

@@ -32,9 +32,9 @@ impl Orchestrator {
 
         // The scheduler's to look at: room where more may wait, and a retry, which may be the next to fall due. A
         // result that had been applied before may hide one that was never announced, so it counts too.
-        if makes_room || retries().next().is_some() || batch.results.iter().any(|result| !result.changed) {
-            self.signals.wake(Stage::Schedule);
-        }
+        let unannounced = batch.results.iter().filter(|result| !result.changed);
+        let more = retries().chain(unannounced).map(|result| result.subscription_id);
+        self.signals.wake_schedule(makes_room.into_iter().chain(more));
         if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {
             self.signals.wake(Stage::DeadLetters);
         }

@@ -49,11 +49,14 @@ impl DueTimes {
         }
     }
 
-    pub(super) fn forget_past(&self, now: Instant) {
+    /// Forgets the times that have come; answers whether there were any.
+    pub(super) fn forget_past(&self, now: Instant) -> bool {
         let now = self.millis(now);
         let mut times = self.times();
+        let came = times.first().is_some_and(|first| *first <= now);
         // Times are rounded up, so those of this millisecond have come.
         *times = times.split_off(&now.saturating_add(1));
+        came
     }
 
     /// How long until the next one.
@@ -87,11 +90,11 @@ mod tests {
         let due = DueTimes::new();
         let at = |n| due.start + ms(n);
         due.add([ms(50), ms(10), ms(20)].into_iter(), at(0));
-        due.forget_past(at(5));
+        assert!(!due.forget_past(at(5)));
         assert_eq!(due.until_next(at(5)), Some(ms(6)));
-        due.forget_past(at(11));
+        assert!(due.forget_past(at(11)));
         assert_eq!(due.until_next(at(11)), Some(ms(10)));
-        due.forget_past(at(60));
+        assert!(due.forget_past(at(60)) && !due.forget_past(at(60)));
         assert_eq!(due.until_next(at(60)), None);
     }
 

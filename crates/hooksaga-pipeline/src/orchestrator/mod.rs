@@ -18,7 +18,10 @@ use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, driver::Rhythm};
 use due::DueTimes;
 use hooksaga_saga::{RetryPolicy, apply_result};
 use hooksaga_store::{Decide, OrchestratorStore, Stage};
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 use windows::Windows;
 
 pub struct Orchestrator {
@@ -29,6 +32,8 @@ pub struct Orchestrator {
     log: DeliveryLog,
     windows: Windows,
     due: DueTimes,
+    /// When a pass last looked for something to schedule everywhere.
+    looked_everywhere: Mutex<Option<Instant>>,
 }
 
 impl Orchestrator {
@@ -40,7 +45,16 @@ impl Orchestrator {
         log: DeliveryLog,
     ) -> Self {
         let decide: Decide = Arc::new(move |job, now| apply_result(&job.saga, &job.result, &policy, now));
-        Self { store, decide, signals, metrics, log, windows: Windows::default(), due: DueTimes::new() }
+        Self {
+            store,
+            decide,
+            signals,
+            metrics,
+            log,
+            windows: Windows::default(),
+            due: DueTimes::new(),
+            looked_everywhere: Mutex::default(),
+        }
     }
 
     /// Runs both loops, each at its own pace.

@@ -7,7 +7,7 @@
 use hooksaga_saga::{ErrorCode, Feedback, Outcome, SubscriptionId, Window};
 use hooksaga_store::{Admission, AppliedResult, ScheduledSaga};
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -73,16 +73,17 @@ impl Windows {
     }
 
     /// What the next pass may create.
-    pub(super) fn admission(&self, limit: u32) -> Admission {
+    pub(super) fn admission(&self, limit: u32, only: Option<BTreeSet<SubscriptionId>>) -> Admission {
         let default_room = Window::FLOOR.size();
         let state = self.state();
         let room = state.lanes.iter().map(|(id, lane)| (*id, lane.room()));
-        Admission { room: room.filter(|(_, room)| *room != default_room).collect(), default_room, limit }
+        let room = room.filter(|(_, room)| *room != default_room).collect();
+        Admission { room, default_room, limit, only }
     }
 
-    /// Jobs were created as `admission` allowed. Answers whether there may be more to create at once: room has come
-    /// free meanwhile where all of it was taken.
-    pub(super) fn created(&self, admission: &Admission, sagas: &[ScheduledSaga]) -> bool {
+    /// Jobs were created as `admission` allowed. Answers where there may be more to create at once: where room has come
+    /// free meanwhile and all of it was taken.
+    pub(super) fn created(&self, admission: &Admission, sagas: &[ScheduledSaga]) -> BTreeSet<SubscriptionId> {
         let mut taken: HashMap<SubscriptionId, u32> = HashMap::new();
         let mut state = self.state();
         for saga in sagas {
@@ -91,20 +92,22 @@ impl Windows {
             lane.open += i64::from(saga.job_id.is_some());
         }
         let cut = u32::try_from(sagas.len()).is_ok_and(|sagas| sagas >= admission.limit);
-        let mut more = false;
-        for (id, lane) in &mut state.lanes {
-            let given = admission.room.get(id).copied().unwrap_or(admission.default_room);
+        let mut more = BTreeSet::new();
+        for (id, lane) in state.lanes.iter_mut().filter(|(id, _)| admission.looks_at(**id)) {
             // A pass that was cut short says nothing about those that it did not come to.
-            lane.hungry = taken.get(id).copied().unwrap_or(0) >= given || (cut && lane.hungry);
-            more |= lane.hungry && lane.room() > 0;
+            lane.hungry =
+                taken.get(id).copied().unwrap_or(0) >= admission.room_of(*id) || (cut && lane.hungry);
+            if lane.hungry && lane.room() > 0 {
+                more.insert(*id);
+            }
         }
         more
     }
 
     /// Results were applied: they close their jobs, and those that are new are one piece of feedback per
-    /// subscription. Answers whether that makes room where more may wait; it does so also for jobs that others have
+    /// subscription. Answers where that makes room and more may wait; it does so also for jobs that others have
     /// created, who do not learn of it.
-    pub(super) fn applied(&self, results: &[AppliedResult], now: Instant) -> bool {
+    pub(super) fn applied(&self, results: &[AppliedResult], now: Instant) -> BTreeSet<SubscriptionId> {
         let mut feedback: HashMap<SubscriptionId, Feedback> = HashMap::new();
         for (id, new) in
             results.iter().filter(|r| r.changed).filter_map(|r| Some((r.subscription_id, feedback_of(r)?)))
@@ -112,10 +115,12 @@ impl Windows {
             feedback.entry(id).and_modify(|all| *all = all.and(new)).or_insert(new);
         }
         let mut state = self.state();
-        let mut makes_room = false;
+        let mut makes_room = BTreeSet::new();
         for result in results {
             let lane = state.lane(result.subscription_id);
-            makes_room |= lane.hungry || lane.room() == 0 || lane.open <= 0;
+            if lane.hungry || lane.room() == 0 || lane.open <= 0 {
+                makes_room.insert(result.subscription_id);
+            }
             lane.open -= 1;
             lane.heard = Some(now);
             if let Some(meanwhile) = &mut state.meanwhile {
@@ -254,7 +259,7 @@ mod tests {
 
     /// A pass that creates jobs.
     fn create(windows: &Windows, sagas: &[ScheduledSaga]) -> bool {
-        windows.created(&windows.admission(1000), sagas)
+        !windows.created(&windows.admission(1000, None), sagas).is_empty()
     }
 
     /// As many jobs as there are results, and then the results.
@@ -266,8 +271,11 @@ mod tests {
     }
 
     fn room(windows: &Windows, subscription: i64) -> u32 {
-        let admission = windows.admission(1);
-        admission.room.get(&SubscriptionId(subscription)).copied().unwrap_or(admission.default_room)
+        windows.admission(1, None).room_of(SubscriptionId(subscription))
+    }
+
+    fn only(subscription: i64) -> BTreeSet<SubscriptionId> {
+        BTreeSet::from([SubscriptionId(subscription)])
     }
 
     #[test]
@@ -324,7 +332,7 @@ mod tests {
     #[test]
     fn a_result_is_the_schedulers_business_where_more_may_wait() {
         let windows = Windows::default();
-        let apply = || windows.applied(&[neutral(1)], Instant::now());
+        let apply = || !windows.applied(&[neutral(1)], Instant::now()).is_empty();
         create(&windows, &jobs(1, 3));
         assert!(!apply(), "the pass had room for one more, and found none");
         create(&windows, &jobs(1, 2));
@@ -339,16 +347,31 @@ mod tests {
         let windows = Windows::default();
         create(&windows, &jobs(1, 4));
         windows.applied(&[neutral(1)], Instant::now());
-        let admission = windows.admission(1000);
+        let admission = windows.admission(1000, None);
         windows.applied(&[neutral(1), neutral(1)], Instant::now());
-        assert!(windows.created(&admission, &jobs(1, 1)), "it took the one place that it was given");
-        let admission = windows.admission(1000);
-        assert!(!windows.created(&admission, &jobs(1, 1)), "there were two places");
+        assert_eq!(
+            windows.created(&admission, &jobs(1, 1)),
+            only(1),
+            "it took the one place that it was given"
+        );
+        let admission = windows.admission(1000, None);
+        assert_eq!(windows.created(&admission, &jobs(1, 1)), BTreeSet::new(), "there were two places");
 
         create(&windows, &jobs(2, 4));
-        let admission = Admission { limit: 1, ..windows.admission(1000) };
+        let admission = Admission { limit: 1, ..windows.admission(1000, None) };
         windows.applied(&[neutral(2)], Instant::now());
-        assert!(windows.created(&admission, &jobs(1, 1)), "cut off before it came to the other");
+        assert_eq!(windows.created(&admission, &jobs(1, 1)), only(2), "cut off before it came to the other");
+    }
+
+    #[test]
+    fn a_pass_says_nothing_about_those_that_it_does_not_look_at() {
+        let windows = Windows::default();
+        create(&windows, &jobs(1, 4));
+        create(&windows, &jobs(2, 4));
+        windows.applied(&[neutral(1)], Instant::now());
+        let admission = windows.admission(1000, Some(only(2)));
+        assert_eq!(windows.created(&admission, &[]), BTreeSet::new(), "there was no room, nor is there now");
+        assert_eq!(windows.applied(&[neutral(1), neutral(2)], Instant::now()).len(), 2, "both may have more");
     }
 
     #[test]

@@ -3,22 +3,25 @@
 use crate::{
     convert::{bigint, integer, natural, parsed},
     error::Failure,
+    frontier::Frontier,
     time::Time,
 };
-use deadpool_postgres::Client;
-use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId};
+use deadpool_postgres::{Client, Transaction};
+use hooksaga_saga::{
+    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
+};
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
 use std::{collections::HashSet, time::Duration};
-use tokio_postgres::Row;
+use tokio_postgres::{Row, Statement};
 
 /// One statement. Its snapshot shows a queued result together with the finished job (they were committed together)
 /// and with everything that came before the job; nothing but this result can change what is read of the saga
 /// here, besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
 /// The rows of the queue are locked, and deleted by their place in the table; a job that is not seen finished has no
-/// line in `finished`, and so stays queued. One line always comes back, for the clock.
+/// line in `finished`, and so stays queued. The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT job_id, ctid AS place FROM finished_jobs ORDER BY job_id LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT seq, job_id, ctid AS place FROM finished_jobs WHERE seq >= $2 ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
     SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text AS outcome,
            j.error_code, j.duration_ms, s.status::text AS status, s.attempt_count, s.max_retry_limit,
@@ -30,7 +33,7 @@ WITH batch AS MATERIALIZED (
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
-SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::int,
+SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::int,
        NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::text
 UNION ALL
 SELECT created_at, id, saga_id, subscription_id, attempt_at, outcome, error_code, duration_ms,
@@ -69,12 +72,16 @@ WITH changed AS (
         failed = delivery_counts.failed + excluded.failed,
         dead_lettered = delivery_counts.dead_lettered + excluded.dead_lettered
 )
-SELECT job_id FROM changed";
+SELECT array_agg(job_id) FROM changed";
+
+/// Reporters commit in another order than they draw numbers in, a few batches at a time.
+pub(super) const MARGIN: i64 = 2000;
 
 pub(super) async fn apply(
     client: &mut Client,
     limit: u32,
     shard: i32,
+    frontier: &Frontier,
     decide: &Decide,
 ) -> Result<ApplyBatch, Failure> {
     let transaction = client.transaction().await?;
@@ -83,15 +90,11 @@ pub(super) async fn apply(
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
     )?;
-    let rows = transaction.query(&take, &[&bigint(limit)]).await?;
-    // A UNION ALL answers its halves in turn.
-    let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
-    let now = clock.try_get::<_, Time>(0)?.0;
-    if rows.is_empty() {
+    let (now, mut read) = frontier.walk(|from| take_from(&transaction, &take, limit, from)).await?;
+    if read.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
-    let mut read: Vec<QueuedResult> = rows.iter().map(read_result).collect::<Result<_, _>>()?;
     // Sagas are written, and so locked, in the order of their ids (those that are promoted before the others, which
     // can meet another orchestrator's move in the wrong order: then the database picks one, and it is tried again).
     read.sort_unstable_by_key(|read| read.finished.saga_id);
@@ -112,20 +115,39 @@ pub(super) async fn apply(
                 transaction.execute(&promote, &promotion).await
             }
         },
-        transaction.query(&write, &writing),
+        transaction.query_one(&write, &writing),
     )?;
     transaction.commit().await?;
 
-    let changed: HashSet<i64> = changed.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let changed: Option<Vec<i64>> = changed.try_get(0)?;
+    let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
     let results = read
         .into_iter()
         .zip(applied)
         .map(|(read, applied)| {
-            let changed = changed.contains(&read.finished.job_id.0);
+            // A job that was queued twice counts once.
+            let changed = changed.remove(&read.finished.job_id.0);
             read.into_applied(applied, changed)
         })
         .collect();
     Ok(ApplyBatch { now, results })
+}
+
+/// The database's clock and the results that were taken, and how far the walk came.
+type Taken = ((Timestamp, Vec<QueuedResult>), Option<i64>);
+
+async fn take_from(
+    transaction: &Transaction<'_>,
+    take: &Statement,
+    limit: u32,
+    from: i64,
+) -> Result<Taken, Failure> {
+    let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
+    // A UNION ALL answers its halves in turn.
+    let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
+    let now = clock.try_get::<_, Time>(0)?.0;
+    let read = rows.iter().map(read_result).collect::<Result<_, _>>()?;
+    Ok(((now, read), clock.try_get(1)?))
 }
 
 fn read_result(row: &Row) -> Result<QueuedResult, Failure> {

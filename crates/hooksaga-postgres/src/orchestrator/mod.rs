@@ -3,7 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod schedule;
 
-use crate::pool::RolePool;
+use crate::{frontier::Frontier, insert::Inserter, pool::RolePool};
 use async_trait::async_trait;
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
@@ -16,36 +16,54 @@ use std::{
 const SHARDS: u64 = 16;
 
 pub(crate) struct Orchestrator {
-    pool: RolePool,
+    /// Jobs, and the sagas' move to InProgress: follow from the sagas, and commit without waiting for the disk. The claim
+    /// of a job does wait, before anything is sent.
+    scheduling: RolePool,
+    /// Results.
+    applying: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
     /// wait for each other's.
     shard: i32,
+    results: Frontier,
+    jobs: Inserter,
+    scheduled: schedule::Reached,
 }
 
 impl Orchestrator {
-    pub(crate) fn new(pool: RolePool) -> Self {
+    pub(crate) fn new(scheduling: RolePool, applying: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % SHARDS;
-        Self { pool, shard: i32::try_from(drawn).unwrap_or(0) }
+        Self {
+            scheduling,
+            applying,
+            shard: i32::try_from(drawn).unwrap_or(0),
+            results: Frontier::new(apply::MARGIN),
+            jobs: Inserter::default(),
+            scheduled: schedule::Reached::default(),
+        }
     }
 }
 
 #[async_trait]
 impl OrchestratorStore for Orchestrator {
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
-        self.pool.run(|client| async move { schedule::schedule(&client, admission).await }).await
+        self.scheduling
+            .run(|client| async move { schedule::schedule(&client, &self.jobs, &self.scheduled, admission).await })
+            .await
     }
 
     async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
-        self.pool.run(|client| async move { schedule::open_jobs(&client).await }).await
+        self.scheduling.run(|client| async move { schedule::open_jobs(&client).await }).await
     }
 
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        self.pool.run(|client| async move { schedule::mark_in_progress(&client, sagas).await }).await
+        self.scheduling.run(|client| async move { schedule::mark_in_progress(&client, sagas).await }).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
-        self.pool
-            .run(|mut client| async move { apply::apply(&mut client, limit, self.shard, decide).await })
+        self.applying
+            .run(|mut client| async move {
+                apply::apply(&mut client, limit, self.shard, &self.results, decide).await
+            })
             .await
     }
 }

@@ -1,28 +1,93 @@
 //! Jobs for due sagas, and the sagas' move to InProgress.
 
-use crate::{convert::bigint, error::Failure, time::Time};
+use crate::{
+    convert::bigint,
+    error::Failure,
+    insert::{Insert, Inserter},
+    time::{Time, micros},
+};
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, Scheduled, ScheduledSaga};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeSet, HashMap, HashSet},
     fmt::Write as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 use tokio_postgres::Row;
 
-/// One statement; jobs first, sagas are not touched.
+/// One statement; jobs first, sagas are not touched. It begins with `admitted`: the subscriptions with due work and
+/// room for it, and since when that work is due.
 ///
-/// `waiting` hops through `idx_saga_waiting` from one subscription to the next, one entry each, which is also the
-/// earliest: a backlog, paused or not yet due, costs one look. `admitted` keeps those with due work and room for
-/// it. `offered` takes each one's oldest from the same index, up to a few times its fair share: with a hundred
-/// large backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only
-/// if all of that does not fill the pass, `more` reads on in the few that had more. `due` takes turn by turn, so that
-/// a large backlog does not crowd out a small one.
+/// `offered` takes each one's oldest from `idx_saga_waiting`, up to a few times its fair share: with a hundred large
+/// backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only if all of
+/// that does not fill the pass, `more` reads on in the few that had more. `due` takes turn by turn, so that a large
+/// backlog does not crowd out a small one.
 ///
-/// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits.
-/// ON CONFLICT names no target: a job can be there already by either of two keys. What room there is comes as one JSON
-/// object, parsed once; joining them as rows would compare all with all, without hash joins.
-pub(crate) const SCHEDULE: &str = "/* orchestrator.schedule */
+/// ON CONFLICT names no target: a job can be there already by either of two keys. A job may be leased from now on, not
+/// from when it was due: so new ones come last in the workers' index.
+macro_rules! schedule {
+    ($admitted:expr, $on_conflict:literal) => {
+        concat!(
+            $admitted,
+            ", pass AS MATERIALIZED (
+    SELECT greatest(4 * $1::bigint / greatest(count(*), 1), 64) AS share FROM admitted
+), offered AS MATERIALIZED (
+    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
+        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
+               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
+        FROM webhook_delivery_sagas s
+        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
+          AND s.next_attempt_at BETWEEN a.since AND now()
+          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+        ORDER BY s.next_attempt_at
+        LIMIT least(a.room, (SELECT share FROM pass))
+    ) d
+), more AS MATERIALIZED (
+    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
+        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
+               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
+        FROM webhook_delivery_sagas s
+        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
+          AND s.next_attempt_at BETWEEN a.since AND now()
+          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+        ORDER BY s.next_attempt_at
+        LIMIT least(a.room - (SELECT share FROM pass), $1::bigint - (SELECT count(*) FROM offered))
+        OFFSET (SELECT share FROM pass)
+    ) d
+    WHERE (SELECT count(*) FROM offered) < $1::bigint AND a.room > (SELECT share FROM pass)
+), due AS MATERIALIZED (
+    SELECT id, subscription_id, event_id, next_attempt_at
+    FROM (SELECT * FROM offered UNION ALL SELECT * FROM more) d
+    ORDER BY turn, next_attempt_at LIMIT $1::bigint
+), jobs AS (
+    INSERT INTO webhook_delivery_jobs
+        (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
+    SELECT id, subscription_id, next_attempt_at, now(), now(), now() FROM due ORDER BY id
+    ",
+            $on_conflict,
+            "
+    RETURNING id, saga_id
+), new AS (
+    SELECT array_agg(saga_id) AS saga_ids, array_agg(id) AS job_ids FROM jobs
+)
+SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::text, saga_ids, job_ids FROM new
+UNION ALL
+SELECT d.next_attempt_at, d.id, d.subscription_id, e.correlation_id, NULL, NULL
+FROM due d JOIN events e ON e.id = d.event_id"
+        )
+    };
+}
+
+/// Looks everywhere. `waiting` hops through `idx_saga_waiting` from one subscription to the next, one entry each,
+/// which is also the earliest: a backlog, paused or not yet due, costs one look.
+///
+/// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits. What room there is comes as
+/// one JSON object, parsed once; joining it as rows would compare all with all, without hash joins.
+macro_rules! everywhere {
+    () => {
+        "/* orchestrator.schedule */
 WITH RECURSIVE waiting AS (
     (SELECT subscription_id, next_attempt_at FROM webhook_delivery_sagas
      WHERE status IN ('Pending', 'PendingRetry')
@@ -35,58 +100,41 @@ WITH RECURSIVE waiting AS (
         ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
     ) following
 ), admitted AS MATERIALIZED (
-    SELECT sub.id, allowed.room
+    SELECT sub.id, allowed.room, w.next_attempt_at AS since
     FROM waiting w
     CROSS JOIN LATERAL (
         SELECT id, active AND verified AS deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
     ) sub
     CROSS JOIN LATERAL (
-        SELECT coalesce(((SELECT $1::text::jsonb) ->> sub.id::text)::bigint, $2::bigint) AS room
+        SELECT coalesce(((SELECT $2::text::jsonb) ->> sub.id::text)::bigint, $3::bigint) AS room
     ) allowed
     WHERE w.next_attempt_at <= now() AND sub.deliverable AND allowed.room > 0
-), pass AS MATERIALIZED (
-    SELECT greatest(4 * $3::bigint / greatest(count(*), 1), 64) AS share FROM admitted
-), offered AS MATERIALIZED (
-    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
-        FROM webhook_delivery_sagas s
-        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at <= now()
-          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at
-        LIMIT least(a.room, (SELECT share FROM pass))
-    ) d
-), more AS MATERIALIZED (
-    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
-        FROM webhook_delivery_sagas s
-        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at <= now()
-          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at
-        LIMIT least(a.room - (SELECT share FROM pass), $3::bigint - (SELECT count(*) FROM offered))
-        OFFSET (SELECT share FROM pass)
-    ) d
-    WHERE (SELECT count(*) FROM offered) < $3::bigint AND a.room > (SELECT share FROM pass)
-), due AS MATERIALIZED (
-    SELECT id, subscription_id, event_id, next_attempt_at
-    FROM (SELECT * FROM offered UNION ALL SELECT * FROM more) d
-    ORDER BY turn, next_attempt_at LIMIT $3::bigint
-), jobs AS (
-    INSERT INTO webhook_delivery_jobs
-        (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
-    SELECT id, subscription_id, next_attempt_at, next_attempt_at, now(), now() FROM due ORDER BY id
-    ON CONFLICT DO NOTHING
-    RETURNING id, saga_id
-)
-SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::text, NULL::bigint
-UNION ALL
-SELECT d.next_attempt_at, d.id, d.subscription_id, e.correlation_id, NULL
-FROM due d JOIN events e ON e.id = d.event_id
-UNION ALL
-SELECT NULL, saga_id, NULL, NULL, id FROM jobs";
+)"
+    };
+}
+
+pub(crate) const SCHEDULE: Insert = Insert {
+    plain: schedule!(everywhere!(), ""),
+    careful: schedule!(everywhere!(), "ON CONFLICT DO NOTHING"),
+};
+
+/// Looks at the given subscriptions, from where the last pass came to.
+macro_rules! given {
+    () => {
+        "/* orchestrator.schedule_given */
+WITH admitted AS MATERIALIZED (
+    SELECT sub.id, u.room, u.since
+    FROM unnest($2::bigint[], $3::bigint[], $4::timestamptz[]) AS u (id, room, since)
+    CROSS JOIN LATERAL (
+        SELECT id, active AND verified AS deliverable FROM subscriptions WHERE id = u.id OFFSET 0
+    ) sub
+    WHERE sub.deliverable
+)"
+    };
+}
+
+pub(crate) const SCHEDULE_GIVEN: Insert =
+    Insert { plain: schedule!(given!(), ""), careful: schedule!(given!(), "ON CONFLICT DO NOTHING") };
 
 /// Driven by the given ids in their order. `status::text` hides the column from the planner, which would
 /// otherwise drive from the index of waiting sagas and look at every one of them per id. Both guards are needed:
@@ -103,45 +151,99 @@ SELECT subscription_id, count(*) FROM (
     UNION ALL
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
     UNION ALL
-    SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id
+    (SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id ORDER BY f.seq)
 ) open GROUP BY subscription_id";
 
-pub(super) async fn schedule(client: &Client, admission: &Admission) -> Result<Scheduled, Failure> {
-    let room = room_json(&admission.room);
-    let statement = client.prepare_cached(SCHEDULE).await?;
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
-        [&room, &bigint(admission.default_room), &bigint(admission.limit)];
-    let rows = client.query(&statement, &parameters).await?;
+pub(super) async fn schedule(
+    client: &Client,
+    jobs: &Inserter,
+    reached: &Reached,
+    admission: &Admission,
+) -> Result<Scheduled, Failure> {
+    let limit = bigint(admission.limit);
+    let rows = if let Some(only) = &admission.only {
+        let given = reached.given(only, admission);
+        jobs.run(client, SCHEDULE_GIVEN, &[&limit, &given.ids, &given.rooms, &given.since]).await?
+    } else {
+        let room = room_json(&admission.room);
+        jobs.run(client, SCHEDULE, &[&limit, &room, &bigint(admission.default_room)]).await?
+    };
 
-    // A UNION ALL answers its parts in turn: the clock, the sagas, the jobs that are new.
-    let mut now = None;
-    let mut sagas: Vec<ScheduledSaga> = Vec::with_capacity(rows.len() / 2);
-    let mut place_of = HashMap::with_capacity(rows.len() / 2);
-    for row in &rows {
-        let Some(saga_id) = row.try_get::<_, Option<i64>>(1)?.map(SagaId) else {
-            now = Some(row.try_get::<_, Time>(0)?.0);
-            continue;
-        };
-        if let Some(job_id) = row.try_get::<_, Option<i64>>(4)? {
-            if let Some(&place) = place_of.get(&saga_id) {
-                let saga: &mut ScheduledSaga = &mut sagas[place];
-                saga.job_id = Some(JobId(job_id));
-            }
-            continue;
-        }
+    // A UNION ALL answers its parts in turn: the clock with the jobs that are new, then the sagas.
+    let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
+    let now = clock.try_get::<_, Time>(0)?.0;
+    let saga_ids = clock.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
+    let job_ids = clock.try_get::<_, Option<Vec<i64>>>(5)?.unwrap_or_default();
+    let mut job_of: HashMap<i64, i64> = saga_ids.into_iter().zip(job_ids).collect();
+
+    let mut sagas: Vec<ScheduledSaga> = Vec::with_capacity(rows.len());
+    let mut seen = HashSet::with_capacity(rows.len());
+    for row in rows {
+        let saga_id: i64 = row.try_get(1)?;
         // `more` begins where `offered` ended, by the same walk; were a saga in both, it counts once.
-        let Entry::Vacant(place) = place_of.entry(saga_id) else { continue };
-        place.insert(sagas.len());
-        sagas.push(ScheduledSaga {
-            saga_id,
-            subscription_id: SubscriptionId(row.try_get(2)?),
-            attempt_at: row.try_get::<_, Time>(0)?.0,
-            correlation_id: row.try_get(3)?,
-            job_id: None,
-        });
+        if seen.insert(saga_id) {
+            sagas.push(ScheduledSaga {
+                saga_id: SagaId(saga_id),
+                subscription_id: SubscriptionId(row.try_get(2)?),
+                attempt_at: row.try_get::<_, Time>(0)?.0,
+                correlation_id: row.try_get(3)?,
+                job_id: job_of.remove(&saga_id).map(JobId),
+            });
+        }
     }
-    let now = now.ok_or_else(|| Failure::unreadable("no clock"))?;
+    reached.remember(&sagas);
     Ok(Scheduled { now, sagas })
+}
+
+/// How far scheduling came in each subscription, by the time at which its sagas were due. What was scheduled leaves dead
+/// entries in `idx_saga_waiting` until the next vacuum; a pass that looks at given subscriptions begins after most of
+/// them, and what it may have passed over is found when a pass looks everywhere.
+#[derive(Default)]
+pub(crate) struct Reached(Mutex<HashMap<SubscriptionId, Timestamp>>);
+
+/// The subscriptions of a pass, as columns.
+struct Given {
+    ids: Vec<i64>,
+    rooms: Vec<i64>,
+    since: Vec<Time>,
+}
+
+impl Reached {
+    /// Sagas are due from when their router began, and are seen when it commits.
+    const MARGIN: Duration = Duration::from_millis(250);
+    /// More are not kept: then all are forgotten, which costs each one longer walk.
+    const MOST: usize = 10_000;
+
+    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, Timestamp>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn given(&self, only: &BTreeSet<SubscriptionId>, admission: &Admission) -> Given {
+        let places = self.places();
+        let mut given = Given { ids: Vec::new(), rooms: Vec::new(), since: Vec::new() };
+        for id in only {
+            let room = admission.room_of(*id);
+            if room > 0 {
+                let since = places.get(id).map_or(i64::MIN, |at| at.as_micros() - micros(Self::MARGIN));
+                given.ids.push(id.0);
+                given.rooms.push(bigint(room));
+                given.since.push(Time(Timestamp::from_micros(since)));
+            }
+        }
+        given
+    }
+
+    fn remember(&self, sagas: &[ScheduledSaga]) {
+        let mut places = self.places();
+        if places.len() > Self::MOST {
+            places.clear();
+        }
+        for saga in sagas {
+            // A pass takes each one's oldest first.
+            places.insert(saga.subscription_id, saga.attempt_at);
+        }
+    }
 }
 
 pub(super) async fn open_jobs(client: &Client) -> Result<HashMap<SubscriptionId, u32>, Failure> {

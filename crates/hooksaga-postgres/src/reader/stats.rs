@@ -33,7 +33,9 @@ WITH RECURSIVE waiting AS (
     UNION ALL
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
     UNION ALL
-    SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id
+    (SELECT j.subscription_id FROM finished_jobs f CROSS JOIN LATERAL (
+        SELECT subscription_id FROM webhook_delivery_jobs WHERE id = f.job_id OFFSET 0
+    ) j ORDER BY f.seq)
 )
 SELECT
     (SELECT count(*) FROM unrouted_events),

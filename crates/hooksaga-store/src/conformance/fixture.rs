@@ -123,7 +123,7 @@ pub(super) async fn route(stores: &Stores) -> Vec<SagaId> {
 
 /// Windows and limits that hold nothing back.
 pub(super) fn open_admission() -> Admission {
-    Admission { room: HashMap::new(), default_room: MANY, limit: MANY }
+    Admission { room: HashMap::new(), default_room: MANY, limit: MANY, only: None }
 }
 
 /// Every due saga gets its job and is moved.

@@ -161,8 +161,12 @@ pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     assert_eq!(super::fixture::route(&stores).await.len(), 30);
     analyze(db).await;
 
-    let admission =
-        Admission { room: HashMap::from([(hanging, 4), (healthy, 100)]), default_room: 4, limit: 1000 };
+    let admission = Admission {
+        room: HashMap::from([(hanging, 4), (healthy, 100)]),
+        default_room: 4,
+        limit: 1000,
+        only: None,
+    };
     let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
     let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
     assert_eq!((of(paused), of(hanging), of(healthy)), (0, 4, 30));

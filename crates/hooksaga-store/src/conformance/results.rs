@@ -327,6 +327,15 @@ pub async fn a_queued_job_that_is_not_finished_stays_queued(db: &dyn TestDatabas
     changes(db, &format!("INSERT INTO finished_jobs (job_id) VALUES ({})", lease.job_id), 1).await;
     assert_eq!(apply(&stores, AT_ONCE).await.results, []);
     assert_eq!(ids(db, "SELECT job_id FROM finished_jobs").await, [lease.job_id.0]);
+
+    // Nor does it go with others that are.
+    append_many(&stores, 1).await;
+    route(&stores).await;
+    schedule_and_mark(&stores).await;
+    let other = only(claim(&stores, LeaseToken(9)).await.jobs);
+    stores.worker.report(&[delivered(other.as_ref())]).await.unwrap();
+    assert_eq!(only(apply(&stores, AT_ONCE).await.results).job_id, other.job_id);
+    assert_eq!(ids(db, "SELECT job_id FROM finished_jobs").await, [lease.job_id.0]);
     assert_eq!(saga_row(db, fixed.saga_id).await, before);
 }
 

@@ -10,9 +10,9 @@ use super::{
     rows::{count, db_now, job_row, jobs_of, saga_row},
 };
 use crate::{Admission, Decide, FinishedJob, NewEvent, SubscriptionPatch};
-use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaId, SagaStatus, Timestamp};
+use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -213,6 +213,55 @@ pub async fn a_subscription_gets_no_more_jobs_than_it_has_room_for(db: &dyn Test
     assert_eq!(pass(named).await, 0);
     assert_eq!(pass(room(MANY)).await, 5);
     assert_eq!(count(db, "webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')").await, 8);
+}
+
+pub async fn a_pass_finds_what_it_is_told_of_and_the_next_one_the_rest(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let one = verified(&stores, TYPE, "https://one.example/").await;
+    let two = verified(&stores, TYPE, "https://two.example/").await;
+    let pass = async |room: u32, only: Option<SubscriptionId>| {
+        let only = only.map(|id| BTreeSet::from([id]));
+        let admission = Admission { default_room: room, only, ..open_admission() };
+        let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+        assert!(sagas.iter().all(|saga| saga.job_id.is_some()), "{sagas:?}");
+        mark(&stores, &sagas).await;
+        sagas
+    };
+    // Twice, since the second time it is known how far the first one came.
+    for _ in 0..2 {
+        append_many(&stores, 5).await;
+        route(&stores).await;
+        let of_one = pass(2, Some(one)).await.iter().filter(|saga| saga.subscription_id == one).count();
+        assert_eq!(of_one, 2, "as many as there is room for");
+        pass(0, Some(one)).await;
+        pass(MANY, Some(two)).await;
+        pass(MANY, None).await;
+        assert_eq!(pass(MANY, None).await, []);
+    }
+    assert_eq!(count(db, "webhook_delivery_jobs").await, 20);
+
+    // One that is older than what was scheduled last: nobody who looks for the new ones need see it.
+    append_many(&stores, 1).await;
+    route(&stores).await;
+    let d = db.dialect();
+    let hour_ago = d.time(Timestamp::from_micros(db_now(db).await.as_micros() - 3_600_000_000));
+    let sql = format!(
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count, \
+         max_retry_limit, next_attempt_at, created_at, updated_at) \
+         VALUES (1, {one}, 1, 'Pending', 0, 5, {hour_ago}, {hour_ago}, {hour_ago})"
+    );
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+    let mut found = pass(MANY, Some(one)).await;
+    assert!(found.iter().any(|found| found.subscription_id == one), "{found:?}");
+    found.extend(pass(MANY, None).await);
+    assert_eq!(found.len(), 3);
+
+    append_many(&stores, 1).await;
+    route(&stores).await;
+    let paused = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
+    stores.admin.update(one, &paused).await.unwrap();
+    let found = pass(MANY, Some(one)).await;
+    assert!(found.iter().all(|found| found.subscription_id == two), "{found:?}");
 }
 
 pub async fn a_job_is_open_until_its_result_is_applied(db: &dyn TestDatabase) {

@@ -33,7 +33,8 @@ pub async fn gauges_show_how_much_waits_where(db: &dyn TestDatabase) {
     stores.admin.update(paused, &pause).await.unwrap();
 
     // Of the good one's four: one retries later, one is leased, one has a job that waits, one waits itself.
-    let admit = |room| Admission { room: HashMap::from([(good, room)]), default_room: 0, limit: room };
+    let admit =
+        |room| Admission { room: HashMap::from([(good, room)]), default_room: 0, limit: room, only: None };
     let step = async || {
         let sagas = stores.orchestrator.schedule(&admit(1)).await.unwrap().sagas;
         assert_eq!(super::fixture::mark(&stores, &sagas).await, 1);

@@ -47,6 +47,7 @@ macro_rules! conformance_suite {
                 a_retry_is_scheduled_when_it_is_due_and_not_before,
                 a_saga_at_its_limit_gets_no_job,
                 a_subscription_gets_no_more_jobs_than_it_has_room_for,
+                a_pass_finds_what_it_is_told_of_and_the_next_one_the_rest,
                 a_job_is_open_until_its_result_is_applied,
                 the_oldest_of_a_subscription_go_first,
                 work_of_a_paused_or_unverified_subscription_waits_unchanged,
