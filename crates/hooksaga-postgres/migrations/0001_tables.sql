@@ -2,6 +2,9 @@
 --
 -- Identifiers are COLLATE "C": they are compared byte for byte, whatever the database's locale, and their
 -- indexes are the cheapest there are. No foreign keys: see docs/SCHEMA.md.
+--
+-- vacuum_truncate = off: a vacuum would give the empty end of a table back to the disk, for which it locks everybody
+-- out, and the file system's own bookkeeping holds up commits. The tables grow into that room again at once.
 
 CREATE TYPE saga_status AS ENUM ('Pending', 'InProgress', 'PendingRetry', 'Completed', 'DeadLettered');
 CREATE TYPE job_status AS ENUM ('Pending', 'Leased', 'Completed', 'Failed');
@@ -76,12 +79,14 @@ CREATE TABLE webhook_delivery_sagas (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.02,
-    autovacuum_vacuum_cost_delay = 1
+    autovacuum_vacuum_cost_delay = 1,
+    vacuum_truncate = off
 );
 
 CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attempt_at)
     WHERE status IN ('Pending', 'PendingRetry');
-CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at)
+-- `id`: sagas that were routed together are due at the same moment, and two walks must see them in the same order.
+CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at, id)
     WHERE status IN ('Pending', 'PendingRetry');
 
 -- webhook_delivery_jobs -------------------------------------------------------------------------------
@@ -108,7 +113,8 @@ CREATE TABLE webhook_delivery_jobs (
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.02,
-    autovacuum_vacuum_cost_delay = 1
+    autovacuum_vacuum_cost_delay = 1,
+    vacuum_truncate = off
 );
 
 CREATE UNIQUE INDEX uniq_job_active ON webhook_delivery_jobs (saga_id) WHERE status IN ('Pending', 'Leased');
@@ -135,19 +141,19 @@ CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
 CREATE TABLE unrouted_events (event_id bigint PRIMARY KEY)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
-          autovacuum_vacuum_cost_delay = 0);
+          autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
 -- `seq` is the order of arrival. In the order of job ids, which finish as they like, nobody could tell where the dead
 -- entries of the last minute end and the new ones begin. A job finishes once, so its id is here once.
 CREATE TABLE finished_jobs (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, job_id bigint NOT NULL)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
-          autovacuum_vacuum_cost_delay = 0);
+          autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
 CREATE TABLE pending_dead_letters (saga_id bigint PRIMARY KEY)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
-          autovacuum_vacuum_cost_delay = 0);
+          autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
 -- Helper tables -----------------------------------------------------------------------------------------
 
@@ -184,5 +190,6 @@ CREATE TABLE delivery_counts (
     -- A counter row is updated by every batch of its minute; the room lets those updates stay in the page.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
-    autovacuum_vacuum_cost_delay = 1
+    autovacuum_vacuum_cost_delay = 1,
+    vacuum_truncate = off
 );

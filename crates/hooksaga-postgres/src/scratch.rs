@@ -95,9 +95,13 @@ impl Observer {
     /// As after a quiet night: statistics are there, and the filling is on disk, not on its way there.
     async fn settle(&self) -> StoreResult<()> {
         checked(self.0.batch_execute("VACUUM ANALYZE").await)?;
-        // A login without that right goes without.
-        let _ = self.0.batch_execute("CHECKPOINT").await;
+        self.checkpoint().await;
         Ok(())
+    }
+
+    /// Brings what was written to its place on disk. A login without that right goes without.
+    pub async fn checkpoint(&self) {
+        let _ = self.0.batch_execute("CHECKPOINT").await;
     }
 }
 

@@ -50,6 +50,8 @@ struct State {
     counted: Option<(Instant, Duration)>,
     /// While a count is under way: the results that were applied since it began.
     meanwhile: Option<HashMap<SubscriptionId, i64>>,
+    /// What the first count found, and when: jobs from before this process.
+    inherited: Option<(HashMap<SubscriptionId, u32>, Instant)>,
 }
 
 impl Windows {
@@ -66,6 +68,9 @@ impl Windows {
     const COST: u32 = 50;
     /// unless that would put it off for longer than this.
     const COUNT_AT_LAST: Duration = Duration::from_secs(30);
+    /// For so long, the default lease, jobs from before this process may be what one that was killed has left: were they
+    /// counted, its busiest subscriptions would have no room until the last of those leases is over.
+    const INHERITED: Duration = Duration::from_secs(60);
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; if something did, each lane is still a valid one.
@@ -156,17 +161,21 @@ impl Windows {
         state.counted = Some((began, began.elapsed()));
         let meanwhile = state.meanwhile.take().unwrap_or_default();
         let Some(jobs) = jobs else { return };
+        let (inherited, at) = state.inherited.take().unwrap_or_else(|| (jobs.clone(), began));
+        let is_over = began.saturating_duration_since(at) >= Self::INHERITED;
+        let inherited = if is_over { HashMap::new() } else { inherited };
         let open = |id: &SubscriptionId| {
-            let counted = jobs.get(id).copied().map_or(0, i64::from);
-            (counted - meanwhile.get(id).copied().unwrap_or(0)).max(0)
+            let jobs_in = |counts: &HashMap<_, u32>| counts.get(id).copied().map_or(0, i64::from);
+            (jobs_in(jobs) - jobs_in(&inherited) - meanwhile.get(id).copied().unwrap_or(0)).max(0)
         };
         state.lanes.retain(|id, lane| {
             lane.open = open(id);
             !lane.is_fresh()
         });
-        for id in jobs.keys() {
+        for id in jobs.keys().filter(|id| open(id) > 0) {
             state.lane(*id).open = open(id);
         }
+        state.inherited = Some((inherited, at));
     }
 }
 
@@ -383,13 +392,20 @@ mod tests {
         assert_eq!(room(&windows, 1), FLOOR);
     }
 
+    /// Windows of a process that found nothing when it came.
+    fn first() -> Windows {
+        let windows = Windows::default();
+        windows.counted(Some(&HashMap::new()), Instant::now());
+        windows
+    }
+
     fn counts<const N: usize>(counts: [(i64, u32); N]) -> HashMap<SubscriptionId, u32> {
         counts.into_iter().map(|(id, jobs)| (SubscriptionId(id), jobs)).collect()
     }
 
     #[test]
     fn a_count_corrects_what_others_have_done() {
-        let windows = Windows::default();
+        let windows = first();
         let now = Instant::now();
         create(&windows, &jobs(1, 3));
         create(&windows, &jobs(2, 1));
@@ -403,8 +419,8 @@ mod tests {
 
     #[test]
     fn what_is_applied_during_a_count_is_set_off_against_it() {
-        let windows = Windows::default();
-        let now = Instant::now();
+        let windows = first();
+        let now = Instant::now() + Windows::COUNT_AFTER;
         create(&windows, &jobs(1, 4));
         assert!(windows.begin_count(now));
         windows.applied(&[neutral(1), neutral(1)], now);
@@ -446,6 +462,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_dead_process_has_left_is_not_held_against_anyone_for_a_minute() {
+        let windows = Windows::default();
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        windows.counted(Some(&counts([(1, 480), (2, 3)])), at(0));
+        assert_eq!([room(&windows, 1), room(&windows, 2)], [FLOOR; 2]);
+        create(&windows, &jobs(1, 2));
+        windows.counted(Some(&counts([(1, 482), (2, 3), (3, 1)])), at(30));
+        assert_eq!([room(&windows, 1), room(&windows, 2), room(&windows, 3)], [FLOOR - 2, FLOOR, FLOOR - 1]);
+        windows.counted(Some(&counts([(1, 481)])), at(60));
+        assert_eq!([room(&windows, 1), room(&windows, 2)], [0, FLOOR], "by now it is somebody's");
+    }
+
+    #[test]
     fn memory_is_bounded_and_open_jobs_are_not_forgotten() {
         let windows = Windows::default();
         create(&windows, &jobs(-1, 4));
@@ -460,7 +490,7 @@ mod tests {
 
     #[test]
     fn many_with_open_jobs_are_all_kept() {
-        let windows = Windows::default();
+        let windows = first();
         let many: HashMap<_, _> = (0..25_000).map(|id| (SubscriptionId(id), 4)).collect();
         windows.counted(Some(&many), Instant::now());
         assert_eq!(windows.state().lanes.len(), 25_000);

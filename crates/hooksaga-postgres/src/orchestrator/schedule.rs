@@ -36,23 +36,23 @@ macro_rules! schedule {
 ), offered AS MATERIALIZED (
     SELECT d.* FROM admitted a CROSS JOIN LATERAL (
         SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
+               row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
         FROM webhook_delivery_sagas s
         WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
           AND s.next_attempt_at BETWEEN a.since AND now()
           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at
+        ORDER BY s.next_attempt_at, s.id
         LIMIT least(a.room, (SELECT share FROM pass))
     ) d
 ), more AS MATERIALIZED (
     SELECT d.* FROM admitted a CROSS JOIN LATERAL (
         SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at) AS turn
+               row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
         FROM webhook_delivery_sagas s
         WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
           AND s.next_attempt_at BETWEEN a.since AND now()
           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at
+        ORDER BY s.next_attempt_at, s.id
         LIMIT least(a.room - (SELECT share FROM pass), $1::bigint - (SELECT count(*) FROM offered))
         OFFSET (SELECT share FROM pass)
     ) d

@@ -114,6 +114,16 @@ impl DatabaseServer {
         Ok(())
     }
 
+    /// Waits until what was written is in its place on disk.
+    pub(super) async fn settle(&self) -> Outcome {
+        match &self.observer {
+            Observer::Postgres(observer) => observer.checkpoint().await,
+            // It has no statement for that.
+            Observer::MySql(_) => {}
+        }
+        Ok(())
+    }
+
     pub(super) async fn add_waiting(&self, count: i64, subscription: i64) -> Outcome {
         match &self.observer {
             Observer::Postgres(observer) => observer.add_waiting(count, subscription).await?,

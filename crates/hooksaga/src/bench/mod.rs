@@ -8,6 +8,7 @@ mod ceiling;
 mod database;
 mod load;
 mod measure;
+mod pace;
 mod place;
 mod receiver;
 mod report;
@@ -18,7 +19,8 @@ use crate::{
     failure::{Failure, Outcome},
     output,
 };
-use measure::{Bench, Latency, Throughput};
+use measure::{Bench, Latency};
+use pace::Pace;
 use place::{Place, Server};
 use receiver::Receiver;
 use report::{Bar, Report};
@@ -53,6 +55,8 @@ pub(crate) struct Plan {
 /// The event types of the measurements.
 const SINGLE: &str = "bench.single";
 const FAN_OUT: &str = "bench.fan_out";
+/// A speed is measured so often, each time right after the ceiling; the middle one counts.
+const ROUNDS: u64 = 3;
 
 /// Runs the plan on the configured back end and reports.
 pub(crate) async fn run(plan: &Plan, backend: &Backend) -> Outcome {
@@ -99,17 +103,14 @@ impl<'a> Run<'a> {
     }
 
     async fn measure(mut self) -> Outcome<Report> {
-        let ceiling = self.bench.ceiling(self.plan.events * 3).await?;
-        self.report.add("bare HTTP ceiling", ceiling, "requests/s", None);
-
         let (server, start) = self.place.start().await?;
         let bar = (!self.place.is_server()).then_some(Bar::AtMost(200.0));
         self.report.add("start to ready", start.as_secs_f64() * 1e3, "ms", bar);
         self.bench.subscribe(&server, SINGLE, 1).await?;
         let waiting = server.subscribe("bench.filling", &self.bench.receiver.url("/ok/0")).await?;
 
-        let empty = self.single(&server, ceiling).await?;
-        self.fan_out(&server, ceiling).await?;
+        let empty = self.single(&server).await?;
+        self.fan_out(&server).await?;
         self.memory(&server, "peak memory at full load");
         let alone = self.alone(&server).await?;
         self.idle(&server).await?;
@@ -120,21 +121,18 @@ impl<'a> Run<'a> {
         Ok(self.report)
     }
 
-    async fn single(&mut self, server: &Server, ceiling: f64) -> Outcome<Throughput> {
+    async fn single(&mut self, server: &Server) -> Outcome<Pace> {
         let before = self.place.bytes().await?;
-        let measured = self.warm_throughput(server).await?;
+        let pace = self.warm_pace(server).await?;
+        let measured = pace.reached;
         let (least, most) = match self.place.database() {
             "SQLite" => (0.15, None),
             "PostgreSQL" => (0.10, Some(0.20)),
             _ => (0.05, None),
         };
+        self.report.add("bare HTTP ceiling", pace.ceiling, "requests/s", None);
         self.report.add("single events: delivered", measured.per_second, "deliveries/s", None);
-        self.report.add(
-            "single events ÷ ceiling",
-            measured.per_second / ceiling,
-            "",
-            Some(Bar::AtLeast(least)),
-        );
+        self.report.add("single events ÷ ceiling", pace.share(), "", Some(Bar::AtLeast(least)));
         if let Some(cpu) = measured.cpu {
             let bar = most.map(Bar::AtMost);
             self.report.add("CPU per delivery, with database", cpu.as_secs_f64() * 1e3, "ms", bar);
@@ -142,31 +140,42 @@ impl<'a> Run<'a> {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         {
             self.report.add("delivered more than once", measured.repeats as f64, "", Some(Bar::AtMost(0.0)));
-            let events = self.plan.events + self.plan.events / 10;
+            let events = self.plan.events * ROUNDS + self.plan.events / 10;
             let bytes = self.place.bytes().await?.saturating_sub(before) as f64 / events as f64;
             self.report.add("disk per delivery", bytes, "bytes", None);
         }
-        Ok(measured)
+        Ok(pace)
     }
 
     /// Deliveries of single events, after a short run that warms connections, plans and windows up, as those of any
     /// server that is in use are.
-    async fn warm_throughput(&self, server: &Server) -> Outcome<Throughput> {
+    async fn warm_pace(&self, server: &Server) -> Outcome<Pace> {
         self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events / 10).await?;
-        self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events).await
+        self.pace(server, SINGLE, 1, self.plan.events).await
     }
 
-    async fn fan_out(&mut self, server: &Server, ceiling: f64) -> Outcome {
+    async fn pace(&self, server: &Server, event_type: &str, fan_out: usize, events: u64) -> Outcome<Pace> {
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            let ceiling = self.bench.ceiling(self.plan.events * 3).await?;
+            let reached = self.bench.throughput(self.place, server, event_type, fan_out, events).await?;
+            rounds.push(Pace { ceiling, reached });
+        }
+        Pace::middle(rounds).ok_or_else(|| Failure::new("nothing was measured"))
+    }
+
+    async fn fan_out(&mut self, server: &Server) -> Outcome {
         let endpoints = self.plan.fan_out;
         if endpoints == 0 {
             return Ok(());
         }
         self.bench.subscribe(server, FAN_OUT, endpoints).await?;
         let events = self.plan.events / 2;
-        let measured = self.bench.throughput(self.place, server, FAN_OUT, endpoints, events).await?;
-        self.report.add(format!("fan-out {endpoints}: delivered"), measured.per_second, "deliveries/s", None);
+        let pace = self.pace(server, FAN_OUT, endpoints, events).await?;
+        let speed = pace.reached.per_second;
+        self.report.add(format!("fan-out {endpoints}: delivered"), speed, "deliveries/s", None);
         let bar = (self.place.database() == "PostgreSQL" && endpoints == 10).then_some(Bar::AtLeast(0.22));
-        self.report.add(format!("fan-out {endpoints} ÷ ceiling"), measured.per_second / ceiling, "", bar);
+        self.report.add(format!("fan-out {endpoints} ÷ ceiling"), pace.share(), "", bar);
         Ok(())
     }
 
@@ -181,6 +190,8 @@ impl<'a> Run<'a> {
         if rate == 0 {
             return Ok(None);
         }
+        // What the load before has left to be written is not this measurement's.
+        self.place.settle().await?;
         let measured = self.bench.latency(server, SINGLE, rate, seconds).await?;
         for (name, micros, most) in [("p50", measured.p50, 2.5), ("p99", measured.p99, 10.0)] {
             let name = format!("post to arrival at {rate}/s, {name}");
@@ -232,28 +243,28 @@ impl<'a> Run<'a> {
         Ok(server)
     }
 
-    async fn beside_history(&mut self, empty: Throughput, subscription: i64) -> Outcome {
+    async fn beside_history(&mut self, empty: Pace, subscription: i64) -> Outcome {
         if self.plan.history == 0 {
             return Ok(());
         }
         self.place.add_finished(self.plan.history, subscription).await?;
         let (server, _) = self.place.start().await?;
-        let measured = self.warm_throughput(&server).await?;
+        let measured = self.warm_pace(&server).await?;
         let name = format!("beside {} finished ÷ empty", self.plan.history);
-        self.report.add(name, measured.per_second / empty.per_second, "", Some(Bar::AtLeast(0.9)));
+        self.report.add(name, measured.share() / empty.share(), "", Some(Bar::AtLeast(0.9)));
         server.stop().await;
         Ok(())
     }
 
-    async fn beside_backlog(&mut self, empty: Throughput, subscription: i64) -> Outcome {
+    async fn beside_backlog(&mut self, empty: Pace, subscription: i64) -> Outcome {
         if self.plan.backlog == 0 {
             return Ok(());
         }
         self.place.add_waiting(self.plan.backlog, subscription).await?;
         let (server, _) = self.place.start().await?;
-        let measured = self.warm_throughput(&server).await?;
+        let measured = self.warm_pace(&server).await?;
         let name = format!("beside {} waiting ÷ empty", self.plan.backlog);
-        self.report.add(name, measured.per_second / empty.per_second, "", Some(Bar::AtLeast(0.8)));
+        self.report.add(name, measured.share() / empty.share(), "", Some(Bar::AtLeast(0.8)));
         self.memory(&server, "peak memory beside what waits");
         server.stop().await;
         Ok(())

@@ -160,6 +160,15 @@ impl Place {
         }
     }
 
+    /// Waits until what was written is in its place on disk.
+    pub(super) async fn settle(&self) -> Outcome {
+        match &self.database {
+            // The writer does that as it goes.
+            Database::Embedded(_) => Ok(()),
+            Database::Server(server) => server.settle().await,
+        }
+    }
+
     /// Adds deliveries that wait. No server may run.
     pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> Outcome {
         let count = i64::try_from(count).unwrap_or(i64::MAX);

@@ -22,8 +22,8 @@ machine: compare ratios, not absolute figures.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Bench {
-    /// Events per throughput measurement
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    /// Events per round of a throughput measurement
+    #[arg(long, default_value_t = 25_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     events: u64,
     /// Connections that post
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
