@@ -78,7 +78,9 @@ impl Signals {
     pub fn wake_schedule(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
         let mut subscriptions = subscriptions.into_iter().peekable();
         if subscriptions.peek().is_some() {
-            self.to_schedule().subscriptions.extend(subscriptions);
+            if self.is_local(Stage::Schedule) {
+                self.to_schedule().subscriptions.extend(subscriptions);
+            }
             self.notify(Stage::Schedule);
         }
     }

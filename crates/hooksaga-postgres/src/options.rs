@@ -23,7 +23,8 @@ pub struct PostgresOptions {
     /// A login of its own for some or all roles; such connections do not switch.
     pub role_urls: BTreeMap<Role, String>,
     pub roles: RoleMode,
-    /// Each role has a pool of its own, and opens connections only as it needs them.
+    /// Each role has a pool of its own (the orchestrator one for each of its two loops), and opens connections only as it
+    /// needs them.
     pub max_connections_per_role: usize,
 }
 

@@ -24,7 +24,8 @@ pub(crate) enum Commits {
     /// its result.
     Durable,
     /// It does not, for work that is derived from durable rows and done again if a crash of the database loses it.
-    /// Nobody outside hears of it before a later, durable commit, which takes everything before it to the disk.
+    /// No receiver hears of it before a later, durable commit, which takes everything before it to the disk. (The log and
+    /// the API do; ids that they showed right before a crash may name something else after it.)
     Deferred,
 }
 

@@ -53,7 +53,8 @@ SELECT NULL, NULL, array_agg(event_id), array_agg(id), array_agg(subscription_id
 
 pub(crate) const ROUTE: Insert = Insert { plain: route!(""), careful: route!("ON CONFLICT DO NOTHING") };
 
-/// Ids are handed out before the commits of ingestion, a few groups of which run at a time.
+/// Ids are handed out before the commits of ingestion, of which two groups run at a time in each process. What commits
+/// later than that much after it is routed within a second.
 const MARGIN: i64 = 2000;
 
 pub(crate) struct Router {

@@ -25,8 +25,8 @@ use tokio_postgres::{Statement, types::ToSql};
 /// finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
 /// locked; `status::text` keeps the planner from going by the status index instead.
 ///
-/// The first line is the clock, and how far the walk came. An event comes along with the first of its jobs in a row:
-/// the jobs of one event were made together and are mostly claimed together.
+/// The first line is the clock, and how far the walk came. An event comes along with the first of its jobs in a row, not
+/// with each of them: the jobs of one event were made together and are mostly claimed together.
 pub(crate) const CLAIM: &str = "/* worker.claim */
 WITH picked AS MATERIALIZED (
     SELECT ctid AS place, lease_until FROM webhook_delivery_jobs
@@ -138,12 +138,18 @@ impl WorkerStore for Worker {
             .run(|client| async move {
                 let statement = client.prepare_cached(CLAIM).await?;
                 let recent = self.recent.get();
-                let claim = self.frontier.walk(|from| {
+                let claim = |from| {
                     let from = Time(Timestamp::from_micros(from));
-                    claim_from(&client, &statement, limit, lease, token, from)
-                });
-                // They travel together; `biased`: the claim first, so that the targets are as it finds them or newer.
-                let ((now, jobs), mut targets) = tokio::try_join!(biased; claim, targets(&client, &recent))?;
+                    let claim = claim_from(&client, &statement, limit, lease, token, from);
+                    let targets = targets(&client, &recent);
+                    async move {
+                        // They travel together; `biased`: the claim first, so that the targets are as it finds them or
+                        // newer.
+                        let ((claimed, reached), targets) = tokio::try_join!(biased; claim, targets)?;
+                        Ok(((claimed, targets), reached))
+                    }
+                };
+                let ((now, jobs), mut targets) = self.frontier.walk(claim).await?;
                 let subscriptions: BTreeSet<i64> =
                     jobs.iter().map(|job| job.held.subscription_id.0).collect();
                 self.recent.set(&subscriptions);
@@ -226,21 +232,25 @@ async fn claim_from(
     let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let reached = clock.try_get::<_, Option<Time>>(4)?.map(|time| time.0.as_micros());
-    let mut event = None;
-    let mut jobs = Vec::with_capacity(rows.len());
+    // Each event is there once at least; it is kept once, however many subscriptions it goes to.
+    let mut events: HashMap<i64, (&str, &str, Arc<str>)> = HashMap::new();
     for row in rows {
         if let Some(payload) = row.try_get::<_, Option<&str>>(10)? {
-            event = Some((row.try_get::<_, &str>(8)?, row.try_get::<_, &str>(9)?, Arc::from(payload)));
+            let event = (row.try_get(8)?, row.try_get(9)?, Arc::from(payload));
+            events.insert(row.try_get(7)?, event);
         }
-        let (event_type, correlation_id, payload) =
-            event.as_ref().ok_or_else(|| Failure::unreadable("a job without its event"))?;
+    }
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in rows {
+        let event_id: i64 = row.try_get(7)?;
+        // An event never goes away. Were one gone, its job could not be sent, and is no reason to lose the others.
+        let Some((event_type, correlation_id, payload)) = events.get(&event_id) else { continue };
         let held = DeliveryJob {
             saga_id: SagaId(row.try_get(2)?),
             subscription_id: SubscriptionId(row.try_get(3)?),
-            event_id: EventId(row.try_get(7)?),
+            event_id: EventId(event_id),
             event_type: (*event_type).to_owned(),
             correlation_id: (*correlation_id).to_owned(),
-            // Kept once, however many subscriptions it goes to.
             payload: Arc::clone(payload),
             attempt: natural(row.try_get(6)?).saturating_add(1),
             lease_resets: natural(row.try_get(5)?),

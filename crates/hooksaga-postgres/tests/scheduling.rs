@@ -55,3 +55,23 @@ async fn small_backlogs_come_before_the_rest_of_a_large_one() {
     let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
     assert_eq!((scheduled.sagas.len(), of_big), (101, 1));
 }
+
+/// What a crash of the database leaves when it has lost the jobs of a pass that was answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_whose_job_is_lost_is_not_moved_but_scheduled_again() {
+    let db = fresh().await;
+    backlogs(&db.url, 1, 1).await;
+    let stores = db.stores();
+    let scheduled = schedule(&stores, 10, 10).await.sagas;
+    assert_eq!(scheduled.len(), 2);
+    let lose = format!(
+        "SET session_replication_role = replica; DELETE FROM webhook_delivery_jobs WHERE saga_id = {}",
+        scheduled[0].saga_id
+    );
+    superuser(&db.url).await.batch_execute(&lose).await.unwrap();
+    let keys: Vec<_> = scheduled.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
+    assert_eq!(stores.orchestrator.mark_in_progress(&keys).await.unwrap(), 1);
+    let again = schedule(&stores, 10, 10).await.sagas;
+    assert_eq!(again.len(), 1);
+    assert!(again[0].saga_id == scheduled[0].saga_id && again[0].job_id.is_some(), "{again:?}");
+}

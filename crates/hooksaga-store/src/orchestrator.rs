@@ -145,7 +145,8 @@ pub trait OrchestratorStore: Send + Sync {
     async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>>;
 
     /// Moves sagas to InProgress whose status is Pending or PendingRetry and whose `next_attempt_at` is
-    /// still the given one. Answers how many moved.
+    /// still the given one, and whose job is there: a back end that can lose a job which it has answered must look.
+    /// Answers how many moved.
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs and

@@ -160,10 +160,19 @@ impl Windows {
         let mut state = self.state();
         state.counted = Some((began, began.elapsed()));
         let meanwhile = state.meanwhile.take().unwrap_or_default();
-        let Some(jobs) = jobs else { return };
-        let (inherited, at) = state.inherited.take().unwrap_or_else(|| (jobs.clone(), began));
+        let Some(jobs) = jobs else {
+            // Later it could not be told from this process's own.
+            state.inherited.get_or_insert_with(|| (HashMap::new(), began));
+            return;
+        };
+        let (mut inherited, at) = state.inherited.take().unwrap_or_else(|| (jobs.clone(), began));
         let is_over = began.saturating_duration_since(at) >= Self::INHERITED;
-        let inherited = if is_over { HashMap::new() } else { inherited };
+        inherited.retain(|id, left| {
+            // What is open now and not this process's own may still be of those; no more than that.
+            let own = state.lanes.get(id).map_or(0, |lane| u32::try_from(lane.open).unwrap_or(0));
+            *left = jobs.get(id).copied().unwrap_or(0).saturating_sub(own).min(*left);
+            *left > 0 && !is_over
+        });
         let open = |id: &SubscriptionId| {
             let jobs_in = |counts: &HashMap<_, u32>| counts.get(id).copied().map_or(0, i64::from);
             (jobs_in(jobs) - jobs_in(&inherited) - meanwhile.get(id).copied().unwrap_or(0)).max(0)
@@ -473,6 +482,20 @@ mod tests {
         assert_eq!([room(&windows, 1), room(&windows, 2), room(&windows, 3)], [FLOOR - 2, FLOOR, FLOOR - 1]);
         windows.counted(Some(&counts([(1, 481)])), at(60));
         assert_eq!([room(&windows, 1), room(&windows, 2)], [0, FLOOR], "by now it is somebody's");
+
+        let windows = Windows::default();
+        windows.counted(Some(&counts([(1, 480)])), at(0));
+        create(&windows, &jobs(1, 3));
+        windows.counted(Some(&counts([(1, 4)])), at(10));
+        assert_eq!(room(&windows, 1), FLOOR - 3, "of the old ones at most one is left");
+        windows.counted(Some(&counts([(1, 480)])), at(20));
+        assert_eq!(room(&windows, 1), 0, "and more do not come back");
+
+        let windows = Windows::default();
+        windows.counted(None, at(0));
+        create(&windows, &jobs(1, 3));
+        windows.counted(Some(&counts([(1, 3)])), at(10));
+        assert_eq!(room(&windows, 1), FLOOR - 3, "what was not counted at first may be this process's own");
     }
 
     #[test]

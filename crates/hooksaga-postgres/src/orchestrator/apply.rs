@@ -74,7 +74,8 @@ WITH changed AS (
 )
 SELECT array_agg(job_id) FROM changed";
 
-/// Reporters commit in another order than they draw numbers in, a few batches at a time.
+/// Reporters commit in another order than they draw numbers in, one batch at a time in each process. What commits later
+/// than that much after it is applied within a second.
 pub(super) const MARGIN: i64 = 2000;
 
 pub(super) async fn apply(

@@ -87,6 +87,8 @@ struct Run<'a> {
     place: &'a Place,
     bench: Bench,
     report: Report,
+    /// Deliveries under load that came more than once.
+    repeats: u64,
 }
 
 impl<'a> Run<'a> {
@@ -99,6 +101,7 @@ impl<'a> Run<'a> {
             place,
             bench: Bench { receiver, clients: plan.clients, payload_bytes: plan.payload_bytes },
             report: Report { database, figures: Vec::new() },
+            repeats: 0,
         })
     }
 
@@ -118,6 +121,8 @@ impl<'a> Run<'a> {
         server.stop().await;
         self.beside_history(empty, waiting).await?;
         self.beside_backlog(empty, waiting).await?;
+        #[expect(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+        self.report.add("delivered more than once", self.repeats as f64, "", Some(Bar::AtMost(0.0)));
         Ok(self.report)
     }
 
@@ -139,7 +144,6 @@ impl<'a> Run<'a> {
         }
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         {
-            self.report.add("delivered more than once", measured.repeats as f64, "", Some(Bar::AtMost(0.0)));
             let events = self.plan.events * ROUNDS + self.plan.events / 10;
             let bytes = self.place.bytes().await?.saturating_sub(before) as f64 / events as f64;
             self.report.add("disk per delivery", bytes, "bytes", None);
@@ -149,19 +153,27 @@ impl<'a> Run<'a> {
 
     /// Deliveries of single events, after a short run that warms connections, plans and windows up, as those of any
     /// server that is in use are.
-    async fn warm_pace(&self, server: &Server) -> Outcome<Pace> {
+    async fn warm_pace(&mut self, server: &Server) -> Outcome<Pace> {
         self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events / 10).await?;
         self.pace(server, SINGLE, 1, self.plan.events).await
     }
 
-    async fn pace(&self, server: &Server, event_type: &str, fan_out: usize, events: u64) -> Outcome<Pace> {
+    async fn pace(
+        &mut self,
+        server: &Server,
+        event_type: &str,
+        fan_out: usize,
+        events: u64,
+    ) -> Outcome<Pace> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let ceiling = self.bench.ceiling(self.plan.events * 3).await?;
             let reached = self.bench.throughput(self.place, server, event_type, fan_out, events).await?;
             rounds.push(Pace { ceiling, reached });
         }
-        Pace::middle(rounds).ok_or_else(|| Failure::new("nothing was measured"))
+        let pace = Pace::middle(rounds).ok_or_else(|| Failure::new("nothing was measured"))?;
+        self.repeats += pace.reached.repeats;
+        Ok(pace)
     }
 
     async fn fan_out(&mut self, server: &Server) -> Outcome {

@@ -10,6 +10,7 @@ use crate::{
     failure::{Failure, Outcome},
 };
 use hooksaga_pipeline::{SecretKey, random_hex};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -259,8 +260,15 @@ impl Server {
         client.post("/v1/events/batch", body).await?.json::<Value>().map(|_| ())
     }
 
-    /// Kills it and waits until it is gone.
+    /// Asks it to end, so that the last results are written, and waits until it is gone; not for endpoints that hang.
     pub(super) async fn stop(mut self) {
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let id = self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        if id.is_some_and(|id| kill_process(id, Signal::TERM).is_ok())
+            && tokio::time::timeout(PATIENCE, self.process.wait()).await.is_ok()
+        {
+            return;
+        }
         let _ = self.process.kill().await;
     }
 }
