@@ -6,7 +6,7 @@ use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
 
 /// A batch of so many rows is one under load, and would be better if it were larger.
-const BUSY: Range<usize> = 16..256;
+const BUSY: Range<usize> = 8..256;
 
 /// Rests after a batch of `rows` rows that began at `began`, for as long as it took.
 pub(crate) async fn rest_after(rows: usize, began: Instant) {
@@ -36,8 +36,8 @@ mod tests {
             let ended = began + Duration::from_micros(micros);
             end_of_rest(rows, began, ended) - ended
         };
-        assert_eq!([rest(50, 0), rest(50, 999), rest(15, 9000), rest(256, 9000)], [Duration::ZERO; 4]);
-        assert_eq!(rest(16, 1500), Duration::from_micros(1500));
+        assert_eq!([rest(50, 0), rest(50, 999), rest(7, 9000), rest(256, 9000)], [Duration::ZERO; 4]);
+        assert_eq!(rest(8, 1500), Duration::from_micros(1500));
         assert_eq!(rest(255, 500_000), Duration::from_millis(20));
     }
 }

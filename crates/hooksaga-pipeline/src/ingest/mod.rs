@@ -1,7 +1,8 @@
 //! Ingestion by group commit.
 //!
 //! Submits that arrive while a commit runs form the next batch; when nothing runs, a submit is committed at
-//! once. So one caller waits for one commit, and a thousand callers share one.
+//! once. So one caller waits for one commit, and a thousand callers share one. Between the commits of many callers
+//! it rests for a moment, see [`crate::rest`].
 //!
 //! Promises: an answer is given only after the events are durable. A submit stays together, in one
 //! transaction. What waits is bounded in events and bytes; beyond that a submit is refused as
@@ -14,11 +15,11 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, rest::rest_after};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};
-use std::{sync::Arc, time::Instant};
-use tokio::task::JoinSet;
+use std::sync::Arc;
+use tokio::{task::JoinSet, time::Instant};
 
 /// Why a submit has no answers.
 #[derive(Debug, thiserror::Error)]
@@ -127,7 +128,9 @@ impl IngestTask {
             let writer = self.writer.clone();
             writers.spawn(async move {
                 while let Some(batch) = writer.queue.next_batch().await {
+                    let (began, events) = (Instant::now(), batch.iter().map(Submit::len).sum());
                     writer.commit(batch).await;
+                    rest_after(events, began).await;
                 }
             });
         }
