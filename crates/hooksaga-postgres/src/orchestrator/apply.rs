@@ -21,7 +21,9 @@ use tokio_postgres::{Row, Statement};
 /// line in `finished`, and so stays queued. The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT seq, job_id, ctid AS place FROM finished_jobs WHERE seq >= $2 ORDER BY seq LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT seq, job_id, ctid AS place FROM finished_jobs
+    WHERE seq >= $2 ORDER BY seq LIMIT $1
+    FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
     SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text AS outcome,
            j.error_code, j.duration_ms, s.status::text AS status, s.attempt_count, s.max_retry_limit,
