@@ -32,6 +32,7 @@ pub mod testing;
 mod time;
 mod tls;
 mod verifier;
+mod waiting;
 mod wake;
 mod worker;
 

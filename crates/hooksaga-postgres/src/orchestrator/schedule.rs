@@ -5,6 +5,7 @@ use crate::{
     error::Failure,
     insert::{Insert, Inserter},
     time::{Time, micros},
+    waiting::with_waiting,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
@@ -80,26 +81,17 @@ FROM due d JOIN events e ON e.id = d.event_id"
     };
 }
 
-/// Looks everywhere. `waiting` hops through `idx_saga_waiting` from one subscription to the next, one entry each,
-/// which is also the earliest: a backlog, paused or not yet due, costs one look.
+/// Looks everywhere that something waits, from the earliest of each subscription on.
 ///
 /// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits. What room there is comes as
 /// one JSON object, parsed once; joining it as rows would compare all with all, without hash joins.
 macro_rules! everywhere {
     () => {
-        "/* orchestrator.schedule */
-WITH RECURSIVE waiting AS (
-    (SELECT subscription_id, next_attempt_at FROM webhook_delivery_sagas
-     WHERE status IN ('Pending', 'PendingRetry')
-     ORDER BY subscription_id, next_attempt_at LIMIT 1)
-    UNION ALL
-    SELECT following.subscription_id, following.next_attempt_at
-    FROM waiting w CROSS JOIN LATERAL (
-        SELECT s.subscription_id, s.next_attempt_at FROM webhook_delivery_sagas s
-        WHERE s.status IN ('Pending', 'PendingRetry') AND s.subscription_id > w.subscription_id
-        ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
-    ) following
-), admitted AS MATERIALIZED (
+        concat!(
+            "/* orchestrator.schedule */
+",
+            with_waiting!(),
+            ", admitted AS MATERIALIZED (
     SELECT sub.id, allowed.room, w.next_attempt_at AS since
     FROM waiting w
     CROSS JOIN LATERAL (
@@ -110,6 +102,7 @@ WITH RECURSIVE waiting AS (
     ) allowed
     WHERE w.next_attempt_at <= now() AND sub.deliverable AND allowed.room > 0
 )"
+        )
     };
 }
 

@@ -1,6 +1,6 @@
 //! How much waits where, and what ended when.
 
-use crate::{convert::count, error::Failure, time::Time};
+use crate::{convert::count, error::Failure, time::Time, waiting::with_waiting};
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
@@ -9,19 +9,11 @@ use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
 /// with waiting sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
 /// does; each is then looked up by its key. (The order in the counts of jobs points the planner to the narrowest
 /// index.)
-pub(crate) const GAUGES: &str = "/* reader.gauges */
-WITH RECURSIVE waiting AS (
-    (SELECT subscription_id, next_attempt_at FROM webhook_delivery_sagas
-     WHERE status IN ('Pending', 'PendingRetry')
-     ORDER BY subscription_id, next_attempt_at LIMIT 1)
-    UNION ALL
-    SELECT following.subscription_id, following.next_attempt_at
-    FROM waiting w CROSS JOIN LATERAL (
-        SELECT s.subscription_id, s.next_attempt_at FROM webhook_delivery_sagas s
-        WHERE s.status IN ('Pending', 'PendingRetry') AND s.subscription_id > w.subscription_id
-        ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
-    ) following
-), idle AS MATERIALIZED (
+pub(crate) const GAUGES: &str = concat!(
+    "/* reader.gauges */
+",
+    with_waiting!(),
+    ", idle AS MATERIALIZED (
     SELECT sub.id
     FROM waiting w
     CROSS JOIN LATERAL (
@@ -59,7 +51,8 @@ SELECT
         SELECT active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
      ) sub
      WHERE w.next_attempt_at <= now() AND sub.active AND sub.verified),
-    now()";
+    now()"
+);
 
 const MINUTES: &str = "/* reader.minutes */
 SELECT minute, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
