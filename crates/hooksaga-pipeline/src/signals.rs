@@ -187,5 +187,9 @@ mod tests {
         signals.outgoing_ready().await;
         assert_eq!(signals.take_outgoing(), [Stage::Schedule, Stage::Worker]);
         assert_eq!(signals.take_outgoing(), []);
+        signals.take_to_schedule();
+        signals.wake_schedule([SubscriptionId(1)]);
+        assert_eq!(signals.take_outgoing(), [Stage::Schedule]);
+        assert_eq!(signals.take_to_schedule(), None, "nobody here would ever take it");
     }
 }

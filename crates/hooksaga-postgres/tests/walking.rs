@@ -140,3 +140,30 @@ async fn what_the_outside_hears_of_is_on_disk() {
         on_disk(&before, "what became of the delivery").await;
     }
 }
+
+/// An event comes along with one of its jobs; each job gets its own, in whatever order they are claimed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_never_paired_with_another_events_payload() {
+    let db = fresh().await;
+    let sql = "INSERT INTO subscriptions (event_type, callback_url, verified_url)
+                   SELECT 't', 'https://h/' || n, 'https://h/' || n FROM generate_series(1, 3) n;
+               INSERT INTO events (event_type, payload, correlation_id)
+                   SELECT 't' || n, n::text, 'c' || n FROM generate_series(1, 3) n;
+               INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit)
+                   SELECT e, s, 5 FROM generate_series(1, 3) s, generate_series(1, 3) e;
+               INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
+                   SELECT id, subscription_id, next_attempt_at, now() FROM webhook_delivery_sagas
+                   ORDER BY subscription_id, event_id;
+               SET session_replication_role = replica;
+               DELETE FROM events WHERE id = 2;";
+    superuser(&db.url).await.batch_execute(sql).await.unwrap();
+    let claimed = db.stores().worker.claim(100, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    assert_eq!(claimed.jobs.len(), 6, "those of the event that is gone cannot be sent");
+    for job in claimed.jobs {
+        let (id, held) = (job.held.event_id.0, job.held);
+        assert_eq!(
+            (&*held.payload, held.event_type, held.correlation_id),
+            (&*id.to_string(), format!("t{id}"), format!("c{id}"))
+        );
+    }
+}
