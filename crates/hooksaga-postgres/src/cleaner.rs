@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 
-/// Walks the partial index of Leased jobs in its own order. The update repeats the status: without that guard a
-/// job that has just finished would become active again (`status::text`: the ids drive it, not the status index).
+/// Walks the partial index of Leased jobs in its own order. The update goes by the picked rows' places in the table, which
+/// nobody can change while they are locked, and repeats the status: without that guard a job that has just finished
+/// would become active again. (The status is hidden from the planner, which would go by its index instead.)
 pub(crate) const RESET_EXPIRED: &str = "/* cleaner.reset_expired */
 WITH expired AS MATERIALIZED (
-    SELECT id FROM webhook_delivery_jobs
+    SELECT ctid AS place FROM webhook_delivery_jobs
     WHERE status = 'Leased' AND lease_until < now()
     ORDER BY lease_until LIMIT $1
     FOR UPDATE SKIP LOCKED
@@ -20,7 +21,7 @@ WITH expired AS MATERIALIZED (
     UPDATE webhook_delivery_jobs j
     SET status = 'Pending', lease_until = now(), lease_token = NULL, lease_resets = j.lease_resets + 1,
         updated_at = now()
-    WHERE j.id = ANY (ARRAY(SELECT id FROM expired)) AND j.status::text = 'Leased'
+    WHERE j.ctid = ANY (ARRAY(SELECT place FROM expired)) AND j.status = (SELECT 'Leased'::job_status)
     RETURNING j.id, j.saga_id, j.lease_resets
 )
 SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id

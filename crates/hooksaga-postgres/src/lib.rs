@@ -11,6 +11,7 @@
 mod admin;
 mod cleaner;
 mod convert;
+mod correlations;
 mod dead_letters;
 mod error;
 mod filter;
@@ -40,6 +41,7 @@ pub use migrate::migrate;
 pub use options::{PostgresOptions, RoleMode};
 pub use roles::role_sql;
 
+use correlations::Correlations;
 use error::checked;
 use hooksaga_store::{
     KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
@@ -68,6 +70,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let deferred = |role| self::pool(&options, role, schema.as_deref(), Commits::Deferred);
     let reader = reader::Reader::new(pool(Role::ApiReader)?);
     ready(&reader).await?;
+    let correlations = Arc::new(Correlations::default());
 
     let listener =
         options.session(Session::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
@@ -75,10 +78,11 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
         verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(router::Router::new(deferred(Role::RouterWorker)?)),
+        router: Arc::new(router::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
         orchestrator: Arc::new(orchestrator::Orchestrator::new(
             deferred(Role::SagaOrchestrator)?,
             pool(Role::SagaOrchestrator)?,
+            correlations,
         )),
         worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),

@@ -2,6 +2,7 @@
 
 use crate::{
     convert::{bigint, integer},
+    correlations::Correlations,
     error::Failure,
     frontier::Frontier,
     insert::{Insert, Inserter},
@@ -11,7 +12,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
 use hooksaga_store::{RouteBatch, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// One statement. Its snapshot shows the queue and the subscriptions at the same moment, so an event that it
 /// sees queued is matched with every subscription that was there when the event was accepted; a row that another
@@ -61,11 +62,12 @@ pub(crate) struct Router {
     pool: RolePool,
     frontier: Frontier,
     sagas: Inserter,
+    correlations: Arc<Correlations>,
 }
 
 impl Router {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool, frontier: Frontier::new(MARGIN), sagas: Inserter::default() }
+    pub(crate) fn new(pool: RolePool, correlations: Arc<Correlations>) -> Self {
+        Self { pool, frontier: Frontier::new(MARGIN), sagas: Inserter::default(), correlations }
     }
 
     /// What was routed, and the last event.
@@ -93,6 +95,7 @@ impl Router {
             let event = routed.get_mut(&EventId(event_id));
             event.ok_or_else(|| Failure::unreadable("a saga without its event"))?.sagas.push(saga);
         }
+        self.correlations.remember(routed.iter().map(|(id, event)| (id.0, &*event.correlation_id)));
         let reached = routed.last_key_value().map(|(id, _)| id.0);
         Ok((RouteBatch { events: routed.into_values().collect() }, reached))
     }

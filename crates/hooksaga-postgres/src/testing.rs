@@ -2,8 +2,8 @@
 //! statements with typical arguments.
 
 use crate::{
-    PostgresOptions, cleaner, dead_letters, error, ingest, options::Session, orchestrator, reader, router,
-    verifier, worker,
+    PostgresOptions, cleaner, correlations, dead_letters, error, ingest, options::Session, orchestrator,
+    reader, router, verifier, worker,
 };
 use hooksaga_store::{Role, StoreError, StoreResult, conformance::HotStatement};
 use tokio_postgres::Config;
@@ -52,6 +52,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                     orchestrator::schedule::SCHEDULE_GIVEN.careful,
                     "1000, '{1,2}', '{4,64}', '{-infinity,now}'",
                 ),
+                (correlations::READ, "'{1,2}'"),
             ],
         ),
         HotStatement::OpenJobs => (Role::SagaOrchestrator, &[(orchestrator::schedule::OPEN_JOBS, "")]),
@@ -62,18 +63,21 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::JobWorker,
             &[(worker::CLAIM, "512, 60000000, 1, '2000-01-01'"), (worker::TARGETS, "'{1,2}'")],
         ),
-        HotStatement::HandBack => (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{1,1}', 5000000")]),
+        HotStatement::HandBack => {
+            (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
+        }
         HotStatement::Report => (
             Role::JobWorker,
             &[(
                 worker::REPORT,
-                "'{1,2}', '{1,1}', '{Completed,Failed}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}'",
+                "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}'",
             )],
         ),
         HotStatement::Apply => (
             Role::SagaOrchestrator,
             &[
                 (orchestrator::apply::TAKE_RESULTS, "1000, 1"),
+                (correlations::READ, "'{1,2}'"),
                 (orchestrator::apply::PROMOTE, "'{1,2}', '{now,now}'"),
                 (
                     orchestrator::apply::WRITE_RESULTS,

@@ -23,7 +23,8 @@ use tokio_postgres::{Statement, types::ToSql};
 
 /// Walks the partial index of Pending jobs in its own order: `ORDER BY id` would walk the primary key past every
 /// finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
-/// locked; `status::text` keeps the planner from going by the status index instead.
+/// locked; a status that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index
+/// instead.
 ///
 /// The first line is the clock, and how far the walk came. An event comes along with the first of its jobs in a row, not
 /// with each of them: the jobs of one event were made together and are mostly claimed together.
@@ -37,7 +38,7 @@ WITH picked AS MATERIALIZED (
     UPDATE webhook_delivery_jobs j
     SET status = 'Leased', lease_until = now() + $2::bigint * interval '1 microsecond', lease_token = $3,
         updated_at = now()
-    WHERE j.ctid = ANY (ARRAY(SELECT place FROM picked)) AND j.status::text = 'Pending'
+    WHERE j.ctid = ANY (ARRAY(SELECT place FROM picked)) AND j.status = (SELECT 'Pending'::job_status)
     RETURNING j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_until, j.lease_resets
 )
 SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, (SELECT max(lease_until) FROM picked), NULL::int, NULL::int,
@@ -63,27 +64,29 @@ LEFT JOIN subscription_secrets k
 WHERE s.id = ANY ($1::bigint[])
 ORDER BY s.id, k.id DESC";
 
-/// Fenced by token; driven by the given ids (`status::text`, as above).
+/// Fenced by token; driven by the given keys (the status is hidden, as above).
 pub(crate) const HAND_BACK: &str = "/* worker.hand_back */
 UPDATE webhook_delivery_jobs j
-SET status = 'Pending', lease_until = now() + $3::bigint * interval '1 microsecond', lease_token = NULL,
+SET status = 'Pending', lease_until = now() + $5::bigint * interval '1 microsecond', lease_token = NULL,
     updated_at = now()
-FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token)
-WHERE j.id = u.id AND j.status::text = 'Leased' AND j.lease_token = u.token
+FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
+WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
+  AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
 RETURNING j.id";
 
 /// Fenced by token; only the jobs that changed are queued for the orchestrator, in the same commit.
 pub(crate) const REPORT: &str = "/* worker.report */
 WITH done AS (
     UPDATE webhook_delivery_jobs j
-    SET status = u.status::job_status, response_status = u.response_status, error_code = u.error_code,
+    SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END, response_status = u.response_status, error_code = u.error_code,
         duration_ms = u.duration_ms, response_excerpt = u.excerpt, lease_token = NULL, updated_at = now()
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::int[], $5::text[], $6::int[], $7::text[])
-         AS u (id, token, status, response_status, error_code, duration_ms, excerpt)
-    WHERE j.id = u.id AND j.status::text = 'Leased' AND j.lease_token = u.token
-    RETURNING j.id
+    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[], $8::text[])
+         AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt)
+    WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
+      AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
+    RETURNING j.id, j.saga_id, j.attempt_at
 ), queued AS (
-    INSERT INTO finished_jobs (job_id) SELECT id FROM done
+    INSERT INTO finished_jobs (job_id, saga_id, attempt_at) SELECT id, saga_id, attempt_at FROM done
 )
 SELECT array_agg(id) FROM done";
 
@@ -163,14 +166,16 @@ impl WorkerStore for Worker {
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        let mut leases = leases.to_vec();
-        leases.sort_unstable_by_key(|lease| lease.job_id);
-        let ids: &Vec<i64> = &leases.iter().map(|lease| lease.job_id.0).collect();
-        let tokens: &Vec<i64> = &leases.iter().map(|lease| lease.token.0).collect();
+        let keys = &Keys::new(leases);
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(HAND_BACK).await?;
-                let rows = client.query(&statement, &[ids, tokens, &micros(delay)]).await?;
+                let rows = client
+                    .query(
+                        &statement,
+                        &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens, &micros(delay)],
+                    )
+                    .await?;
                 rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
             })
             .await
@@ -185,9 +190,10 @@ impl WorkerStore for Worker {
                     .query_one(
                         &statement,
                         &[
-                            &columns.ids,
-                            &columns.tokens,
-                            &columns.statuses,
+                            &columns.keys.sagas,
+                            &columns.keys.attempts,
+                            &columns.keys.ids,
+                            &columns.keys.tokens,
                             &columns.response_statuses,
                             &columns.error_codes,
                             &columns.durations,
@@ -284,11 +290,30 @@ async fn targets(client: &Client, ids: &[i64]) -> Result<HashMap<SubscriptionId,
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
 }
 
-/// Reports as columns, in the order of job ids.
-struct ReportColumns<'a> {
+/// Leases as columns, in the order of the jobs' keys.
+struct Keys {
+    sagas: Vec<i64>,
+    attempts: Vec<Time>,
     ids: Vec<i64>,
     tokens: Vec<i64>,
-    statuses: Vec<&'static str>,
+}
+
+impl Keys {
+    fn new<'a>(leases: impl IntoIterator<Item = &'a LeaseRef>) -> Self {
+        let mut leases: Vec<&LeaseRef> = leases.into_iter().collect();
+        leases.sort_unstable_by_key(|lease| (lease.saga_id, lease.attempt_at));
+        Self {
+            sagas: leases.iter().map(|lease| lease.saga_id.0).collect(),
+            attempts: leases.iter().map(|lease| Time(lease.attempt_at)).collect(),
+            ids: leases.iter().map(|lease| lease.job_id.0).collect(),
+            tokens: leases.iter().map(|lease| lease.token.0).collect(),
+        }
+    }
+}
+
+/// Reports as columns, in the same order.
+struct ReportColumns<'a> {
+    keys: Keys,
     response_statuses: Vec<Option<i32>>,
     error_codes: Vec<Option<&'a str>>,
     durations: Vec<i32>,
@@ -298,17 +323,9 @@ struct ReportColumns<'a> {
 impl<'a> ReportColumns<'a> {
     fn new(reports: &'a [JobReport]) -> Self {
         let mut sorted: Vec<&JobReport> = reports.iter().collect();
-        sorted.sort_unstable_by_key(|report| report.lease.job_id);
+        sorted.sort_unstable_by_key(|report| (report.lease.saga_id, report.lease.attempt_at));
         Self {
-            ids: sorted.iter().map(|report| report.lease.job_id.0).collect(),
-            tokens: sorted.iter().map(|report| report.lease.token.0).collect(),
-            statuses: sorted
-                .iter()
-                .map(|report| match report.outcome {
-                    Outcome::Delivered => "Completed",
-                    Outcome::Failed(_) => "Failed",
-                })
-                .collect(),
+            keys: Keys::new(sorted.iter().map(|report| &report.lease)),
             response_statuses: sorted.iter().map(|report| report.response_status.map(i32::from)).collect(),
             error_codes: sorted
                 .iter()

@@ -26,7 +26,8 @@ INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_u
            CASE WHEN status = 'InProgress' AND id % 2 = 1 THEN 1 END
     FROM webhook_delivery_sagas WHERE status <> 'Pending';
 INSERT INTO unrouted_events SELECT n FROM generate_series(1, {queued}) n;
-INSERT INTO finished_jobs (job_id) SELECT n FROM generate_series(1, {queued}) n;
+INSERT INTO finished_jobs (job_id, saga_id, attempt_at)
+    SELECT id, saga_id, attempt_at FROM webhook_delivery_jobs WHERE id <= {queued};
 INSERT INTO pending_dead_letters SELECT n FROM generate_series(1, {queued}) n;"
     )
 }
@@ -41,26 +42,26 @@ const WANTED: &[(HotStatement, &[&str])] = &[
     (HotStatement::Schedule, &["idx_saga_waiting", "subscriptions_pkey", "events_pkey"]),
     (
         HotStatement::OpenJobs,
-        &["idx_job_pending", "idx_job_leased", "finished_jobs_pkey", "webhook_delivery_jobs_pkey"],
+        &["idx_job_pending", "idx_job_leased", "finished_jobs_pkey", "uniq_job_saga_attempt"],
     ),
     (HotStatement::MarkInProgress, &["webhook_delivery_sagas_pkey"]),
     (
         HotStatement::Claim,
         &["idx_job_pending", "Tid Scan on webhook_delivery_jobs", "idx_secret_subscription"],
     ),
-    (HotStatement::HandBack, &["webhook_delivery_jobs_pkey"]),
-    (HotStatement::Report, &["webhook_delivery_jobs_pkey"]),
+    (HotStatement::HandBack, &["uniq_job_saga_attempt"]),
+    (HotStatement::Report, &["uniq_job_saga_attempt"]),
     (
         HotStatement::Apply,
         &[
             "finished_jobs_pkey",
             "Tid Scan on finished_jobs",
-            "webhook_delivery_jobs_pkey",
+            "uniq_job_saga_attempt",
             "webhook_delivery_sagas_pkey",
             "events_pkey",
         ],
     ),
-    (HotStatement::ResetExpired, &["idx_job_leased", "webhook_delivery_jobs_pkey"]),
+    (HotStatement::ResetExpired, &["idx_job_leased", "Tid Scan on webhook_delivery_jobs"]),
     (
         HotStatement::Bury,
         &["pending_dead_letters_pkey", "webhook_delivery_sagas_pkey", "Tid Scan on pending_dead_letters"],

@@ -1,6 +1,7 @@
 //! Walks that begin where the last one came to: what only this back end does.
 
-use crate::adapter::{fresh, superuser, value};
+use crate::adapter::{fresh, options, superuser, value};
+use hooksaga_postgres::connect;
 use hooksaga_saga::{JobId, Outcome, RetryPolicy, apply_result};
 use hooksaga_store::{
     Admission, Decide, JobReport, LeaseRef, LeaseToken, NewEvent, Stores, conformance::TestDatabase as _,
@@ -81,7 +82,8 @@ async fn a_result_that_is_queued_twice_counts_once() {
     jobs(&db.url, 1).await;
     let stores = db.stores();
     report(&stores, &[1]).await;
-    superuser(&db.url).await.batch_execute("INSERT INTO finished_jobs (job_id) VALUES (1)").await.unwrap();
+    let twice = "INSERT INTO finished_jobs (job_id, saga_id, attempt_at) SELECT job_id, saga_id, attempt_at FROM finished_jobs";
+    superuser(&db.url).await.batch_execute(twice).await.unwrap();
     let results = stores.orchestrator.apply(10, &decide()).await.unwrap().results;
     let changed: Vec<_> = results.iter().map(|result| (result.job_id, result.changed)).collect();
     assert_eq!(changed, [(JobId(1), true), (JobId(1), false)]);
@@ -138,6 +140,40 @@ async fn what_the_outside_hears_of_is_on_disk() {
         let before = position("insert").await;
         assert_eq!(stores.orchestrator.apply(10, &decide()).await.unwrap().results.len(), 1);
         on_disk(&before, "what became of the delivery").await;
+    }
+}
+
+/// Correlation ids are remembered where they were routed; another process reads them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_routed_nothing_knows_the_correlation_ids() {
+    let db = fresh().await;
+    jobs(&db.url, 0).await;
+    let routing = db.stores();
+    let event = |n: u32| NewEvent {
+        event_type: "t".to_owned(),
+        payload: "1".into(),
+        external_id: None,
+        correlation_id: format!("c{n}"),
+    };
+    routing.ingest.append(&[event(1), event(2), event(3)]).await.unwrap();
+    assert_eq!(routing.router.route(10, 5).await.unwrap().events.len(), 3);
+
+    let wanted = ["c1", "c2", "c3"];
+    let admission = Admission { room: HashMap::new(), default_room: 10, limit: 10, only: None };
+    let scheduling = connect(options(&db.url)).await.unwrap().stores();
+    let mut sagas = scheduling.orchestrator.schedule(&admission).await.unwrap().sagas;
+    sagas.sort_unstable_by_key(|saga| saga.saga_id);
+    assert_eq!(sagas.iter().map(|saga| &*saga.correlation_id).collect::<Vec<_>>(), wanted);
+
+    let claimed = routing.worker.claim(10, Duration::from_secs(60), LeaseToken(1)).await.unwrap().jobs;
+    let reports: Vec<JobReport> = claimed.iter().map(|job| delivered(job.as_ref())).collect();
+    assert_eq!(routing.worker.report(&reports).await.unwrap().len(), 3);
+    // One that knows nothing of them, and one that read two of them before.
+    for (limit, applying) in [(2, connect(options(&db.url)).await.unwrap().stores()), (10, scheduling)] {
+        let mut results = applying.orchestrator.apply(limit, &decide()).await.unwrap().results;
+        results.sort_unstable_by_key(|result| result.saga_id);
+        let read: Vec<_> = results.iter().map(|result| &*result.correlation_id).collect();
+        assert_eq!(read, if limit == 2 { &wanted[..2] } else { &wanted[2..] });
     }
 }
 

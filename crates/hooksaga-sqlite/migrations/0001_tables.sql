@@ -68,9 +68,10 @@ CREATE TABLE webhook_delivery_sagas (
 -- Has idx_saga_event (event_id, subscription_id) as its prefix.
 CREATE UNIQUE INDEX uniq_saga_event_subscription
     ON webhook_delivery_sagas (event_id, subscription_id, generation);
--- Has idx_saga_status (status) as its prefix.
+-- Has idx_saga_status (status) as its prefix. Over the retries only: what is new is found by its subscription, in the
+-- next one.
 CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attempt_at)
-    WHERE status IN ('Pending', 'PendingRetry');
+    WHERE status = 'PendingRetry';
 CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at)
     WHERE status IN ('Pending', 'PendingRetry');
 

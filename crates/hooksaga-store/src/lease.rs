@@ -1,15 +1,19 @@
 //! Leases: the right to work on a row until a given time.
 
-use hooksaga_saga::{JobId, Timestamp};
+use crate::DeliveryJob;
+use hooksaga_saga::{JobId, SagaId, Timestamp};
 
 /// The fence of a lease: random, drawn anew for every claim. A write under an old token changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub i64);
 
-/// A leased job's identity: all that a fenced write needs.
+/// A leased job's identity: all that a fenced write needs. A job has two names, its id and the attempt that it is, and
+/// each back end finds it by the one that it has an index for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseRef {
     pub job_id: JobId,
+    pub saga_id: SagaId,
+    pub attempt_at: Timestamp,
     pub token: LeaseToken,
 }
 
@@ -23,9 +27,10 @@ pub struct Lease<T> {
     pub held: T,
 }
 
-impl<T> Lease<T> {
+impl Lease<DeliveryJob> {
     /// What a fenced write names.
     pub fn as_ref(&self) -> LeaseRef {
-        LeaseRef { job_id: self.job_id, token: self.token }
+        let DeliveryJob { saga_id, attempt_at, .. } = self.held;
+        LeaseRef { job_id: self.job_id, saga_id, attempt_at, token: self.token }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{super::attempt::About, *};
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, SagaId};
+use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
 use hooksaga_store::{ClaimedBatch, LeaseToken};
 use std::sync::Mutex;
 
@@ -49,7 +49,12 @@ impl WorkerStore for FakeStore {
 
 fn about(job: i64) -> About {
     About {
-        lease: LeaseRef { job_id: JobId(job), token: LeaseToken(1) },
+        lease: LeaseRef {
+            job_id: JobId(job),
+            saga_id: SagaId(job),
+            attempt_at: Timestamp::from_micros(0),
+            token: LeaseToken(1),
+        },
         saga_id: SagaId(job),
         attempt: 1,
         correlation_id: String::new(),

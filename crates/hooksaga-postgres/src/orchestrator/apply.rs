@@ -2,14 +2,13 @@
 
 use crate::{
     convert::{bigint, integer, natural, parsed},
+    correlations::Correlations,
     error::Failure,
     frontier::Frontier,
     time::Time,
 };
 use deadpool_postgres::{Client, Transaction};
-use hooksaga_saga::{
-    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
-};
+use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::{Row, Statement};
@@ -21,28 +20,28 @@ use tokio_postgres::{Row, Statement};
 /// line in `finished`, and so stays queued. The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT seq, job_id, ctid AS place FROM finished_jobs
+    SELECT seq, saga_id, attempt_at, ctid AS place FROM finished_jobs
     WHERE seq >= $2 ORDER BY seq LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
-    SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status::text AS outcome,
-           j.error_code, j.duration_ms, s.status::text AS status, s.attempt_count, s.max_retry_limit,
-           s.next_attempt_at, s.final_error_code, e.correlation_id
+    SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at,
+           j.error_code, j.duration_ms, CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status, s.attempt_count, s.max_retry_limit,
+           s.next_attempt_at, s.final_error_code, s.event_id
     FROM batch b
-    JOIN webhook_delivery_jobs j ON j.id = b.job_id AND j.status::text IN ('Completed', 'Failed')
+    JOIN webhook_delivery_jobs j ON j.saga_id = b.saga_id AND j.attempt_at = b.attempt_at
+         AND (j.status = (SELECT 'Completed'::job_status) OR j.status = (SELECT 'Failed'::job_status))
     JOIN webhook_delivery_sagas s ON s.id = j.saga_id
-    JOIN events e ON e.id = s.event_id
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
-SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::text, NULL::int,
-       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::text
+SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::int,
+       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint
 UNION ALL
-SELECT created_at, id, saga_id, subscription_id, attempt_at, outcome, error_code, duration_ms,
-       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, correlation_id
+SELECT created_at, id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
+       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id
 FROM finished";
 
-/// The worker was faster than the move to InProgress: the move comes first. (`status::text`: the ids drive it.)
+/// The worker was faster than the move to InProgress: the move comes first. (The ids drive it.)
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
@@ -51,12 +50,13 @@ pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
 pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
 WITH changed AS (
     UPDATE webhook_delivery_sagas s
-    SET status = u.status::saga_status, attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
+    SET status = CASE u.status WHEN 'Completed' THEN 'Completed'::saga_status ELSE u.status::saga_status END,
+        attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
         final_error_code = u.final_error_code, updated_at = now()
     FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::int[], $5::timestamptz[], $6::text[],
                 $7::bigint[])
          AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id)
-    WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status::text = 'InProgress'
+    WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status = (SELECT 'InProgress'::saga_status)
     RETURNING s.id, s.subscription_id, s.status, u.job_id
 ), dead AS (
     INSERT INTO pending_dead_letters (saga_id)
@@ -85,6 +85,7 @@ pub(super) async fn apply(
     limit: u32,
     shard: i32,
     frontier: &Frontier,
+    correlations: &Correlations,
     decide: &Decide,
 ) -> Result<ApplyBatch, Failure> {
     let transaction = client.transaction().await?;
@@ -93,7 +94,8 @@ pub(super) async fn apply(
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
     )?;
-    let (now, mut read) = frontier.walk(|from| take_from(&transaction, &take, limit, from)).await?;
+    let (now, mut read) =
+        frontier.walk(|from| take_from(&transaction, &take, limit, from, correlations)).await?;
     if read.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
@@ -144,29 +146,31 @@ async fn take_from(
     take: &Statement,
     limit: u32,
     from: i64,
+    correlations: &Correlations,
 ) -> Result<Taken, Failure> {
     let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
     // A UNION ALL answers its halves in turn.
     let (clock, rows) = rows.split_first().ok_or_else(|| Failure::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
-    let read = rows.iter().map(read_result).collect::<Result<_, _>>()?;
+    let events = rows.iter().map(|row| row.try_get(12)).collect::<Result<Vec<i64>, _>>()?;
+    let correlations = correlations.of(transaction, &events).await?;
+    let read =
+        rows.iter().zip(correlations).map(|(row, id)| read_result(row, id)).collect::<Result<_, _>>()?;
     Ok(((now, read), clock.try_get(1)?))
 }
 
-fn read_result(row: &Row) -> Result<QueuedResult, Failure> {
+fn read_result(row: &Row, correlation_id: String) -> Result<QueuedResult, Failure> {
     let code = |column| -> Result<Option<ErrorCode>, Failure> {
         Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
     };
-    let outcome = match parsed::<JobStatus>(row.try_get(5)?)? {
-        JobStatus::Completed => Outcome::Delivered,
-        _ => Outcome::Failed(code(6)?.unwrap_or(ErrorCode::INTERNAL)),
-    };
+    // The schema sees to it that a failed job has a code, and no other.
+    let outcome = code(5)?.map_or(Outcome::Delivered, Outcome::Failed);
     let saga = Saga {
-        status: parsed(row.try_get(8)?)?,
-        attempt_count: natural(row.try_get(9)?),
-        max_retry_limit: natural(row.try_get(10)?),
-        next_attempt_at: row.try_get::<_, Time>(11)?.0,
-        final_error_code: code(12)?,
+        status: parsed(row.try_get(7)?)?,
+        attempt_count: natural(row.try_get(8)?),
+        max_retry_limit: natural(row.try_get(9)?),
+        next_attempt_at: row.try_get::<_, Time>(10)?.0,
+        final_error_code: code(11)?,
     };
     let finished = FinishedJob {
         job_id: JobId(row.try_get(1)?),
@@ -175,10 +179,10 @@ fn read_result(row: &Row) -> Result<QueuedResult, Failure> {
         saga,
         result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
     };
-    let duration_ms = natural(row.try_get::<_, Option<i32>>(7)?.unwrap_or(0));
+    let duration_ms = natural(row.try_get::<_, Option<i32>>(6)?.unwrap_or(0));
     Ok(QueuedResult {
         finished,
-        correlation_id: row.try_get(13)?,
+        correlation_id,
         duration: Duration::from_millis(duration_ms.into()),
         saga_created_at: row.try_get::<_, Time>(0)?.0,
     })

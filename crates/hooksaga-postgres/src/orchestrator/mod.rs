@@ -3,13 +3,14 @@
 pub(crate) mod apply;
 pub(crate) mod schedule;
 
-use crate::{frontier::Frontier, insert::Inserter, pool::RolePool};
+use crate::{correlations::Correlations, frontier::Frontier, insert::Inserter, pool::RolePool};
 use async_trait::async_trait;
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::Arc,
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -27,10 +28,11 @@ pub(crate) struct Orchestrator {
     results: Frontier,
     jobs: Inserter,
     scheduled: schedule::Reached,
+    correlations: Arc<Correlations>,
 }
 
 impl Orchestrator {
-    pub(crate) fn new(scheduling: RolePool, applying: RolePool) -> Self {
+    pub(crate) fn new(scheduling: RolePool, applying: RolePool, correlations: Arc<Correlations>) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % SHARDS;
         Self {
             scheduling,
@@ -39,6 +41,7 @@ impl Orchestrator {
             results: Frontier::new(apply::MARGIN),
             jobs: Inserter::default(),
             scheduled: schedule::Reached::default(),
+            correlations,
         }
     }
 }
@@ -47,7 +50,9 @@ impl Orchestrator {
 impl OrchestratorStore for Orchestrator {
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
         self.scheduling
-            .run(|client| async move { schedule::schedule(&client, &self.jobs, &self.scheduled, admission).await })
+            .run(|client| async move {
+                schedule::schedule(&client, &self.jobs, &self.scheduled, &self.correlations, admission).await
+            })
             .await
     }
 
@@ -62,7 +67,7 @@ impl OrchestratorStore for Orchestrator {
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
         self.applying
             .run(|mut client| async move {
-                apply::apply(&mut client, limit, self.shard, &self.results, decide).await
+                apply::apply(&mut client, limit, self.shard, &self.results, &self.correlations, decide).await
             })
             .await
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     convert::bigint,
+    correlations::Correlations,
     error::Failure,
     insert::{Insert, Inserter},
     time::{Time, micros},
@@ -73,10 +74,9 @@ macro_rules! schedule {
 ), new AS (
     SELECT array_agg(saga_id) AS saga_ids, array_agg(id) AS job_ids FROM jobs
 )
-SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::text, saga_ids, job_ids FROM new
+SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::bigint, saga_ids, job_ids FROM new
 UNION ALL
-SELECT d.next_attempt_at, d.id, d.subscription_id, e.correlation_id, NULL, NULL
-FROM due d JOIN events e ON e.id = d.event_id"
+SELECT next_attempt_at, id, subscription_id, event_id, NULL, NULL FROM due"
         )
     };
 }
@@ -129,8 +129,8 @@ WITH admitted AS MATERIALIZED (
 pub(crate) const SCHEDULE_GIVEN: Insert =
     Insert { plain: schedule!(given!(), ""), careful: schedule!(given!(), "ON CONFLICT DO NOTHING") };
 
-/// Driven by the given ids in their order. `status::text` hides the column from the planner, which would
-/// otherwise drive from the index of waiting sagas and look at every one of them per id. Both guards are needed:
+/// Driven by the given ids in their order. Statuses that are asked for (`SELECT`) instead of written down hide them from
+/// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both guards are needed:
 /// without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has no job.
 ///
 /// The look at the job is for a crash of the database between the two steps: jobs are committed without waiting for the
@@ -139,7 +139,7 @@ pub(crate) const SCHEDULE_GIVEN: Insert =
 pub(crate) const MARK_IN_PROGRESS: &str = "/* orchestrator.mark_in_progress */
 UPDATE webhook_delivery_sagas s SET status = 'InProgress', updated_at = now()
 FROM unnest($1::bigint[], $2::timestamptz[]) AS u (id, attempt_at)
-WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status::text IN ('Pending', 'PendingRetry')
+WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND (s.status = (SELECT 'Pending'::saga_status) OR s.status = (SELECT 'PendingRetry'::saga_status))
   AND EXISTS (SELECT 1 FROM webhook_delivery_jobs j
               WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)";
 
@@ -150,13 +150,16 @@ SELECT subscription_id, count(*) FROM (
     UNION ALL
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
     UNION ALL
-    (SELECT j.subscription_id FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.id = f.job_id ORDER BY f.seq)
+    (SELECT j.subscription_id
+     FROM finished_jobs f JOIN webhook_delivery_jobs j ON j.saga_id = f.saga_id AND j.attempt_at = f.attempt_at
+     ORDER BY f.seq)
 ) open GROUP BY subscription_id";
 
 pub(super) async fn schedule(
     client: &Client,
     jobs: &Inserter,
     reached: &Reached,
+    correlations: &Correlations,
     admission: &Admission,
 ) -> Result<Scheduled, Failure> {
     let limit = bigint(admission.limit);
@@ -177,7 +180,8 @@ pub(super) async fn schedule(
 
     let mut sagas: Vec<ScheduledSaga> = Vec::with_capacity(rows.len());
     let mut seen = HashSet::with_capacity(rows.len());
-    for row in rows {
+    let events = rows.iter().map(|row| row.try_get(3)).collect::<Result<Vec<i64>, _>>()?;
+    for (row, correlation_id) in rows.iter().zip(correlations.of(client, &events).await?) {
         let saga_id: i64 = row.try_get(1)?;
         // `more` begins where `offered` ended, by the same walk; were a saga in both, it counts once.
         if seen.insert(saga_id) {
@@ -185,7 +189,7 @@ pub(super) async fn schedule(
                 saga_id: SagaId(saga_id),
                 subscription_id: SubscriptionId(row.try_get(2)?),
                 attempt_at: row.try_get::<_, Time>(0)?.0,
-                correlation_id: row.try_get(3)?,
+                correlation_id,
                 job_id: job_of.remove(&saga_id).map(JobId),
             });
         }

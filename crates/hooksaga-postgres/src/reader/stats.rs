@@ -26,7 +26,8 @@ pub(crate) const GAUGES: &str = concat!(
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
     UNION ALL
     (SELECT j.subscription_id FROM finished_jobs f CROSS JOIN LATERAL (
-        SELECT subscription_id FROM webhook_delivery_jobs WHERE id = f.job_id OFFSET 0
+        SELECT subscription_id FROM webhook_delivery_jobs
+        WHERE saga_id = f.saga_id AND attempt_at = f.attempt_at OFFSET 0
     ) j ORDER BY f.seq)
 )
 SELECT

@@ -28,7 +28,15 @@ pub async fn a_claim_carries_all_that_an_attempt_needs(db: &dyn TestDatabase) {
     let lease = only(batch.jobs);
     assert_eq!(Some(lease.job_id), scheduled.job_id);
     assert_eq!(lease.token, TOKEN);
-    assert_eq!(lease.as_ref(), LeaseRef { job_id: lease.job_id, token: TOKEN });
+    assert_eq!(
+        lease.as_ref(),
+        LeaseRef {
+            job_id: lease.job_id,
+            saga_id: lease.held.saga_id,
+            attempt_at: lease.held.attempt_at,
+            token: TOKEN
+        }
+    );
     let job = &lease.held;
     assert_eq!((job.saga_id, job.subscription_id, job.event_id), (saga, subscription, event.id));
     assert_eq!((job.event_type.as_str(), job.correlation_id.as_str()), (TYPE, "c-5"));

@@ -1,7 +1,7 @@
 //! Reporting results, and applying them to their sagas exactly once.
 
 use super::{
-    TestDatabase,
+    Dialect, TestDatabase,
     fixture::{
         AT_ONCE, MANY, MUCH_LATER, TOKEN, TYPE, URL, append, append_many, apply, claim, decide,
         deliver_round, delivered, failed, finish_claimable, leased, mark, new_event, only, open_admission,
@@ -281,6 +281,18 @@ pub async fn a_worker_faster_than_the_move_loses_nothing(db: &dyn TestDatabase) 
     assert_eq!(saga_row(db, saga).await.attempt_count, 2);
 }
 
+/// Puts a job into the queue of results, beside what its worker may have put there.
+async fn queue_again(db: &dyn TestDatabase, job: JobId) {
+    let (columns, of_job) = match db.dialect() {
+        Dialect::Postgres => ("job_id, saga_id, attempt_at", "id, saga_id, attempt_at"),
+        Dialect::Sqlite | Dialect::MySql => ("job_id", "id"),
+    };
+    let sql = format!(
+        "INSERT INTO finished_jobs ({columns}) SELECT {of_job} FROM webhook_delivery_jobs WHERE id = {job}"
+    );
+    changes(db, &sql, 1).await;
+}
+
 pub async fn a_result_queued_again_is_a_no_op(db: &dyn TestDatabase) {
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
@@ -293,7 +305,7 @@ pub async fn a_result_queued_again_is_a_no_op(db: &dyn TestDatabase) {
         let jobs = jobs_of(db, saga).await;
         assert_eq!(jobs.len(), expected_jobs);
         for job in jobs {
-            changes(db, &format!("INSERT INTO finished_jobs (job_id) VALUES ({job})"), 1).await;
+            queue_again(db, job).await;
             let result = only(apply(&stores, AT_ONCE).await.results);
             assert_eq!((result.job_id, result.saga_id, result.changed), (job, saga, false));
             assert_eq!((result.status, result.attempt_count), (before.status, before.attempt_count));
@@ -311,7 +323,7 @@ pub async fn a_dead_sagas_result_queued_again_queues_no_second_letter(db: &dyn T
     changes(db, "DELETE FROM pending_dead_letters", 1).await;
     let before = saga_row(db, saga).await;
     for job in jobs_of(db, saga).await {
-        changes(db, &format!("INSERT INTO finished_jobs (job_id) VALUES ({job})"), 1).await;
+        queue_again(db, job).await;
     }
     let results = apply(&stores, AT_ONCE).await.results;
     assert_eq!(results.len(), 3);
@@ -324,7 +336,7 @@ pub async fn a_queued_job_that_is_not_finished_stays_queued(db: &dyn TestDatabas
     let stores = db.stores();
     let (fixed, lease) = leased(db).await;
     let before = saga_row(db, fixed.saga_id).await;
-    changes(db, &format!("INSERT INTO finished_jobs (job_id) VALUES ({})", lease.job_id), 1).await;
+    queue_again(db, lease.job_id).await;
     assert_eq!(apply(&stores, AT_ONCE).await.results, []);
     assert_eq!(ids(db, "SELECT job_id FROM finished_jobs").await, [lease.job_id.0]);
 

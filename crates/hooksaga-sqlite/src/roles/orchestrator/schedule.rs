@@ -6,8 +6,8 @@ use hooksaga_store::{Admission, Scheduled, ScheduledSaga};
 use std::collections::HashMap;
 
 /// The deliverable subscriptions with due work: one index probe per subscription that has any waiting
-/// saga, however many it has. INDEXED BY: `status IN (…)` would draw the planner to
-/// `idx_saga_status_retry`, where the smallest subscription is found only by reading every waiting saga.
+/// saga, however many it has. INDEXED BY: only this index finds the smallest subscription without reading every waiting
+/// saga.
 const DUE_SUBSCRIPTIONS: &str = "/* saga_orchestrator: due_subscriptions */
 WITH RECURSIVE waiting (subscription_id) AS (
     SELECT min(subscription_id) FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting

@@ -72,12 +72,15 @@ pub(super) fn list(tx: &Tx<'_>, filter: DeliveryFilter, request: PageRequest) ->
     page(tx, source, &filters, access, request, delivery, |it| it.saga_id.0)
 }
 
-/// Written so that the planner sees which partial index covers it. Dead sagas, which have none, are those
-/// with a letter, stored or queued.
+/// Written so that the planner sees which partial index covers it. New sagas are among the waiting ones. Dead sagas, which
+/// have none, are those with a letter, stored or queued.
 fn status_condition(status: SagaStatus) -> &'static str {
     match status {
-        SagaStatus::Pending => "g.status IN ('Pending', 'PendingRetry') AND g.status = 'Pending'",
-        SagaStatus::PendingRetry => "g.status IN ('Pending', 'PendingRetry') AND g.status = 'PendingRetry'",
+        SagaStatus::Pending => {
+            "g.status = 'Pending' AND g.id IN (SELECT id FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting
+             WHERE status IN ('Pending', 'PendingRetry'))"
+        }
+        SagaStatus::PendingRetry => "g.status = 'PendingRetry'",
         SagaStatus::InProgress => "g.status = 'InProgress'",
         SagaStatus::Completed => "g.status = 'Completed'",
         SagaStatus::DeadLettered => {

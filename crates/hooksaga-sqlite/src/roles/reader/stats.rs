@@ -11,10 +11,12 @@ SELECT (SELECT count(*) FROM unrouted_events),
 
 /// INDEXED BY, in all of these: the partial index over just the rows that are counted.
 const OPEN: &str = "/* api_reader: open */
-SELECT (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
-         WHERE status IN ('Pending', 'PendingRetry') AND status = 'Pending'),
+SELECT (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting
+         WHERE status IN ('Pending', 'PendingRetry'))
+     - (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
+         WHERE status = 'PendingRetry'),
        (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
-         WHERE status IN ('Pending', 'PendingRetry') AND status = 'PendingRetry'),
+         WHERE status = 'PendingRetry'),
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_pending WHERE status = 'Pending'),
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_leased WHERE status = 'Leased')";
 
