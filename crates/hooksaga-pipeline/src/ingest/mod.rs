@@ -130,7 +130,7 @@ impl IngestTask {
                 while let Some(batch) = writer.queue.next_batch().await {
                     let (began, events) = (Instant::now(), batch.iter().map(Submit::len).sum());
                     writer.commit(batch).await;
-                    rest_after(events, began).await;
+                    rest_after(events, began, writer.queue.gathered(events)).await;
                 }
             });
         }

@@ -55,6 +55,8 @@ pub(super) struct Queue {
     state: Mutex<State>,
     /// There is something to take, or the queue is closed.
     changed: Notify,
+    /// There is more than before, or the queue is closed: for those that wait for many.
+    grown: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -70,7 +72,7 @@ struct State {
 
 impl Queue {
     pub(super) fn new(limits: IngestLimits) -> Self {
-        Self { limits, state: Mutex::default(), changed: Notify::new() }
+        Self { limits, state: Mutex::default(), changed: Notify::new(), grown: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,7 +96,22 @@ impl Queue {
             state.submits.push_back(submit);
         }
         self.changed.notify_one();
+        self.grown.notify_waiters();
         Ok(())
+    }
+
+    /// Waits until so many events are there to take, or no more will come.
+    pub(super) async fn gathered(&self, events: usize) {
+        loop {
+            let grown = self.grown.notified();
+            {
+                let state = self.state();
+                if state.events >= events || state.closed {
+                    return;
+                }
+            }
+            grown.await;
+        }
     }
 
     /// The next batch, as soon as there is one; nothing once the queue is closed and empty.
@@ -123,6 +140,7 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_waiters();
+        self.grown.notify_waiters();
     }
 
     /// No more commits will come: whoever waits is told by the loss of its reply channel.

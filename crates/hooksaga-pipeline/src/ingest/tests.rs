@@ -4,9 +4,12 @@ use super::*;
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, Timestamp};
 use hooksaga_store::EventHead;
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 use tokio::{sync::Semaphore, task::JoinHandle};
 
@@ -124,6 +127,32 @@ async fn submits_join_the_batch_that_forms_while_a_commit_runs() {
     assert_eq!(bench.calls(), [vec!["a"], vec!["b", "c", "d"]]);
     bench.signals.woken(Stage::Router).await;
     assert!(bench.metrics.encode(None).contains(r#"hooksaga_events_ingested_total{result="created"} 4"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_is_over_when_as_many_events_wait_as_were_committed() {
+    let bench = Bench::new(one_at_a_time(), 0);
+    let first = bench.submit(&["a"; 8]).await;
+    let took = Duration::from_millis(10);
+    tokio::time::advance(took).await;
+    bench.open(2);
+    assert_eq!(types_of(first).await.len(), 8);
+    let rests = Instant::now();
+    let few = bench.submit(&["b"; 7]).await;
+    assert_eq!(bench.calls().len(), 1, "it rests, so that more can join them");
+    let one_more = bench.submit(&["c"]).await;
+    assert_eq!((types_of(few).await.len(), types_of(one_more).await.len()), (7, 1));
+    assert_eq!((bench.calls().len(), rests.elapsed()), (2, Duration::ZERO));
+
+    // That commit took no time, and is followed by no rest. One that is, by few events, ends by itself.
+    let slow = bench.submit(&["d"; 8]).await;
+    tokio::time::advance(took).await;
+    bench.open(1);
+    types_of(slow).await;
+    let rests = Instant::now();
+    bench.open(1);
+    types_of(bench.submit(&["e"]).await).await;
+    assert!(rests.elapsed() >= took, "{:?}", rests.elapsed());
 }
 
 #[tokio::test]

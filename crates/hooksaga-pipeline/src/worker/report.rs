@@ -47,7 +47,7 @@ impl Reporter {
         while settled.recv_many(&mut batch, Self::BATCH).await > 0 {
             let (began, rows) = (Instant::now(), batch.len());
             self.settle(std::mem::take(&mut batch)).await;
-            rest_after(rows, began).await;
+            rest_after(rows, began, std::future::pending()).await;
         }
     }
 
