@@ -1,6 +1,6 @@
 //! Rests between batches under load, so that what arrives meanwhile makes one larger batch: a batch costs nearly the
 //! same for one row as for fifty. Whoever works on few rows never rests, and whoever has large batches already has
-//! nothing to gain. Whoever can see that a batch as large as the last one has gathered need not rest on.
+//! nothing to gain.
 
 use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
@@ -8,15 +8,12 @@ use tokio::time::Instant;
 /// A batch of so many rows is one under load, and would be better if it were larger.
 const BUSY: Range<usize> = 8..256;
 
-/// Rests after a batch of `rows` rows that began at `began`, for as long as it took, or until `gathered`: as many wait.
-pub(crate) async fn rest_after(rows: usize, began: Instant, gathered: impl Future<Output = ()>) {
+/// Rests after a batch of `rows` rows that began at `began`, for as long as it took.
+pub(crate) async fn rest_after(rows: usize, began: Instant) {
     let now = Instant::now();
     let until = end_of_rest(rows, began, now);
     if until > now {
-        tokio::select! {
-            () = tokio::time::sleep_until(until) => {}
-            () = gathered => {}
-        }
+        tokio::time::sleep_until(until).await;
     }
 }
 

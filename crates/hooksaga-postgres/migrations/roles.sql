@@ -4,8 +4,8 @@
 --
 -- The roles themselves are made before (they belong to the cluster, these rights to the database).
 --
--- "Drain" a queue: FOR UPDATE SKIP LOCKED wants the right to UPDATE at least one column. The queues have
--- only their key, and a trigger refuses every real update of it (0002_guards.sql).
+-- "Drain" a queue: FOR UPDATE SKIP LOCKED wants the right to UPDATE at least one column. The queues are
+-- never updated: a trigger refuses it (0002_guards.sql).
 --
 -- Identity columns need no right on their sequence; only ingestion draws ids itself.
 

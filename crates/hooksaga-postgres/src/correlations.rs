@@ -7,7 +7,7 @@ use crate::error::Failure;
 use deadpool_postgres::GenericClient;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 pub(crate) const READ: &str = "/* orchestrator.correlations */
@@ -19,8 +19,8 @@ pub(crate) struct Correlations(Mutex<Generations>);
 /// Two generations: when the new one is full it becomes the old one, and what was old is forgotten.
 #[derive(Default)]
 struct Generations {
-    new: HashMap<i64, Arc<str>>,
-    old: HashMap<i64, Arc<str>>,
+    new: HashMap<i64, Box<str>>,
+    old: HashMap<i64, Box<str>>,
 }
 
 impl Generations {
@@ -31,11 +31,11 @@ impl Generations {
         if self.new.len() >= Self::MOST {
             self.old = std::mem::take(&mut self.new);
         }
-        self.new.insert(event_id, Arc::from(correlation_id));
+        self.new.insert(event_id, Box::from(correlation_id));
     }
 
-    fn get(&self, event_id: i64) -> Option<&Arc<str>> {
-        self.new.get(&event_id).or_else(|| self.old.get(&event_id))
+    fn get(&self, event_id: i64) -> Option<&str> {
+        self.new.get(&event_id).or_else(|| self.old.get(&event_id)).map(|text| &**text)
     }
 }
 
@@ -60,7 +60,7 @@ impl Correlations {
     ) -> Result<Vec<String>, Failure> {
         let mut found: Vec<Option<String>> = {
             let known = self.known();
-            event_ids.iter().map(|id| known.get(*id).map(|text| String::from(&**text))).collect()
+            event_ids.iter().map(|id| known.get(*id).map(str::to_owned)).collect()
         };
         let mut unknown: Vec<i64> =
             event_ids.iter().zip(&found).filter(|(_, text)| text.is_none()).map(|(id, _)| *id).collect();

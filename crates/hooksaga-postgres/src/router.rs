@@ -95,7 +95,8 @@ impl Router {
             let event = routed.get_mut(&EventId(event_id));
             event.ok_or_else(|| Failure::unreadable("a saga without its event"))?.sagas.push(saga);
         }
-        self.correlations.remember(routed.iter().map(|(id, event)| (id.0, &*event.correlation_id)));
+        let matched = routed.iter().filter(|(_, event)| !event.sagas.is_empty());
+        self.correlations.remember(matched.map(|(id, event)| (id.0, &*event.correlation_id)));
         let reached = routed.last_key_value().map(|(id, _)| id.0);
         Ok((RouteBatch { events: routed.into_values().collect() }, reached))
     }

@@ -21,8 +21,7 @@ use std::{
 };
 use tokio_postgres::{Statement, types::ToSql};
 
-/// Walks the partial index of Pending jobs in its own order: `ORDER BY id` would walk the primary key past every
-/// finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
+/// Walks the partial index of Pending jobs in its own order: any other would pass every finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
 /// locked; a status that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index
 /// instead.
 ///
@@ -78,9 +77,10 @@ RETURNING j.id";
 pub(crate) const REPORT: &str = "/* worker.report */
 WITH done AS (
     UPDATE webhook_delivery_jobs j
-    SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END, response_status = u.response_status, error_code = u.error_code,
-        duration_ms = u.duration_ms, response_excerpt = u.excerpt, lease_token = NULL, updated_at = now()
-    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[], $8::text[])
+    SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END,
+        response_status = u.response_status, error_code = u.error_code, duration_ms = u.duration_ms, response_excerpt = u.excerpt, lease_token = NULL, updated_at = now()
+    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[],
+                $8::text[])
          AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt)
     WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
       AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
@@ -166,7 +166,9 @@ impl WorkerStore for Worker {
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        let keys = &Keys::new(leases);
+        let mut leases = leases.to_vec();
+        leases.sort_unstable_by_key(in_order);
+        let keys = &Keys::new(leases.iter());
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(HAND_BACK).await?;
@@ -290,7 +292,12 @@ async fn targets(client: &Client, ids: &[i64]) -> Result<HashMap<SubscriptionId,
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
 }
 
-/// Leases as columns, in the order of the jobs' keys.
+/// The order in which jobs are written: by their key.
+fn in_order(lease: &LeaseRef) -> (SagaId, Timestamp) {
+    (lease.saga_id, lease.attempt_at)
+}
+
+/// Leases as columns.
 struct Keys {
     sagas: Vec<i64>,
     attempts: Vec<Time>,
@@ -299,19 +306,17 @@ struct Keys {
 }
 
 impl Keys {
-    fn new<'a>(leases: impl IntoIterator<Item = &'a LeaseRef>) -> Self {
-        let mut leases: Vec<&LeaseRef> = leases.into_iter().collect();
-        leases.sort_unstable_by_key(|lease| (lease.saga_id, lease.attempt_at));
+    fn new<'a>(leases: impl Iterator<Item = &'a LeaseRef> + Clone) -> Self {
         Self {
-            sagas: leases.iter().map(|lease| lease.saga_id.0).collect(),
-            attempts: leases.iter().map(|lease| Time(lease.attempt_at)).collect(),
-            ids: leases.iter().map(|lease| lease.job_id.0).collect(),
-            tokens: leases.iter().map(|lease| lease.token.0).collect(),
+            sagas: leases.clone().map(|lease| lease.saga_id.0).collect(),
+            attempts: leases.clone().map(|lease| Time(lease.attempt_at)).collect(),
+            ids: leases.clone().map(|lease| lease.job_id.0).collect(),
+            tokens: leases.map(|lease| lease.token.0).collect(),
         }
     }
 }
 
-/// Reports as columns, in the same order.
+/// Reports as columns, side by side.
 struct ReportColumns<'a> {
     keys: Keys,
     response_statuses: Vec<Option<i32>>,
@@ -323,7 +328,7 @@ struct ReportColumns<'a> {
 impl<'a> ReportColumns<'a> {
     fn new(reports: &'a [JobReport]) -> Self {
         let mut sorted: Vec<&JobReport> = reports.iter().collect();
-        sorted.sort_unstable_by_key(|report| (report.lease.saga_id, report.lease.attempt_at));
+        sorted.sort_unstable_by_key(|report| in_order(&report.lease));
         Self {
             keys: Keys::new(sorted.iter().map(|report| &report.lease)),
             response_statuses: sorted.iter().map(|report| report.response_status.map(i32::from)).collect(),

@@ -127,10 +127,15 @@ impl IngestTask {
         for _ in 0..self.commits_in_flight.max(1) {
             let writer = self.writer.clone();
             writers.spawn(async move {
-                while let Some(batch) = writer.queue.next_batch().await {
+                let mut next = writer.queue.next_batch(1).await;
+                while let Some(batch) = next {
                     let (began, events) = (Instant::now(), batch.iter().map(Submit::len).sum());
                     writer.commit(batch).await;
-                    rest_after(events, began, writer.queue.gathered(events)).await;
+                    // A rest is over when as many wait as were committed: longer would only let the machine idle.
+                    next = tokio::select! {
+                        batch = writer.queue.next_batch(events) => batch,
+                        () = rest_after(events, began) => writer.queue.next_batch(1).await,
+                    };
                 }
             });
         }

@@ -55,8 +55,6 @@ pub(super) struct Queue {
     state: Mutex<State>,
     /// There is something to take, or the queue is closed.
     changed: Notify,
-    /// There is more than before, or the queue is closed: for those that wait for many.
-    grown: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +70,7 @@ struct State {
 
 impl Queue {
     pub(super) fn new(limits: IngestLimits) -> Self {
-        Self { limits, state: Mutex::default(), changed: Notify::new(), grown: Notify::new() }
+        Self { limits, state: Mutex::default(), changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,37 +93,26 @@ impl Queue {
             state.bytes += submit.bytes;
             state.submits.push_back(submit);
         }
-        self.changed.notify_one();
-        self.grown.notify_waiters();
+        self.changed.notify_waiters();
         Ok(())
     }
 
-    /// Waits until so many events are there to take, or no more will come.
-    pub(super) async fn gathered(&self, events: usize) {
+    /// The next batch, as soon as `at_least` so many events wait or no more will come; nothing once the queue is closed
+    /// and empty. Of several who wait, the one that sees enough takes the batch, and the others wait on.
+    pub(super) async fn next_batch(&self, at_least: usize) -> Option<Vec<Submit>> {
         loop {
-            let grown = self.grown.notified();
-            {
-                let state = self.state();
-                if state.events >= events || state.closed {
-                    return;
-                }
-            }
-            grown.await;
-        }
-    }
-
-    /// The next batch, as soon as there is one; nothing once the queue is closed and empty.
-    pub(super) async fn next_batch(&self) -> Option<Vec<Submit>> {
-        loop {
+            // From here on it hears of every change, also of one before it is awaited.
             let changed = self.changed.notified();
             let closed = {
                 let mut state = self.state();
-                let batch = state.take_batch(&self.limits);
-                if !batch.is_empty() {
-                    if !state.submits.is_empty() {
-                        self.changed.notify_one();
+                if state.events >= at_least || state.closed {
+                    let batch = state.take_batch(&self.limits);
+                    if !batch.is_empty() {
+                        if !state.submits.is_empty() {
+                            self.changed.notify_waiters();
+                        }
+                        return Some(batch);
                     }
-                    return Some(batch);
                 }
                 state.closed
             };
@@ -140,7 +127,6 @@ impl Queue {
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.changed.notify_waiters();
-        self.grown.notify_waiters();
     }
 
     /// No more commits will come: whoever waits is told by the loss of its reply channel.

@@ -1,7 +1,7 @@
 //! One attempt, and how it is settled.
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
-use hooksaga_saga::{ErrorCode, Outcome, SagaId};
+use hooksaga_saga::{ErrorCode, Outcome};
 use hooksaga_store::{JobReport, LeaseRef};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,7 +14,6 @@ const LATE_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct About {
     pub(super) lease: LeaseRef,
-    pub(super) saga_id: SagaId,
     pub(super) attempt: u32,
     pub(super) correlation_id: String,
     /// By this process's clock, and no later than by the database's.

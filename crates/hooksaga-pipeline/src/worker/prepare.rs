@@ -44,7 +44,6 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
         let verdict = judge.judge(&lease.held);
         let about = About {
             lease: lease.as_ref(),
-            saga_id: lease.held.saga_id,
             attempt: lease.held.attempt,
             correlation_id: lease.held.correlation_id,
             lease_end,

@@ -47,7 +47,7 @@ impl Reporter {
         while settled.recv_many(&mut batch, Self::BATCH).await > 0 {
             let (began, rows) = (Instant::now(), batch.len());
             self.settle(std::mem::take(&mut batch)).await;
-            rest_after(rows, began, std::future::pending()).await;
+            rest_after(rows, began).await;
         }
     }
 
@@ -111,7 +111,7 @@ impl Reporter {
                     stage = "worker",
                     delivery_status = "HandedBack",
                     correlation_id = %about.correlation_id,
-                    saga_id = about.saga_id.0,
+                    saga_id = about.lease.saga_id.0,
                     job_id = about.lease.job_id.0,
                     attempt = about.attempt,
                     not_before_seconds = delay.as_secs(),
@@ -191,7 +191,7 @@ fn log_delivered(about: &About, report: &JobReport) {
         stage = "worker",
         delivery_status = "Completed",
         correlation_id = %about.correlation_id,
-        saga_id = about.saga_id.0,
+        saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
         response_status = report.response_status,
@@ -206,7 +206,7 @@ fn log_failed(about: &About, report: &JobReport, error_code: &str) {
         stage = "worker",
         delivery_status = "Failed",
         correlation_id = %about.correlation_id,
-        saga_id = about.saga_id.0,
+        saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
         response_status = report.response_status,
@@ -222,7 +222,7 @@ fn log_lost(about: &About) {
         stage = "worker",
         delivery_status = "LeaseLost",
         correlation_id = %about.correlation_id,
-        saga_id = about.saga_id.0,
+        saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
         "the result changed nothing: the lease was over, or the result was written before"

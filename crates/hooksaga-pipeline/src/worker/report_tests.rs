@@ -55,7 +55,6 @@ fn about(job: i64) -> About {
             attempt_at: Timestamp::from_micros(0),
             token: LeaseToken(1),
         },
-        saga_id: SagaId(job),
         attempt: 1,
         correlation_id: String::new(),
         lease_end: Instant::now() + Duration::from_secs(10),

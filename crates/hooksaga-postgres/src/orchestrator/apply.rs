@@ -17,7 +17,8 @@ use tokio_postgres::{Row, Statement};
 /// and with everything that came before the job; nothing but this result can change what is read of the saga
 /// here, besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
 /// The rows of the queue are locked, and deleted by their place in the table; a job that is not seen finished has no
-/// line in `finished`, and so stays queued. The first line is the clock, and how far the walk came.
+/// line in `finished`, and so stays queued. (The usual status is written out: turning one into text is a look into the
+/// catalogue for every row.) The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
     SELECT seq, saga_id, attempt_at, ctid AS place FROM finished_jobs
@@ -25,8 +26,9 @@ WITH batch AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
     SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at,
-           j.error_code, j.duration_ms, CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status, s.attempt_count, s.max_retry_limit,
-           s.next_attempt_at, s.final_error_code, s.event_id
+           j.error_code, j.duration_ms,
+           CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status,
+           s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id
     FROM batch b
     JOIN webhook_delivery_jobs j ON j.saga_id = b.saga_id AND j.attempt_at = b.attempt_at
          AND (j.status = (SELECT 'Completed'::job_status) OR j.status = (SELECT 'Failed'::job_status))
@@ -45,7 +47,7 @@ FROM finished";
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
-/// from being applied twice. Dead letters are queued, and counters added to, for what this update changed and
+/// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added to, for what this update changed and
 /// nothing else.
 pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
 WITH changed AS (

@@ -32,7 +32,7 @@ pub(crate) const GAUGES: &str = concat!(
 )
 SELECT
     (SELECT count(*) FROM unrouted_events),
-    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'Pending'),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status IN ('Pending', 'PendingRetry')),
     (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'PendingRetry'),
     (SELECT coalesce(sum(held.sagas), 0)::bigint FROM idle CROSS JOIN LATERAL (
         SELECT count(*) AS sagas FROM webhook_delivery_sagas s
@@ -110,7 +110,8 @@ async fn read(client: &Client) -> Result<(Time, QueueGauges), Failure> {
     let number = |column: usize| -> Result<u64, Failure> { Ok(count(row.try_get(column)?)) };
     let gauges = QueueGauges {
         unrouted_events: number(0)?,
-        pending_sagas: number(1)?,
+        // What waits is either new or a retry, and all of it is in one index.
+        pending_sagas: number(1)?.saturating_sub(number(2)?),
         pending_retry_sagas: number(2)?,
         held_sagas: number(3)?,
         pending_jobs: number(4)?,

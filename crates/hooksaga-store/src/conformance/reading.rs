@@ -3,9 +3,9 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, MANY, TOKEN, TYPE, URL, append, append_many, buried, bury_all, claim, create, deliver_round,
-        failed, leased, letters, new_event, new_subscription, only, pending_saga, route, saga_in, verified,
-        verified_with_limit,
+        AT_ONCE, MANY, MUCH_LATER, TOKEN, TYPE, URL, append, append_many, buried, bury_all, claim, create,
+        deliver_round, failed, leased, letters, new_event, new_subscription, only, pending_saga, route,
+        saga_in, verified, verified_with_limit,
     },
     rows::{jobs_of, saga_row},
 };
@@ -174,6 +174,8 @@ pub async fn deliveries_are_listed_by_each_filter(db: &dyn TestDatabase) {
         (none(), fits(&|_| true)),
         (DeliveryFilter { status: Some(SagaStatus::Completed), ..none() }, fits(&|i| i < 3)),
         (DeliveryFilter { status: Some(SagaStatus::Pending), ..none() }, fits(&|i| i >= 3)),
+        (DeliveryFilter { status: Some(SagaStatus::InProgress), ..none() }, vec![]),
+        (DeliveryFilter { status: Some(SagaStatus::PendingRetry), ..none() }, vec![]),
         (DeliveryFilter { status: Some(SagaStatus::DeadLettered), ..none() }, vec![]),
         (DeliveryFilter { subscription_id: Some(one), ..none() }, fits(&|i| !is_two(i))),
         (DeliveryFilter { subscription_id: Some(two), ..none() }, fits(&is_two)),
@@ -199,6 +201,32 @@ pub async fn deliveries_are_listed_by_each_filter(db: &dyn TestDatabase) {
     ] {
         let shown = format!("{filter:?}");
         assert_eq!(deliveries(&stores, filter).await, expected, "{shown}");
+    }
+}
+
+pub async fn an_open_delivery_is_listed_by_its_status_alone(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    verified(&stores, TYPE, URL).await;
+    let next = async || {
+        append_many(&stores, 1).await;
+        route(&stores).await;
+    };
+    next().await;
+    deliver_round(&stores, Some(ErrorCode::TIMEOUT), MUCH_LATER).await;
+    next().await;
+    super::fixture::schedule_and_mark(&stores).await;
+    next().await;
+    for status in [SagaStatus::PendingRetry, SagaStatus::InProgress, SagaStatus::Pending] {
+        let filter = DeliveryFilter { status: Some(status), ..DeliveryFilter::default() };
+        let request = PageRequest { limit: 10, before: None };
+        let listed = only(stores.reader.deliveries(&filter, request).await.unwrap().items);
+        assert_eq!(listed.status, status);
+        let of_event = DeliveryFilter {
+            status: Some(status),
+            event_id: Some(listed.event_id),
+            ..DeliveryFilter::default()
+        };
+        assert_eq!(only(stores.reader.deliveries(&of_event, request).await.unwrap().items), listed);
     }
 }
 

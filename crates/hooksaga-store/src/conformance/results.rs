@@ -98,6 +98,16 @@ pub async fn a_report_twice_counts_once(db: &dyn TestDatabase) {
     assert_eq!(count(db, "finished_jobs").await, 0, "nor after it was applied");
 }
 
+pub async fn of_several_reports_of_a_job_in_one_batch_the_holders_counts(db: &dyn TestDatabase) {
+    let (_, lease) = leased(db).await;
+    let late = LeaseRef { token: LeaseToken(TOKEN.0 + 1), ..lease };
+    let reports = [failed(late, ErrorCode::TIMEOUT), delivered(lease), failed(late, ErrorCode::TIMEOUT)];
+    assert_eq!(db.stores().worker.report(&reports).await.unwrap(), [lease.job_id]);
+    let row = job_row(db, lease.job_id).await;
+    assert_eq!((row.status, row.error_code), (JobStatus::Completed, None));
+    assert_eq!(count(db, "finished_jobs").await, 1);
+}
+
 pub async fn a_batch_of_reports_answers_the_jobs_that_changed(db: &dyn TestDatabase) {
     let stores = db.stores();
     verified(&stores, TYPE, URL).await;

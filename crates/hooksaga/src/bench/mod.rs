@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         // What the load before has left to be written is not this measurement's.
-        self.place.settle().await?;
+        self.place.settle(server).await?;
         let measured = self.bench.latency(server, SINGLE, rate, seconds).await?;
         for (name, micros, most) in [("p50", measured.p50, 2.5), ("p99", measured.p99, 10.0)] {
             let name = format!("post to arrival at {rate}/s, {name}");

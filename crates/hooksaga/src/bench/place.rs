@@ -114,6 +114,8 @@ impl Place {
         let output =
             fs::File::create(&log).map_err(|error| Failure::new(format!("cannot write a log: {error}")))?;
         let began = Instant::now();
+        let written = output.try_clone();
+        let written = written.map_err(|error| Failure::new(format!("cannot keep a log open: {error}")))?;
         let process = self.command(&["serve", "--dev"]).stdout(output).stderr(Stdio::null()).spawn();
         let process = process.map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
         let url = listening(&log, began).await?;
@@ -123,7 +125,7 @@ impl Place {
                 return Err(Failure::new("the server did not become ready"));
             }
         }
-        Ok((Server { process, url, key: self.root_key.clone() }, began.elapsed()))
+        Ok((Server { process, log: written, url, key: self.root_key.clone() }, began.elapsed()))
     }
 
     /// The CPU time of the database server, where it runs on this machine.
@@ -161,8 +163,11 @@ impl Place {
         }
     }
 
-    /// Waits until what was written is in its place on disk.
-    pub(super) async fn settle(&self) -> Outcome {
+    /// Waits until what was written is in its place on disk: the database, and the hundreds of megabytes of a server's
+    /// log, which would come between the commits of the next measurement.
+    pub(super) async fn settle(&self, server: &Server) -> Outcome {
+        let written = server.log.sync_all();
+        written.map_err(|error| Failure::new(format!("cannot write the server's log: {error}")))?;
         match &self.database {
             // The writer does that as it goes.
             Database::Embedded(_) => Ok(()),
@@ -212,6 +217,7 @@ fn tail(text: &str) -> &str {
 /// A running server; killed when dropped.
 pub(super) struct Server {
     process: Child,
+    log: fs::File,
     pub(super) url: String,
     pub(super) key: String,
 }
