@@ -14,7 +14,7 @@ use hooksaga_store::{
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{
-    collections::{BTreeSet, HashMap, hash_map::Entry},
+    collections::{BTreeSet, HashMap, HashSet, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -249,12 +249,9 @@ async fn held(transaction: &mut Transaction<'_>, leases: &[LeaseRef]) -> Result<
     ids.sort_unstable();
     let found: Vec<(i64, i64)> =
         transaction.query(format!("{HELD}({}) ORDER BY id FOR UPDATE", list(ids))).await?;
-    let tokens: HashMap<i64, i64> = leases.iter().map(|lease| (lease.job_id.0, lease.token.0)).collect();
-    Ok(found
-        .into_iter()
-        .filter(|(id, token)| tokens.get(id) == Some(token))
-        .map(|(id, _)| JobId(id))
-        .collect())
+    // A job can be here more than once: under the lease that it had, and under the one that it has.
+    let given: HashSet<(i64, i64)> = leases.iter().map(|lease| (lease.job_id.0, lease.token.0)).collect();
+    Ok(found.into_iter().filter(|row| given.contains(row)).map(|(id, _)| JobId(id)).collect())
 }
 
 async fn hand_back(
