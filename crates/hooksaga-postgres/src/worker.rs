@@ -21,9 +21,9 @@ use std::{
 };
 use tokio_postgres::{Statement, types::ToSql};
 
-/// Walks the partial index of Pending jobs in its own order: any other would pass every finished job. The update goes by the picked rows' places in the table, which nobody can change while they are
-/// locked; a status that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index
-/// instead.
+/// Walks the partial index of Pending jobs in its own order: any other would pass every finished job. The update goes by
+/// the picked rows' places in the table, which nobody can change while they are locked; a status that is asked for
+/// (`SELECT`) instead of written down keeps the planner from going by the status index.
 ///
 /// The first line is the clock, and how far the walk came. An event comes along with the first of its jobs in a row, not
 /// with each of them: the jobs of one event were made together and are mostly claimed together.
@@ -78,7 +78,8 @@ pub(crate) const REPORT: &str = "/* worker.report */
 WITH done AS (
     UPDATE webhook_delivery_jobs j
     SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END,
-        response_status = u.response_status, error_code = u.error_code, duration_ms = u.duration_ms, response_excerpt = u.excerpt, lease_token = NULL, updated_at = now()
+        response_status = u.response_status, error_code = u.error_code, duration_ms = u.duration_ms,
+        response_excerpt = u.excerpt, lease_token = NULL, updated_at = now()
     FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[],
                 $8::text[])
          AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt)

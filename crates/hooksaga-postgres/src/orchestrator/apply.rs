@@ -47,8 +47,8 @@ FROM finished";
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
-/// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added to, for what this update changed and
-/// nothing else.
+/// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
+/// to, for what this update changed and nothing else.
 pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
 WITH changed AS (
     UPDATE webhook_delivery_sagas s

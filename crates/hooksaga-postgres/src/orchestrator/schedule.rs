@@ -130,8 +130,9 @@ pub(crate) const SCHEDULE_GIVEN: Insert =
     Insert { plain: schedule!(given!(), ""), careful: schedule!(given!(), "ON CONFLICT DO NOTHING") };
 
 /// Driven by the given ids in their order. Statuses that are asked for (`SELECT`) instead of written down hide them from
-/// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both guards are needed:
-/// without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has no job.
+/// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both
+/// guards are needed: without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has
+/// no job.
 ///
 /// The look at the job is for a crash of the database between the two steps: jobs are committed without waiting for the
 /// disk, and what was answered may be gone. An InProgress saga without a job would be stuck. (OFFSET 0: looked up for
@@ -139,7 +140,8 @@ pub(crate) const SCHEDULE_GIVEN: Insert =
 pub(crate) const MARK_IN_PROGRESS: &str = "/* orchestrator.mark_in_progress */
 UPDATE webhook_delivery_sagas s SET status = 'InProgress', updated_at = now()
 FROM unnest($1::bigint[], $2::timestamptz[]) AS u (id, attempt_at)
-WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND (s.status = (SELECT 'Pending'::saga_status) OR s.status = (SELECT 'PendingRetry'::saga_status))
+WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at
+  AND (s.status = (SELECT 'Pending'::saga_status) OR s.status = (SELECT 'PendingRetry'::saga_status))
   AND EXISTS (SELECT 1 FROM webhook_delivery_jobs j
               WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)";
 
