@@ -81,6 +81,7 @@ CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_jobs
 CREATE TRIGGER refuse_identity AFTER UPDATE ON webhook_delivery_jobs
     FOR EACH ROW WHEN (
         OLD.id <> NEW.id OR OLD.saga_id <> NEW.saga_id OR OLD.subscription_id <> NEW.subscription_id
+        OR OLD.event_id <> NEW.event_id OR OLD.attempt <> NEW.attempt
         OR OLD.attempt_at <> NEW.attempt_at OR OLD.created_at <> NEW.created_at)
     EXECUTE FUNCTION hooksaga_refuse('what a job was created with never changes');
 

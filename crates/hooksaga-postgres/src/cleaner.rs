@@ -22,12 +22,10 @@ WITH expired AS MATERIALIZED (
     SET status = 'Pending', lease_until = now(), lease_token = NULL, lease_resets = j.lease_resets + 1,
         updated_at = now()
     WHERE j.ctid = ANY (ARRAY(SELECT place FROM expired)) AND j.status = (SELECT 'Leased'::job_status)
-    RETURNING j.id, j.saga_id, j.lease_resets
+    RETURNING j.id, j.saga_id, j.event_id, j.lease_resets
 )
 SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id
-FROM reset r
-JOIN webhook_delivery_sagas s ON s.id = r.saga_id
-JOIN events e ON e.id = s.event_id";
+FROM reset r JOIN events e ON e.id = r.event_id";
 
 pub(crate) struct Cleaner {
     pool: RolePool,

@@ -130,10 +130,11 @@ fn finished(count: i64, subscription: i64) -> String {
         WITH sagas AS (
           INSERT INTO webhook_delivery_sagas
             (event_id, subscription_id, status, attempt_count, max_retry_limit, next_attempt_at)
-          SELECT id, {subscription}, 'Completed', 1, 5, now() FROM filled RETURNING id)
+          SELECT id, {subscription}, 'Completed', 1, 5, now() FROM filled RETURNING id, event_id)
         INSERT INTO webhook_delivery_jobs
-          (saga_id, subscription_id, attempt_at, status, lease_until, response_status, duration_ms)
-        SELECT id, {subscription}, now(), 'Completed', now(), 200, 3 FROM sagas;",
+          (saga_id, subscription_id, event_id, attempt, attempt_at, status, lease_until, response_status,
+           duration_ms)
+        SELECT id, {subscription}, event_id, 1, now(), 'Completed', now(), 200, 3 FROM sagas;",
         events(count)
     )
 }

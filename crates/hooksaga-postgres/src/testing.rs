@@ -56,9 +56,13 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             ],
         ),
         HotStatement::OpenJobs => (Role::SagaOrchestrator, &[(orchestrator::schedule::OPEN_JOBS, "")]),
-        HotStatement::MarkInProgress => {
-            (Role::SagaOrchestrator, &[(orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'")])
-        }
+        HotStatement::MarkInProgress => (
+            Role::SagaOrchestrator,
+            &[
+                (orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'"),
+                (orchestrator::schedule::MARK_WITH_JOB, "'{1,2}', '{now,now}'"),
+            ],
+        ),
         HotStatement::Claim => (
             Role::JobWorker,
             &[(worker::CLAIM, "512, 60000000, 1, '2000-01-01'"), (worker::TARGETS, "'{1,2}'")],

@@ -38,17 +38,16 @@ WITH picked AS MATERIALIZED (
     SET status = 'Leased', lease_until = now() + $2::bigint * interval '1 microsecond', lease_token = $3,
         updated_at = now()
     WHERE j.ctid = ANY (ARRAY(SELECT place FROM picked)) AND j.status = (SELECT 'Pending'::job_status)
-    RETURNING j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_until, j.lease_resets
+    RETURNING j.id, j.saga_id, j.subscription_id, j.event_id, j.attempt, j.attempt_at, j.lease_until, j.lease_resets
 )
 SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, (SELECT max(lease_until) FROM picked), NULL::int, NULL::int,
        NULL::bigint, NULL::text, NULL::text, NULL::text
 UNION ALL
-SELECT c.lease_until, c.id, c.saga_id, c.subscription_id, c.attempt_at, c.lease_resets, c.attempt_count,
+SELECT c.lease_until, c.id, c.saga_id, c.subscription_id, c.attempt_at, c.lease_resets, c.attempt,
        c.event_id, e.event_type, e.correlation_id, e.payload
 FROM (
-    SELECT l.*, s.attempt_count, s.event_id,
-           CASE WHEN lag(s.event_id) OVER () IS DISTINCT FROM s.event_id THEN s.event_id END AS first_of
-    FROM leased l JOIN webhook_delivery_sagas s ON s.id = l.saga_id
+    SELECT *, CASE WHEN lag(event_id) OVER () IS DISTINCT FROM event_id THEN event_id END AS first_of
+    FROM leased
 ) c LEFT JOIN events e ON e.id = c.first_of";
 
 /// Jobs are made with the time at which their pass began, and are seen when it commits.
@@ -261,7 +260,7 @@ async fn claim_from(
             event_type: (*event_type).to_owned(),
             correlation_id: (*correlation_id).to_owned(),
             payload: Arc::clone(payload),
-            attempt: natural(row.try_get(6)?).saturating_add(1),
+            attempt: natural(row.try_get(6)?),
             lease_resets: natural(row.try_get(5)?),
             attempt_at: row.try_get::<_, Time>(4)?.0,
         };

@@ -9,6 +9,7 @@ mod connecting;
 mod logins;
 mod migrating;
 mod notifying;
+mod own_columns;
 mod plans;
 mod scheduling;
 mod walking;

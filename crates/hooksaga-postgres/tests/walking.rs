@@ -15,8 +15,8 @@ async fn jobs(url: &str, count: u32) {
          INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c');
          INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit)
              SELECT 1, 1, n, 5 FROM generate_series(1, {count}) n;
-         INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
-             SELECT id, subscription_id, next_attempt_at, now() FROM webhook_delivery_sagas ORDER BY id;
+         INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
+             SELECT id, subscription_id, event_id, 1, next_attempt_at, now() FROM webhook_delivery_sagas ORDER BY id;
          UPDATE webhook_delivery_sagas SET status = 'InProgress';"
     );
     superuser(url).await.batch_execute(&sql).await.unwrap();
@@ -192,8 +192,9 @@ async fn a_job_is_never_paired_with_another_events_payload() {
                    SELECT 't' || n, n::text, 'c' || n FROM generate_series(1, 3) n;
                INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit)
                    SELECT e, s, 5 FROM generate_series(1, 3) s, generate_series(1, 3) e;
-               INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
-                   SELECT id, subscription_id, next_attempt_at, now() FROM webhook_delivery_sagas
+               INSERT INTO webhook_delivery_jobs
+                   (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
+                   SELECT id, subscription_id, event_id, 1, next_attempt_at, now() FROM webhook_delivery_sagas
                    ORDER BY subscription_id, event_id;
                SET session_replication_role = replica;
                DELETE FROM events WHERE id = 2;";

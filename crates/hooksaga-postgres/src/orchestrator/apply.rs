@@ -32,7 +32,7 @@ WITH batch AS MATERIALIZED (
     FROM batch b
     JOIN webhook_delivery_jobs j ON j.saga_id = b.saga_id AND j.attempt_at = b.attempt_at
          AND (j.status = (SELECT 'Completed'::job_status) OR j.status = (SELECT 'Failed'::job_status))
-    JOIN webhook_delivery_sagas s ON s.id = j.saga_id
+    JOIN webhook_delivery_sagas s ON s.id = b.saga_id
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
@@ -43,7 +43,7 @@ SELECT created_at, id, saga_id, subscription_id, attempt_at, error_code, duratio
        status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id
 FROM finished";
 
-/// The worker was faster than the move to InProgress: the move comes first. (The ids drive it.)
+/// The worker was faster than the move to InProgress: the move comes first. The job is there, finished.
 pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result

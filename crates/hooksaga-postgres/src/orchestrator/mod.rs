@@ -1,12 +1,14 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
+mod last_pass;
 pub(crate) mod schedule;
 
 use crate::{correlations::Correlations, frontier::Frontier, insert::Inserter, pool::RolePool};
 use async_trait::async_trait;
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
+use last_pass::LastPass;
 use std::{
     collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -28,6 +30,7 @@ pub(crate) struct Orchestrator {
     results: Frontier,
     jobs: Inserter,
     scheduled: schedule::Reached,
+    last_pass: LastPass,
     correlations: Arc<Correlations>,
 }
 
@@ -41,6 +44,7 @@ impl Orchestrator {
             results: Frontier::new(apply::MARGIN),
             jobs: Inserter::default(),
             scheduled: schedule::Reached::default(),
+            last_pass: LastPass::default(),
             correlations,
         }
     }
@@ -51,7 +55,11 @@ impl OrchestratorStore for Orchestrator {
     async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
         self.scheduling
             .run(|client| async move {
-                schedule::schedule(&client, &self.jobs, &self.scheduled, &self.correlations, admission).await
+                let done =
+                    schedule::schedule(&client, &self.jobs, &self.scheduled, &self.correlations, admission)
+                        .await?;
+                self.last_pass.remember(&client, &done.sagas);
+                Ok(done)
             })
             .await
     }
@@ -61,7 +69,9 @@ impl OrchestratorStore for Orchestrator {
     }
 
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        self.scheduling.run(|client| async move { schedule::mark_in_progress(&client, sagas).await }).await
+        self.scheduling
+            .run(|client| async move { schedule::mark_in_progress(&client, &self.last_pass, sagas).await })
+            .await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {

@@ -1,5 +1,6 @@
 //! Jobs for due sagas, and the sagas' move to InProgress.
 
+use super::last_pass::LastPass;
 use crate::{
     convert::bigint,
     correlations::Correlations,
@@ -37,7 +38,7 @@ macro_rules! schedule {
     SELECT greatest(4 * $1::bigint / greatest(count(*), 1), 64) AS share FROM admitted
 ), offered AS MATERIALIZED (
     SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
+        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at,
                row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
         FROM webhook_delivery_sagas s
         WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
@@ -48,7 +49,7 @@ macro_rules! schedule {
     ) d
 ), more AS MATERIALIZED (
     SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.next_attempt_at,
+        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at,
                row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
         FROM webhook_delivery_sagas s
         WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
@@ -60,13 +61,14 @@ macro_rules! schedule {
     ) d
     WHERE (SELECT count(*) FROM offered) < $1::bigint AND a.room > (SELECT share FROM pass)
 ), due AS MATERIALIZED (
-    SELECT id, subscription_id, event_id, next_attempt_at
+    SELECT id, subscription_id, event_id, attempt_count, next_attempt_at
     FROM (SELECT * FROM offered UNION ALL SELECT * FROM more) d
     ORDER BY turn, next_attempt_at LIMIT $1::bigint
 ), jobs AS (
     INSERT INTO webhook_delivery_jobs
-        (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
-    SELECT id, subscription_id, next_attempt_at, now(), now(), now() FROM due ORDER BY id
+        (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until, created_at, updated_at)
+    SELECT id, subscription_id, event_id, attempt_count + 1, next_attempt_at, now(), now(), now()
+    FROM due ORDER BY id
     ",
             $on_conflict,
             "
@@ -133,17 +135,28 @@ pub(crate) const SCHEDULE_GIVEN: Insert =
 /// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both
 /// guards are needed: without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has
 /// no job.
-///
-/// The look at the job is for a crash of the database between the two steps: jobs are committed without waiting for the
-/// disk, and what was answered may be gone. An InProgress saga without a job would be stuck. (OFFSET 0: looked up for
-/// each row, not joined.)
-pub(crate) const MARK_IN_PROGRESS: &str = "/* orchestrator.mark_in_progress */
+macro_rules! mark_in_progress {
+    ($also:literal) => {
+        concat!(
+            "/* orchestrator.mark_in_progress */
 UPDATE webhook_delivery_sagas s SET status = 'InProgress', updated_at = now()
 FROM unnest($1::bigint[], $2::timestamptz[]) AS u (id, attempt_at)
 WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at
-  AND (s.status = (SELECT 'Pending'::saga_status) OR s.status = (SELECT 'PendingRetry'::saga_status))
+  AND (s.status = (SELECT 'Pending'::saga_status) OR s.status = (SELECT 'PendingRetry'::saga_status))",
+            $also
+        )
+    };
+}
+
+/// For sagas whose jobs are known to be there ([`LastPass`]).
+pub(crate) const MARK_IN_PROGRESS: &str = mark_in_progress!("");
+
+/// For all others: looks for the job of each. (OFFSET 0: looked up for each row, not joined.)
+pub(crate) const MARK_WITH_JOB: &str = mark_in_progress!(
+    "
   AND EXISTS (SELECT 1 FROM webhook_delivery_jobs j
-              WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)";
+              WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)"
+);
 
 /// Along the indexes of open jobs (the order points the planner to them) and the queue of results.
 pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
@@ -264,7 +277,11 @@ pub(super) async fn open_jobs(client: &Client) -> Result<HashMap<SubscriptionId,
     rows.iter().map(jobs).collect()
 }
 
-pub(super) async fn mark_in_progress(client: &Client, sagas: &[(SagaId, Timestamp)]) -> Result<u64, Failure> {
+pub(super) async fn mark_in_progress(
+    client: &Client,
+    last_pass: &LastPass,
+    sagas: &[(SagaId, Timestamp)],
+) -> Result<u64, Failure> {
     if sagas.is_empty() {
         return Ok(0);
     }
@@ -272,7 +289,8 @@ pub(super) async fn mark_in_progress(client: &Client, sagas: &[(SagaId, Timestam
     sorted.sort_unstable();
     let ids: Vec<i64> = sorted.iter().map(|(id, _)| id.0).collect();
     let times: Vec<Time> = sorted.iter().map(|&(_, at)| Time(at)).collect();
-    let statement = client.prepare_cached(MARK_IN_PROGRESS).await?;
+    let sql = if last_pass.is(client, &ids) { MARK_IN_PROGRESS } else { MARK_WITH_JOB };
+    let statement = client.prepare_cached(sql).await?;
     Ok(client.execute(&statement, &[&ids, &times]).await?)
 }
 

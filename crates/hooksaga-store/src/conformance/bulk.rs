@@ -49,10 +49,11 @@ async fn finish_all_sagas(db: &dyn TestDatabase) {
     let d = db.dialect();
     let past = d.time(PAST);
     let all = u64::try_from(count(db, "webhook_delivery_sagas WHERE status = 'Pending'").await).unwrap();
+    let (columns, values) = d.more_of_a_job();
     let jobs = format!(
         "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, \
-         lease_resets, created_at, updated_at) SELECT id, subscription_id, next_attempt_at, 'Pending', \
-         next_attempt_at, 0, {past}, {past} FROM webhook_delivery_sagas WHERE status = 'Pending'"
+         lease_resets, created_at, updated_at{columns}) SELECT id, subscription_id, next_attempt_at, 'Pending', \
+         next_attempt_at, 0, {past}, {past}{values} FROM webhook_delivery_sagas WHERE status = 'Pending'"
     );
     changes(db, &jobs, all).await;
     for sql in [

@@ -40,6 +40,15 @@ impl Dialect {
         }
     }
 
+    /// The columns of a job beside the common ones, and their values for the first attempt, read from its saga; each with
+    /// a comma before it.
+    pub fn more_of_a_job(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Sqlite | Self::MySql => ("", ""),
+            Self::Postgres => (", event_id, attempt", ", event_id, 1"),
+        }
+    }
+
     /// A literal of the column type `bytes`.
     pub fn bytes(self, bytes: &[u8]) -> String {
         let mut hex = String::with_capacity(bytes.len() * 2);

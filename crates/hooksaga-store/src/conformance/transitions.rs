@@ -288,14 +288,15 @@ pub async fn a_job_is_never_deleted(db: &dyn TestDatabase) {
 pub async fn a_saga_has_one_active_job_and_one_job_per_attempt(db: &dyn TestDatabase) {
     let (fixed, lease) = leased(db).await;
     let d = db.dialect();
+    let (columns, values) = d.more_of_a_job();
     let insert_as = |status: &str, attempt_at: Timestamp| {
         format!(
             "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, \
-             lease_resets, created_at, updated_at) \
-             VALUES ({}, {}, {}, '{status}', {now}, 0, {now}, {now})",
-            fixed.saga_id,
-            fixed.subscription_id,
+             lease_resets, created_at, updated_at{columns}) \
+             SELECT id, subscription_id, {}, '{status}', {now}, 0, {now}, {now}{values} \
+             FROM webhook_delivery_sagas WHERE id = {}",
             d.time(attempt_at),
+            fixed.saga_id,
             now = d.now()
         )
     };
