@@ -1,7 +1,7 @@
 //! The measurements: each a small story with the server, the clients and the receiver.
 
 use super::{
-    ceiling,
+    ceiling::Sending,
     load::{self, Aim, Posted},
     place::{Place, Server},
     receiver::{Receiver, Tally, payload},
@@ -57,8 +57,13 @@ impl Bench {
     pub(super) async fn ceiling(&self, requests: u64) -> Outcome<f64> {
         let tally = Tally::new(requests, 1);
         self.receiver.count_for(&tally);
-        let url = self.receiver.url("/ok/0");
-        ceiling::send_all(&url, &tally, requests, self.clients, self.payload_bytes).await.map_err(failed)
+        let sending = Sending {
+            url: self.receiver.url("/ok/0"),
+            requests,
+            clients: self.clients,
+            payload_bytes: self.payload_bytes,
+        };
+        sending.measure(&tally).await.map_err(failed)
     }
 
     /// Subscribes `count` endpoints that answer at once to an event type.

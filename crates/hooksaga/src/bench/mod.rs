@@ -19,6 +19,7 @@ use crate::{
     failure::{Failure, Outcome},
     output,
 };
+pub(crate) use ceiling::Sending;
 use measure::{Bench, Latency};
 use pace::Pace;
 use place::{Place, Server};

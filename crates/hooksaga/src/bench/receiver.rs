@@ -71,6 +71,14 @@ impl Tally {
         self.arrived.iter().map(|at| at.load(Ordering::Acquire)).max().unwrap_or(0)
     }
 
+    /// How many arrived per second, from the first one to the last.
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
+    pub(super) fn pace(&self) -> f64 {
+        let arrived = self.arrived.iter().map(|at| at.load(Ordering::Acquire)).filter(|at| *at > 0);
+        let began = arrived.min().unwrap_or(0);
+        self.count() as f64 / (self.last().saturating_sub(began).max(1) as f64 / 1e9)
+    }
+
     /// How many arrived per second, until the last one.
     #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
     pub(super) fn per_second(&self) -> f64 {

@@ -2,8 +2,8 @@
 
 use super::options::ConfigOptions;
 use crate::{
-    bench::{self, Plan},
-    failure::Outcome,
+    bench::{self, Plan, Sending},
+    failure::{Failure, Outcome},
 };
 use clap::Args;
 
@@ -61,12 +61,20 @@ pub(super) struct Bench {
     /// The database is an empty one, made for this: nothing is created or dropped
     #[arg(long)]
     given: bool,
+    /// Only send payloads there: the other process of the ceiling's measurement
+    #[arg(long, hide = true, value_name = "URL")]
+    send_to: Option<String>,
     #[command(flatten)]
     options: ConfigOptions,
 }
 
 impl Bench {
     pub(super) async fn run(self) -> Outcome {
+        if let Some(url) = self.send_to {
+            let (clients, payload_bytes) = (self.clients.into(), self.payload_bytes as usize);
+            let sending = Sending { url, requests: self.events, clients, payload_bytes };
+            return sending.send().await.map_err(Failure::new);
+        }
         let config = self.options.load(Vec::new(), false)?;
         let checked = |value: Option<u64>, full| value.unwrap_or(if self.check { full } else { 0 });
         let hanging = match self.hanging.as_slice() {
