@@ -60,7 +60,7 @@ impl Cleaner {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "LeaseReset",
-                    correlation_id = %job.correlation_id,
+                    correlation_id = job.correlation_id.as_str(),
                     saga_id = job.saga_id.0,
                     job_id = job.job_id.0,
                     lease_resets = job.lease_resets,

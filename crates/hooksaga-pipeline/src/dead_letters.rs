@@ -54,7 +54,7 @@ impl DeadLetters {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "DeadLettered",
-                    correlation_id = %letter.correlation_id,
+                    correlation_id = letter.correlation_id.as_str(),
                     saga_id = letter.saga_id.0,
                     event_id = letter.event_id.0,
                     subscription_id = letter.subscription_id.0,

@@ -70,7 +70,7 @@ impl Router {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Unrouted",
-                    correlation_id = %event.correlation_id,
+                    correlation_id = event.correlation_id.as_str(),
                     event_id = event.event_id.0,
                     "no new delivery: nobody active and verified wants it, or it was routed before"
                 );
@@ -80,7 +80,7 @@ impl Router {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Pending",
-                    correlation_id = %event.correlation_id,
+                    correlation_id = event.correlation_id.as_str(),
                     saga_id = saga.saga_id.0,
                     event_id = event.event_id.0,
                     subscription_id = saga.subscription_id.0,

@@ -98,7 +98,7 @@ impl Orchestrator {
                 target: DELIVERY_LOG_TARGET,
                 stage = NAME,
                 delivery_status = "InProgress",
-                correlation_id = %saga.correlation_id,
+                correlation_id = saga.correlation_id.as_str(),
                 saga_id = saga.saga_id.0,
                 job_id = saga.job_id.map(|id| id.0),
                 subscription_id = saga.subscription_id.0,

@@ -4,17 +4,16 @@
 //! never holds up deliveries: what does not fit into the buffer is dropped, and the end of the program says
 //! how much that was. Nothing that is logged holds a secret: their types do not show them.
 
-mod batch;
 mod json;
+mod lines;
 
 use crate::{
     config::{LogConfig, LogFormat},
     output,
 };
-use batch::Batch;
 use json::JsonLines;
+use lines::{Lines, Writing};
 use std::io::IsTerminal;
-use tracing_appender::non_blocking::{ErrorCounter, WorkerGuard};
 use tracing_subscriber::{
     Layer,
     filter::{LevelFilter, Targets},
@@ -26,31 +25,31 @@ use tracing_subscriber::{
 pub(crate) const ANNOUNCEMENT: &str = "hooksaga::announcement";
 
 /// Keeps the log going; flushes it when dropped.
-pub(crate) struct Telemetry {
-    dropped: ErrorCounter,
-    guard: Option<WorkerGuard>,
-}
+pub(crate) struct Telemetry(Writing);
 
 impl Telemetry {
     /// Sends the program's log to stdout from now on.
     pub(crate) fn start(config: &LogConfig) -> Self {
-        let (writer, guard) = tracing_appender::non_blocking(Batch::new(std::io::stdout()));
-        let dropped = writer.error_counter();
-        let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+        let (lines, writing) = Lines::start(std::io::stdout());
         let layer = match config.format {
-            LogFormat::Text => layer.with_ansi(std::io::stdout().is_terminal()).with_target(false).boxed(),
-            LogFormat::Json => layer.event_format(JsonLines::new(jiff::Timestamp::now)).boxed(),
+            LogFormat::Text => tracing_subscriber::fmt::layer()
+                .with_writer(move || lines.clone())
+                .with_ansi(std::io::stdout().is_terminal())
+                .with_target(false)
+                .boxed(),
+            LogFormat::Json => {
+                JsonLines::new(jiff::Timestamp::now, move |line| lines.append(line.as_bytes())).boxed()
+            }
         };
         // Only a test that starts two servers in one process has a subscriber already; the first one stays.
-        let _ = tracing_subscriber::registry().with(layer.with_filter(filter(config.level))).try_init();
-        Self { dropped, guard: Some(guard) }
+        let _ = tracing_subscriber::registry().with(filter(config.level)).with(layer).try_init();
+        Self(writing)
     }
 }
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        drop(self.guard.take());
-        let dropped = self.dropped.dropped_lines();
+        let dropped = self.0.end();
         if dropped > 0 {
             output::note(format!("{dropped} log records were dropped: whoever reads stdout did not keep up"));
         }

@@ -9,21 +9,6 @@ use std::{
 use tracing::{debug, error, info, trace, warn};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Where the log of a test goes.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The nanoseconds are cut, not rounded.
 fn clock() -> Timestamp {
     Timestamp::new(1_709_210_096, 7_000_999).unwrap()
@@ -31,13 +16,11 @@ fn clock() -> Timestamp {
 
 /// What `events` log.
 fn logged(events: impl FnOnce()) -> String {
-    let log = Log::default();
-    let to = log.clone();
-    let layer =
-        tracing_subscriber::fmt::layer().event_format(JsonLines::new(clock)).with_writer(move || to.clone());
+    let log = Arc::new(Mutex::new(String::new()));
+    let to = Arc::clone(&log);
+    let layer = JsonLines::new(clock, move |line| to.lock().unwrap().push_str(line));
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
-    let bytes = std::mem::take(&mut *log.0.lock().unwrap_or_else(PoisonError::into_inner));
-    String::from_utf8(bytes).unwrap()
+    std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The only record that `events` log.
@@ -205,4 +188,19 @@ fn a_value_may_log_fail_or_panic_while_it_is_shown() {
     });
     let members = [r#""value":"found \"\"""#, r#""value":"half \"","after":1"#, r#""message":"next""#];
     assert_eq!(text, members.map(|members| line("INFO", members)).concat());
+}
+
+#[test]
+fn a_special_character_is_found_wherever_it_stands() {
+    for length in 0..40 {
+        let clean = "é~ x\u{7f}".chars().cycle().take(length).collect::<String>();
+        assert!(!has_special(&clean), "{clean:?}");
+        for at in clean.char_indices().map(|(at, _)| at) {
+            for special in ('\0'..' ').chain(['"', '\\']) {
+                let mut text = clean.clone();
+                text.insert(at, special);
+                assert!(has_special(&text), "{text:?}");
+            }
+        }
+    }
 }

@@ -1,0 +1,252 @@
+//! The way of log records to stdout: threads that log append their lines to one text, and a thread of its own writes it.
+//!
+//! A line that comes alone is written at once; those that follow within [`PAUSE`] are written together. A reader that
+//! does not keep up holds up nobody: what does not fit into [`CAPACITY`] is dropped, and counted.
+
+use std::{
+    io::{self, Write},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+/// The most that may wait to be written: about a second of full load.
+const CAPACITY: usize = 32 << 20;
+/// As much memory is kept for the next lines.
+const KEPT: usize = 1 << 20;
+/// How long the thread rests after it has written. Without it, the thread wakes up for every single record,
+/// and every thread that logs pays for waking it. It bounds how late a record is, and how much of the log is
+/// lost if the process is killed.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long the end of the program waits for the last lines: a reader may have stopped reading.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Takes lines. Clones share one text.
+#[derive(Clone)]
+pub(super) struct Lines(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    text: Mutex<Text>,
+    /// For the thread that writes.
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Text {
+    waiting: Vec<u8>,
+    /// The thread sleeps until it is woken.
+    asleep: bool,
+    ended: bool,
+    dropped: u64,
+}
+
+impl Shared {
+    fn text(&self) -> MutexGuard<'_, Text> {
+        // Whoever holds it only copies bytes.
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has gathered, in exchange for an empty `batch`; nothing at the end.
+    fn next(&self, batch: &mut Vec<u8>) -> bool {
+        let mut text = self.text();
+        while text.waiting.is_empty() {
+            if text.ended {
+                return false;
+            }
+            text.asleep = true;
+            text = self.wake.wait(text).unwrap_or_else(PoisonError::into_inner);
+        }
+        text.asleep = false;
+        std::mem::swap(batch, &mut text.waiting);
+        true
+    }
+
+    fn rest(&self) {
+        // Until the end at most: it is the only one to wake a thread that is not asleep.
+        drop(self.wake.wait_timeout_while(self.text(), PAUSE, |text| !text.ended));
+    }
+}
+
+impl Lines {
+    /// Lines go to `out` from now on.
+    pub(super) fn start(mut out: impl Write + Send + 'static) -> (Self, Writing) {
+        let lines = Self(Arc::default());
+        let shared = Arc::clone(&lines.0);
+        let (last, finished) = mpsc::channel::<()>();
+        thread::spawn(move || {
+            let mut batch = Vec::new();
+            while shared.next(&mut batch) {
+                // Nobody is there to hear that stdout is gone.
+                let _ = out.write_all(&batch).and_then(|()| out.flush());
+                batch.clear();
+                batch.shrink_to(KEPT);
+                shared.rest();
+            }
+            drop(last);
+        });
+        let writing = Writing { lines: lines.clone(), finished };
+        (lines, writing)
+    }
+
+    /// Appends whole lines, unless too much waits already.
+    pub(super) fn append(&self, lines: &[u8]) {
+        let mut text = self.0.text();
+        if text.waiting.len() + lines.len() > CAPACITY {
+            text.dropped += 1;
+            return;
+        }
+        text.waiting.extend_from_slice(lines);
+        if std::mem::take(&mut text.asleep) {
+            drop(text);
+            self.0.wake.notify_one();
+        }
+    }
+}
+
+/// For layers that write their records themselves, each in one piece.
+impl Write for Lines {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        self.append(record);
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The thread that writes.
+pub(super) struct Writing {
+    lines: Lines,
+    /// Closed when the last line is written.
+    finished: mpsc::Receiver<()>,
+}
+
+impl Writing {
+    /// Waits until everything is written, if somebody reads it; how many records were dropped.
+    pub(super) fn end(&self) -> u64 {
+        self.lines.0.text().ended = true;
+        self.lines.0.wake.notify_one();
+        let _ = self.finished.recv_timeout(LAST);
+        self.lines.0.text().dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, SyncSender};
+
+    /// Long enough for any machine; only a failing test waits for it.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Passes on every write as it came.
+    struct Tap(Sender<Vec<u8>>);
+
+    impl Write for Tap {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.send(bytes.to_vec()).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn tapped() -> (Lines, Writing, Receiver<Vec<u8>>) {
+        let (tap, writes) = mpsc::channel();
+        let (lines, writing) = Lines::start(Tap(tap));
+        (lines, writing, writes)
+    }
+
+    /// A reader that reads when it is told to.
+    struct Slow(Receiver<()>, SyncSender<usize>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1.send(bytes.len()).map_err(io::Error::other)?;
+            self.0.recv().map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_does_not_wait_for_the_next() {
+        let (lines, _writing, writes) = tapped();
+        for record in [b"first\n", b"other\n"] {
+            lines.append(record);
+            assert_eq!(writes.recv_timeout(PATIENCE).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn what_gathers_while_one_is_written_goes_together_and_in_order() {
+        let (read, reading) = mpsc::channel();
+        let (began, writes) = mpsc::sync_channel(0);
+        let (lines, writing) = Lines::start(Slow(reading, began));
+        lines.append(b"one\n");
+        assert_eq!(writes.recv_timeout(PATIENCE).unwrap(), 4);
+        for record in ["two\n", "three\n", "four\n"] {
+            lines.append(record.as_bytes());
+        }
+        read.send(()).unwrap();
+        assert_eq!(writes.recv_timeout(PATIENCE).unwrap(), "two\nthree\nfour\n".len());
+        read.send(()).unwrap();
+        assert_eq!(writing.end(), 0);
+    }
+
+    #[test]
+    fn the_end_writes_what_is_left_even_if_it_came_in_a_pause() {
+        let (lines, writing, writes) = tapped();
+        lines.append(b"first\n");
+        writes.recv_timeout(PATIENCE).unwrap();
+        lines.append(b"last\n");
+        assert_eq!(writing.end(), 0);
+        assert_eq!(writes.try_recv().unwrap(), b"last\n");
+    }
+
+    #[test]
+    fn a_reader_that_stopped_costs_bounded_memory_and_time_and_is_told_of() {
+        let (_read, reading) = mpsc::channel();
+        let (began, writes) = mpsc::sync_channel(0);
+        let (lines, writing) = Lines::start(Slow(reading, began));
+        lines.append(b"first\n");
+        writes.recv_timeout(PATIENCE).unwrap();
+        let record = vec![b'x'; 1 << 20];
+        for _ in 0..40 {
+            lines.append(&record);
+        }
+        assert_eq!(lines.0.text().waiting.len(), CAPACITY);
+        assert_eq!(writing.end(), 8);
+    }
+
+    /// Stdout whose reader has gone.
+    struct Gone;
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+    }
+
+    #[test]
+    fn a_broken_pipe_is_no_failure() {
+        let (lines, writing) = Lines::start(Gone);
+        for _ in 0..3 {
+            lines.append(b"lost\n");
+            thread::sleep(PAUSE);
+        }
+        assert_eq!(writing.end(), 0);
+        assert!(lines.0.text().waiting.is_empty(), "nothing gathers for nobody");
+    }
+}
