@@ -29,6 +29,9 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON events
 CREATE TRIGGER refuse_birth AFTER INSERT ON webhook_delivery_sagas
     FOR EACH ROW WHEN (NEW.status <> 'Pending' OR NEW.attempt_count <> 0)
     EXECUTE FUNCTION hooksaga_refuse('a saga begins Pending and without attempts');
+CREATE TRIGGER refuse_range AFTER INSERT ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (NEW.generation < 0 OR NEW.max_retry_limit NOT BETWEEN 1 AND 100)
+    EXECUTE FUNCTION hooksaga_refuse('generation is at least 0, and max_retry_limit 1 to 100');
 
 CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_sagas
     FOR EACH ROW WHEN (OLD.status IN ('Completed', 'DeadLettered') AND OLD.* IS DISTINCT FROM NEW.*)

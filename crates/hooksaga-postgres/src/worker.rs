@@ -72,7 +72,7 @@ WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
   AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
 RETURNING j.id";
 
-/// Fenced by token; only the jobs that changed are queued for the orchestrator, in the same commit.
+/// Fenced by token; only the jobs that changed are queued for the orchestrator, with their results, in the same commit.
 pub(crate) const REPORT: &str = "/* worker.report */
 WITH done AS (
     UPDATE webhook_delivery_jobs j
@@ -84,9 +84,10 @@ WITH done AS (
          AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt)
     WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
       AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
-    RETURNING j.id, j.saga_id, j.attempt_at
+    RETURNING j.id, j.saga_id, j.attempt_at, j.duration_ms, j.error_code
 ), queued AS (
-    INSERT INTO finished_jobs (job_id, saga_id, attempt_at) SELECT id, saga_id, attempt_at FROM done
+    INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms, error_code)
+    SELECT id, saga_id, attempt_at, duration_ms, error_code FROM done
 )
 SELECT array_agg(id) FROM done";
 

@@ -27,8 +27,8 @@ INSERT INTO webhook_delivery_jobs
            CASE WHEN status = 'InProgress' AND id % 2 = 1 THEN 1 END
     FROM webhook_delivery_sagas WHERE status <> 'Pending';
 INSERT INTO unrouted_events SELECT n FROM generate_series(1, {queued}) n;
-INSERT INTO finished_jobs (job_id, saga_id, attempt_at)
-    SELECT id, saga_id, attempt_at FROM webhook_delivery_jobs WHERE id <= {queued};
+INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms)
+    SELECT id, saga_id, attempt_at, 3 FROM webhook_delivery_jobs WHERE id <= {queued};
 INSERT INTO pending_dead_letters SELECT n FROM generate_series(1, {queued}) n;"
     )
 }
@@ -54,13 +54,7 @@ const WANTED: &[(HotStatement, &[&str])] = &[
     (HotStatement::Report, &["uniq_job_saga_attempt"]),
     (
         HotStatement::Apply,
-        &[
-            "finished_jobs_pkey",
-            "Tid Scan on finished_jobs",
-            "uniq_job_saga_attempt",
-            "webhook_delivery_sagas_pkey",
-            "events_pkey",
-        ],
+        &["finished_jobs_pkey", "Tid Scan on finished_jobs", "webhook_delivery_sagas_pkey", "events_pkey"],
     ),
     (HotStatement::ResetExpired, &["idx_job_leased", "Tid Scan on webhook_delivery_jobs"]),
     (
@@ -91,9 +85,8 @@ async fn every_hot_statement_goes_by_its_index() {
             for index in *indexes {
                 assert!(plan.contains(index), "{statement:?} without {index}, filling {number}:\n{plan}");
             }
-            // Two batches that are joined in SQL would be compared row by row. (Not so a saga, found by the same id.)
-            let compared = plan.replace("Join Filter: (j.saga_id = s.id)", "");
-            let scan = plan.contains("Seq Scan") || compared.contains("Join Filter");
+            // Two batches that are joined in SQL would be compared row by row.
+            let scan = plan.contains("Seq Scan") || plan.contains("Join Filter");
             assert!(!scan, "{statement:?} scans, filling {number}:\n{plan}");
         }
     }

@@ -82,8 +82,8 @@ async fn a_result_that_is_queued_twice_counts_once() {
     jobs(&db.url, 1).await;
     let stores = db.stores();
     report(&stores, &[1]).await;
-    let twice = "INSERT INTO finished_jobs (job_id, saga_id, attempt_at)
-                 SELECT job_id, saga_id, attempt_at FROM finished_jobs";
+    let twice = "INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms)
+                 SELECT job_id, saga_id, attempt_at, duration_ms FROM finished_jobs";
     superuser(&db.url).await.batch_execute(twice).await.unwrap();
     let results = stores.orchestrator.apply(10, &decide()).await.unwrap().results;
     let changed: Vec<_> = results.iter().map(|result| (result.job_id, result.changed)).collect();

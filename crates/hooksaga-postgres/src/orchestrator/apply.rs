@@ -13,33 +13,29 @@ use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::{Row, Statement};
 
-/// One statement. Its snapshot shows a queued result together with the finished job (they were committed together)
-/// and with everything that came before the job; nothing but this result can change what is read of the saga
-/// here, besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
-/// The rows of the queue are locked, and deleted by their place in the table; a job that is not seen finished has no
+/// One statement. The queue's rows hold the results, which were committed together with the finished jobs. Its snapshot
+/// shows them with everything that came before; nothing but such a result can change what is read of its saga here,
+/// besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
+/// The rows of the queue are locked, and deleted by their place in the table; one whose saga is not seen has no
 /// line in `finished`, and so stays queued. (The usual status is written out: turning one into text is a look into the
 /// catalogue for every row.) The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT seq, saga_id, attempt_at, ctid AS place FROM finished_jobs
+    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, ctid AS place FROM finished_jobs
     WHERE seq >= $2 ORDER BY seq LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
-    SELECT b.place, s.created_at, j.id, j.saga_id, j.subscription_id, j.attempt_at,
-           j.error_code, j.duration_ms,
+    SELECT b.place, s.created_at, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
            CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status,
            s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id
-    FROM batch b
-    JOIN webhook_delivery_jobs j ON j.saga_id = b.saga_id AND j.attempt_at = b.attempt_at
-         AND (j.status = (SELECT 'Completed'::job_status) OR j.status = (SELECT 'Failed'::job_status))
-    JOIN webhook_delivery_sagas s ON s.id = b.saga_id
+    FROM batch b JOIN webhook_delivery_sagas s ON s.id = b.saga_id
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
 SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::int,
        NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint
 UNION ALL
-SELECT created_at, id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
+SELECT created_at, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
        status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id
 FROM finished";
 
@@ -165,7 +161,7 @@ fn read_result(row: &Row, correlation_id: String) -> Result<QueuedResult, Failur
     let code = |column| -> Result<Option<ErrorCode>, Failure> {
         Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
     };
-    // The schema sees to it that a failed job has a code, and no other.
+    // A failed job has a code, and no other.
     let outcome = code(5)?.map_or(Outcome::Delivered, Outcome::Failed);
     let saga = Saga {
         status: parsed(row.try_get(7)?)?,
@@ -181,7 +177,7 @@ fn read_result(row: &Row, correlation_id: String) -> Result<QueuedResult, Failur
         saga,
         result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
     };
-    let duration_ms = natural(row.try_get::<_, Option<i32>>(6)?.unwrap_or(0));
+    let duration_ms = natural(row.try_get(6)?);
     Ok(QueuedResult {
         finished,
         correlation_id,

@@ -94,7 +94,7 @@ macro_rules! conformance_suite {
                 a_worker_faster_than_the_move_loses_nothing,
                 a_result_queued_again_is_a_no_op,
                 a_dead_sagas_result_queued_again_queues_no_second_letter,
-                a_queued_job_that_is_not_finished_stays_queued,
+                a_job_that_is_not_finished_is_not_applied,
                 a_pass_applies_no_more_than_its_limit,
                 two_orchestrators_at_once_apply_each_result_once,
             }
