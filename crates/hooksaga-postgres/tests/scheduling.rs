@@ -1,7 +1,7 @@
 //! The scheduler's shares: what only this back end's statement does in two steps.
 
 use crate::adapter::{fresh, superuser};
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{SagaId, SubscriptionId};
 use hooksaga_store::{Admission, Scheduled, StoreError, Stores, conformance::TestDatabase as _};
 use std::collections::{HashMap, HashSet};
 
@@ -84,4 +84,18 @@ async fn a_saga_whose_job_is_lost_is_not_moved_but_scheduled_again() {
     let again = schedule(&stores, 10, 10).await.sagas;
     assert_eq!(again.len(), 1);
     assert!(again[0].saga_id == scheduled[0].saga_id && again[0].job_id.is_some(), "{again:?}");
+}
+
+/// Only what the pass before was told of needs no look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_that_the_pass_did_not_give_a_job_is_not_moved_with_the_others() {
+    let db = fresh().await;
+    backlogs(&db.url, 1, 1).await;
+    let stores = db.stores();
+    let scheduled = schedule(&stores, 10, 1).await.sagas;
+    assert_eq!(scheduled.len(), 1);
+    let (given, at) = (scheduled[0].saga_id, scheduled[0].attempt_at);
+    // Both were made at the same moment, so only the job tells them apart.
+    let other = SagaId(if given == SagaId(1) { 2 } else { 1 });
+    assert_eq!(stores.orchestrator.mark_in_progress(&[(given, at), (other, at)]).await.unwrap(), 1);
 }
