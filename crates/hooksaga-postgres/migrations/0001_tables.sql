@@ -166,15 +166,15 @@ CREATE TABLE unrouted_events (event_id bigint PRIMARY KEY)
 
 -- `seq` is the order of arrival. In the order of job ids, which finish as they like, nobody could tell where the dead
 -- entries of the last minute end and the new ones begin. A job finishes once, so it is here once, with its key and its
--- result: a finished job never changes, so whoever applies the result need not read it again. A job that has not
--- finished has no duration, and cannot be queued.
+-- result: a finished job never changes, so whoever applies the result need not read it again. Only the statement that
+-- finishes a job queues it; a job that has not finished has no duration, and its row cannot be copied here.
 CREATE TABLE finished_jobs (
     seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id      bigint NOT NULL,
     saga_id     bigint NOT NULL,
     attempt_at  timestamptz NOT NULL,
-    duration_ms integer NOT NULL,
-    error_code  text
+    duration_ms integer NOT NULL CHECK (duration_ms >= 0),
+    error_code  text CHECK (char_length(error_code) BETWEEN 1 AND 100)
 )
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,

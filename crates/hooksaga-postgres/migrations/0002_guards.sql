@@ -75,8 +75,8 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON webhook_delivery_sagas
 -- webhook_delivery_jobs ------------------------------------------------------------------------------------
 
 CREATE TRIGGER refuse_birth AFTER INSERT ON webhook_delivery_jobs
-    FOR EACH ROW WHEN (NEW.status <> 'Pending')
-    EXECUTE FUNCTION hooksaga_refuse('a job is born Pending');
+    FOR EACH ROW WHEN (NEW.status <> 'Pending' OR NEW.attempt < 1)
+    EXECUTE FUNCTION hooksaga_refuse('a job is born Pending, and attempts count from 1');
 CREATE TRIGGER refuse_final AFTER UPDATE ON webhook_delivery_jobs
     FOR EACH ROW WHEN (OLD.status IN ('Completed', 'Failed') AND OLD.* IS DISTINCT FROM NEW.*)
     EXECUTE FUNCTION hooksaga_refuse('a finished job never changes');
@@ -113,8 +113,8 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
 -- column to lock its rows (see roles.sql); this makes that right worth nothing else.
 
 CREATE TRIGGER refuse_update AFTER UPDATE ON unrouted_events
-    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
 CREATE TRIGGER refuse_update AFTER UPDATE ON finished_jobs
-    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
 CREATE TRIGGER refuse_update AFTER UPDATE ON pending_dead_letters
-    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued id never changes');
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');

@@ -80,7 +80,8 @@ GRANT SELECT,
     ON webhook_delivery_jobs TO job_worker;
 GRANT INSERT ON finished_jobs TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id.
+-- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id (by the saga on the
+-- other back ends: the rights are the same everywhere).
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at)
     ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;

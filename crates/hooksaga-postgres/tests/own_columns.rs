@@ -17,6 +17,24 @@ async fn a_jobs_event_and_attempt_never_change() {
     }
 }
 
+/// What a row is created with is looked at when it is created.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_is_not_born_out_of_range() {
+    let db = fresh().await;
+    let client = superuser(&db.url).await;
+    for born in [
+        "webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit) VALUES (1, 1, -1, 5)",
+        "webhook_delivery_sagas (event_id, subscription_id, max_retry_limit) VALUES (1, 1, 0)",
+        "webhook_delivery_sagas (event_id, subscription_id, max_retry_limit) VALUES (1, 1, 101)",
+        "webhook_delivery_jobs (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
+             VALUES (1, 1, 1, 0, now(), now())",
+    ] {
+        let refused = client.batch_execute(&format!("INSERT INTO {born}")).await;
+        let code = refused.unwrap_err().code().cloned();
+        assert_eq!(code, Some(SqlState::RESTRICT_VIOLATION), "{born}");
+    }
+}
+
 /// The table of roles in the conformance suite speaks of the columns that all back ends have.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_component_may_update_a_column_that_only_this_back_end_has() {

@@ -99,3 +99,19 @@ async fn a_saga_that_the_pass_did_not_give_a_job_is_not_moved_with_the_others() 
     let other = SagaId(if given == SagaId(1) { 2 } else { 1 });
     assert_eq!(stores.orchestrator.mark_in_progress(&[(given, at), (other, at)]).await.unwrap(), 1);
 }
+
+/// Nor is one that has an active job of another attempt, which no component makes: it would be stuck.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_whose_active_job_is_of_another_attempt_is_not_moved() {
+    let db = fresh().await;
+    backlogs(&db.url, 1, 0).await;
+    let other = "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
+                 SELECT id, subscription_id, event_id, 1, next_attempt_at - interval '1 hour', now()
+                 FROM webhook_delivery_sagas";
+    superuser(&db.url).await.batch_execute(other).await.unwrap();
+    let stores = db.stores();
+    let scheduled = schedule(&stores, 10, 10).await.sagas;
+    assert_eq!(scheduled.iter().map(|saga| saga.job_id).collect::<Vec<_>>(), [None]);
+    let keys = [(scheduled[0].saga_id, scheduled[0].attempt_at)];
+    assert_eq!(stores.orchestrator.mark_in_progress(&keys).await.unwrap(), 0);
+}

@@ -150,9 +150,9 @@ pub trait OrchestratorStore: Send + Sync {
     async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
-    /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga ids (guarded by InProgress and
-    /// the JOB's `attempt_at`; a promotion is written first), queues those that this write made
-    /// DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job that
-    /// is not seen finished is left where it is, if it can be queued at all.
+    /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga
+    /// ids (guarded by InProgress and the JOB's `attempt_at`; a promotion is written first), queues those that this
+    /// write made DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job
+    /// that is not seen finished is left where it is, if it can be queued at all.
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch>;
 }

@@ -136,9 +136,11 @@ pub(crate) const SCHEDULE_GIVEN: Insert =
 /// guards are needed: without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has
 /// no job.
 macro_rules! mark_in_progress {
-    ($also:literal) => {
+    ($name:literal, $also:literal) => {
         concat!(
-            "/* orchestrator.mark_in_progress */
+            "/* orchestrator.",
+            $name,
+            " */
 UPDATE webhook_delivery_sagas s SET status = 'InProgress', updated_at = now()
 FROM unnest($1::bigint[], $2::timestamptz[]) AS u (id, attempt_at)
 WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at
@@ -149,10 +151,11 @@ WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at
 }
 
 /// For sagas whose jobs are known to be there ([`LastPass`]).
-pub(crate) const MARK_IN_PROGRESS: &str = mark_in_progress!("");
+pub(crate) const MARK_IN_PROGRESS: &str = mark_in_progress!("mark_in_progress", "");
 
 /// For all others: looks for the job of each. (OFFSET 0: looked up for each row, not joined.)
 pub(crate) const MARK_WITH_JOB: &str = mark_in_progress!(
+    "mark_with_job",
     "
   AND EXISTS (SELECT 1 FROM webhook_delivery_jobs j
               WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)"
@@ -289,7 +292,7 @@ pub(super) async fn mark_in_progress(
     sorted.sort_unstable();
     let ids: Vec<i64> = sorted.iter().map(|(id, _)| id.0).collect();
     let times: Vec<Time> = sorted.iter().map(|&(_, at)| Time(at)).collect();
-    let sql = if last_pass.is(client, &ids) { MARK_IN_PROGRESS } else { MARK_WITH_JOB };
+    let sql = if last_pass.made(client, &sorted) { MARK_IN_PROGRESS } else { MARK_WITH_JOB };
     let statement = client.prepare_cached(sql).await?;
     Ok(client.execute(&statement, &[&ids, &times]).await?)
 }

@@ -42,11 +42,16 @@ impl Sending {
             .output()
             .await
             .map_err(|error| format!("cannot start the ceiling's sender: {error}"))?;
-        if sent.status.success() {
-            Ok(tally.pace())
-        } else {
-            Err(String::from_utf8_lossy(&sent.stderr).into())
+        if sent.status.success() && tally.count() == self.requests {
+            return Ok(tally.pace());
         }
+        let (arrived, expected) = (tally.count(), self.requests);
+        let said = String::from_utf8_lossy(&sent.stderr);
+        Err(format!(
+            "the ceiling's sender ended with {} after {arrived} of {expected} requests: {}",
+            sent.status,
+            said.trim()
+        ))
     }
 
     /// Sends the payloads, each client as fast as it is answered.

@@ -58,6 +58,8 @@ const SINGLE: &str = "bench.single";
 const FAN_OUT: &str = "bench.fan_out";
 /// A speed is measured so often, each time right after the ceiling; the middle one counts.
 const ROUNDS: usize = 3;
+/// More requests tell no more about the ceiling.
+const LONGEST_CEILING: u64 = 1_000_000;
 
 /// Runs the plan on the configured back end and reports.
 pub(crate) async fn run(plan: &Plan, backend: &Backend) -> Outcome {
@@ -147,6 +149,9 @@ impl<'a> Run<'a> {
         let beside = Beside { empty: self.start_empty().await?, at_first: empty, subscription: waiting };
         self.beside_history(&beside).await?;
         self.beside_backlog(&beside).await?;
+        if let Some((_, server)) = beside.empty {
+            server.stop().await;
+        }
         #[expect(clippy::cast_precision_loss, reason = "a count far below 2^52")]
         self.report.add("delivered more than once", self.repeats as f64, "", Some(Bar::AtMost(0.0)));
         Ok(self.report)
@@ -193,7 +198,7 @@ impl<'a> Run<'a> {
     ) -> Outcome<Pace> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
-            let ceiling = self.bench.ceiling(self.plan.events * 3).await?;
+            let ceiling = self.bench.ceiling((self.plan.events * 3).min(LONGEST_CEILING)).await?;
             let reached = self.bench.throughput(self.place, server, event_type, fan_out, events).await?;
             rounds.push(Pace { ceiling, reached });
         }

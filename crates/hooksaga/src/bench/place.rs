@@ -54,15 +54,25 @@ impl Place {
             secret_key: SecretKey::generate().to_base64(),
             root_key: hooksaga_http::generate_key(),
         };
-        if place.is_server() {
-            let migrated = place.command(&["migrate"]).output().await;
-            let migrated =
-                migrated.map_err(|error| Failure::new(format!("cannot run hooksaga migrate: {error}")))?;
-            if !migrated.status.success() {
-                return Err(Failure::new(String::from_utf8_lossy(&migrated.stderr)));
-            }
+        if let Err(failure) = place.migrate().await {
+            // Why it failed says more than what could not be removed.
+            let _ = place.remove().await;
+            return Err(failure);
         }
         Ok(place)
+    }
+
+    async fn migrate(&self) -> Outcome {
+        if !self.is_server() {
+            return Ok(());
+        }
+        let migrated = self.command(&["migrate"]).output().await;
+        let migrated =
+            migrated.map_err(|error| Failure::new(format!("cannot run hooksaga migrate: {error}")))?;
+        if !migrated.status.success() {
+            return Err(Failure::new(String::from_utf8_lossy(&migrated.stderr)));
+        }
+        Ok(())
     }
 
     pub(super) fn is_server(&self) -> bool {

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-/// The most that may wait to be written: about a second of full load.
-const CAPACITY: usize = 32 << 20;
+/// The most that may wait to be written, beside as much that is being written: a third of a second of full load.
+const CAPACITY: usize = 8 << 20;
 /// As much memory is kept for the next lines.
 const KEPT: usize = 1 << 20;
 /// How long the thread rests after it has written. Without it, the thread wakes up for every single record,
@@ -124,12 +124,13 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Waits until everything is written, if somebody reads it; how many records were dropped.
+    /// Waits until everything is written, if somebody reads it; how many records were dropped, or wait in vain.
     pub(super) fn end(&self) -> u64 {
         self.lines.0.text().ended = true;
         self.lines.0.wake.notify_one();
         let _ = self.finished.recv_timeout(LAST);
-        self.lines.0.text().dropped
+        let text = self.lines.0.text();
+        text.dropped + text.waiting.iter().filter(|byte| **byte == b'\n').count() as u64
     }
 }
 
@@ -218,12 +219,14 @@ mod tests {
         let (lines, writing) = Lines::start(Slow(reading, began));
         lines.append(b"first\n");
         writes.recv_timeout(PATIENCE).unwrap();
-        let record = vec![b'x'; 1 << 20];
+        let mut record = vec![b'x'; 1 << 20];
+        record[(1 << 20) - 1] = b'\n';
         for _ in 0..40 {
             lines.append(&record);
         }
         assert_eq!(lines.0.text().waiting.len(), CAPACITY);
-        assert_eq!(writing.end(), 8);
+        assert_eq!(lines.0.text().dropped, 32);
+        assert_eq!(writing.end(), 40, "none of them was written");
     }
 
     /// Stdout whose reader has gone.
