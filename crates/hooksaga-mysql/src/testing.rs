@@ -5,8 +5,9 @@ use crate::{
     MySqlOptions, cleaner, dead_letters, error, ingest, options::Session, orchestrator, reader, roles,
     router, time::Time, verifier, worker,
 };
+use hooksaga_conformance::HotStatement;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{LeaseToken, Role, StoreError, StoreResult, conformance::HotStatement};
+use hooksaga_store::{LeaseToken, Role, StoreError, StoreResult};
 use mysql_async::Opts;
 
 /// The configuration of a component's session.

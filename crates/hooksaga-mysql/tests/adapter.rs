@@ -2,11 +2,9 @@
 //! a component has its role's rights and no others.
 
 use async_trait::async_trait;
+use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, testing};
-use hooksaga_store::{
-    Role, StoreError, StoreResult, Stores,
-    conformance::{Dialect, HotStatement, TestDatabase},
-};
+use hooksaga_store::{Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
 use std::{collections::BTreeMap, thread};

@@ -2,8 +2,9 @@
 //! has unusual ones), and what kind of fence the rights are is said.
 
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, testing::role_name};
-use hooksaga_store::{Appended, NewEvent, Role, Stage, StoreError, conformance::TestDatabase as _};
+use hooksaga_store::{Appended, NewEvent, Role, Stage, StoreError};
 use hooksaga_testkit::mariadb::{MariaDbServer, admin_execute, admin_url, create_database, database_url};
 use mysql_async::prelude::Queryable as _;
 use std::{net::TcpListener, sync::Arc, time::Duration};

@@ -8,4 +8,4 @@ mod adapter;
 mod connecting;
 mod migrating;
 
-hooksaga_store::conformance_suite!(crate::adapter::fresh);
+hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

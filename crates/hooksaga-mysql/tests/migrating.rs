@@ -2,8 +2,9 @@
 //! they were broken off, and by logins that lack something.
 
 use crate::adapter::{execute, failure, fresh, name, options, owner, value};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_mysql::{MySqlOptions, RoleMode, connect, migrate, role_sql, testing::role_name};
-use hooksaga_store::{Role, StoreError, conformance::TestDatabase as _, migration::MigrationReport};
+use hooksaga_store::{Role, StoreError, migration::MigrationReport};
 use hooksaga_testkit::mariadb::{self, MariaDbServer, admin_execute, create_database};
 use mysql_async::prelude::Queryable as _;
 use tokio::task::JoinSet;

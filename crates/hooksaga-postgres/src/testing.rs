@@ -5,7 +5,8 @@ use crate::{
     PostgresOptions, cleaner, correlations, dead_letters, error, ingest, options::Session, orchestrator,
     reader, router, verifier, worker,
 };
-use hooksaga_store::{Role, StoreError, StoreResult, conformance::HotStatement};
+use hooksaga_conformance::HotStatement;
+use hooksaga_store::{Role, StoreError, StoreResult};
 use tokio_postgres::Config;
 
 /// The configuration of a component's session.

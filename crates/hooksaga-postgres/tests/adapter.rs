@@ -1,11 +1,9 @@
 //! The conformance suite's view of a PostgreSQL database: a copy of one that is migrated once per run.
 
 use async_trait::async_trait;
+use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, testing};
-use hooksaga_store::{
-    Role, StoreError, StoreResult, Stores,
-    conformance::{Dialect, HotStatement, TestDatabase},
-};
+use hooksaga_store::{Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::postgres::{admin_execute, create_database};
 use std::{collections::BTreeMap, thread};
 use tokio::sync::OnceCell;

@@ -1,8 +1,9 @@
 //! Connections: what goes wrong is said in a line, and what the server's defaults are does not matter.
 
 use crate::adapter::{Database, failure, fresh, name, options, superuser, value};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::{connect, migrate};
-use hooksaga_store::{Appended, NewEvent, Role, StoreError, conformance::TestDatabase as _};
+use hooksaga_store::{Appended, NewEvent, Role, StoreError};
 use hooksaga_testkit::postgres::{create_database, database_url};
 use std::{net::TcpListener, sync::Arc};
 

@@ -14,4 +14,4 @@ mod plans;
 mod scheduling;
 mod walking;
 
-hooksaga_store::conformance_suite!(crate::adapter::fresh);
+hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

@@ -1,7 +1,8 @@
 //! Signals from one process to another.
 
 use crate::adapter::{fresh, superuser};
-use hooksaga_store::{Stage, StoreError, conformance::TestDatabase as _};
+use hooksaga_conformance::TestDatabase as _;
+use hooksaga_store::{Stage, StoreError};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_reaches_the_other_process() {

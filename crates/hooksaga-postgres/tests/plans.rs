@@ -1,7 +1,7 @@
 //! The hot statements' plans on filled tables: each by the index that is meant for it.
 
 use crate::adapter::{fresh, superuser};
-use hooksaga_store::conformance::{HotStatement, TestDatabase as _};
+use hooksaga_conformance::{HotStatement, TestDatabase as _};
 
 /// Many finished deliveries, a backlog of one paused and some active subscriptions, a few leased jobs.
 fn fill(rows: u32, subscriptions: u32, queued: u32) -> String {

@@ -1,8 +1,9 @@
 //! The scheduler's shares: what only this back end's statement does in two steps.
 
 use crate::adapter::{fresh, superuser};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_saga::{SagaId, SubscriptionId};
-use hooksaga_store::{Admission, Scheduled, StoreError, Stores, conformance::TestDatabase as _};
+use hooksaga_store::{Admission, Scheduled, StoreError, Stores};
 use std::collections::{HashMap, HashSet};
 
 /// Subscriptions 1 to `small` with one due saga each, and one more with `large`.

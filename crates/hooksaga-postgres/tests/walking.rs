@@ -1,11 +1,10 @@
 //! Walks that begin where the last one came to: what only this back end does.
 
 use crate::adapter::{fresh, options, superuser, value};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::connect;
 use hooksaga_saga::{JobId, Outcome, RetryPolicy, apply_result};
-use hooksaga_store::{
-    Admission, Decide, JobReport, LeaseRef, LeaseToken, NewEvent, Stores, conformance::TestDatabase as _,
-};
+use hooksaga_store::{Admission, Decide, JobReport, LeaseRef, LeaseToken, NewEvent, Stores};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// A subscription, and deliveries whose jobs wait.

@@ -7,26 +7,29 @@ use crate::{
     roles::hot,
     session::{Purpose, configure, connect},
 };
+use hooksaga_conformance::HotStatement;
 use hooksaga_store::{Role, StoreResult};
 use rusqlite::{Connection, hooks::AuthContext, types::ValueRef};
 use std::path::Path;
 
-/// The role and the statements of each hot step, by the step's name.
-pub const HOT_STATEMENTS: &[(&str, Role, &[&str])] = &[
-    ("append", Role::EventIngestWriter, hot::APPEND),
-    ("route", Role::RouterWorker, hot::ROUTE),
-    ("schedule", Role::SagaOrchestrator, hot::SCHEDULE),
-    ("open_jobs", Role::SagaOrchestrator, hot::OPEN_JOBS),
-    ("mark_in_progress", Role::SagaOrchestrator, hot::MARK_IN_PROGRESS),
-    ("claim", Role::JobWorker, hot::CLAIM),
-    ("hand_back", Role::JobWorker, hot::HAND_BACK),
-    ("report", Role::JobWorker, hot::REPORT),
-    ("apply", Role::SagaOrchestrator, hot::APPLY),
-    ("reset_expired", Role::LeaseCleaner, hot::RESET_EXPIRED),
-    ("bury", Role::DeadLetterOperator, hot::BURY),
-    ("take_checks", Role::SubscriptionVerifier, hot::TAKE_CHECKS),
-    ("gauges", Role::ApiReader, hot::GAUGES),
-];
+/// The statements of a hot step, and who runs them.
+pub fn hot(step: HotStatement) -> (Role, &'static [&'static str]) {
+    match step {
+        HotStatement::Append => (Role::EventIngestWriter, hot::APPEND),
+        HotStatement::Route => (Role::RouterWorker, hot::ROUTE),
+        HotStatement::Schedule => (Role::SagaOrchestrator, hot::SCHEDULE),
+        HotStatement::OpenJobs => (Role::SagaOrchestrator, hot::OPEN_JOBS),
+        HotStatement::MarkInProgress => (Role::SagaOrchestrator, hot::MARK_IN_PROGRESS),
+        HotStatement::Claim => (Role::JobWorker, hot::CLAIM),
+        HotStatement::HandBack => (Role::JobWorker, hot::HAND_BACK),
+        HotStatement::Report => (Role::JobWorker, hot::REPORT),
+        HotStatement::Apply => (Role::SagaOrchestrator, hot::APPLY),
+        HotStatement::ResetExpired => (Role::LeaseCleaner, hot::RESET_EXPIRED),
+        HotStatement::Bury => (Role::DeadLetterOperator, hot::BURY),
+        HotStatement::TakeChecks => (Role::SubscriptionVerifier, hot::TAKE_CHECKS),
+        HotStatement::Gauges => (Role::ApiReader, hot::GAUGES),
+    }
+}
 
 /// A connection of its own, settings as in the product; without a role it is the schema's owner's.
 pub struct RawConnection(Connection);

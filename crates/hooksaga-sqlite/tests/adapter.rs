@@ -2,14 +2,12 @@
 
 use crate::folder::Folder;
 use async_trait::async_trait;
+use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_sqlite::{
     SqliteDatabase, SqliteOptions,
-    test_support::{HOT_STATEMENTS, RawConnection},
+    test_support::{RawConnection, hot},
 };
-use hooksaga_store::{
-    Role, StoreResult, Stores,
-    conformance::{Dialect, HotStatement, TestDatabase},
-};
+use hooksaga_store::{Role, StoreResult, Stores};
 
 pub(crate) struct Embedded {
     // Closed before its folder goes.
@@ -49,23 +47,8 @@ impl TestDatabase for Embedded {
     }
 
     async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
-        let name = match statement {
-            HotStatement::Append => "append",
-            HotStatement::Route => "route",
-            HotStatement::Schedule => "schedule",
-            HotStatement::OpenJobs => "open_jobs",
-            HotStatement::MarkInProgress => "mark_in_progress",
-            HotStatement::Claim => "claim",
-            HotStatement::HandBack => "hand_back",
-            HotStatement::Report => "report",
-            HotStatement::Apply => "apply",
-            HotStatement::ResetExpired => "reset_expired",
-            HotStatement::Bury => "bury",
-            HotStatement::TakeChecks => "take_checks",
-            HotStatement::Gauges => "gauges",
-        };
-        let (_, role, statements) = HOT_STATEMENTS.iter().find(|(step, ..)| *step == name).unwrap();
-        self.connect(Some(*role))?.explain(statements)
+        let (role, statements) = hot(statement);
+        self.connect(Some(role))?.explain(statements)
     }
 
     fn dialect(&self) -> Dialect {

@@ -1,10 +1,11 @@
 //! The apply step decides inside the transaction: what if the decision panics?
 
 use crate::adapter::fresh;
+use hooksaga_conformance::TestDatabase;
 use hooksaga_saga::{Outcome, RetryPolicy, SagaStatus, apply_result};
 use hooksaga_store::{
     Admission, CheckOutcome, Decide, JobReport, LeaseToken, NewEvent, NewSubscription, SealedSecret,
-    StoreError, Stores, conformance::TestDatabase,
+    StoreError, Stores,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -9,4 +9,4 @@ mod folder;
 mod keys;
 mod roles;
 
-hooksaga_store::conformance_suite!(crate::adapter::fresh);
+hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

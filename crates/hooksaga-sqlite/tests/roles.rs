@@ -1,14 +1,16 @@
 //! What SQLite's authorizer has to see beyond plain rights.
 
 use crate::adapter::fresh;
-use hooksaga_sqlite::test_support::HOT_STATEMENTS;
-use hooksaga_store::{Role, StoreError, conformance::TestDatabase};
+use hooksaga_conformance::{HotStatement, TestDatabase};
+use hooksaga_sqlite::test_support::hot;
+use hooksaga_store::{Role, StoreError};
 
 #[tokio::test]
 async fn every_statement_begins_with_its_role_and_name() {
-    for (step, role, statements) in HOT_STATEMENTS {
-        for sql in *statements {
-            assert!(sql.starts_with(&format!("/* {role}: ")), "{step}: {sql}");
+    for step in HotStatement::ALL {
+        let (role, statements) = hot(*step);
+        for sql in statements {
+            assert!(sql.starts_with(&format!("/* {role}: ")), "{step:?}: {sql}");
         }
     }
 }

@@ -36,9 +36,6 @@ mod verifier;
 mod wake;
 mod worker;
 
-#[cfg(feature = "conformance")]
-pub mod conformance;
-
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use dead_letters::{

@@ -1,6 +1,6 @@
 //! Every table and column, and who may do what with it: the role table of the specification as data.
 
-use crate::Role;
+use hooksaga_store::Role;
 
 /// A table and its columns.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 //! calls.
 
 use super::{TestDatabase, rows::saga_row};
-use crate::{
-    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, Decide,
-    EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
-    SealedSecret, Stores, Subscription,
-};
 use hooksaga_saga::{
     DeadLetterId, ErrorCode, EventId, JobId, Outcome, RetryPolicy, SagaId, SagaStatus, SubscriptionId,
     Timestamp, apply_result,
+};
+use hooksaga_store::{
+    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, Decide,
+    EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
+    SealedSecret, Stores, Subscription,
 };
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -263,7 +263,7 @@ pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetter
 }
 
 /// All dead letters there are, newest first.
-pub(super) async fn letters(stores: &Stores) -> Vec<crate::DeadLetterSummary> {
+pub(super) async fn letters(stores: &Stores) -> Vec<hooksaga_store::DeadLetterSummary> {
     let page = PageRequest { limit: 500, before: None };
     stores.reader.dead_letters(&DeadLetterFilter::default(), page).await.unwrap().items
 }

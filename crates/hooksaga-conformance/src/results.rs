@@ -10,10 +10,10 @@ use super::{
     guards::refused,
     rows::{SagaRow, all_rows, changes, count, ids, job_row, jobs_of, saga_row},
 };
-use crate::{Decide, FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent};
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobStatus, Outcome, RetryPolicy, Saga, SagaStatus, Timestamp,
 };
+use hooksaga_store::{Decide, FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,

@@ -1,7 +1,7 @@
 //! Signals between processes, where the back end has them.
 
 use super::TestDatabase;
-use crate::Stage;
+use hooksaga_store::Stage;
 use std::time::Duration;
 
 pub async fn a_signal_reaches_a_listener_in_another_process(db: &dyn TestDatabase) {

@@ -5,8 +5,8 @@ use super::{
     fixture::{DEFAULT_LIMIT, MANY, TYPE, append, append_many, new_event, only, route, verified},
     rows::{all_rows, count, db_now, ids},
 };
-use crate::{Appended, NewEvent};
 use hooksaga_saga::EventId;
+use hooksaga_store::{Appended, NewEvent};
 use std::{
     collections::HashSet,
     sync::{

@@ -9,8 +9,8 @@ use super::{
     },
     rows::{count, db_now, job_row, jobs_of, saga_row},
 };
-use crate::{Admission, Decide, FinishedJob, NewEvent, SubscriptionPatch};
 use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{Admission, Decide, FinishedJob, NewEvent, SubscriptionPatch};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,

@@ -9,11 +9,11 @@ use super::{
     },
     rows::{all_rows, changes, count, db_now, ids, saga_row},
 };
-use crate::{
+use hooksaga_saga::{DeadLetterId, ErrorCode, SagaStatus, SubscriptionId};
+use hooksaga_store::{
     DeadLetterFilter, DeadLetterSummary, NewEvent, NewSubscription, RequeueOutcome, RequeueRequest, Requeued,
     Stores, SubscriptionPatch,
 };
-use hooksaga_saga::{DeadLetterId, ErrorCode, SagaStatus, SubscriptionId};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 fn request(filter: DeadLetterFilter) -> RequeueRequest {

@@ -9,11 +9,11 @@ use super::{
     },
     rows::{jobs_of, saga_row},
 };
-use crate::{
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobStatus, SagaId, SagaStatus, Timestamp};
+use hooksaga_store::{
     DeadLetterFilter, Delivery, DeliveryFilter, EventFilter, JobReport, NewEvent, NewSubscription, Page,
     PageRequest, RequeueOutcome, StoreResult, Stores, SubscriptionFilter, SubscriptionPatch,
 };
-use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobStatus, SagaId, SagaStatus, Timestamp};
 use std::time::Duration;
 
 const FIRST: PageRequest = PageRequest { limit: 500, before: None };

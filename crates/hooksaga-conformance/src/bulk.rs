@@ -5,8 +5,8 @@ use super::{
     fixture::{TYPE, append, new_event, verified},
     rows::{changes, count},
 };
-use crate::Stores;
 use hooksaga_saga::{EventId, SubscriptionId, Timestamp};
+use hooksaga_store::Stores;
 
 /// Long ago: due, and long since finished.
 const PAST: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);

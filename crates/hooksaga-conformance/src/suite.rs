@@ -249,7 +249,7 @@ macro_rules! conformance_cases {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
                     let db = $fresh().await;
-                    $crate::conformance::run(Box::pin($crate::conformance::$subject::$case(&db))).await;
+                    $crate::run(Box::pin($crate::$subject::$case(&db))).await;
                 })+
             })+
         }

@@ -8,8 +8,8 @@ use super::{
     },
     rows::{all_rows, count, db_now, job_row, jobs_of, saga_row},
 };
-use crate::{LeaseRef, LeaseToken, NewEvent, SubscriptionPatch};
 use hooksaga_saga::{ErrorCode, JobId, JobStatus, SagaStatus, Timestamp};
+use hooksaga_store::{LeaseRef, LeaseToken, NewEvent, SubscriptionPatch};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -127,13 +127,13 @@ pub async fn two_claimers_never_hold_the_same_job(db: &dyn TestDatabase) {
                 if batch.jobs.is_empty() {
                     return held;
                 }
-                held.extend(batch.jobs.iter().map(crate::Lease::as_ref));
+                held.extend(batch.jobs.iter().map(hooksaga_store::Lease::as_ref));
             }
         });
     }
     let mut held = tasks.join_all().await.concat();
     // Rows that another claimer was just locking are passed over: fetch what is left.
-    held.extend(claim(&instances[0], TOKEN).await.jobs.iter().map(crate::Lease::as_ref));
+    held.extend(claim(&instances[0], TOKEN).await.jobs.iter().map(hooksaga_store::Lease::as_ref));
     let distinct: HashSet<_> = held.iter().map(|lease| lease.job_id).collect();
     assert_eq!((held.len(), distinct.len()), (200, 200));
     for lease in held.iter().step_by(23) {
@@ -329,7 +329,7 @@ pub async fn the_workers_know_the_keys_that_sealed_their_secrets(db: &dyn TestDa
     let stores = db.stores();
     assert_eq!(stores.worker.secret_key_ids().await.unwrap(), [] as [&str; 0]);
     let subscription = verified(&stores, TYPE, URL).await;
-    let other = crate::SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
+    let other = hooksaga_store::SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
     stores.admin.rotate_secret(subscription, &other, HOUR, 5).await.unwrap();
     let mut keys = stores.worker.secret_key_ids().await.unwrap();
     keys.sort();

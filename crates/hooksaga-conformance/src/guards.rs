@@ -5,8 +5,8 @@ use super::{
     fixture::{TYPE, URL, append, buried, create, new_event, new_subscription},
     rows::{all_rows, changes, count},
 };
-use crate::{NewEvent, StoreError};
 use hooksaga_saga::Timestamp;
+use hooksaga_store::{NewEvent, StoreError};
 
 /// The owner tries, and the schema says no.
 pub(super) async fn refused(db: &dyn TestDatabase, sql: &str) {

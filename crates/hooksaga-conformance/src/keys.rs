@@ -1,8 +1,8 @@
 //! API keys.
 
 use super::{TestDatabase, fixture::only, rows::db_now};
-use crate::{NewApiKey, Scope, Scopes, StoreError};
 use hooksaga_saga::KeyId;
+use hooksaga_store::{NewApiKey, Scope, Scopes, StoreError};
 use std::time::Duration;
 
 fn key(n: u8, scopes: Scopes) -> NewApiKey {

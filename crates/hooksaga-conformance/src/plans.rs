@@ -6,7 +6,7 @@ use super::{
     fixture::{AT_ONCE, TYPE, append, finish_claimable, mark, new_event, open_admission, verified},
     rows::count,
 };
-use crate::{Admission, SubscriptionPatch};
+use hooksaga_store::{Admission, SubscriptionPatch};
 use std::collections::{HashMap, HashSet};
 
 /// Tables that grow without bound.

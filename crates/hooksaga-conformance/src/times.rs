@@ -8,8 +8,8 @@ use super::{
     },
     rows::{changes, db_now, job_row, jobs_of, saga_row},
 };
-use crate::{Decide, FinishedJob};
 use hooksaga_saga::{Applied, ErrorCode, Saga, SagaId, SagaStatus, Timestamp};
+use hooksaga_store::{Decide, FinishedJob};
 use std::{sync::Arc, time::Duration};
 
 /// Fails the held attempt and makes `next` the time of the next one.

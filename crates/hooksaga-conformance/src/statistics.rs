@@ -8,8 +8,8 @@ use super::{
     },
     rows::{changes, db_now},
 };
-use crate::{Admission, QueueGauges, SubscriptionCount, SubscriptionPatch};
 use hooksaga_saga::{ErrorCode, Timestamp};
+use hooksaga_store::{Admission, QueueGauges, SubscriptionCount, SubscriptionPatch};
 use std::{collections::HashMap, time::Duration};
 
 pub async fn nothing_waits_in_an_empty_database(db: &dyn TestDatabase) {

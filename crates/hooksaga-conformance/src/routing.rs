@@ -8,8 +8,8 @@ use super::{
     },
     rows::{changes, count, db_now, saga_row},
 };
-use crate::{NewEvent, NewSubscription, SubscriptionPatch};
 use hooksaga_saga::{SagaStatus, SubscriptionId};
+use hooksaga_store::{NewEvent, NewSubscription, SubscriptionPatch};
 use std::{collections::HashSet, time::Duration};
 use tokio::task::JoinSet;
 

@@ -6,7 +6,7 @@ use super::{
     role_table::{Columns, DRAINS, OPEN, RIGHTS, Right, TABLES, Table},
     rows::count,
 };
-use crate::{Role, StoreError, StoreResult};
+use hooksaga_store::{Role, StoreError, StoreResult};
 
 /// What is to become of a cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

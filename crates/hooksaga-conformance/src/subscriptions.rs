@@ -5,11 +5,11 @@ use super::{
     fixture::{MANY, TYPE, URL, create, new_subscription, only, sealed, verified, verify},
     rows::{all_rows, count, db_now, ids},
 };
-use crate::{
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{
     CheckOutcome, CreateOutcome, NewSubscription, SealedSecret, Stores, Subscription, SubscriptionPatch,
     UpdateOutcome, VerificationStatus,
 };
-use hooksaga_saga::SubscriptionId;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -5,8 +5,8 @@ use super::{
     fixture::{AT_ONCE, append_many, decide, delivered, failed, letters, new_subscription, open_admission},
     rows::{count, ids},
 };
-use crate::{Admission, LeaseToken, RequeueOutcome, Stores};
 use hooksaga_saga::{ErrorCode, EventId};
+use hooksaga_store::{Admission, LeaseToken, RequeueOutcome, Stores};
 use std::{
     sync::{
         Arc,

@@ -7,8 +7,8 @@ use super::{
         schedule_and_mark, verified_with_limit,
     },
 };
-use crate::{Appended, NewEvent};
 use hooksaga_saga::ErrorCode;
+use hooksaga_store::{Appended, NewEvent};
 use std::sync::Arc;
 
 /// One event's payload through every stage: stored, shown, claimed, and kept when the delivery dies.

@@ -1,6 +1,6 @@
 //! The conformance suite: what every back end promises, as one list of cases that all of them run.
 //!
-//! A back end's tests implement [`TestDatabase`] and call [`conformance_suite!`](crate::conformance_suite)
+//! A back end's tests implement [`TestDatabase`] and call [`conformance_suite!`]
 //! once. There is no way to leave a case out: the macro lists them all, and a test of this crate checks that
 //! every case that is written is also listed.
 //!
@@ -37,8 +37,8 @@ pub mod wakeups;
 
 pub use dialect::Dialect;
 
-use crate::{Role, StoreResult, Stores};
 use async_trait::async_trait;
+use hooksaga_store::{Role, StoreResult, Stores};
 use std::{future::Future, pin::Pin, time::Duration};
 
 /// One fresh, empty, migrated database, and ways to look at it from outside the product.
@@ -49,8 +49,8 @@ pub trait TestDatabase: Send + Sync {
 
     /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and answers
     /// how many rows changed (anything for a SELECT). A missing right must come back as
-    /// [`Denied`](crate::StoreError::Denied), a trigger's or constraint's no as
-    /// [`Refused`](crate::StoreError::Refused).
+    /// [`Denied`](hooksaga_store::StoreError::Denied), a trigger's or constraint's no as
+    /// [`Refused`](hooksaga_store::StoreError::Refused).
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64>;
 
     /// The same as the owner of the schema, whom no right is missing: for set-up, and for what is refused

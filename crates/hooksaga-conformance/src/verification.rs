@@ -5,8 +5,8 @@ use super::{
     fixture::{MANY, TYPE, URL, create, new_subscription, only, sealed, verified},
     rows::{all_rows, db_now},
 };
-use crate::{Check, CheckOutcome, NewSubscription, Stores, Verification, VerificationStatus};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::{Check, CheckOutcome, NewSubscription, Stores, Verification, VerificationStatus};
 use std::{collections::HashSet, time::Duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
