@@ -26,7 +26,7 @@ impl From<StoreError> for Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Db(error) => from_mysql(&error),
+            Failure::Db(error) => store_error(&error),
             Failure::Store(error) => error,
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn code(error: &Error) -> Option<u16> {
 }
 
 /// The boundary's error for one of the driver's.
-pub(crate) fn from_mysql(error: &Error) -> StoreError {
+pub fn store_error(error: &Error) -> StoreError {
     match error {
         Error::Server(error) => from_server(error),
         Error::Io(IoError::Tls(error)) => StoreError::Setup(format!(
@@ -172,7 +172,7 @@ fn from_server(error: &ServerError) -> StoreError {
 /// The boundary's error for a connection that did not come about. Rights that are missing already here are a matter
 /// of set-up.
 pub(crate) fn from_connecting(error: &Error) -> StoreError {
-    match from_mysql(error) {
+    match store_error(error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database login may not do this ({text}): run `hooksaga migrate`, or hand the output of \
              `hooksaga migrate --print-roles` to an administrator"
@@ -228,5 +228,5 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// A result of the driver outside the pools.
 pub(crate) fn checked<T>(result: Result<T, Error>) -> StoreResult<T> {
-    result.map_err(|error| from_mysql(&error))
+    result.map_err(|error| store_error(&error))
 }

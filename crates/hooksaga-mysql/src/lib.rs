@@ -26,19 +26,19 @@ mod reader;
 mod rights;
 mod roles;
 mod router;
-pub mod scratch;
 mod subscription;
 #[cfg(feature = "test-support")]
-pub mod testing;
+pub mod test_support;
 mod time;
 mod verifier;
 mod wake;
 mod worker;
 
+pub use error::store_error;
 pub use fence::Fence;
 pub use migrate::migrate;
-pub use options::{MySqlOptions, RoleMode};
-pub use roles::role_sql;
+pub use options::{MySqlOptions, RoleMode, identifier};
+pub use roles::{role_name, role_sql};
 
 use error::checked;
 use hooksaga_store::{
@@ -103,6 +103,16 @@ pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> 
     Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin)?)))
 }
 
+/// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
+pub async fn connect_as_login(url: &str) -> StoreResult<mysql_async::Conn> {
+    connect_once(MySqlOptions::login(url).session(Session::Login)?).await
+}
+
+/// The same, but to the server and no database of it.
+pub async fn connect_to_server(url: &str) -> StoreResult<mysql_async::Conn> {
+    connect_once(MySqlOptions::login(url).session(Session::Server)?).await
+}
+
 fn pool(options: &MySqlOptions, role: Role) -> StoreResult<RolePool> {
     Ok(RolePool::new(options.session(Session::Component(role))?))
 }
@@ -133,7 +143,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
     // its own may see nothing here; what it lacks shows when the reader connects.
     let database = options.database()?;
     if let Err(error) = connection.query_drop(format!("USE {}", options::identifier(&database))).await {
-        return if error::code(&error) == Some(1049) { Err(error::from_mysql(&error)) } else { Ok(()) };
+        return if error::code(&error) == Some(1049) { Err(error::store_error(&error)) } else { Ok(()) };
     }
     let sql = "SELECT COUNT(*) FROM information_schema.tables \
                WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";

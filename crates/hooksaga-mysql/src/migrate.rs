@@ -6,7 +6,7 @@
 //! is changed.
 
 use crate::{
-    error::{checked, code, from_mysql},
+    error::{checked, code, store_error},
     options::{MySqlOptions, RoleMode, Session, identifier, literal},
     pool::connect_once,
     rights, roles,
@@ -146,7 +146,7 @@ async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()
 }
 
 async fn run(connection: &mut Conn, statement: &str) -> StoreResult<()> {
-    connection.query_drop(statement).await.map_err(|error| match (code(&error), from_mysql(&error)) {
+    connection.query_drop(statement).await.map_err(|error| match (code(&error), store_error(&error)) {
         (_, StoreError::Denied(text)) => StoreError::Setup(format!(
             "the database login may not create the schema ({text}): grant it ALL on this database"
         )),

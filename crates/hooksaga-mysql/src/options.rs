@@ -61,6 +61,16 @@ pub(crate) enum Session {
 }
 
 impl MySqlOptions {
+    /// The login of a URL alone.
+    pub(crate) fn login(url: &str) -> Self {
+        Self {
+            url: url.to_owned(),
+            role_urls: BTreeMap::new(),
+            roles: RoleMode::Off,
+            max_connections_per_role: 1,
+        }
+    }
+
     /// Whether this role's connections come from `url`, rather than a URL of their own.
     pub(crate) fn shares_login(&self, role: Role) -> bool {
         !self.role_urls.contains_key(&role)
@@ -144,7 +154,7 @@ fn database(key: &str, opts: &Opts) -> StoreResult<String> {
     })
 }
 
-pub(crate) fn identifier(name: &str) -> String {
+pub fn identifier(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
 

@@ -3,7 +3,7 @@
 //! do changes nothing, and running components see no gap.
 
 use crate::{
-    error::{code, from_mysql, one_line},
+    error::{code, one_line, store_error},
     options::{identifier, literal},
     roles::role_name,
 };
@@ -71,7 +71,7 @@ async fn held(connection: &mut Conn, name: &str) -> StoreResult<BTreeSet<Right>>
     let lines: Vec<String> = match connection.query(format!("SHOW GRANTS FOR {name}")).await {
         Ok(lines) => lines,
         Err(error) if matches!(code(&error), Some(1044 | 1045 | 1141 | 1142 | 1143 | 1227)) => Vec::new(),
-        Err(error) => return Err(from_mysql(&error)),
+        Err(error) => return Err(store_error(&error)),
     };
     Ok(lines.iter().filter_map(|line| shown(line)).flatten().collect())
 }
@@ -120,7 +120,7 @@ async fn run(connection: &mut Conn, sql: &str) -> StoreResult<()> {
 }
 
 fn not_allowed(error: &Error) -> StoreError {
-    match from_mysql(error) {
+    match store_error(error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database login may not pass rights on ({}): grant it ALL on this database WITH GRANT OPTION, or set \
              database.roles = \"off\"",

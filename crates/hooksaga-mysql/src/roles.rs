@@ -5,7 +5,7 @@
 //! be migrated by different logins, since on MariaDB only whoever created a role can pass it on.
 
 use crate::{
-    error::{checked, from_mysql},
+    error::{checked, store_error},
     options::{MySqlOptions, literal},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
@@ -29,7 +29,7 @@ pub(crate) fn prefix(database: &str) -> String {
 }
 
 /// A role's name on the server.
-pub(crate) fn role_name(database: &str, role: Role) -> String {
+pub fn role_name(database: &str, role: Role) -> String {
     format!("{}_{role}", prefix(database))
 }
 
@@ -78,7 +78,7 @@ async fn account(connection: &mut Conn) -> StoreResult<String> {
 }
 
 fn not_allowed(error: &Error, name: &str) -> StoreError {
-    match from_mysql(error) {
+    match store_error(error) {
         // MariaDB says "invalid role specification" when the role is somebody else's.
         StoreError::Denied(text) | StoreError::Setup(text) => StoreError::Setup(format!(
             "the database login may not set up the role {name} ({text}): hand the output of \

@@ -3,7 +3,9 @@
 //! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. A hint, never needed for
 //! correctness.
 
-use crate::{error::from_mysql, options::MySqlOptions, options::Session, pool::RolePool, pool::connect_once};
+use crate::{
+    error::store_error, options::MySqlOptions, options::Session, pool::RolePool, pool::connect_once,
+};
 use async_trait::async_trait;
 use hooksaga_store::{Role, Stage, StoreResult, WakeListener, Wakeups};
 use mysql_async::{Conn, prelude::Queryable as _};
@@ -82,7 +84,7 @@ struct Listener {
 impl Listener {
     async fn look(&mut self) -> StoreResult<()> {
         let counters: Result<Vec<(String, i64)>, _> = self.connection.query(LOOK_SQL).await;
-        for (name, sent) in counters.map_err(|error| from_mysql(&error))? {
+        for (name, sent) in counters.map_err(|error| store_error(&error))? {
             // What a newer version calls otherwise is left out.
             let Some(stage) = Stage::ALL.iter().copied().find(|stage| stage.as_str() == name) else {
                 continue;

@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
-use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, testing};
+use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_store::{Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
@@ -42,7 +42,7 @@ pub(crate) async fn plain_login(url: &str) -> String {
     let database = name(url);
     admin_execute(&format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'")).await;
     for role in Role::ALL {
-        let role = testing::role_name(database, *role);
+        let role = hooksaga_mysql::role_name(database, *role);
         admin_execute(&format!("GRANT '{role}' TO '{database}'@'127.0.0.1'")).await;
     }
     url.replace("mysql://admin@", &format!("mysql://{database}:pw@"))
@@ -56,7 +56,7 @@ pub(crate) fn name(url: &str) -> &str {
 /// A connection as the administrator, set up as a product's is, but for the role.
 pub(crate) async fn owner(url: &str) -> Conn {
     let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
-    Conn::new(testing::session(&options, Role::ApiReader).unwrap()).await.unwrap()
+    Conn::new(test_support::session(&options, Role::ApiReader).unwrap()).await.unwrap()
 }
 
 /// One number or text that a query answers, as the administrator.
@@ -65,7 +65,7 @@ pub(crate) async fn value(url: &str, sql: &str) -> String {
 }
 
 pub(crate) async fn text_rows(connection: &mut Conn, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
-    let rows: Vec<Row> = connection.query(sql).await.map_err(|error| testing::store_error(&error))?;
+    let rows: Vec<Row> = connection.query(sql).await.map_err(|error| hooksaga_mysql::store_error(&error))?;
     let text = |value: Value| match value {
         Value::NULL => None,
         Value::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
@@ -75,14 +75,14 @@ pub(crate) async fn text_rows(connection: &mut Conn, sql: &str) -> StoreResult<V
 }
 
 pub(crate) async fn execute(connection: &mut Conn, sql: &str) -> StoreResult<u64> {
-    connection.query_drop(sql).await.map_err(|error| testing::store_error(&error))?;
+    connection.query_drop(sql).await.map_err(|error| hooksaga_mysql::store_error(&error))?;
     Ok(connection.affected_rows())
 }
 
 impl Database {
     pub(crate) async fn as_role(&self, role: Role) -> StoreResult<Conn> {
-        let opts: Opts = testing::session(&options(&self.plain_url), role)?;
-        Conn::new(OptsBuilder::from_opts(opts)).await.map_err(|error| testing::store_error(&error))
+        let opts: Opts = test_support::session(&options(&self.plain_url), role)?;
+        Conn::new(OptsBuilder::from_opts(opts)).await.map_err(|error| hooksaga_mysql::store_error(&error))
     }
 }
 
@@ -95,7 +95,7 @@ impl Drop for Database {
                 admin_execute(&format!("DROP DATABASE `{name}`")).await;
                 admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
                 for role in Role::ALL {
-                    admin_execute(&format!("DROP ROLE '{}'", testing::role_name(&name, *role))).await;
+                    admin_execute(&format!("DROP ROLE '{}'", hooksaga_mysql::role_name(&name, *role))).await;
                 }
             });
         });
@@ -125,7 +125,7 @@ impl TestDatabase for Database {
 
     /// A line per table of each plan: how it is read, and by which index.
     async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
-        let (role, statements) = testing::hot(statement);
+        let (role, statements) = test_support::hot(statement);
         let mut connection = self.as_role(role).await?;
         let mut plans = String::new();
         for sql in statements {

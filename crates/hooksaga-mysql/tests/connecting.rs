@@ -3,7 +3,7 @@
 
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, testing::role_name};
+use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, role_name};
 use hooksaga_store::{Appended, NewEvent, Role, Stage, StoreError};
 use hooksaga_testkit::mariadb::{MariaDbServer, admin_execute, admin_url, create_database, database_url};
 use mysql_async::prelude::Queryable as _;

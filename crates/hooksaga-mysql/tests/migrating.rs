@@ -3,7 +3,7 @@
 
 use crate::adapter::{execute, failure, fresh, name, options, owner, value};
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_mysql::{MySqlOptions, RoleMode, connect, migrate, role_sql, testing::role_name};
+use hooksaga_mysql::{MySqlOptions, RoleMode, connect, migrate, role_name, role_sql};
 use hooksaga_store::{Role, StoreError, migration::MigrationReport};
 use hooksaga_testkit::mariadb::{self, MariaDbServer, admin_execute, create_database};
 use mysql_async::prelude::Queryable as _;

@@ -27,7 +27,7 @@ impl From<StoreError> for Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Pg(error) => from_postgres(&error),
+            Failure::Pg(error) => store_error(&error),
             Failure::Store(error) => error,
         }
     }
@@ -73,7 +73,7 @@ impl Failure {
 }
 
 /// The boundary's error for one of the driver's.
-pub(crate) fn from_postgres(error: &tokio_postgres::Error) -> StoreError {
+pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
     if let Some(error) = error.as_db_error() {
         return from_database(error);
     }
@@ -137,7 +137,7 @@ pub(crate) fn from_pool(error: &PoolError) -> StoreError {
 /// The boundary's error for a connection that did not come about. A role that the login may not take on shows
 /// here as a missing right, and is a matter of set-up.
 pub(crate) fn from_connecting(error: &tokio_postgres::Error) -> StoreError {
-    match from_postgres(error) {
+    match store_error(error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database login may not do this ({text}): run `hooksaga migrate`, or hand the output of \
              `hooksaga migrate --print-roles` to an administrator"
@@ -165,5 +165,5 @@ fn one_line(text: &str) -> String {
 
 /// A result of the driver outside the pools.
 pub(crate) fn checked<T>(result: Result<T, tokio_postgres::Error>) -> StoreResult<T> {
-    result.map_err(|error| from_postgres(&error))
+    result.map_err(|error| store_error(&error))
 }

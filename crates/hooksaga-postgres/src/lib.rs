@@ -26,10 +26,9 @@ mod pool;
 mod reader;
 mod roles;
 mod router;
-pub mod scratch;
 mod subscription;
 #[cfg(feature = "test-support")]
-pub mod testing;
+pub mod test_support;
 mod time;
 mod tls;
 mod verifier;
@@ -37,6 +36,7 @@ mod waiting;
 mod wake;
 mod worker;
 
+pub use error::store_error;
 pub use migrate::migrate;
 pub use options::{PostgresOptions, RoleMode};
 pub use roles::role_sql;
@@ -100,6 +100,11 @@ pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore
     ready(&reader::Reader::new(pool(&options, Role::ApiReader, schema.as_deref(), Commits::Durable)?))
         .await?;
     Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
+}
+
+/// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
+pub async fn connect_as_login(url: &str) -> StoreResult<tokio_postgres::Client> {
+    connect_once(&PostgresOptions::login(url).session(Session::Login)?).await
 }
 
 fn pool(

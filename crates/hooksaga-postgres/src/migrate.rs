@@ -5,7 +5,7 @@
 //! is told so before anything is changed.
 
 use crate::{
-    error::{checked, from_postgres},
+    error::{checked, store_error},
     options::{PostgresOptions, RoleMode, Session},
     pool::connect_once,
     roles,
@@ -96,7 +96,7 @@ async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
         );
         if let Err(error) = client.batch_execute(&script).await {
             // The reason is what counts; the session ends in a moment and takes the transaction with it.
-            let reason = from_postgres(&error);
+            let reason = store_error(&error);
             return Err(match reason {
                 StoreError::Denied(text) => StoreError::Setup(format!(
                     "the database login may not create the schema ({text}): grant it CREATE on the schema, or \

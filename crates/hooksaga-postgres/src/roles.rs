@@ -1,7 +1,7 @@
 //! The components' roles. Roles belong to the whole cluster, so several databases may make them at once.
 
 use crate::{
-    error::{checked, from_postgres},
+    error::{checked, store_error},
     options::PostgresOptions,
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
@@ -41,7 +41,7 @@ pub(crate) async fn ensure(client: &Client, options: &PostgresOptions) -> StoreR
 /// Gives every role exactly its rights on this database.
 pub(crate) async fn grant_rights(client: &Client) -> StoreResult<()> {
     let script = format!("BEGIN; {RIGHTS} COMMIT");
-    run(client, &script).await.map_err(|error| match from_postgres(&error) {
+    run(client, &script).await.map_err(|error| match store_error(&error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database login does not own the tables ({text}): run `hooksaga migrate` with the login that \
              created them"
@@ -102,7 +102,7 @@ async fn may_switch(client: &Client, role: Role) -> StoreResult<bool> {
 }
 
 fn not_allowed(error: &Error, role: Role) -> StoreError {
-    match from_postgres(error) {
+    match store_error(error) {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database login may not set up the role {role} ({text}): hand the output of \
              `hooksaga migrate --print-roles` to an administrator, then run `hooksaga migrate` again; or set \

@@ -2,7 +2,7 @@
 //! sent inside a transaction that does work: a committing NOTIFY takes a lock that all of them share.
 
 use crate::{
-    error::{checked, from_connecting, from_postgres},
+    error::{checked, from_connecting, store_error},
     pool::RolePool,
     tls,
 };
@@ -116,7 +116,7 @@ fn hear(
             Poll::Ready(None) => {
                 return Poll::Ready(StoreError::Unavailable("the listening connection ended".to_owned()));
             }
-            Poll::Ready(Some(Err(error))) => return Poll::Ready(from_postgres(&error)),
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(store_error(&error)),
             Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
                 for stage in stages(notification.payload()) {
                     if !heard.contains(&stage) {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
-use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, testing};
+use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_store::{Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::postgres::{admin_execute, create_database};
 use std::{collections::BTreeMap, thread};
@@ -58,7 +58,7 @@ pub(crate) async fn value(url: &str, sql: &str) -> String {
 }
 
 async fn text_rows(client: &Client, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
-    let messages = client.simple_query(sql).await.map_err(|error| testing::store_error(&error))?;
+    let messages = client.simple_query(sql).await.map_err(|error| hooksaga_postgres::store_error(&error))?;
     let rows = messages.into_iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => {
             Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
@@ -70,9 +70,9 @@ async fn text_rows(client: &Client, sql: &str) -> StoreResult<Vec<Vec<Option<Str
 
 impl Database {
     pub(crate) async fn as_role(&self, role: Role) -> StoreResult<Client> {
-        let config = testing::session(&options(&self.url), role)?;
+        let config = test_support::session(&options(&self.url), role)?;
         let (client, connection) =
-            config.connect(NoTls).await.map_err(|error| testing::store_error(&error))?;
+            config.connect(NoTls).await.map_err(|error| hooksaga_postgres::store_error(&error))?;
         tokio::spawn(connection);
         Ok(client)
     }
@@ -112,7 +112,7 @@ impl TestDatabase for Database {
     /// The plan for these very arguments, and the one that serves any: the server comes to use either.
     async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
         let mut plans = String::new();
-        for hot in testing::hot(statement) {
+        for hot in test_support::hot(statement) {
             let client = self.as_role(hot.role).await?;
             let arguments = match hot.arguments {
                 "" => String::new(),
@@ -141,7 +141,7 @@ impl TestDatabase for Database {
 }
 
 async fn execute(client: &Client, sql: &str) -> StoreResult<u64> {
-    client.execute(sql, &[]).await.map_err(|error| testing::store_error(&error))
+    client.execute(sql, &[]).await.map_err(|error| hooksaga_postgres::store_error(&error))
 }
 
 /// What an operation that must fail says.

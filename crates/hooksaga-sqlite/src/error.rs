@@ -29,14 +29,14 @@ impl From<DbError> for StoreError {
     fn from(error: DbError) -> Self {
         match error {
             DbError::Store(error) => error,
-            DbError::Sqlite(error) => classify(&error),
+            DbError::Sqlite(error) => store_error(&error),
         }
     }
 }
 
 /// The store's error for one of SQLite's. SQLite's texts name tables, columns and constraints, never
 /// values; the SQL text that some of rusqlite's carry is left out all the same.
-pub(crate) fn classify(error: &SqliteError) -> StoreError {
+pub fn store_error(error: &SqliteError) -> StoreError {
     let (code, text) = match error {
         SqliteError::SqliteFailure(failure, text) => {
             (failure.code, text.clone().unwrap_or_else(|| failure.to_string()))

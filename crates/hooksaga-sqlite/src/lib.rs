@@ -7,7 +7,6 @@
 //! | `engine`, `session` | one writer thread, a few readers; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
 //! | `roles` | the store traits, a file per role |
-//! | `scratch` | fills a scratch database for measurements |
 //!
 //! A role here is a fence against mistakes, not against intruders: whoever has the file has the data.
 
@@ -19,10 +18,11 @@ mod location;
 mod rights;
 mod roles;
 mod schema;
-pub mod scratch;
 mod session;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+
+pub use error::store_error;
 
 use engine::{Engine, RoleHandle};
 use hooksaga_store::{

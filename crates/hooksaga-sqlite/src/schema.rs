@@ -2,7 +2,7 @@
 
 use crate::{
     clock,
-    error::classify,
+    error::store_error,
     location::{Location, ServerLock},
     session::{Purpose, configure, connect},
 };
@@ -40,7 +40,7 @@ pub(crate) fn migrate(location: &Location, _lock: &ServerLock) -> StoreResult<Mi
     let current = version(&connection, location)?;
     let steps = pending(current, MIGRATIONS)?;
     configure(&connection, Purpose::Write)?;
-    apply(&mut connection, steps).map_err(|error| classify(&error))?;
+    apply(&mut connection, steps).map_err(|error| store_error(&error))?;
     Ok(report(steps))
 }
 
@@ -91,7 +91,7 @@ fn version(connection: &Connection, location: &Location) -> StoreResult<i64> {
         }
         connection.query_row("SELECT max(version) FROM schema_migrations", [], |row| row.get(0))
     };
-    read().map_err(|error| classify(&error))?.ok_or_else(|| location.foreign())
+    read().map_err(|error| store_error(&error))?.ok_or_else(|| location.foreign())
 }
 
 fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<()> {

@@ -4,7 +4,7 @@
 use crate::{
     authorizer::CurrentRole,
     clock,
-    error::{DbError, DbResult, classify},
+    error::{DbError, DbResult, store_error},
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Role, StoreError, StoreResult};
@@ -46,8 +46,8 @@ const CACHED_STATEMENTS: usize = 160;
 pub(crate) fn connect(path: &Path) -> StoreResult<Connection> {
     // NO_MUTEX: a connection is used by one thread at a time, which the borrow checker sees to.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| classify(&error))?;
-    connection.busy_handler(Some(wait_for_the_lock)).map_err(|error| classify(&error))?;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| store_error(&error))?;
+    connection.busy_handler(Some(wait_for_the_lock)).map_err(|error| store_error(&error))?;
     Ok(connection)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResul
         purpose.cache_kib(),
         u8::from(purpose == Purpose::Read),
     );
-    connection.execute_batch(&settings).map_err(|error| classify(&error))
+    connection.execute_batch(&settings).map_err(|error| store_error(&error))
 }
 
 /// A connection that works for one role at a time.
@@ -93,7 +93,7 @@ impl Session {
         let asked = role.clone();
         connection
             .authorizer(Some(move |context: rusqlite::hooks::AuthContext<'_>| asked.authorize(context)))
-            .map_err(|error| classify(&error))?;
+            .map_err(|error| store_error(&error))?;
         Ok(Self { connection, role })
     }
 

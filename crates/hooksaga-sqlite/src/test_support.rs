@@ -3,7 +3,7 @@
 
 use crate::{
     authorizer::CurrentRole,
-    error::classify,
+    error::store_error,
     roles::hot,
     session::{Purpose, configure, connect},
 };
@@ -43,7 +43,7 @@ impl RawConnection {
             current.set(role);
             connection
                 .authorizer(Some(move |context: AuthContext<'_>| current.authorize(context)))
-                .map_err(|error| classify(&error))?;
+                .map_err(|error| store_error(&error))?;
         }
         Ok(Self(connection))
     }
@@ -63,7 +63,7 @@ impl RawConnection {
             let rows = statement.raw_query();
             rows.mapped(|row| (0..columns).map(|index| row.get_ref(index).map(text)).collect()).collect()
         };
-        read().map_err(|error| classify(&error))
+        read().map_err(|error| store_error(&error))
     }
 
     /// The plans of statements, a line per step. Parameters that are not bound count as null, which does

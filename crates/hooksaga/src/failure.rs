@@ -1,5 +1,6 @@
 //! Why a command ended without success: one line for people, with what to do about it.
 
+use hooksaga_bench::BenchError;
 use hooksaga_store::StoreError;
 use std::fmt;
 
@@ -37,6 +38,15 @@ impl From<StoreError> for Failure {
             _ => "",
         };
         Self::new(format!("{error}{advice}"))
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        match error {
+            BenchError::Store(error) => error.into(),
+            BenchError::Other(text) => Self::new(text),
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The `hooksaga` binary: command line, configuration, telemetry and wiring around the pipeline.
 
-mod bench;
 mod cli;
 mod client;
 mod config;

@@ -2,10 +2,12 @@
 
 use super::options::ConfigOptions;
 use crate::{
-    bench::{self, Plan, Sending},
+    config,
     failure::{Failure, Outcome},
+    output,
 };
 use clap::Args;
+use hooksaga_bench::{Backend, Plan, Report, Sending};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,6 +98,38 @@ impl Bench {
             check: self.check,
             given: self.given,
         };
-        Box::pin(bench::run(&plan, &config.database.backend)).await
+        let backend = match config.database.backend {
+            config::Backend::Sqlite(_) => Backend::Sqlite,
+            config::Backend::Postgres(url) => Backend::Postgres(url),
+            config::Backend::MySql(url) => Backend::MySql(url),
+        };
+        let report = Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries)).await?;
+        print(&report, self.json);
+        let missed = report.missed();
+        if self.check && !missed.is_empty() {
+            return Err(Failure::new(format!("missed: {}", missed.join(", "))));
+        }
+        Ok(())
+    }
+}
+
+/// Deliveries that have arrived, on a person's terminal.
+struct Deliveries;
+
+impl hooksaga_bench::Progress for Deliveries {
+    fn show(&self, done: u64, total: u64) {
+        output::Progress::new(Some(total)).show(done, "delivered");
+    }
+
+    fn clear(&self) {
+        output::Progress::new(None).clear();
+    }
+}
+
+fn print(report: &Report, json: bool) {
+    if json {
+        output::line(serde_json::to_string_pretty(report).unwrap_or_default());
+    } else {
+        output::table(&report.rows()).into_iter().for_each(output::line);
     }
 }

@@ -130,11 +130,6 @@ impl Client {
         self.request(&Method::POST, path, body.into()).await
     }
 
-    /// Changes something, as a JSON body says.
-    pub(crate) async fn patch(&mut self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
-        self.request(&Method::PATCH, path, body.into()).await
-    }
-
     async fn request(&mut self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {
         let mut answer = self.try_request(method, path, body.clone()).await;
         if matches!(&answer, Err(unanswered) if unanswered.stale) {

@@ -1,9 +1,10 @@
 //! The database server under a measurement, whichever it is: a scratch database on it, and a look at it from outside.
 
-use super::usage::Postmaster;
-use crate::failure::{Failure, Outcome};
-use hooksaga_mysql::scratch as mysql;
-use hooksaga_postgres::scratch as postgres;
+use super::{
+    error::{BenchError, BenchResult},
+    scratch::{mysql, postgres},
+    usage::Postmaster,
+};
 use std::{fs, time::Duration};
 
 /// Which server a URL is of.
@@ -35,7 +36,7 @@ enum Scratch {
 
 impl DatabaseServer {
     /// Makes a scratch database beside the one that `url` names; or uses that one, if it is `given` and empty.
-    pub(super) async fn open(kind: Kind, url: &str, name: &str, given: bool) -> Outcome<Self> {
+    pub(super) async fn open(kind: Kind, url: &str, name: &str, given: bool) -> BenchResult<Self> {
         let scratch = match (given, kind) {
             (true, _) => None,
             (false, Kind::Postgres) => Some(Scratch::Postgres(postgres::Scratch::create(url, name).await?)),
@@ -62,7 +63,7 @@ impl DatabaseServer {
             }
         };
         if !is_empty {
-            return Err(Failure::new(
+            return Err(BenchError::new(
                 "the database given with --database-url is not empty: name an empty one",
             ));
         }
@@ -77,7 +78,7 @@ impl DatabaseServer {
     }
 
     /// Drops the scratch database, if there is one.
-    pub(super) async fn remove(self) -> Outcome {
+    pub(super) async fn remove(self) -> BenchResult {
         match self.scratch {
             None => Ok(()),
             Some(Scratch::Postgres(scratch)) => Ok(scratch.drop().await?),
@@ -91,7 +92,7 @@ impl DatabaseServer {
     }
 
     /// How many transactions the server has ended.
-    pub(super) async fn transactions(&self) -> Outcome<i64> {
+    pub(super) async fn transactions(&self) -> BenchResult<i64> {
         Ok(match &self.observer {
             Observer::Postgres(observer) => observer.transactions().await?,
             Observer::MySql(observer) => observer.transactions().await?,
@@ -99,14 +100,14 @@ impl DatabaseServer {
     }
 
     /// How many bytes the database takes.
-    pub(super) async fn bytes(&self) -> Outcome<i64> {
+    pub(super) async fn bytes(&self) -> BenchResult<i64> {
         Ok(match &self.observer {
             Observer::Postgres(observer) => observer.bytes().await?,
             Observer::MySql(observer) => observer.bytes().await?,
         })
     }
 
-    pub(super) async fn add_finished(&self, count: i64, subscription: i64) -> Outcome {
+    pub(super) async fn add_finished(&self, count: i64, subscription: i64) -> BenchResult {
         match &self.observer {
             Observer::Postgres(observer) => observer.add_finished(count, subscription).await?,
             Observer::MySql(observer) => observer.add_finished(count, subscription).await?,
@@ -115,7 +116,7 @@ impl DatabaseServer {
     }
 
     /// Waits until what was written is in its place on disk.
-    pub(super) async fn settle(&self) -> Outcome {
+    pub(super) async fn settle(&self) -> BenchResult {
         match &self.observer {
             Observer::Postgres(observer) => observer.checkpoint().await,
             // It has no statement for that.
@@ -124,7 +125,7 @@ impl DatabaseServer {
         Ok(())
     }
 
-    pub(super) async fn add_waiting(&self, count: i64, subscription: i64) -> Outcome {
+    pub(super) async fn add_waiting(&self, count: i64, subscription: i64) -> BenchResult {
         match &self.observer {
             Observer::Postgres(observer) => observer.add_waiting(count, subscription).await?,
             Observer::MySql(observer) => observer.add_waiting(count, subscription).await?,

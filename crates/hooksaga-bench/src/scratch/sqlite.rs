@@ -1,17 +1,17 @@
 //! Fills a scratch database for measurements. Never the live tables.
 
-use crate::error::classify;
+use hooksaga_sqlite::store_error;
 use hooksaga_store::{StoreError, StoreResult};
 use rusqlite::Connection;
 use std::path::Path;
 
 /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-pub fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+pub(crate) fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
     fill(path, count, subscription, FINISHED)
 }
 
 /// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-pub fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+pub(crate) fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
     fill(path, count, subscription, WAITING)
 }
 
@@ -37,15 +37,15 @@ const WAITING: &[&str] =
      FROM events WHERE id > :first"];
 
 fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> StoreResult<()> {
-    let mut connection = Connection::open(path).map_err(|error| classify(&error))?;
+    let mut connection = Connection::open(path).map_err(|error| store_error(&error))?;
     let sql = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE event_type NOT LIKE 'bench.%')";
-    let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| classify(&error))?;
+    let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| store_error(&error))?;
     if live {
         return Err(StoreError::Setup(
             "this is not a scratch database: it has other subscriptions".to_owned(),
         ));
     }
-    try_fill(&mut connection, count, subscription, statements).map_err(|error| classify(&error))
+    try_fill(&mut connection, count, subscription, statements).map_err(|error| store_error(&error))
 }
 
 fn try_fill(

@@ -20,16 +20,16 @@ use tokio::{process::Command, task::JoinSet};
 
 /// What the sending process is to do.
 #[derive(Clone, Debug)]
-pub(crate) struct Sending {
-    pub(crate) url: String,
-    pub(crate) requests: u64,
-    pub(crate) clients: usize,
-    pub(crate) payload_bytes: usize,
+pub struct Sending {
+    pub url: String,
+    pub requests: u64,
+    pub clients: usize,
+    pub payload_bytes: usize,
 }
 
 impl Sending {
     /// Lets another process send, and answers how many arrived per second, from the first to the last.
-    pub(super) async fn measure(&self, tally: &Tally) -> Result<f64, String> {
+    pub(crate) async fn measure(&self, tally: &Tally) -> Result<f64, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let sent = Command::new(program)
             .args(["bench", "--send-to", &self.url])
@@ -55,7 +55,7 @@ impl Sending {
     }
 
     /// Sends the payloads, each client as fast as it is answered.
-    pub(crate) async fn send(&self) -> Result<(), String> {
+    pub async fn send(&self) -> Result<(), String> {
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
         let next = Arc::new(AtomicU64::new(0));
         let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();

@@ -1,56 +1,75 @@
-//! `hooksaga bench`: deliveries per second and latency of the product as it is, through its public API, with
+//! What `hooksaga bench` measures: deliveries per second and latency of the product as it is, through its public API, with
 //! default settings, beside the bare HTTP ceiling of the same machine in the same run.
 //!
 //! Everything runs on a scratch folder or database that is removed at the end. Compare ratios, not absolute
 //! figures: the clients, the receiver, the server and the database share the machine.
 
+mod api;
 mod ceiling;
 mod database;
+mod error;
 mod load;
 mod measure;
 mod pace;
 mod place;
 mod receiver;
 mod report;
+mod scratch;
 mod usage;
 
-use crate::{
-    config::Backend,
-    failure::{Failure, Outcome},
-    output,
-};
-pub(crate) use ceiling::Sending;
+pub use ceiling::Sending;
+pub use error::{BenchError, BenchResult};
+pub use report::{Bar, Figure, Report};
+
 use measure::{Bench, Latency};
 use pace::Pace;
 use place::{Place, Server};
 use receiver::Receiver;
-use report::{Bar, Report};
 use std::time::Duration;
+
+/// Where the configured database is; measurements never touch it.
+#[derive(Clone)]
+pub enum Backend {
+    /// The embedded one: a scratch file stands for it.
+    Sqlite,
+    /// A PostgreSQL URL.
+    Postgres(String),
+    /// A MySQL or MariaDB URL.
+    MySql(String),
+}
+
+/// Told how far a measurement is.
+pub trait Progress: Sync {
+    /// So many deliveries of the total have arrived.
+    fn show(&self, done: u64, total: u64);
+    /// The measurement is over.
+    fn clear(&self);
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) events: u64,
-    pub(crate) clients: usize,
-    pub(crate) payload_bytes: usize,
+pub struct Plan {
+    pub events: u64,
+    pub clients: usize,
+    pub payload_bytes: usize,
     /// Endpoints per event in the fan-out measurement; 0 leaves it out.
-    pub(crate) fan_out: usize,
+    pub fan_out: usize,
     /// Events a second in the latency measurements; 0 leaves them out.
-    pub(crate) rate: u32,
-    pub(crate) seconds: u32,
+    pub rate: u32,
+    pub seconds: u32,
     /// Finished deliveries to measure beside; 0 leaves it out.
-    pub(crate) history: u64,
+    pub history: u64,
     /// Waiting deliveries to measure beside; 0 leaves it out.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
     /// Numbers of hanging endpoints to measure beside.
-    pub(crate) hanging: Vec<usize>,
+    pub hanging: Vec<usize>,
     /// Deliveries that wait for the hanging endpoints.
-    pub(crate) hanging_backlog: usize,
-    pub(crate) json: bool,
+    pub hanging_backlog: usize,
+    pub json: bool,
     /// Fails when a bar is missed.
-    pub(crate) check: bool,
+    pub check: bool,
     /// The database is an empty one that was named for this.
-    pub(crate) given: bool,
+    pub given: bool,
 }
 
 /// The event types of the measurements.
@@ -61,32 +80,28 @@ const ROUNDS: usize = 3;
 /// More requests tell no more about the ceiling.
 const LONGEST_CEILING: u64 = 1_000_000;
 
-/// Runs the plan on the configured back end and reports.
-pub(crate) async fn run(plan: &Plan, backend: &Backend) -> Outcome {
+/// Runs the plan beside the configured database.
+pub async fn run(plan: &Plan, backend: &Backend, progress: &dyn Progress) -> BenchResult<Report> {
     let place = Place::create(backend, plan.given).await?;
-    let measured = on_places(plan, backend, &place).await;
+    let measured = on_places(plan, backend, &place, progress).await;
     let removed = place.remove().await;
     let report = measured?;
     removed?;
-    if plan.json {
-        output::line(serde_json::to_string_pretty(&report).unwrap_or_default());
-    } else {
-        report.table().into_iter().for_each(output::line);
-    }
-    let missed = report.missed();
-    if plan.check && !missed.is_empty() {
-        return Err(Failure::new(format!("missed: {}", missed.join(", "))));
-    }
-    Ok(())
+    Ok(report)
 }
 
 /// Runs the plan in a place and, for speeds beside history or backlog, in an empty one that it makes and removes.
-async fn on_places(plan: &Plan, backend: &Backend, place: &Place) -> Outcome<Report> {
+async fn on_places(
+    plan: &Plan,
+    backend: &Backend,
+    place: &Place,
+    progress: &dyn Progress,
+) -> BenchResult<Report> {
     if plan.given || (plan.history == 0 && plan.backlog == 0) {
-        return Box::pin(Run::new(plan, place, None).await?.measure()).await;
+        return Box::pin(Run::new(plan, place, None, progress).await?.measure()).await;
     }
     let empty = Place::create(backend, false).await?;
-    let measured = match Run::new(plan, place, Some(&empty)).await {
+    let measured = match Run::new(plan, place, Some(&empty), progress).await {
         Ok(run) => Box::pin(run.measure()).await,
         Err(failure) => Err(failure),
     };
@@ -102,7 +117,7 @@ struct Run<'a> {
     place: &'a Place,
     /// Another one, which stays empty.
     empty: Option<&'a Place>,
-    bench: Bench,
+    bench: Bench<'a>,
     report: Report,
     /// Deliveries under load that came more than once.
     repeats: u64,
@@ -118,21 +133,27 @@ struct Beside<'a> {
 }
 
 impl<'a> Run<'a> {
-    async fn new(plan: &'a Plan, place: &'a Place, empty: Option<&'a Place>) -> Outcome<Self> {
+    async fn new(
+        plan: &'a Plan,
+        place: &'a Place,
+        empty: Option<&'a Place>,
+        progress: &'a dyn Progress,
+    ) -> BenchResult<Self> {
         let receiver = Receiver::start().await;
-        let receiver = receiver.map_err(|error| Failure::new(format!("cannot open a receiver: {error}")))?;
+        let receiver =
+            receiver.map_err(|error| BenchError::new(format!("cannot open a receiver: {error}")))?;
         let database = place.database();
         Ok(Self {
             plan,
             place,
             empty,
-            bench: Bench { receiver, clients: plan.clients, payload_bytes: plan.payload_bytes },
+            bench: Bench { progress, receiver, clients: plan.clients, payload_bytes: plan.payload_bytes },
             report: Report { database, figures: Vec::new() },
             repeats: 0,
         })
     }
 
-    async fn measure(mut self) -> Outcome<Report> {
+    async fn measure(mut self) -> BenchResult<Report> {
         let (server, start) = self.place.start().await?;
         let bar = (!self.place.is_server()).then_some(Bar::AtMost(200.0));
         self.report.add("start to ready", start.as_secs_f64() * 1e3, "ms", bar);
@@ -157,7 +178,7 @@ impl<'a> Run<'a> {
         Ok(self.report)
     }
 
-    async fn single(&mut self, server: &Server) -> Outcome<Pace> {
+    async fn single(&mut self, server: &Server) -> BenchResult<Pace> {
         let before = self.place.bytes().await?;
         let pace = self.warm_pace(server).await?;
         let measured = pace.reached;
@@ -184,7 +205,7 @@ impl<'a> Run<'a> {
 
     /// Deliveries of single events, after a short run that warms connections, plans and windows up, as those of any
     /// server that is in use are.
-    async fn warm_pace(&mut self, server: &Server) -> Outcome<Pace> {
+    async fn warm_pace(&mut self, server: &Server) -> BenchResult<Pace> {
         self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events / 10).await?;
         self.pace(server, SINGLE, 1, self.plan.events).await
     }
@@ -195,19 +216,19 @@ impl<'a> Run<'a> {
         event_type: &str,
         fan_out: usize,
         events: u64,
-    ) -> Outcome<Pace> {
+    ) -> BenchResult<Pace> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let ceiling = self.bench.ceiling((self.plan.events * 3).min(LONGEST_CEILING)).await?;
             let reached = self.bench.throughput(self.place, server, event_type, fan_out, events).await?;
             rounds.push(Pace { ceiling, reached });
         }
-        let pace = Pace::middle(rounds).ok_or_else(|| Failure::new("nothing was measured"))?;
+        let pace = Pace::middle(rounds).ok_or_else(|| BenchError::new("nothing was measured"))?;
         self.repeats += pace.reached.repeats;
         Ok(pace)
     }
 
-    async fn fan_out(&mut self, server: &Server) -> Outcome {
+    async fn fan_out(&mut self, server: &Server) -> BenchResult {
         let endpoints = self.plan.fan_out;
         if endpoints == 0 {
             return Ok(());
@@ -228,7 +249,7 @@ impl<'a> Run<'a> {
         self.report.add(name, mebibytes, "MiB", Some(Bar::AtMost(100.0)));
     }
 
-    async fn alone(&mut self, server: &Server) -> Outcome<Option<Latency>> {
+    async fn alone(&mut self, server: &Server) -> BenchResult<Option<Latency>> {
         let (rate, seconds) = (self.plan.rate, self.plan.seconds);
         if rate == 0 {
             return Ok(None);
@@ -243,7 +264,7 @@ impl<'a> Run<'a> {
         Ok(Some(measured))
     }
 
-    async fn idle(&mut self, server: &Server) -> Outcome {
+    async fn idle(&mut self, server: &Server) -> BenchResult {
         const LONG: Duration = Duration::from_secs(10);
         // PostgreSQL's sessions report what they have done up to ten seconds later.
         tokio::time::sleep(Duration::from_secs(12)).await;
@@ -262,7 +283,7 @@ impl<'a> Run<'a> {
 
     /// The latency of a healthy endpoint beside ones that hang to the timeout. A server whose windows have
     /// learnt nothing yet: the hard case.
-    async fn hanging(&mut self, mut server: Server, alone: Option<Latency>) -> Outcome<Server> {
+    async fn hanging(&mut self, mut server: Server, alone: Option<Latency>) -> BenchResult<Server> {
         let Some(alone) = alone else { return Ok(server) };
         for endpoints in self.plan.hanging.clone() {
             server.stop().await;
@@ -287,7 +308,7 @@ impl<'a> Run<'a> {
     }
 
     /// A server on the place that stays empty.
-    async fn start_empty(&self) -> Outcome<Option<(&'a Place, Server)>> {
+    async fn start_empty(&self) -> BenchResult<Option<(&'a Place, Server)>> {
         let Some(place) = self.empty else { return Ok(None) };
         let (server, _) = place.start().await?;
         self.bench.subscribe(&server, SINGLE, 1).await?;
@@ -297,7 +318,7 @@ impl<'a> Run<'a> {
     /// A server's speed as a part of an empty one's. The two are measured in turn: the machine's own speed changes from
     /// minute to minute, and not for all of its work by the same part. Without an empty one, shares of the ceiling are
     /// compared.
-    async fn against_empty(&mut self, server: &Server, beside: &Beside<'_>) -> Outcome<f64> {
+    async fn against_empty(&mut self, server: &Server, beside: &Beside<'_>) -> BenchResult<f64> {
         let Some((place, empty)) = &beside.empty else {
             return Ok(self.warm_pace(server).await?.share() / beside.at_first.share());
         };
@@ -310,10 +331,10 @@ impl<'a> Run<'a> {
             rounds.push(Pace { ceiling: there.per_second, reached });
         }
         let pace = Pace::middle(rounds.split_off(1));
-        Ok(pace.ok_or_else(|| Failure::new("nothing was measured"))?.share())
+        Ok(pace.ok_or_else(|| BenchError::new("nothing was measured"))?.share())
     }
 
-    async fn beside_history(&mut self, beside: &Beside<'_>) -> Outcome {
+    async fn beside_history(&mut self, beside: &Beside<'_>) -> BenchResult {
         if self.plan.history == 0 {
             return Ok(());
         }
@@ -326,7 +347,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn beside_backlog(&mut self, beside: &Beside<'_>) -> Outcome {
+    async fn beside_backlog(&mut self, beside: &Beside<'_>) -> BenchResult {
         if self.plan.backlog == 0 {
             return Ok(());
         }

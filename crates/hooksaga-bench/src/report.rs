@@ -1,38 +1,37 @@
 //! What was measured, against what must be reached.
 
-use crate::output;
 use serde::Serialize;
 
 /// What a figure must reach.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Bar {
+pub enum Bar {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Figure {
-    pub(super) name: String,
-    pub(super) value: f64,
-    pub(super) unit: &'static str,
+pub struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub unit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bar: Option<Bar>,
+    pub bar: Option<Bar>,
     /// Whether the bar is reached; true where there is none.
-    pub(super) reached: bool,
+    pub reached: bool,
 }
 
 /// All figures of one run.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Report {
-    pub(super) database: &'static str,
-    pub(super) figures: Vec<Figure>,
+pub struct Report {
+    pub database: &'static str,
+    pub figures: Vec<Figure>,
 }
 
 impl Report {
     /// Adds a figure, and shows it at once unless it goes into JSON.
-    pub(super) fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
+    pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
         let reached = match bar {
             Some(Bar::AtLeast(least)) => value >= least,
             Some(Bar::AtMost(most)) => value <= most,
@@ -42,12 +41,12 @@ impl Report {
     }
 
     /// The names of the bars that are missed.
-    pub(super) fn missed(&self) -> Vec<&str> {
+    pub fn missed(&self) -> Vec<&str> {
         self.figures.iter().filter(|figure| !figure.reached).map(|figure| figure.name.as_str()).collect()
     }
 
-    /// As a table for people.
-    pub(super) fn table(&self) -> Vec<String> {
+    /// As the rows of a table for people.
+    pub fn rows(&self) -> Vec<Vec<String>> {
         let mut rows = vec![["", "measured", "", "bar", ""].map(str::to_owned).to_vec()];
         rows.extend(self.figures.iter().map(|figure| {
             let bar = match figure.bar {
@@ -62,7 +61,7 @@ impl Report {
             };
             vec![figure.name.clone(), number(figure.value), figure.unit.to_owned(), bar, verdict.to_owned()]
         }));
-        output::table(&rows)
+        rows
     }
 }
 
@@ -88,7 +87,7 @@ mod tests {
         report.add("too slow", 3.0, "ms", Some(Bar::AtMost(2.5)));
         report.add("for information", 1.0, "", None);
         assert_eq!(report.missed(), ["too slow"]);
-        let table = report.table().join("\n");
+        let table = report.rows().concat().join("\n");
         assert!(table.contains("MISSED") && table.contains("≤ 2.50"), "{table}");
     }
 

@@ -1,14 +1,12 @@
 //! The measurements: each a small story with the server, the clients and the receiver.
 
 use super::{
+    Progress,
     ceiling::Sending,
+    error::{BenchError, BenchResult},
     load::{self, Aim, Posted},
     place::{Place, Server},
     receiver::{Receiver, Tally, payload},
-};
-use crate::{
-    failure::{Failure, Outcome},
-    output::Progress,
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -17,7 +15,8 @@ use std::{sync::Arc, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What all measurements share.
-pub(super) struct Bench {
+pub(super) struct Bench<'a> {
+    pub(super) progress: &'a dyn Progress,
     pub(super) receiver: Arc<Receiver>,
     pub(super) clients: usize,
     pub(super) payload_bytes: usize,
@@ -48,13 +47,13 @@ impl Latency {
     }
 }
 
-fn failed(error: String) -> Failure {
-    Failure::new(error)
+fn failed(error: String) -> BenchError {
+    BenchError::new(error)
 }
 
-impl Bench {
+impl Bench<'_> {
     /// Requests a second that HTTP alone reaches here.
-    pub(super) async fn ceiling(&self, requests: u64) -> Outcome<f64> {
+    pub(super) async fn ceiling(&self, requests: u64) -> BenchResult<f64> {
         let tally = Tally::new(requests, 1);
         self.receiver.count_for(&tally);
         let sending = Sending {
@@ -67,17 +66,17 @@ impl Bench {
     }
 
     /// Subscribes `count` endpoints that answer at once to an event type.
-    pub(super) async fn subscribe(&self, server: &Server, event_type: &str, count: usize) -> Outcome {
+    pub(super) async fn subscribe(&self, server: &Server, event_type: &str, count: usize) -> BenchResult {
         for number in 0..count {
             server.subscribe(event_type, &self.receiver.url(&format!("/ok/{number}"))).await?;
         }
         Ok(())
     }
 
-    fn aim(&self, server: &Server, event_type: &str) -> Outcome<Aim> {
+    fn aim(&self, server: &Server, event_type: &str) -> BenchResult<Aim> {
         let address = server.url.trim_start_matches("http://").parse();
         Ok(Aim {
-            address: address.map_err(|_| Failure::new(format!("{} is no address", server.url)))?,
+            address: address.map_err(|_| BenchError::new(format!("{} is no address", server.url)))?,
             path: "/v1/events".to_owned(),
             key: server.key.clone(),
             event_type: event_type.to_owned(),
@@ -93,18 +92,18 @@ impl Bench {
         event_type: &str,
         fan_out: usize,
         events: u64,
-    ) -> Outcome<Throughput> {
-        let (tally, progress) = (Tally::new(events, fan_out), Progress::new(Some(events * fan_out as u64)));
+    ) -> BenchResult<Throughput> {
+        let (tally, total) = (Tally::new(events, fan_out), events * fan_out as u64);
         self.receiver.count_for(&tally);
         let aim = self.aim(server, event_type)?;
         let before = (server.cpu(), place.database_cpu());
         let posting = load::closed_loop(&aim, &tally, events, self.clients);
-        let arriving = tally.complete(PATIENCE, |count| progress.show(count, "delivered"));
+        let arriving = tally.complete(PATIENCE, |count| self.progress.show(count, total));
         let (posted, complete) = tokio::join!(posting, arriving);
-        progress.clear();
+        self.progress.clear();
         posted.map_err(failed)?;
         if !complete {
-            return Err(Failure::new(format!(
+            return Err(BenchError::new(format!(
                 "only {} of {} deliveries arrived",
                 tally.count(),
                 events * fan_out as u64
@@ -127,24 +126,29 @@ impl Bench {
         event_type: &str,
         rate: u32,
         seconds: u32,
-    ) -> Outcome<Latency> {
+    ) -> BenchResult<Latency> {
         let events = u64::from(rate) * u64::from(seconds);
-        let (tally, progress) = (Tally::new(events, 1), Progress::new(Some(events)));
+        let (tally, total) = (Tally::new(events, 1), events);
         self.receiver.count_for(&tally);
         let aim = self.aim(server, event_type)?;
         let posting = load::open_loop(&aim, &tally, rate, events, self.clients);
-        let arriving = tally.complete(PATIENCE, |count| progress.show(count, "delivered"));
+        let arriving = tally.complete(PATIENCE, |count| self.progress.show(count, total));
         let (posted, complete) = tokio::join!(posting, arriving);
-        progress.clear();
+        self.progress.clear();
         let posted = posted.map_err(failed)?;
         if !complete {
-            return Err(Failure::new(format!("only {} of {events} deliveries arrived", tally.count())));
+            return Err(BenchError::new(format!("only {} of {events} deliveries arrived", tally.count())));
         }
         Ok(Latency::of(&posted, &tally))
     }
 
     /// Endpoints that never answer, with deliveries waiting for them.
-    pub(super) async fn hang(&self, server: &Server, endpoints: usize, waiting: usize) -> Outcome<Vec<i64>> {
+    pub(super) async fn hang(
+        &self,
+        server: &Server,
+        endpoints: usize,
+        waiting: usize,
+    ) -> BenchResult<Vec<i64>> {
         let event_type = |number: usize| format!("bench.hang{endpoints}.{number}");
         let mut subscriptions = Vec::new();
         for number in 0..endpoints {

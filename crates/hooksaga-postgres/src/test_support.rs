@@ -1,22 +1,17 @@
-//! A view from outside for the tests: sessions exactly as a component has them, the mapping of errors, and the hot
+//! A view from outside for the tests: sessions exactly as a component has them, and the hot
 //! statements with typical arguments.
 
 use crate::{
-    PostgresOptions, cleaner, correlations, dead_letters, error, ingest, options::Session, orchestrator,
-    reader, router, verifier, worker,
+    PostgresOptions, cleaner, correlations, dead_letters, ingest, options::Session, orchestrator, reader,
+    router, verifier, worker,
 };
 use hooksaga_conformance::HotStatement;
-use hooksaga_store::{Role, StoreError, StoreResult};
+use hooksaga_store::{Role, StoreResult};
 use tokio_postgres::Config;
 
 /// The configuration of a component's session.
 pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
     options.session(Session::Component { role, schema: None })
-}
-
-/// The boundary's error for one of the driver's.
-pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
-    error::from_postgres(error)
 }
 
 /// A statement of the product.

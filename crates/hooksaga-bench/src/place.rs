@@ -1,13 +1,12 @@
 //! Where a measurement runs: a scratch folder or database that it makes and removes, and the server there.
 
 use super::{
+    Backend,
+    api::Api,
     database::{DatabaseServer, Kind},
+    error::{BenchError, BenchResult},
+    scratch::sqlite,
     usage,
-};
-use crate::{
-    client::Client,
-    config::Backend,
-    failure::{Failure, Outcome},
 };
 use hooksaga_pipeline::{SecretKey, random_hex};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,13 +37,13 @@ enum Database {
 
 impl Place {
     /// Makes a place beside the configured database, or uses `given`, an empty one.
-    pub(super) async fn create(configured: &Backend, given: bool) -> Outcome<Self> {
+    pub(super) async fn create(configured: &Backend, given: bool) -> BenchResult<Self> {
         let name = format!("hooksaga_bench_{}", random_hex(6));
         let folder = std::env::temp_dir().join(&name);
         fs::create_dir(&folder)
-            .map_err(|error| Failure::new(format!("cannot create {}: {error}", folder.display())))?;
+            .map_err(|error| BenchError::new(format!("cannot create {}: {error}", folder.display())))?;
         let database = match configured {
-            Backend::Sqlite(_) => Database::Embedded(folder.join("hooksaga.db")),
+            Backend::Sqlite => Database::Embedded(folder.join("hooksaga.db")),
             Backend::Postgres(url) => server(Kind::Postgres, url, &name, given).await?,
             Backend::MySql(url) => server(Kind::MySql, url, &name, given).await?,
         };
@@ -62,15 +61,15 @@ impl Place {
         Ok(place)
     }
 
-    async fn migrate(&self) -> Outcome {
+    async fn migrate(&self) -> BenchResult {
         if !self.is_server() {
             return Ok(());
         }
         let migrated = self.command(&["migrate"]).output().await;
         let migrated =
-            migrated.map_err(|error| Failure::new(format!("cannot run hooksaga migrate: {error}")))?;
+            migrated.map_err(|error| BenchError::new(format!("cannot run hooksaga migrate: {error}")))?;
         if !migrated.status.success() {
-            return Err(Failure::new(String::from_utf8_lossy(&migrated.stderr)));
+            return Err(BenchError::new(String::from_utf8_lossy(&migrated.stderr)));
         }
         Ok(())
     }
@@ -88,7 +87,7 @@ impl Place {
     }
 
     /// Removes everything that was made.
-    pub(super) async fn remove(self) -> Outcome {
+    pub(super) async fn remove(self) -> BenchResult {
         // What is left of a scratch folder in the temporary folder harms nobody.
         let _ = fs::remove_dir_all(&self.folder);
         match self.database {
@@ -119,20 +118,21 @@ impl Place {
     }
 
     /// Starts a server and waits until it is ready; how long that took.
-    pub(super) async fn start(&self) -> Outcome<(Server, Duration)> {
+    pub(super) async fn start(&self) -> BenchResult<(Server, Duration)> {
         let log = self.folder.join(format!("server-{}.log", random_hex(4)));
-        let output =
-            fs::File::create(&log).map_err(|error| Failure::new(format!("cannot write a log: {error}")))?;
+        let output = fs::File::create(&log)
+            .map_err(|error| BenchError::new(format!("cannot write a log: {error}")))?;
         let began = Instant::now();
         let written = output.try_clone();
-        let written = written.map_err(|error| Failure::new(format!("cannot keep a log open: {error}")))?;
+        let written = written.map_err(|error| BenchError::new(format!("cannot keep a log open: {error}")))?;
         let process = self.command(&["serve", "--dev"]).stdout(output).stderr(Stdio::null()).spawn();
-        let process = process.map_err(|error| Failure::new(format!("cannot start the server: {error}")))?;
+        let process =
+            process.map_err(|error| BenchError::new(format!("cannot start the server: {error}")))?;
         let url = listening(&log, began).await?;
-        let mut client = Client::new(&url, &self.root_key)?;
-        while client.get("/readyz").await.map_or(0, |answer| answer.status()) != 200 {
+        let api = Api::new(&url, &self.root_key);
+        while !api.is_ready().await {
             if began.elapsed() > START {
-                return Err(Failure::new("the server did not become ready"));
+                return Err(BenchError::new("the server did not become ready"));
             }
         }
         Ok((Server { process, log: written, url, key: self.root_key.clone() }, began.elapsed()))
@@ -147,7 +147,7 @@ impl Place {
     }
 
     /// How many transactions the database server has ended.
-    pub(super) async fn transactions(&self) -> Outcome<Option<i64>> {
+    pub(super) async fn transactions(&self) -> BenchResult<Option<i64>> {
         match &self.database {
             Database::Embedded(_) => Ok(None),
             Database::Server(server) => Ok(Some(server.transactions().await?)),
@@ -155,7 +155,7 @@ impl Place {
     }
 
     /// How many bytes the database takes on disk.
-    pub(super) async fn bytes(&self) -> Outcome<u64> {
+    pub(super) async fn bytes(&self) -> BenchResult<u64> {
         match &self.database {
             Database::Embedded(path) => Ok(fs::metadata(path).map_or(0, |data| data.len())),
             Database::Server(server) => Ok(u64::try_from(server.bytes().await?).unwrap_or(0)),
@@ -163,21 +163,19 @@ impl Place {
     }
 
     /// Adds deliveries that are finished. No server may run.
-    pub(super) async fn add_finished(&self, count: u64, subscription: i64) -> Outcome {
+    pub(super) async fn add_finished(&self, count: u64, subscription: i64) -> BenchResult {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
-            Database::Embedded(path) => {
-                Ok(hooksaga_sqlite::scratch::add_finished(path, count, subscription)?)
-            }
+            Database::Embedded(path) => Ok(sqlite::add_finished(path, count, subscription)?),
             Database::Server(server) => server.add_finished(count, subscription).await,
         }
     }
 
     /// Waits until what was written is in its place on disk: the database, and the hundreds of megabytes of a server's
     /// log, which would come between the commits of the next measurement.
-    pub(super) async fn settle(&self, server: &Server) -> Outcome {
+    pub(super) async fn settle(&self, server: &Server) -> BenchResult {
         let written = server.log.sync_all();
-        written.map_err(|error| Failure::new(format!("cannot write the server's log: {error}")))?;
+        written.map_err(|error| BenchError::new(format!("cannot write the server's log: {error}")))?;
         match &self.database {
             // The writer does that as it goes.
             Database::Embedded(_) => Ok(()),
@@ -186,21 +184,21 @@ impl Place {
     }
 
     /// Adds deliveries that wait. No server may run.
-    pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> Outcome {
+    pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> BenchResult {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
-            Database::Embedded(path) => Ok(hooksaga_sqlite::scratch::add_waiting(path, count, subscription)?),
+            Database::Embedded(path) => Ok(sqlite::add_waiting(path, count, subscription)?),
             Database::Server(server) => server.add_waiting(count, subscription).await,
         }
     }
 }
 
-async fn server(kind: Kind, url: &str, name: &str, given: bool) -> Outcome<Database> {
+async fn server(kind: Kind, url: &str, name: &str, given: bool) -> BenchResult<Database> {
     Ok(Database::Server(Box::new(DatabaseServer::open(kind, url, name, given).await?)))
 }
 
 /// The address that a server's log names.
-async fn listening(log: &Path, began: Instant) -> Outcome<String> {
+async fn listening(log: &Path, began: Instant) -> BenchResult<String> {
     loop {
         let text = fs::read_to_string(log).unwrap_or_default();
         let record = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -211,7 +209,7 @@ async fn listening(log: &Path, began: Instant) -> Outcome<String> {
             return Ok(url);
         }
         if began.elapsed() > START {
-            return Err(Failure::new(format!(
+            return Err(BenchError::new(format!(
                 "the server did not start; its log ends with: {}",
                 tail(&text)
             )));
@@ -246,34 +244,34 @@ impl Server {
     }
 
     /// Creates a subscription and waits until it is verified; its id.
-    pub(super) async fn subscribe(&self, event_type: &str, url: &str) -> Outcome<i64> {
-        let mut client = Client::new(&self.url, &self.key)?;
-        let body = json!({"event_type": event_type, "callback_url": url}).to_string();
-        let created: Value = client.post("/v1/subscriptions", body).await?.json()?;
-        let id = created["id"].as_i64().ok_or_else(|| Failure::new("a subscription without an id"))?;
+    pub(super) async fn subscribe(&self, event_type: &str, url: &str) -> BenchResult<i64> {
+        let api = Api::new(&self.url, &self.key);
+        let body = json!({"event_type": event_type, "callback_url": url});
+        let created = api.post("/v1/subscriptions", &body).await?;
+        let id = created["id"].as_i64().ok_or_else(|| BenchError::new("a subscription without an id"))?;
         let began = Instant::now();
         while began.elapsed() < START {
-            let found: Value = client.get(&format!("/v1/subscriptions/{id}")).await?.json()?;
+            let found = api.get(&format!("/v1/subscriptions/{id}")).await?;
             if found["verified"] == true {
                 return Ok(id);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Err(Failure::new("the benchmark's own receiver was not verified"))
+        Err(BenchError::new("the benchmark's own receiver was not verified"))
     }
 
     /// Pauses a subscription: what waits for it is left alone from now on.
-    pub(super) async fn pause(&self, subscription: i64) -> Outcome {
-        let mut client = Client::new(&self.url, &self.key)?;
+    pub(super) async fn pause(&self, subscription: i64) -> BenchResult {
+        let api = Api::new(&self.url, &self.key);
         let path = format!("/v1/subscriptions/{subscription}");
-        client.patch(&path, json!({"active": false}).to_string()).await?.json::<Value>().map(|_| ())
+        api.patch(&path, &json!({"active": false})).await.map(|_| ())
     }
 
     /// Posts a batch of events.
-    pub(super) async fn post_batch(&self, events: &[Value]) -> Outcome {
-        let mut client = Client::new(&self.url, &self.key)?;
-        let body = json!({ "events": events }).to_string();
-        client.post("/v1/events/batch", body).await?.json::<Value>().map(|_| ())
+    pub(super) async fn post_batch(&self, events: &[Value]) -> BenchResult {
+        let api = Api::new(&self.url, &self.key);
+        let body = json!({ "events": events });
+        api.post("/v1/events/batch", &body).await.map(|_| ())
     }
 
     /// Asks it to end, so that the last results are written, and waits until it is gone; not for endpoints that hang.

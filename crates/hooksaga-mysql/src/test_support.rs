@@ -1,28 +1,18 @@
-//! A view from outside for the tests: sessions exactly as a component has them, the mapping of errors, and the hot
+//! A view from outside for the tests: sessions exactly as a component has them, and the hot
 //! statements with typical arguments.
 
 use crate::{
-    MySqlOptions, cleaner, dead_letters, error, ingest, options::Session, orchestrator, reader, roles,
-    router, time::Time, verifier, worker,
+    MySqlOptions, cleaner, dead_letters, ingest, options::Session, orchestrator, reader, router, time::Time,
+    verifier, worker,
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{LeaseToken, Role, StoreError, StoreResult};
+use hooksaga_store::{LeaseToken, Role, StoreResult};
 use mysql_async::Opts;
 
 /// The configuration of a component's session.
 pub fn session(options: &MySqlOptions, role: Role) -> StoreResult<Opts> {
     options.session(Session::Component(role))
-}
-
-/// The boundary's error for one of the driver's.
-pub fn store_error(error: &mysql_async::Error) -> StoreError {
-    error::from_mysql(error)
-}
-
-/// The name of a database's role on the server.
-pub fn role_name(database: &str, role: Role) -> String {
-    roles::role_name(database, role)
 }
 
 /// The statements of a hot step, with their arguments, and who runs them.

@@ -1,83 +1,73 @@
-//! Scratch databases for measurements: made, filled, watched and dropped. Never the live tables.
+//! Scratch databases on PostgreSQL.
 
-use crate::{PostgresOptions, RoleMode, error::checked, options::Session, pool::connect_once};
-use hooksaga_store::{StoreError, StoreResult};
-use std::collections::BTreeMap;
-use tokio_postgres::Client;
+use super::beside;
+use hooksaga_postgres::{connect_as_login, store_error};
+use hooksaga_store::StoreResult;
+use tokio_postgres::{Client, Error};
+
+fn checked<T>(result: Result<T, Error>) -> StoreResult<T> {
+    result.map_err(|error| store_error(&error))
+}
 
 /// A database that was made for a measurement.
-pub struct Scratch {
-    server: PostgresOptions,
+pub(crate) struct Scratch {
+    /// Of the database beside it.
+    server: String,
     name: String,
     /// Of the scratch database.
-    pub url: String,
+    pub(crate) url: String,
 }
 
 impl Scratch {
     /// Creates a database beside the one that `url` names, on the same server and with the same login.
-    pub async fn create(url: &str, name: &str) -> StoreResult<Self> {
-        let server = options(url.to_owned());
-        let client = connect_once(&server.session(Session::Login)?).await?;
+    pub(crate) async fn create(url: &str, name: &str) -> StoreResult<Self> {
+        let client = connect_as_login(url).await?;
         checked(client.batch_execute(&format!(r#"CREATE DATABASE "{name}""#)).await)?;
-        Ok(Self { server, name: name.to_owned(), url: beside(url, name)? })
+        Ok(Self { server: url.to_owned(), name: name.to_owned(), url: beside(url, name)? })
     }
 
     /// Drops it, whoever is still connected.
-    pub async fn drop(self) -> StoreResult<()> {
-        let client = connect_once(&self.server.session(Session::Login)?).await?;
+    pub(crate) async fn drop(self) -> StoreResult<()> {
+        let client = connect_as_login(&self.server).await?;
         checked(client.batch_execute(&format!(r#"DROP DATABASE "{}" WITH (FORCE)"#, self.name)).await)
     }
 }
 
-/// The same URL with another database.
-fn beside(url: &str, name: &str) -> StoreResult<String> {
-    let unusable =
-        || StoreError::Setup("database.url names no database to make a scratch one beside".to_owned());
-    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
-    let (scheme, rest) = address.split_once("://").ok_or_else(unusable)?;
-    let (host, _) = rest.rsplit_once('/').ok_or_else(unusable)?;
-    Ok(format!("{scheme}://{host}/{name}{}", query.map(|query| format!("?{query}")).unwrap_or_default()))
-}
-
-fn options(url: String) -> PostgresOptions {
-    PostgresOptions { url, role_urls: BTreeMap::new(), roles: RoleMode::Off, max_connections_per_role: 1 }
-}
-
 /// Watches and fills one database, as its owner.
-pub struct Observer(Client);
+pub(crate) struct Observer(Client);
 
 impl Observer {
-    pub async fn connect(url: &str) -> StoreResult<Self> {
-        Ok(Self(connect_once(&options(url.to_owned()).session(Session::Login)?).await?))
+    pub(crate) async fn connect(url: &str) -> StoreResult<Self> {
+        Ok(Self(connect_as_login(url).await?))
     }
 
     /// The process that serves this connection.
-    pub async fn backend(&self) -> StoreResult<i32> {
+    pub(crate) async fn backend(&self) -> StoreResult<i32> {
         checked(checked(self.0.query_one("SELECT pg_backend_pid()", &[]).await)?.try_get(0))
     }
 
     /// How many transactions the database has ended so far, of everybody.
-    pub async fn transactions(&self) -> StoreResult<i64> {
+    pub(crate) async fn transactions(&self) -> StoreResult<i64> {
         let sql =
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))
     }
 
     /// Whether nobody has stored an event here.
-    pub async fn is_empty(&self) -> StoreResult<bool> {
+    pub(crate) async fn is_empty(&self) -> StoreResult<bool> {
         let sql = "SELECT to_regclass('events') IS NULL OR NOT EXISTS (SELECT 1 FROM pg_stat_user_tables \
                    WHERE relname = 'events' AND n_tup_ins > 0)";
         checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))
     }
 
     /// How many bytes the database takes.
-    pub async fn bytes(&self) -> StoreResult<i64> {
+    pub(crate) async fn bytes(&self) -> StoreResult<i64> {
         let sql = "SELECT pg_database_size(current_database())";
         checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))
     }
 
     /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-    pub async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
+    pub(crate) async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
         checked(
             self.0.batch_execute(&format!("{UNGUARDED}{}{GUARDED}", finished(count, subscription))).await,
         )?;
@@ -85,7 +75,7 @@ impl Observer {
     }
 
     /// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-    pub async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
+    pub(crate) async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
         checked(
             self.0.batch_execute(&format!("{UNGUARDED}{}{GUARDED}", waiting(count, subscription))).await,
         )?;
@@ -100,7 +90,7 @@ impl Observer {
     }
 
     /// Brings what was written to its place on disk. A login without that right goes without.
-    pub async fn checkpoint(&self) {
+    pub(crate) async fn checkpoint(&self) {
         let _ = self.0.batch_execute("CHECKPOINT").await;
     }
 }
@@ -147,17 +137,4 @@ fn waiting(count: i64, subscription: i64) -> String {
         SELECT id, {subscription}, 'PendingRetry', 1, 5, now() + interval '1 day', 'TIMEOUT' FROM filled;",
         events(count)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scratch_database_is_beside_the_configured_one() {
-        let beside = |url| beside(url, "s").ok();
-        assert_eq!(beside("postgres://u@h:1/db").as_deref(), Some("postgres://u@h:1/s"));
-        assert_eq!(beside("postgres://h1,h2/db?a=b").as_deref(), Some("postgres://h1,h2/s?a=b"));
-        assert_eq!(beside("postgres://h"), None);
-    }
 }

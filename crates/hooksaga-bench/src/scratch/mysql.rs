@@ -1,36 +1,34 @@
-//! Scratch databases for measurements: made, filled, watched and dropped. Never the live tables.
+//! Scratch databases on MySQL and MariaDB.
 
-use crate::{
-    MySqlOptions, RoleMode,
-    error::checked,
-    options::{Session, identifier},
-    pool::connect_once,
-    roles::role_name,
-};
-use hooksaga_store::{Role, StoreError, StoreResult};
-use mysql_async::{Conn, prelude::Queryable as _};
-use std::collections::BTreeMap;
+use super::beside;
+use hooksaga_mysql::{connect_as_login, connect_to_server, identifier, role_name, store_error};
+use hooksaga_store::{Role, StoreResult};
+use mysql_async::{Conn, Error, prelude::Queryable as _};
 use tokio::sync::Mutex;
 
+fn checked<T>(result: Result<T, Error>) -> StoreResult<T> {
+    result.map_err(|error| store_error(&error))
+}
+
 /// A database that was made for a measurement.
-pub struct Scratch {
-    server: MySqlOptions,
+pub(crate) struct Scratch {
+    /// Of the database beside it.
+    server: String,
     name: String,
     /// Of the scratch database.
-    pub url: String,
+    pub(crate) url: String,
 }
 
 impl Scratch {
     /// Creates a database beside the one that `url` names, on the same server and with the same login.
-    pub async fn create(url: &str, name: &str) -> StoreResult<Self> {
-        let scratch =
-            Self { server: options(url.to_owned()), name: name.to_owned(), url: beside(url, name)? };
+    pub(crate) async fn create(url: &str, name: &str) -> StoreResult<Self> {
+        let scratch = Self { server: url.to_owned(), name: name.to_owned(), url: beside(url, name)? };
         scratch.execute(&format!("CREATE DATABASE {}", identifier(name))).await?;
         Ok(scratch)
     }
 
     /// Drops it, and the roles that its migration made.
-    pub async fn drop(self) -> StoreResult<()> {
+    pub(crate) async fn drop(self) -> StoreResult<()> {
         self.execute(&format!("DROP DATABASE {}", identifier(&self.name))).await?;
         for role in Role::ALL {
             self.execute(&format!("DROP ROLE IF EXISTS '{}'", role_name(&self.name, *role))).await?;
@@ -39,32 +37,18 @@ impl Scratch {
     }
 
     async fn execute(&self, sql: &str) -> StoreResult<()> {
-        let mut connection = connect_once(self.server.session(Session::Server)?).await?;
+        let mut connection = connect_to_server(&self.server).await?;
         checked(connection.query_drop(sql).await)?;
         checked(connection.disconnect().await)
     }
 }
 
-/// The same URL with another database.
-fn beside(url: &str, name: &str) -> StoreResult<String> {
-    let unusable =
-        || StoreError::Setup("database.url names no database to make a scratch one beside".to_owned());
-    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
-    let (scheme, rest) = address.split_once("://").ok_or_else(unusable)?;
-    let (host, _) = rest.rsplit_once('/').ok_or_else(unusable)?;
-    Ok(format!("{scheme}://{host}/{name}{}", query.map(|query| format!("?{query}")).unwrap_or_default()))
-}
-
-fn options(url: String) -> MySqlOptions {
-    MySqlOptions { url, role_urls: BTreeMap::new(), roles: RoleMode::Off, max_connections_per_role: 1 }
-}
-
 /// Watches and fills one database, as its owner.
-pub struct Observer(Mutex<Conn>);
+pub(crate) struct Observer(Mutex<Conn>);
 
 impl Observer {
-    pub async fn connect(url: &str) -> StoreResult<Self> {
-        Ok(Self(Mutex::new(connect_once(options(url.to_owned()).session(Session::Login)?).await?)))
+    pub(crate) async fn connect(url: &str) -> StoreResult<Self> {
+        Ok(Self(Mutex::new(connect_as_login(url).await?)))
     }
 
     async fn number(&self, sql: &str) -> StoreResult<i64> {
@@ -73,20 +57,20 @@ impl Observer {
     }
 
     /// Where the server writes its process id.
-    pub async fn pid_file(&self) -> StoreResult<String> {
+    pub(crate) async fn pid_file(&self) -> StoreResult<String> {
         let found: Option<String> = checked(self.0.lock().await.query_first("SELECT @@pid_file").await)?;
         Ok(found.unwrap_or_default())
     }
 
     /// How many transactions the server has ended so far, of everybody.
-    pub async fn transactions(&self) -> StoreResult<i64> {
+    pub(crate) async fn transactions(&self) -> StoreResult<i64> {
         let sql = "SHOW GLOBAL STATUS WHERE variable_name IN ('Handler_commit', 'Handler_rollback')";
         let counts: Vec<(String, i64)> = checked(self.0.lock().await.query(sql).await)?;
         Ok(counts.into_iter().map(|(_, count)| count).sum())
     }
 
     /// Whether nobody has stored an event here.
-    pub async fn is_empty(&self) -> StoreResult<bool> {
+    pub(crate) async fn is_empty(&self) -> StoreResult<bool> {
         let there = "SELECT COUNT(*) FROM information_schema.tables \
                      WHERE table_schema = DATABASE() AND table_name = 'events'";
         if self.number(there).await? == 0 {
@@ -96,7 +80,7 @@ impl Observer {
     }
 
     /// How many bytes the database takes.
-    pub async fn bytes(&self) -> StoreResult<i64> {
+    pub(crate) async fn bytes(&self) -> StoreResult<i64> {
         self.run(&[]).await?;
         let sql = "SELECT CAST(SUM(data_length + index_length) AS SIGNED) FROM information_schema.tables \
                    WHERE table_schema = DATABASE()";
@@ -105,7 +89,7 @@ impl Observer {
 
     /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each. Every row goes
     /// the legal way there: triggers cannot be set aside here.
-    pub async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
+    pub(crate) async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
         let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6)").await?;
         self.run(&[
             format!(
@@ -124,7 +108,7 @@ impl Observer {
     }
 
     /// Adds deliveries that wait until tomorrow: an event and a PendingRetry saga each.
-    pub async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
+    pub(crate) async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
         let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6) + INTERVAL 1 DAY").await?;
         self.run(&[
             format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
@@ -181,17 +165,4 @@ fn numbers(count: i64) -> String {
     let tables =
         places.iter().map(|place| format!("({digits}) {place}")).collect::<Vec<_>>().join(" CROSS JOIN ");
     format!("(SELECT {sum} AS n FROM {tables}) numbers WHERE n < {count}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_scratch_database_is_beside_the_configured_one() {
-        let beside = |url| beside(url, "s").ok();
-        assert_eq!(beside("mysql://u@h:1/db").as_deref(), Some("mysql://u@h:1/s"));
-        assert_eq!(beside("mariadb://h/db?a=b").as_deref(), Some("mariadb://h/s?a=b"));
-        assert_eq!(beside("mysql://h"), None);
-    }
 }

@@ -1,0 +1,33 @@
+//! Scratch databases for measurements: made, filled, watched and dropped. Never the live tables.
+//!
+//! What drops databases or disables triggers is here and not in the back ends, which the server is made of.
+
+pub(crate) mod mysql;
+pub(crate) mod postgres;
+pub(crate) mod sqlite;
+
+use hooksaga_store::{StoreError, StoreResult};
+
+/// The same URL with another database.
+fn beside(url: &str, name: &str) -> StoreResult<String> {
+    let unusable =
+        || StoreError::Setup("database.url names no database to make a scratch one beside".to_owned());
+    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
+    let (scheme, rest) = address.split_once("://").ok_or_else(unusable)?;
+    let (host, _) = rest.rsplit_once('/').ok_or_else(unusable)?;
+    Ok(format!("{scheme}://{host}/{name}{}", query.map(|query| format!("?{query}")).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_database_is_beside_the_configured_one() {
+        let beside = |url| beside(url, "s").ok();
+        assert_eq!(beside("postgres://u@h:1/db").as_deref(), Some("postgres://u@h:1/s"));
+        assert_eq!(beside("postgres://h1,h2/db?a=b").as_deref(), Some("postgres://h1,h2/s?a=b"));
+        assert_eq!(beside("mariadb://h/db?a=b").as_deref(), Some("mariadb://h/s?a=b"));
+        assert_eq!(beside("mysql://h"), None);
+    }
+}
