@@ -2,32 +2,35 @@
 //! contents.
 
 use hooksaga_store::{StoreError, StoreResult};
-use mysql_async::{DriverError, Error, IoError, Row, ServerError, prelude::FromValue};
+use mysql_async::{DriverError, Error, IoError, ServerError};
 
 /// A failure inside a store call, before it is known whether it is worth another try.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    Db(Error),
+pub(crate) enum DbError {
+    Driver(Error),
     Store(StoreError),
 }
 
-impl From<Error> for Failure {
+/// The result of work inside a transaction.
+pub(crate) type DbResult<T> = Result<T, DbError>;
+
+impl From<Error> for DbError {
     fn from(error: Error) -> Self {
-        Self::Db(error)
+        Self::Driver(error)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for DbError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<DbError> for StoreError {
+    fn from(failure: DbError) -> Self {
         match failure {
-            Failure::Db(error) => store_error(&error),
-            Failure::Store(error) => error,
+            DbError::Driver(error) => store_error(&error),
+            DbError::Store(error) => error,
         }
     }
 }
@@ -42,7 +45,7 @@ pub(crate) enum Again {
     No,
 }
 
-impl Failure {
+impl DbError {
     /// A row that this version cannot read.
     pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
         Self::Store(StoreError::Other(what.to_string()))
@@ -50,7 +53,7 @@ impl Failure {
 
     fn code(&self) -> Option<u16> {
         match self {
-            Self::Db(error) => code(error),
+            Self::Driver(error) => code(error),
             Self::Store(_) => None,
         }
     }
@@ -179,47 +182,6 @@ pub(crate) fn from_connecting(error: &Error) -> StoreError {
         )),
         other => other,
     }
-}
-
-/// Takes a column out of a row.
-pub(crate) fn take<T: FromValue>(row: &mut Row, column: usize) -> Result<T, Failure> {
-    match row.take_opt::<T, _>(column) {
-        Some(Ok(value)) => Ok(value),
-        // The error would show the value.
-        Some(Err(_)) => Err(Failure::unreadable(format_args!(
-            "column {column} of a row is no {}",
-            std::any::type_name::<T>()
-        ))),
-        None => Err(Failure::unreadable(format_args!("a row has no column {column}"))),
-    }
-}
-
-/// A number that a CHECK keeps at 0 or more.
-pub(crate) fn natural(value: i64) -> u32 {
-    u32::try_from(value).unwrap_or(0)
-}
-
-/// A count, which is never negative.
-pub(crate) fn count(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
-}
-
-/// The length of a batch, as a count of rows.
-pub(crate) fn rows(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-/// The status that a text stands for.
-pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(Failure::unreadable)
-}
-
-/// After a guarded write whose rows are locked: so many must have been written.
-pub(crate) fn expect_rows(what: &str, expected: u64, written: u64) -> Result<(), Failure> {
-    if expected == written {
-        return Ok(());
-    }
-    Err(Failure::unreadable(format_args!("{what} wrote {written} rows instead of {expected}")))
 }
 
 pub(crate) fn one_line(text: &str) -> String {

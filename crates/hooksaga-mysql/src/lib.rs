@@ -4,50 +4,44 @@
 //! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
 //! has none of its own ([`Fence`]).
 //!
-//! A file per role; every statement begins with its name in a comment, under the reasons for its shape. Batches go in
+//! | file | what it does |
+//! |---|---|
+//! | `options`, `pool` | how to reach the server, a session's settings, a pool per role |
+//! | `schema` | migrations |
+//! | `rights` | the roles, what each may do, and what that protects from |
+//! | `roles` | the store traits, a file per role; the files with other names are shared by them |
+//! | `wake` | signals between processes |
+//! | `error`, `time` | from the driver's errors and times to the store's |
+//!
+//! Every statement begins with its name in a comment, under the reasons for its shape. Batches go in
 //! as JSON (`batch`), or as numbers in the text. All run in READ COMMITTED, and every batch is written in the order of
 //! its key, so that two of the same kind wait for each other instead of deadlocking. What deadlocks all the same is
 //! tried again. There is no RETURNING: what a write changed is read under lock before it, or by its key after it.
 
-mod admin;
-mod batch;
-mod cleaner;
-mod dead_letters;
 mod error;
-mod fence;
-mod filter;
-mod ingest;
-mod keys;
-mod migrate;
 mod options;
-mod orchestrator;
 mod pool;
-mod reader;
 mod rights;
 mod roles;
-mod router;
-mod subscription;
+mod schema;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 mod time;
-mod verifier;
 mod wake;
-mod worker;
 
 pub use error::store_error;
-pub use fence::Fence;
-pub use migrate::migrate;
 pub use options::{MySqlOptions, RoleMode, identifier};
-pub use roles::{role_name, role_sql};
+pub use rights::{Fence, role_name, role_sql};
+pub use schema::migrate;
 
 use error::checked;
 use hooksaga_store::{
     KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
 };
-use migrate::MIGRATIONS;
 use mysql_async::prelude::Queryable as _;
 use options::Session;
 use pool::{RolePool, connect_once};
+use schema::MIGRATIONS;
 use std::sync::Arc;
 
 /// The smallest `max_allowed_packet` that the batches are made for.
@@ -75,23 +69,23 @@ impl MySqlDatabase {
 pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
     look(&options).await?;
     let pool = |role| pool(&options, role);
-    let reader = reader::Reader::new(pool(Role::ApiReader)?);
+    let reader = roles::Reader::new(pool(Role::ApiReader)?);
     ready(&reader).await?;
     let fence = Fence::look(&options).await?;
     fence.announce();
 
     let stores = Stores {
-        ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(router::Router::new(pool(Role::RouterWorker)?)),
-        orchestrator: Arc::new(orchestrator::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
-        worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(dead_letters::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
-        wakeups: Arc::new(wake::Signals::new(reader.pool(), options.clone())),
+        ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::Verifier::new(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(roles::Router::new(pool(Role::RouterWorker)?)),
+        orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
+        worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(roles::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
+        wakeups: Arc::new(wake::Notifications::new(reader.pool(), options.clone())),
         reader: Arc::new(reader),
-        keys: Arc::new(keys::Keys::new(pool(Role::KeyAdmin)?)),
+        keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
     };
     Ok(MySqlDatabase { stores, fence })
 }
@@ -99,8 +93,8 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
 /// Opens the API keys alone.
 pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> {
     look(&options).await?;
-    ready(&reader::Reader::new(pool(&options, Role::ApiReader)?)).await?;
-    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin)?)))
+    ready(&roles::Reader::new(pool(&options, Role::ApiReader)?)).await?;
+    Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin)?)))
 }
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
@@ -156,7 +150,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &reader::Reader) -> StoreResult<()> {
+async fn ready(reader: &roles::Reader) -> StoreResult<()> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

@@ -1,6 +1,6 @@
 //! How to reach the database, and how every session is set up.
 
-use crate::roles::role_name;
+use crate::rights::role_name;
 use hooksaga_store::{Role, StoreError, StoreResult};
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
 use std::{collections::BTreeMap, fmt, time::Duration};

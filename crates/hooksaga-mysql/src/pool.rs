@@ -1,6 +1,6 @@
 //! One connection pool per role.
 
-use crate::error::{Again, Failure, from_connecting};
+use crate::error::{Again, DbResult, from_connecting};
 use hooksaga_store::{StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool};
 use std::{future::Future, time::Duration};
@@ -28,7 +28,7 @@ impl RolePool {
     pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = DbResult<T>>,
     {
         self.attempt(false, work).await
     }
@@ -38,7 +38,7 @@ impl RolePool {
     pub(crate) async fn run_inserting<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = DbResult<T>>,
     {
         self.attempt(true, work).await
     }
@@ -46,7 +46,7 @@ impl RolePool {
     async fn attempt<T, W, F>(&self, inserting: bool, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = DbResult<T>>,
     {
         let mut tried = 1;
         loop {

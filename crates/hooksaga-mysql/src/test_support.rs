@@ -2,8 +2,10 @@
 //! statements with typical arguments.
 
 use crate::{
-    MySqlOptions, cleaner, dead_letters, ingest, options::Session, orchestrator, reader, router, time::Time,
-    verifier, worker,
+    MySqlOptions,
+    options::Session,
+    roles::{cleaner, dead_letters, ingest, orchestrator, reader, router, verifier, worker},
+    time::Time,
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::Timestamp;

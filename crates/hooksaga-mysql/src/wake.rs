@@ -1,10 +1,12 @@
-//! Signals between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
+//! Notifications between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
 //! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
 //! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. A hint, never needed for
 //! correctness.
 
 use crate::{
-    error::store_error, options::MySqlOptions, options::Session, pool::RolePool, pool::connect_once,
+    error::store_error,
+    options::{MySqlOptions, Session},
+    pool::{RolePool, connect_once},
 };
 use async_trait::async_trait;
 use hooksaga_store::{Role, Stage, StoreResult, WakeListener, Wakeups};
@@ -28,12 +30,12 @@ const PAUSE: Duration = Duration::from_millis(10);
 const NOTIFY: &str = "/* wake.notify */ UPDATE wake_signals SET sent = sent + 1 WHERE stage IN ";
 const LOOK_SQL: &str = "/* wake.look */ SELECT stage, sent FROM wake_signals";
 
-pub(crate) struct Signals {
+pub(crate) struct Notifications {
     pool: RolePool,
     options: MySqlOptions,
 }
 
-impl Signals {
+impl Notifications {
     /// `pool` sends; a listener has a connection of its own.
     pub(crate) fn new(pool: RolePool, options: MySqlOptions) -> Self {
         Self { pool, options }
@@ -41,7 +43,7 @@ impl Signals {
 }
 
 #[async_trait]
-impl Wakeups for Signals {
+impl Wakeups for Notifications {
     async fn notify(&self, stages: &[Stage]) -> StoreResult<()> {
         if stages.is_empty() {
             return Ok(());

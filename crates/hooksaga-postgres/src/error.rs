@@ -4,36 +4,39 @@
 use deadpool_postgres::{HookError, PoolError};
 use hooksaga_store::{StoreError, StoreResult};
 use std::{error::Error as _, io};
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError as ServerError, SqlState};
 
 /// A failure inside a store call, before it is known whether it is worth another try.
-pub(crate) enum Failure {
-    Pg(tokio_postgres::Error),
+pub(crate) enum DbError {
+    Driver(tokio_postgres::Error),
     Store(StoreError),
 }
 
-impl From<tokio_postgres::Error> for Failure {
+/// The result of work inside a transaction.
+pub(crate) type DbResult<T> = Result<T, DbError>;
+
+impl From<tokio_postgres::Error> for DbError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::Pg(error)
+        Self::Driver(error)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for DbError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<DbError> for StoreError {
+    fn from(failure: DbError) -> Self {
         match failure {
-            Failure::Pg(error) => store_error(&error),
-            Failure::Store(error) => error,
+            DbError::Driver(error) => store_error(&error),
+            DbError::Store(error) => error,
         }
     }
 }
 
-impl Failure {
+impl DbError {
     /// A row that this version cannot read.
     pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
         Self::Store(StoreError::Other(what.to_string()))
@@ -41,7 +44,7 @@ impl Failure {
 
     fn code(&self) -> Option<&SqlState> {
         match self {
-            Self::Pg(error) => error.code(),
+            Self::Driver(error) => error.code(),
             Self::Store(_) => None,
         }
     }
@@ -64,7 +67,7 @@ impl Failure {
     fn is_stale_plan(&self) -> bool {
         // "cached plan must not change result type": a migration ran under a prepared statement.
         match self {
-            Self::Pg(error) => error.as_db_error().is_some_and(|error| {
+            Self::Driver(error) => error.as_db_error().is_some_and(|error| {
                 *error.code() == SqlState::FEATURE_NOT_SUPPORTED && error.message().contains("cached plan")
             }),
             Self::Store(_) => false,
@@ -94,7 +97,7 @@ pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
     }
 }
 
-fn from_database(error: &DbError) -> StoreError {
+fn from_database(error: &ServerError) -> StoreError {
     let text = one_line(error.message());
     let code = error.code().code();
     match code {

@@ -4,51 +4,44 @@
 //! first message, or logged in as it (`role_urls`). A login that switches can switch back, so that fence is
 //! against mistakes; a login per role is a fence against intruders too.
 //!
-//! A file per role; every statement is a constant that begins with its name in a comment, under the reasons for
+//! | file | what it does |
+//! |---|---|
+//! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
+//! | `schema` | migrations |
+//! | `rights` | the roles, and what each may do |
+//! | `roles` | the store traits, a file per role; the files with other names are shared by them |
+//! | `wake` | signals between processes |
+//! | `error`, `time` | from the driver's errors and times to the store's |
+//!
+//! Every statement is a constant that begins with its name in a comment, under the reasons for
 //! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
 //! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
 
-mod admin;
-mod cleaner;
-mod convert;
-mod correlations;
-mod dead_letters;
 mod error;
-mod filter;
-mod frontier;
-mod ingest;
-mod insert;
-mod keys;
-mod migrate;
 mod options;
-mod orchestrator;
 mod pool;
-mod reader;
+mod rights;
 mod roles;
-mod router;
-mod subscription;
+mod schema;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 mod time;
 mod tls;
-mod verifier;
-mod waiting;
 mod wake;
-mod worker;
 
 pub use error::store_error;
-pub use migrate::migrate;
 pub use options::{PostgresOptions, RoleMode};
-pub use roles::role_sql;
+pub use rights::role_sql;
+pub use schema::migrate;
 
-use correlations::Correlations;
 use error::checked;
 use hooksaga_store::{
     KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
 };
-use migrate::MIGRATIONS;
 use options::Session;
 use pool::{Commits, RolePool, connect_once};
+use roles::correlations::Correlations;
+use schema::MIGRATIONS;
 use std::sync::Arc;
 
 /// An open database.
@@ -68,28 +61,28 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let schema = look(&options).await?;
     let pool = |role| pool(&options, role, schema.as_deref(), Commits::Durable);
     let deferred = |role| self::pool(&options, role, schema.as_deref(), Commits::Deferred);
-    let reader = reader::Reader::new(pool(Role::ApiReader)?);
+    let reader = roles::Reader::new(pool(Role::ApiReader)?);
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
 
     let listener =
         options.session(Session::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
     let stores = Stores {
-        ingest: Arc::new(ingest::Ingest::new(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(admin::Admin::new(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(verifier::Verifier::new(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(router::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
-        orchestrator: Arc::new(orchestrator::Orchestrator::new(
+        ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::Verifier::new(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(roles::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
+        orchestrator: Arc::new(roles::Orchestrator::new(
             deferred(Role::SagaOrchestrator)?,
             pool(Role::SagaOrchestrator)?,
             correlations,
         )),
-        worker: Arc::new(worker::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(cleaner::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(dead_letters::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
+        worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(roles::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
         wakeups: Arc::new(wake::Notifications::new(reader.pool(), listener)),
         reader: Arc::new(reader),
-        keys: Arc::new(keys::Keys::new(pool(Role::KeyAdmin)?)),
+        keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
     };
     Ok(PostgresDatabase { stores })
 }
@@ -97,9 +90,8 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
 /// Opens the API keys alone.
 pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore>> {
     let schema = look(&options).await?;
-    ready(&reader::Reader::new(pool(&options, Role::ApiReader, schema.as_deref(), Commits::Durable)?))
-        .await?;
-    Ok(Arc::new(keys::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
+    ready(&roles::Reader::new(pool(&options, Role::ApiReader, schema.as_deref(), Commits::Durable)?)).await?;
+    Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
 }
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
@@ -134,7 +126,7 @@ async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &reader::Reader) -> StoreResult<()> {
+async fn ready(reader: &roles::Reader) -> StoreResult<()> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

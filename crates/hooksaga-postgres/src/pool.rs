@@ -1,7 +1,7 @@
 //! One connection pool per role.
 
 use crate::{
-    error::{Failure, checked, from_connecting, from_pool},
+    error::{DbResult, checked, from_connecting, from_pool},
     tls,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -71,7 +71,7 @@ impl RolePool {
     pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Client) -> F,
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = DbResult<T>>,
     {
         let mut tried = 1;
         loop {

@@ -2,8 +2,9 @@
 //! statements with typical arguments.
 
 use crate::{
-    PostgresOptions, cleaner, correlations, dead_letters, ingest, options::Session, orchestrator, reader,
-    router, verifier, worker,
+    PostgresOptions,
+    options::Session,
+    roles::{cleaner, correlations, dead_letters, ingest, orchestrator, reader, router, verifier, worker},
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_store::{Role, StoreResult};

@@ -6,7 +6,7 @@ use rusqlite::{Error as SqliteError, ErrorCode as Code};
 /// What goes wrong inside a transaction. `?` takes both kinds; the engine hands on a [`StoreError`].
 #[derive(Debug)]
 pub(crate) enum DbError {
-    Sqlite(SqliteError),
+    Driver(SqliteError),
     Store(StoreError),
 }
 
@@ -15,7 +15,7 @@ pub(crate) type DbResult<T> = Result<T, DbError>;
 
 impl From<SqliteError> for DbError {
     fn from(error: SqliteError) -> Self {
-        Self::Sqlite(error)
+        Self::Driver(error)
     }
 }
 
@@ -29,7 +29,7 @@ impl From<DbError> for StoreError {
     fn from(error: DbError) -> Self {
         match error {
             DbError::Store(error) => error,
-            DbError::Sqlite(error) => store_error(&error),
+            DbError::Driver(error) => store_error(&error),
         }
     }
 }

@@ -6,12 +6,12 @@
 //! | `schema` | migrations |
 //! | `engine`, `session` | one writer thread, a few readers; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
-//! | `roles` | the store traits, a file per role |
+//! | `roles` | the store traits, a file per role; the files with other names are shared by them |
+//! | `error`, `time` | from the driver's errors to the store's; the clock |
 //!
 //! A role here is a fence against mistakes, not against intruders: whoever has the file has the data.
 
 mod authorizer;
-mod clock;
 mod engine;
 mod error;
 mod location;
@@ -21,6 +21,7 @@ mod schema;
 mod session;
 #[cfg(feature = "test-support")]
 pub mod test_support;
+mod time;
 
 pub use error::store_error;
 

@@ -1,10 +1,10 @@
 //! The schema's versions: looks at a database file, and brings it up to date.
 
 use crate::{
-    clock,
     error::store_error,
     location::{Location, ServerLock},
     session::{Purpose, configure, connect},
+    time,
 };
 use hooksaga_store::{
     StoreResult,
@@ -108,7 +108,7 @@ fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<(
         transaction.execute_batch(step.sql)?;
         transaction.execute(
             "INSERT INTO schema_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)",
-            (step.version, step.name, clock::now().as_micros()),
+            (step.version, step.name, time::now().as_micros()),
         )?;
     }
     transaction.commit()

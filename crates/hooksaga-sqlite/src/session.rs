@@ -3,8 +3,8 @@
 
 use crate::{
     authorizer::CurrentRole,
-    clock,
     error::{DbError, DbResult, store_error},
+    time,
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Role, StoreError, StoreResult};
@@ -102,7 +102,7 @@ impl Session {
         self.role.set(role);
         let work = || -> DbResult<T> {
             let transaction = self.connection.transaction()?;
-            let value = job(&Tx { connection: &transaction, role, now: clock::now() })?;
+            let value = job(&Tx { connection: &transaction, role, now: time::now() })?;
             transaction.commit()?;
             Ok(value)
         };
@@ -128,7 +128,7 @@ impl Session {
         for part in parts.iter_mut() {
             self.role.set(part.role());
             self.command("SAVEPOINT part")?;
-            let tx = Tx { connection: &self.connection, role: part.role(), now: clock::now() };
+            let tx = Tx { connection: &self.connection, role: part.role(), now: time::now() };
             let done = catch_unwind(AssertUnwindSafe(|| part.run(&tx))).unwrap_or_else(|_| {
                 tracing::error!("a transaction panicked and was rolled back");
                 false

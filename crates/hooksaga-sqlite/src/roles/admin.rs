@@ -1,6 +1,9 @@
 //! `subscription_admin`: configures subscriptions. Never what verification writes.
 
-use super::rows::{self, subscription_columns};
+use super::{
+    rows,
+    subscription::{subscription, subscription_columns},
+};
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
@@ -98,7 +101,7 @@ fn create(tx: &Tx<'_>, new: &NewSubscription, secret: &SealedSecret) -> DbResult
     )?;
     let id = SubscriptionId(tx.last_id());
     insert_secret(tx, id, secret)?;
-    Ok(CreateOutcome::Created(tx.prepare(READ)?.query_row([id.0], rows::subscription)?))
+    Ok(CreateOutcome::Created(tx.prepare(READ)?.query_row([id.0], subscription)?))
 }
 
 fn update(tx: &Tx<'_>, id: SubscriptionId, patch: SubscriptionPatch) -> DbResult<UpdateOutcome> {
@@ -131,7 +134,7 @@ fn update(tx: &Tx<'_>, id: SubscriptionId, patch: SubscriptionPatch) -> DbResult
             tx.now.as_micros(),
         ),
     )?;
-    Ok(UpdateOutcome::Updated(tx.prepare(READ)?.query_row([id.0], rows::subscription)?))
+    Ok(UpdateOutcome::Updated(tx.prepare(READ)?.query_row([id.0], subscription)?))
 }
 
 fn rotate_secret(
@@ -161,7 +164,7 @@ fn rotate_secret(
 }
 
 fn read(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(READ)?.query_row([id.0], rows::subscription).optional()?)
+    Ok(tx.prepare(READ)?.query_row([id.0], subscription).optional()?)
 }
 
 fn find(tx: &Tx<'_>, event_type: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {

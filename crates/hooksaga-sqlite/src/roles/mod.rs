@@ -4,12 +4,14 @@
 mod admin;
 mod cleaner;
 mod dead_letters;
+mod filter;
 mod ingest;
 mod keys;
 mod orchestrator;
 mod reader;
 mod router;
 mod rows;
+mod subscription;
 mod verifier;
 mod worker;
 

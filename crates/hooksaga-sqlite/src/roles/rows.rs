@@ -2,7 +2,7 @@
 
 use crate::{error::DbResult, session::Tx};
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
-use hooksaga_store::{SealedSecret, StoredSecret, Subscription, Verification, VerificationStatus};
+use hooksaga_store::{SealedSecret, StoredSecret};
 use rusqlite::{Error, Params, Result, Row, types::Type};
 use std::{str::FromStr, sync::Arc};
 
@@ -43,39 +43,6 @@ pub(super) fn all<T>(
     read: impl FnMut(&Row<'_>) -> Result<T>,
 ) -> DbResult<Vec<T>> {
     Ok(tx.prepare(sql)?.query_map(params, read)?.collect::<Result<_>>()?)
-}
-
-/// What [`subscription`] reads, in its order. A round is open while it is new or not done.
-macro_rules! subscription_columns {
-    () => {
-        "id, event_type, callback_url, active, verified, max_retry_limit, \
-         check_round <> verification_round OR NOT check_done, check_error, checked_at, created_at, updated_at"
-    };
-}
-pub(super) use subscription_columns;
-
-pub(super) fn subscription(row: &Row<'_>) -> Result<Subscription> {
-    let verified = row.get(4)?;
-    let status = match (row.get(6)?, verified) {
-        (true, _) => VerificationStatus::Pending,
-        (false, true) => VerificationStatus::Verified,
-        (false, false) => VerificationStatus::Failed,
-    };
-    Ok(Subscription {
-        id: SubscriptionId(row.get(0)?),
-        event_type: row.get(1)?,
-        callback_url: row.get(2)?,
-        active: row.get(3)?,
-        verified,
-        max_retry_limit: row.get(5)?,
-        verification: Verification {
-            status,
-            last_error: optional_error_code(row, 7)?,
-            checked_at: optional_time(row, 8)?,
-        },
-        created_at: time(row, 9)?,
-        updated_at: time(row, 10)?,
-    })
 }
 
 /// `sql` selects id, key_id and sealed.

@@ -1,7 +1,11 @@
 //! Dead letters.
 
-use super::list::{Access, Filters, Source, page};
-use crate::{error::DbResult, roles::rows, session::Tx};
+use super::list::{Access, Source, page};
+use crate::{
+    error::DbResult,
+    roles::{filter::Filter, rows},
+    session::Tx,
+};
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest};
 use rusqlite::{OptionalExtension, Row};
@@ -45,14 +49,14 @@ pub(super) fn list(
     filter: DeadLetterFilter,
     request: PageRequest,
 ) -> DbResult<Page<DeadLetterSummary>> {
-    let mut filters = Filters::default();
+    let mut filters = Filter::default();
     // Its index has the ids in order too.
-    filters.add("d.subscription_id = ?", filter.subscription_id.map(|id| id.0));
-    filters.add("+e.event_type = ?", filter.event_type);
-    filters.add("d.final_error_code = ?", filter.final_error_code);
-    filters.add("d.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add("d.created_at < ?", filter.created_before.map(Timestamp::as_micros));
-    filters.add("(n.id IS NOT NULL) = ?", filter.requeued);
+    filters.add_some("d.subscription_id = ?", filter.subscription_id.map(|id| id.0));
+    filters.add_some("+e.event_type = ?", filter.event_type);
+    filters.add_some("d.final_error_code = ?", filter.final_error_code);
+    filters.add_some("d.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
+    filters.add_some("d.created_at < ?", filter.created_before.map(Timestamp::as_micros));
+    filters.add_some("(n.id IS NOT NULL) = ?", filter.requeued);
     page(tx, LIST, &filters, Access::Direct, request, summary, |letter| letter.id.0)
 }
 

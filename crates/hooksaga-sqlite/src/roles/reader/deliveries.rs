@@ -1,7 +1,11 @@
 //! Deliveries: sagas and their attempts.
 
-use super::list::{Access, Filters, Source, page};
-use crate::{error::DbResult, roles::rows, session::Tx};
+use super::list::{Access, Source, page};
+use crate::{
+    error::DbResult,
+    roles::{filter::Filter, rows},
+    session::Tx,
+};
 use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest};
 use rusqlite::{OptionalExtension, Row};
@@ -63,17 +67,17 @@ SELECT id, attempt_at, status, response_status, error_code, duration_ms, respons
 pub(super) fn list(tx: &Tx<'_>, filter: DeliveryFilter, request: PageRequest) -> DbResult<Page<Delivery>> {
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
-    let mut filters = Filters::default();
-    filters.add("e.id = ?", filter.event_id.map(|id| id.0));
-    filters.add("e.external_id = ?", filter.external_id);
-    filters.add("e.correlation_id = ?", filter.correlation_id);
+    let mut filters = Filter::default();
+    filters.add_some("e.id = ?", filter.event_id.map(|id| id.0));
+    filters.add_some("e.external_id = ?", filter.external_id);
+    filters.add_some("e.correlation_id = ?", filter.correlation_id);
     // `+`: the type's index would lead to all events of the type, and from each to its sagas.
-    filters.add("+e.event_type = ?", filter.event_type);
-    filters.add("g.subscription_id = ?", filter.subscription_id.map(|id| id.0));
-    filters.add("g.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add("g.created_at < ?", filter.created_before.map(Timestamp::as_micros));
+    filters.add_some("+e.event_type = ?", filter.event_type);
+    filters.add_some("g.subscription_id = ?", filter.subscription_id.map(|id| id.0));
+    filters.add_some("g.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
+    filters.add_some("g.created_at < ?", filter.created_before.map(Timestamp::as_micros));
     if let Some(status) = filter.status {
-        filters.fixed(status_condition(status));
+        filters.add_fixed(status_condition(status));
     }
     let (source, access) = match filter.status {
         _ if by_event => (BY_EVENT, Access::Direct),

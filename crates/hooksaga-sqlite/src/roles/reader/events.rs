@@ -2,9 +2,13 @@
 
 use super::{
     deliveries,
-    list::{Access, Filters, Source, page},
+    list::{Access, Source, page},
 };
-use crate::{error::DbResult, roles::rows, session::Tx};
+use crate::{
+    error::DbResult,
+    roles::{filter::Filter, rows},
+    session::Tx,
+};
 use hooksaga_saga::EventId;
 use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest};
 use rusqlite::{OptionalExtension, Row};
@@ -27,10 +31,10 @@ pub(super) fn list(tx: &Tx<'_>, filter: EventFilter, request: PageRequest) -> Db
     // These two name one event, or the few of one request: their index leads straight to them.
     let pointed = external_id.is_some() || correlation_id.is_some();
     let access = if pointed { Access::Direct } else { Access::RecentFirst };
-    let mut filters = Filters::default();
-    filters.add(if pointed { "+e.event_type = ?" } else { "e.event_type = ?" }, event_type);
-    filters.add("e.external_id = ?", external_id);
-    filters.add("e.correlation_id = ?", correlation_id);
+    let mut filters = Filter::default();
+    filters.add_some(if pointed { "+e.event_type = ?" } else { "e.event_type = ?" }, event_type);
+    filters.add_some("e.external_id = ?", external_id);
+    filters.add_some("e.correlation_id = ?", correlation_id);
     page(tx, LIST, &filters, access, request, head, |event| event.id.0)
 }
 

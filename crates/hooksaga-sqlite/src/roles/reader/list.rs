@@ -5,9 +5,9 @@
 //! have to be sorted. So a filter that an index can answer is tried on the newest rows first, and only if
 //! these do not fill the page is the index asked.
 
-use crate::{error::DbResult, session::Tx};
+use crate::{error::DbResult, roles::filter::Filter, session::Tx};
 use hooksaga_store::{Page, PageRequest};
-use rusqlite::{Row, params_from_iter, types::Value};
+use rusqlite::{Row, params_from_iter};
 
 /// So many of the newest rows are looked at before an index is asked.
 const RECENT: i64 = 20_000;
@@ -36,38 +36,11 @@ pub(super) struct Source {
     pub(super) newest: &'static str,
 }
 
-/// The conditions of one request.
-#[derive(Default)]
-pub(super) struct Filters {
-    sql: String,
-    values: Vec<Value>,
-}
-
-impl Filters {
-    /// Adds `condition`, which has one `?`, if there is a value for it.
-    pub(super) fn add(&mut self, condition: &str, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.fixed(condition);
-            self.values.push(value.into());
-        }
-    }
-
-    /// Adds a condition without a value.
-    pub(super) fn fixed(&mut self, condition: &str) {
-        self.sql.push_str(" AND ");
-        self.sql.push_str(condition);
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.sql.is_empty()
-    }
-}
-
 /// Reads one page.
 pub(super) fn page<T>(
     tx: &Tx<'_>,
     source: Source,
-    filters: &Filters,
+    filter: &Filter,
     access: Access,
     request: PageRequest,
     read: fn(&Row<'_>) -> rusqlite::Result<T>,
@@ -75,7 +48,7 @@ pub(super) fn page<T>(
 ) -> DbResult<Page<T>> {
     let wanted = request.limit as usize;
     let mut items = Vec::new();
-    if access == Access::RecentFirst && !filters.is_empty() {
+    if access == Access::RecentFirst && !filter.is_empty() {
         let newest = match request.before {
             Some(before) => before,
             None => {
@@ -83,10 +56,10 @@ pub(super) fn page<T>(
             }
         };
         let floor = newest.saturating_sub(RECENT);
-        items = select(tx, source, source.from_unindexed, filters, request, Some(floor), read)?;
+        items = select(tx, source, source.from_unindexed, filter, request, Some(floor), read)?;
     }
     if items.len() <= wanted {
-        items = select(tx, source, source.from, filters, request, None, read)?;
+        items = select(tx, source, source.from, filter, request, None, read)?;
     }
     // One more than asked for was read, to see whether there is more.
     let more = items.len() > wanted;
@@ -99,14 +72,14 @@ fn select<T>(
     tx: &Tx<'_>,
     source: Source,
     from: &str,
-    filters: &Filters,
+    filter: &Filter,
     request: PageRequest,
     floor: Option<i64>,
     read: fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> DbResult<Vec<T>> {
     let Source { select, id, .. } = source;
-    let mut sql = format!("{select} FROM {from} WHERE true{}", filters.sql);
-    let mut values = filters.values.clone();
+    let mut sql = format!("{select} FROM {from} WHERE true{}", filter.sql());
+    let mut values = filter.values();
     if let Some(before) = request.before {
         sql.push_str(&format!(" AND {id} < ?"));
         values.push(before.into());

@@ -1,9 +1,12 @@
 //! Subscriptions.
 
-use super::list::{Access, Filters, Source, page};
+use super::list::{Access, Source, page};
 use crate::{
     error::DbResult,
-    roles::rows::{self, subscription_columns},
+    roles::{
+        filter::Filter,
+        subscription::{subscription, subscription_columns},
+    },
     session::Tx,
 };
 use hooksaga_saga::SubscriptionId;
@@ -29,13 +32,13 @@ pub(super) fn list(
     filter: SubscriptionFilter,
     request: PageRequest,
 ) -> DbResult<Page<Subscription>> {
-    let mut filters = Filters::default();
-    filters.add("event_type = ?", filter.event_type);
-    filters.add("+active = ?", filter.active);
-    filters.add("verified = ?", filter.verified);
-    page(tx, LIST, &filters, Access::RecentFirst, request, rows::subscription, |it| it.id.0)
+    let mut filters = Filter::default();
+    filters.add_some("event_type = ?", filter.event_type);
+    filters.add_some("+active = ?", filter.active);
+    filters.add_some("verified = ?", filter.verified);
+    page(tx, LIST, &filters, Access::RecentFirst, request, subscription, |it| it.id.0)
 }
 
 pub(super) fn one(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(ONE)?.query_row([id.0], rows::subscription).optional()?)
+    Ok(tx.prepare(ONE)?.query_row([id.0], subscription).optional()?)
 }

@@ -1,0 +1,164 @@
+//! The roles' rights: `migrations/roles.sql`, compared with what the server says that each role has. What is missing is
+//! granted; a role that has more than it should loses everything and gets its own back. So a run that has nothing to
+//! do changes nothing, and running components see no gap.
+
+use crate::{
+    error::{code, one_line, store_error},
+    options::{identifier, literal},
+    rights::role_name,
+};
+use hooksaga_store::{Role, StoreError, StoreResult};
+use mysql_async::{Conn, Error, prelude::Queryable as _};
+use std::collections::BTreeSet;
+
+const RIGHTS: &str = include_str!("../../migrations/roles.sql");
+
+/// One right: on a table, or on one column of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    /// `*` for a right on the whole database or server.
+    table: String,
+    verb: String,
+    column: Option<String>,
+}
+
+/// One GRANT of the file.
+struct Grant<'a> {
+    role: &'a str,
+    table: &'a str,
+    rights: &'a str,
+}
+
+/// Gives every role exactly its rights on this database.
+pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> StoreResult<()> {
+    for &role in Role::ALL {
+        let name = literal(&role_name(database, role));
+        let grants: Vec<Grant<'_>> = grants(role).collect();
+        let wanted: BTreeSet<Right> =
+            grants.iter().flat_map(|grant| parse(grant.rights, grant.table)).collect();
+        let mut held = held(connection, &name).await?;
+        if held.difference(&wanted).next().is_some() {
+            run(connection, &format!("REVOKE ALL PRIVILEGES, GRANT OPTION FROM {name}")).await?;
+            held.clear();
+        }
+        for grant in grants {
+            if parse(grant.rights, grant.table).iter().any(|right| !held.contains(right)) {
+                let table = format!("{}.{}", identifier(database), identifier(grant.table));
+                run(connection, &format!("GRANT {} ON {table} TO {name}", grant.rights)).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the file gives to a role, and what every role has.
+fn grants(role: Role) -> impl Iterator<Item = Grant<'static>> {
+    let of_role = RIGHTS.lines().filter_map(grant_of).filter(move |grant| grant.role == role.as_str());
+    let every = Grant { role: "", table: "schema_migrations", rights: "SELECT" };
+    of_role.chain([every])
+}
+
+/// `GRANT rights ON table TO role;`
+fn grant_of(line: &'static str) -> Option<Grant<'static>> {
+    let rest = line.strip_prefix("GRANT ")?.strip_suffix(';')?;
+    let (rest, role) = rest.rsplit_once(" TO ")?;
+    let (rights, table) = rest.rsplit_once(" ON ")?;
+    Some(Grant { role, table, rights })
+}
+
+/// What the server says. A login that may not see it is taken for one that holds nothing.
+async fn held(connection: &mut Conn, name: &str) -> StoreResult<BTreeSet<Right>> {
+    let lines: Vec<String> = match connection.query(format!("SHOW GRANTS FOR {name}")).await {
+        Ok(lines) => lines,
+        Err(error) if matches!(code(&error), Some(1044 | 1045 | 1141 | 1142 | 1143 | 1227)) => Vec::new(),
+        Err(error) => return Err(store_error(&error)),
+    };
+    Ok(lines.iter().filter_map(|line| shown(line)).flatten().collect())
+}
+
+/// A line of SHOW GRANTS that is about rights: ``GRANT SELECT, UPDATE (`a`, `b`) ON `db`.`table` TO `role` ``.
+fn shown(line: &str) -> Option<BTreeSet<Right>> {
+    let rest = line.strip_prefix("GRANT ")?;
+    let (rest, _) = rest.rsplit_once(" TO ")?;
+    let (rights, place) = rest.rsplit_once(" ON ")?;
+    if rights == "USAGE" {
+        return None;
+    }
+    let table = place.rsplit_once('.').map_or(place, |(_, table)| table);
+    Some(parse(rights, table.trim_matches('`')))
+}
+
+/// `SELECT, INSERT (a, b)` as single rights.
+fn parse(rights: &str, table: &str) -> BTreeSet<Right> {
+    let mut found = BTreeSet::new();
+    let mut rest = rights;
+    while !rest.is_empty() {
+        let comma = rest.find(',').unwrap_or(rest.len());
+        let open = rest.find('(').unwrap_or(rest.len());
+        let (verb, columns, tail) = if open < comma {
+            let close = rest.find(')').unwrap_or(rest.len() - 1);
+            (&rest[..open], Some(&rest[open + 1..close]), &rest[close + 1..])
+        } else {
+            (&rest[..comma], None, &rest[comma..])
+        };
+        let right = |column: Option<&str>| Right {
+            table: table.to_owned(),
+            verb: verb.trim().to_uppercase(),
+            column: column.map(|column| column.trim().trim_matches('`').to_owned()),
+        };
+        match columns {
+            None => drop(found.insert(right(None))),
+            Some(columns) => found.extend(columns.split(',').map(|column| right(Some(column)))),
+        }
+        rest = tail.trim_start_matches([',', ' ']);
+    }
+    found
+}
+
+async fn run(connection: &mut Conn, sql: &str) -> StoreResult<()> {
+    connection.query_drop(sql).await.map_err(|error| not_allowed(&error))
+}
+
+fn not_allowed(error: &Error) -> StoreError {
+    match store_error(error) {
+        StoreError::Denied(text) => StoreError::Setup(format!(
+            "the database login may not pass rights on ({}): grant it ALL on this database WITH GRANT OPTION, or set \
+             database.roles = \"off\"",
+            one_line(&text)
+        )),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_role_has_rights_and_every_line_is_understood() {
+        for role in Role::ALL {
+            assert!(grants(*role).count() > 1, "{role}");
+        }
+        let written = RIGHTS.lines().filter(|line| line.starts_with("GRANT")).count();
+        assert_eq!(written, RIGHTS.lines().filter_map(grant_of).count());
+    }
+
+    #[test]
+    fn rights_are_the_same_in_the_file_and_as_either_server_shows_them() {
+        let file = parse("SELECT, INSERT (a, b), UPDATE (c)", "t");
+        assert_eq!(file.len(), 4);
+        for line in [
+            "GRANT SELECT, INSERT (`b`, `a`), UPDATE (`c`) ON `db`.`t` TO `x_role`@`%`",
+            "GRANT UPDATE (`c`), SELECT, INSERT (`a`, `b`) ON `db`.`t` TO `x_role`",
+        ] {
+            assert_eq!(shown(line).as_ref(), Some(&file));
+        }
+        assert_eq!(shown("GRANT USAGE ON *.* TO `x_role`"), None);
+        assert_eq!(shown("GRANT `other` TO `x_role`"), None);
+        let wide = shown("GRANT ALL PRIVILEGES ON `db`.* TO `x_role`").into_iter().flatten().next();
+        assert_eq!(
+            wide.map(|right| (right.table, right.verb)),
+            Some(("*".to_owned(), "ALL PRIVILEGES".to_owned()))
+        );
+    }
+}

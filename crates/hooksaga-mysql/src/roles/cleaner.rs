@@ -1,0 +1,91 @@
+//! `lease_cleaner`: frees jobs whose worker is gone.
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        batch::{Batch, Field, list},
+        rows::{expect_rows, natural, rows, take},
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{JobId, SagaId};
+use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+
+/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* cleaner.peek */
+SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+                                 WHERE leased_until < UTC_TIMESTAMP(6))";
+
+/// Walks the index of Leased jobs in its own order, beyond the NULLs of all others.
+pub(crate) const PICK: &str = "/* cleaner.pick */
+SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+WHERE leased_until < ? ORDER BY leased_until LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// The status is repeated: without that guard a job that has just finished would become active again.
+pub(crate) fn reset_statement(expired: &str, now: Time) -> String {
+    let now = now.literal();
+    format!(
+        "/* cleaner.reset */
+UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
+SET status = 'Pending', lease_until = {now}, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = {now}
+WHERE status = 'Leased' AND id IN ({expired})"
+    )
+}
+
+pub(crate) const READ: &str = "/* cleaner.read */
+SELECT j.id, j.saga_id, j.lease_resets, e.correlation_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+
+pub(crate) struct Cleaner {
+    pool: RolePool,
+}
+
+impl Cleaner {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl CleanerStore for Cleaner {
+    async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
+        self.pool.run(|connection| reset(connection, limit)).await
+    }
+}
+
+async fn reset(mut connection: Conn, limit: u32) -> DbResult<Vec<ResetLease>> {
+    let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
+    let (now, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+    if !waiting {
+        return Ok(Vec::new());
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let mut expired: Vec<i64> = transaction.exec(PICK, (now, limit)).await?;
+    if expired.is_empty() {
+        transaction.rollback().await?;
+        return Ok(Vec::new());
+    }
+    expired.sort_unstable();
+    transaction.query_drop(reset_statement(&list(expired.iter().copied()), now)).await?;
+    expect_rows("a reset", rows(expired.len()), transaction.affected_rows())?;
+    let mut reset = Vec::with_capacity(expired.len());
+    for document in Batch::of(expired, |id| [Field::Int(id)]) {
+        let read: Vec<Row> = transaction.exec(READ, (document,)).await?;
+        for mut row in read {
+            reset.push(ResetLease {
+                job_id: JobId(take(&mut row, 0)?),
+                saga_id: SagaId(take(&mut row, 1)?),
+                lease_resets: natural(take(&mut row, 2)?),
+                correlation_id: take(&mut row, 3)?,
+            });
+        }
+    }
+    transaction.commit().await?;
+    Ok(reset)
+}

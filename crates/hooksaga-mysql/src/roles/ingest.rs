@@ -1,0 +1,340 @@
+//! `event_ingest_writer`: appends events.
+//!
+//! One transaction: a look at who holds the batch's external ids, an insert of the rest, their ids into the queue. An
+//! id that somebody takes in between fails the insert, and the next try sees its holder; "on conflict nothing" would
+//! need a right to UPDATE events here, or hide other errors (INSERT IGNORE).
+//!
+//! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
+//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is not taken on trust:
+//! the run is read back and compared. A server where it fails gets its rows one by one from then on.
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        batch::{Batch, Field, list},
+        rows::take,
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
+use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// The clock, the distance between two ids, and how large a statement may be.
+const CLOCK: &str =
+    "/* ingest.clock */ SELECT UTC_TIMESTAMP(6), @@auto_increment_increment, @@max_allowed_packet";
+
+/// The events that hold the given external ids.
+pub(crate) const EXISTING: &str = "/* ingest.existing */
+SELECT e.id, e.external_id, e.event_type, e.correlation_id, e.created_at, OCTET_LENGTH(e.payload)
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (external_id VARCHAR(400) PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (uniq_event_external_id) ON e.external_id = UNHEX(u.external_id)";
+
+/// Payloads to compare with.
+pub(crate) const PAYLOADS: &str =
+    "/* ingest.payloads */ SELECT id, payload FROM events FORCE INDEX (PRIMARY)";
+
+const INSERT: &str = "/* ingest.append */ INSERT INTO events (event_type, payload, external_id, correlation_id, created_at) VALUES ";
+
+pub(crate) const READ_BACK: &str = "/* ingest.read_back */
+SELECT id, correlation_id FROM events FORCE INDEX (PRIMARY) WHERE id BETWEEN ? AND ? ORDER BY id";
+
+const QUEUE: &str = "/* ingest.queue */ INSERT INTO unrouted_events (event_id) VALUES ";
+
+/// The most rows in one INSERT. Their number is a power of two, so that there are few texts to prepare.
+const MOST_ROWS: usize = 256;
+/// At most so many bytes of payloads in one statement, or read for comparison at a time.
+const MOST_BYTES: usize = 8 << 20;
+
+pub(crate) struct Ingest {
+    pool: RolePool,
+    /// This server's multi-row inserts do not have the ids that they should.
+    one_by_one: AtomicBool,
+}
+
+impl Ingest {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool, one_by_one: AtomicBool::new(false) }
+    }
+
+    async fn append_once(&self, mut connection: Conn, events: &[NewEvent]) -> DbResult<Vec<Appended>> {
+        let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+        let mut clock: Row = only(transaction.query_first(CLOCK).await?)?;
+        let now = take::<Time>(&mut clock, 0)?.0;
+        let numbering = Numbering { first: 0, step: take(&mut clock, 1)? };
+        let packet: usize = take(&mut clock, 2)?;
+
+        let held = existing(&mut transaction, events).await?;
+        // Of two equal ids in a batch the first goes in.
+        let mut first_of: HashMap<&str, usize> = HashMap::new();
+        let mut places: Vec<usize> = Vec::with_capacity(events.len());
+        for (place, event) in events.iter().enumerate() {
+            match event.external_id.as_deref() {
+                Some(id) if held.contains_key(id) => {}
+                Some(id) if first_of.contains_key(id) => {}
+                Some(id) => {
+                    first_of.insert(id, place);
+                    places.push(place);
+                }
+                None => places.push(place),
+            }
+        }
+        // By external id, so that two batches with the same ids wait for each other instead of deadlocking.
+        places.sort_by_key(|&place| events[place].external_id.as_deref());
+
+        let mut heads: HashMap<usize, EventHead> = HashMap::with_capacity(places.len());
+        for run in runs(events, &places, packet, self.one_by_one.load(Ordering::Relaxed)) {
+            let ids = self.insert(&mut transaction, events, run, now, numbering).await?;
+            heads.extend(run.iter().zip(ids).map(|(&place, id)| (place, head(&events[place], id, now))));
+        }
+        if heads.is_empty() {
+            transaction.rollback().await?;
+        } else {
+            let mut ids: Vec<i64> = heads.values().map(|head| head.id.0).collect();
+            ids.sort_unstable();
+            let values = ids.iter().map(|id| format!("({id})")).collect::<Vec<_>>().join(",");
+            transaction.query_drop(format!("{QUEUE}{values}")).await?;
+            transaction.commit().await?;
+        }
+
+        let answer = |(place, event): (usize, &NewEvent)| {
+            if let Some(head) = heads.get(&place) {
+                return Ok(Appended::Created(head.clone()));
+            }
+            let id = event.external_id.as_deref().unwrap_or_default();
+            if let Some(holder) = held.get(id) {
+                return Ok(match holder.same.contains(&place) {
+                    true => Appended::Duplicate(holder.head.clone()),
+                    false => Appended::Conflict { existing: holder.head.id },
+                });
+            }
+            let first = first_of.get(id).copied();
+            let holder = first.and_then(|first| Some((&events[first], heads.get(&first)?)));
+            let (original, head) = holder.ok_or_else(|| DbError::unreadable("an event without an answer"))?;
+            let same = original.event_type == event.event_type && original.payload == event.payload;
+            Ok(match same {
+                true => Appended::Duplicate(head.clone()),
+                false => Appended::Conflict { existing: head.id },
+            })
+        };
+        events.iter().enumerate().map(answer).collect()
+    }
+
+    /// Inserts a run of events in one statement; their ids, in the same order.
+    async fn insert(
+        &self,
+        transaction: &mut Transaction<'_>,
+        events: &[NewEvent],
+        run: &[usize],
+        now: Timestamp,
+        numbering: Numbering,
+    ) -> DbResult<Vec<i64>> {
+        let mut values = Vec::with_capacity(run.len() * 5);
+        for &place in run {
+            let event = &events[place];
+            values.extend([
+                Value::from(event.event_type.as_str()),
+                Value::from(&*event.payload),
+                Value::from(event.external_id.as_deref()),
+                Value::from(event.correlation_id.as_str()),
+                Value::from(Time(now)),
+            ]);
+        }
+        let sql = format!("{INSERT}{}", vec!["(?,?,?,?,?)"; run.len()].join(","));
+        transaction.exec_drop(sql, Params::Positional(values)).await?;
+        let first = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
+        let first = first.ok_or_else(|| DbError::unreadable("an insert without an id"))?;
+        let ids = Numbering { first, ..numbering }.ids(run.len());
+        if let [_] = run {
+            return Ok(ids);
+        }
+        let bounds = (first, ids.last().copied().unwrap_or(first));
+        let found: Vec<(i64, Vec<u8>)> = transaction.exec(READ_BACK, bounds).await?;
+        let expected = ids.iter().zip(run).map(|(&id, &place)| (id, events[place].correlation_id.as_bytes()));
+        if !expected.eq(found.iter().map(|(id, correlation_id)| (*id, correlation_id.as_slice()))) {
+            self.one_by_one.store(true, Ordering::Relaxed);
+            return Err(DbError::Store(StoreError::Unavailable(
+                "the ids of a multi-row insert are not one run; rows go in one by one from now on".to_owned(),
+            )));
+        }
+        Ok(ids)
+    }
+}
+
+#[async_trait]
+impl IngestStore for Ingest {
+    async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pool.run_inserting(|connection| self.append_once(connection, events)).await
+    }
+}
+
+/// How ids follow each other.
+#[derive(Clone, Copy)]
+struct Numbering {
+    first: i64,
+    step: i64,
+}
+
+impl Numbering {
+    fn ids(self, count: usize) -> Vec<i64> {
+        std::iter::successors(Some(self.first), |id| id.checked_add(self.step)).take(count).collect()
+    }
+}
+
+fn only(row: Option<Row>) -> DbResult<Row> {
+    row.ok_or_else(|| DbError::unreadable("no clock"))
+}
+
+fn head(event: &NewEvent, id: i64, created_at: Timestamp) -> EventHead {
+    EventHead {
+        id: EventId(id),
+        event_type: event.event_type.clone(),
+        external_id: event.external_id.clone(),
+        correlation_id: event.correlation_id.clone(),
+        created_at,
+    }
+}
+
+/// Splits the places into runs of a power of two, none with more bytes than fit into a packet (unless a single event
+/// has).
+fn runs<'p>(events: &[NewEvent], places: &'p [usize], packet: usize, one_by_one: bool) -> Vec<&'p [usize]> {
+    let budget = (packet / 2).min(MOST_BYTES);
+    let size = |place: usize| events[place].payload.len() + 1000;
+    let mut runs = Vec::new();
+    let mut rest = places;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fitting = rest
+            .iter()
+            .take_while(|&&place| {
+                bytes += size(place);
+                bytes <= budget
+            })
+            .count();
+        let most = if one_by_one { 1 } else { fitting.clamp(1, MOST_ROWS) };
+        let (run, tail) = rest.split_at(1 << most.ilog2());
+        runs.push(run);
+        rest = tail;
+    }
+    runs
+}
+
+/// Who holds an external id.
+struct Holder {
+    head: EventHead,
+    /// The places of the batch that have the same content.
+    same: HashSet<usize>,
+}
+
+async fn existing(
+    transaction: &mut Transaction<'_>,
+    events: &[NewEvent],
+) -> DbResult<HashMap<String, Holder>> {
+    let wanted: HashSet<&str> = events.iter().filter_map(|event| event.external_id.as_deref()).collect();
+    let mut held: HashMap<String, (EventHead, usize)> = HashMap::new();
+    for document in Batch::of(wanted, |id| [Field::Text(id)]) {
+        let rows: Vec<Row> = transaction.exec(EXISTING, (document,)).await?;
+        for mut row in rows {
+            let external_id: String = take(&mut row, 1)?;
+            let head = EventHead {
+                id: EventId(take(&mut row, 0)?),
+                event_type: take(&mut row, 2)?,
+                external_id: Some(external_id.clone()),
+                correlation_id: take(&mut row, 3)?,
+                created_at: take::<Time>(&mut row, 4)?.0,
+            };
+            held.insert(external_id, (head, take(&mut row, 5)?));
+        }
+    }
+    if held.is_empty() {
+        return Ok(HashMap::new());
+    }
+
+    // Only what has the same type and length can be the same; that much is read, a few megabytes at a time.
+    let mut candidates: HashMap<i64, Vec<usize>> = HashMap::new();
+    for (place, event) in events.iter().enumerate() {
+        let holder = event.external_id.as_deref().and_then(|id| held.get(id));
+        if let Some((head, length)) = holder
+            && head.event_type == event.event_type
+            && *length == event.payload.len()
+        {
+            candidates.entry(head.id.0).or_default().push(place);
+        }
+    }
+    let mut same: HashMap<i64, HashSet<usize>> = HashMap::new();
+    let mut ids: Vec<i64> = candidates.keys().copied().collect();
+    ids.sort_unstable();
+    let size = |id: &i64| candidates[id].first().map_or(0, |&place| events[place].payload.len());
+    while !ids.is_empty() {
+        let mut bytes = 0;
+        let count = ids
+            .iter()
+            .take_while(|id| {
+                bytes += size(id);
+                bytes <= MOST_BYTES
+            })
+            .count();
+        let rest = ids.split_off(count.max(1));
+        let sql = format!("{PAYLOADS} WHERE id IN ({})", list(ids));
+        let payloads: Vec<(i64, Vec<u8>)> = transaction.query(sql).await?;
+        for (id, payload) in payloads {
+            let equal = candidates[&id].iter().filter(|&&place| events[place].payload.as_bytes() == payload);
+            same.insert(id, equal.copied().collect());
+        }
+        ids = rest;
+    }
+    let holders = held.into_iter().map(|(external_id, (head, _))| {
+        let same = same.remove(&head.id.0).unwrap_or_default();
+        (external_id, Holder { head, same })
+    });
+    Ok(holders.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn events(sizes: &[usize]) -> Vec<NewEvent> {
+        let event = |size: &usize| NewEvent {
+            event_type: "t".to_owned(),
+            payload: Arc::from("x".repeat(*size)),
+            external_id: None,
+            correlation_id: "c".to_owned(),
+        };
+        sizes.iter().map(event).collect()
+    }
+
+    fn lengths(sizes: &[usize], packet: usize, one_by_one: bool) -> Vec<usize> {
+        let places: Vec<usize> = (0..sizes.len()).collect();
+        let events = events(sizes);
+        runs(&events, &places, packet, one_by_one).into_iter().map(<[usize]>::len).collect()
+    }
+
+    #[test]
+    fn runs_are_powers_of_two() {
+        assert_eq!(lengths(&[10; 300], 64 << 20, false), [256, 32, 8, 4]);
+        assert_eq!(lengths(&[10; 3], 64 << 20, true), [1, 1, 1]);
+        assert_eq!(lengths(&[], 64 << 20, false), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn runs_fit_into_a_packet_unless_one_event_does_not() {
+        assert_eq!(lengths(&[400_000; 9], 4 << 20, false), [4, 4, 1]);
+        assert_eq!(lengths(&[10, 9_000_000, 10], 4 << 20, false), [1, 1, 1]);
+    }
+
+    #[test]
+    fn ids_follow_each_other_by_the_servers_step() {
+        assert_eq!(Numbering { first: 7, step: 3 }.ids(3), [7, 10, 13]);
+    }
+}

@@ -1,0 +1,28 @@
+//! The store traits, a file per role. All SQL of a role stands in its own file or folder, and every
+//! statement begins with the role's name and its own.
+
+pub(crate) mod admin;
+pub(crate) mod batch;
+pub(crate) mod cleaner;
+pub(crate) mod dead_letters;
+pub(crate) mod filter;
+pub(crate) mod ingest;
+pub(crate) mod keys;
+pub(crate) mod orchestrator;
+pub(crate) mod reader;
+pub(crate) mod router;
+pub(crate) mod rows;
+pub(crate) mod subscription;
+pub(crate) mod verifier;
+pub(crate) mod worker;
+
+pub(crate) use admin::Admin;
+pub(crate) use cleaner::Cleaner;
+pub(crate) use dead_letters::DeadLetters;
+pub(crate) use ingest::Ingest;
+pub(crate) use keys::Keys;
+pub(crate) use orchestrator::Orchestrator;
+pub(crate) use reader::Reader;
+pub(crate) use router::Router;
+pub(crate) use verifier::Verifier;
+pub(crate) use worker::Worker;

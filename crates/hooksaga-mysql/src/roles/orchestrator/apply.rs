@@ -1,0 +1,266 @@
+//! Results of finished jobs, applied to their sagas exactly once.
+
+use super::schedule::MARK_IN_PROGRESS;
+use crate::{
+    error::{DbError, DbResult},
+    roles::{
+        batch::{Batch, Field, list},
+        rows::{expect_rows, natural, parsed, rows, take},
+    },
+    time::Time,
+};
+use hooksaga_saga::{
+    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
+    Timestamp,
+};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use std::{collections::BTreeMap, time::Duration};
+
+/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str =
+    "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";
+
+pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
+SELECT job_id FROM finished_jobs ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// A statement of its own, after the queue's rows are locked. A job that is not seen finished has no line here, and so
+/// stays queued.
+pub(crate) const READ_JOBS: &str = "/* orchestrator.read_jobs */
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.correlation_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
+WHERE j.status IN ('Completed', 'Failed')";
+
+/// Locks the sagas in the order of their ids; a locking read sees a row's newest state, also when the lock had to be
+/// waited for. The ids stand in the text, in order.
+pub(crate) const LOCK_SAGAS: &str = "/* orchestrator.lock_sagas */
+SELECT id, status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, created_at
+FROM webhook_delivery_sagas FORCE INDEX (PRIMARY)";
+
+/// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result from
+/// being applied twice.
+pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    id BIGINT PATH '$[0]', attempt_at DATETIME(6) PATH '$[1]', status VARCHAR(40) PATH '$[2]',
+    attempt_count INT PATH '$[3]', next_attempt_at DATETIME(6) PATH '$[4]',
+    final_error_code VARCHAR(200) PATH '$[5]', now DATETIME(6) PATH '$[6]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
+SET s.status = CONVERT(UNHEX(u.status) USING ascii), s.attempt_count = u.attempt_count,
+    s.next_attempt_at = u.next_attempt_at, s.final_error_code = UNHEX(u.final_error_code), s.updated_at = u.now
+WHERE s.next_attempt_at = u.attempt_at AND s.status = 'InProgress'";
+
+/// IGNORE can hide nothing here but an id that is queued already: the table has its key and no more.
+const QUEUE_DEAD: &str =
+    "/* orchestrator.queue_dead */ INSERT IGNORE INTO pending_dead_letters (saga_id) VALUES ";
+
+/// The counts stand in the text.
+pub(crate) fn count_statement(values: &str) -> String {
+    format!(
+        "/* orchestrator.count */
+INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered) VALUES {values}
+ON DUPLICATE KEY UPDATE delivered = delivered + VALUES(delivered), failed = failed + VALUES(failed),
+    dead_lettered = dead_lettered + VALUES(dead_lettered)"
+    )
+}
+
+pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */ DELETE FROM finished_jobs";
+
+pub(super) async fn apply(
+    mut connection: Conn,
+    limit: u32,
+    shard: i32,
+    decide: &Decide,
+) -> DbResult<ApplyBatch> {
+    let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
+    let (Time(now), waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+    if !waiting {
+        return Ok(ApplyBatch { now, results: Vec::new() });
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let queued: Vec<i64> = transaction.exec(LOCK_RESULTS, (limit,)).await?;
+    if queued.is_empty() {
+        transaction.rollback().await?;
+        return Ok(ApplyBatch { now, results: Vec::new() });
+    }
+    let read = read(&mut transaction, &queued).await?;
+    let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
+    // The sagas are locked and were read under the lock: whom the guards let through is known here.
+    let changed: Vec<bool> =
+        read.iter().zip(&applied).map(|(read, applied)| lets_through(read, applied)).collect();
+
+    write(&mut transaction, &read, &applied, &changed, now).await?;
+    count(&mut transaction, &read, &applied, &changed, now, shard).await?;
+    let seen = list(read.iter().map(|read| read.finished.job_id.0));
+    transaction.query_drop(format!("{FORGET_RESULTS} WHERE job_id IN ({seen})")).await?;
+    transaction.commit().await?;
+
+    let results = read.into_iter().zip(applied).zip(changed);
+    let results = results.map(|((read, applied), changed)| read.into_applied(applied, changed));
+    Ok(ApplyBatch { now, results: results.collect() })
+}
+
+/// The finished jobs beside their locked sagas, in the order of the sagas' ids.
+async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec<QueuedResult>> {
+    let mut jobs: Vec<Row> = Vec::with_capacity(queued.len());
+    for document in Batch::of(queued, |id| [Field::Int(*id)]) {
+        jobs.extend(transaction.exec::<Row, _, _>(READ_JOBS, (document,)).await?);
+    }
+    let mut by_saga: BTreeMap<i64, Vec<Row>> = BTreeMap::new();
+    for mut job in jobs {
+        let saga: i64 = take(&mut job, 1)?;
+        by_saga.entry(saga).or_default().push(job);
+    }
+    if by_saga.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids = list(by_saga.keys().copied());
+    let sagas: Vec<Row> =
+        transaction.query(format!("{LOCK_SAGAS} WHERE id IN ({ids}) ORDER BY id FOR UPDATE")).await?;
+    let mut read = Vec::with_capacity(queued.len());
+    for mut row in sagas {
+        let id: i64 = take(&mut row, 0)?;
+        let saga = Saga {
+            status: parsed(&take::<String>(&mut row, 1)?)?,
+            attempt_count: natural(take(&mut row, 2)?),
+            max_retry_limit: natural(take(&mut row, 3)?),
+            next_attempt_at: take::<Time>(&mut row, 4)?.0,
+            final_error_code: take::<Option<String>>(&mut row, 5)?.map(ErrorCode::from_stored),
+        };
+        let created_at = take::<Time>(&mut row, 6)?.0;
+        for job in by_saga.remove(&id).unwrap_or_default() {
+            read.push(read_result(job, SagaId(id), saga.clone(), created_at)?);
+        }
+    }
+    Ok(read)
+}
+
+async fn write(
+    transaction: &mut Transaction<'_>,
+    read: &[QueuedResult],
+    applied: &[Applied],
+    changed: &[bool],
+    now: Timestamp,
+) -> DbResult<()> {
+    let mut promoted = Vec::new();
+    let mut written = Vec::new();
+    let mut dead = Vec::new();
+    for ((read, applied), changed) in read.iter().zip(applied).zip(changed) {
+        let (Applied::Changed { saga, promoted: is_promoted }, true) = (applied, changed) else { continue };
+        let (id, attempt_at) = (read.finished.saga_id.0, read.finished.result.attempt_at);
+        // The worker was faster than the move to InProgress: the move comes first.
+        if *is_promoted {
+            promoted.push((id, attempt_at));
+        }
+        if saga.status == SagaStatus::DeadLettered {
+            dead.push(id);
+        }
+        written.push((id, attempt_at, saga));
+    }
+    let mut moved = 0;
+    for document in Batch::of(&promoted, |&(id, at)| [Field::Int(id), Field::At(at)]) {
+        transaction.exec_drop(MARK_IN_PROGRESS, (document,)).await?;
+        moved += transaction.affected_rows();
+    }
+    expect_rows("a promotion", rows(promoted.len()), moved)?;
+    let mut changed = 0;
+    for document in Batch::of(&written, |(id, attempt_at, saga)| {
+        [
+            Field::Int(*id),
+            Field::At(*attempt_at),
+            Field::Text(saga.status.as_str()),
+            Field::Int(saga.attempt_count.into()),
+            Field::At(saga.next_attempt_at),
+            Field::maybe_text(saga.final_error_code.as_ref().map(ErrorCode::as_str)),
+            Field::At(now),
+        ]
+    }) {
+        transaction.exec_drop(WRITE_RESULTS, (document,)).await?;
+        changed += transaction.affected_rows();
+    }
+    expect_rows("applying results", rows(written.len()), changed)?;
+    if !dead.is_empty() {
+        let values = dead.iter().map(|id| format!("({id})")).collect::<Vec<_>>().join(",");
+        transaction.query_drop(format!("{QUEUE_DEAD}{values}")).await?;
+    }
+    Ok(())
+}
+
+/// Adds up what was changed, and nothing else, per subscription.
+async fn count(
+    transaction: &mut Transaction<'_>,
+    read: &[QueuedResult],
+    applied: &[Applied],
+    changed: &[bool],
+    now: Timestamp,
+    shard: i32,
+) -> DbResult<()> {
+    #[derive(Default)]
+    struct Counts {
+        delivered: i64,
+        failed: i64,
+        dead: i64,
+    }
+    let mut counts: BTreeMap<i64, Counts> = BTreeMap::new();
+    for ((read, applied), changed) in read.iter().zip(applied).zip(changed) {
+        let (Applied::Changed { saga, .. }, true) = (applied, changed) else { continue };
+        let counts = counts.entry(read.finished.subscription_id.0).or_default();
+        match saga.status {
+            SagaStatus::Completed => counts.delivered += 1,
+            _ => counts.failed += 1,
+        }
+        counts.dead += i64::from(saga.status == SagaStatus::DeadLettered);
+    }
+    if counts.is_empty() {
+        return Ok(());
+    }
+    let minute = Timestamp::from_micros(now.as_micros() - now.as_micros().rem_euclid(60_000_000));
+    let minute = Time(minute).literal();
+    let values = counts.into_iter().map(|(subscription, Counts { delivered, failed, dead })| {
+        format!("({minute},{subscription},{shard},{delivered},{failed},{dead})")
+    });
+    transaction.query_drop(count_statement(&values.collect::<Vec<_>>().join(","))).await?;
+    Ok(())
+}
+
+fn read_result(
+    mut row: Row,
+    saga_id: SagaId,
+    saga: Saga,
+    saga_created_at: Timestamp,
+) -> DbResult<QueuedResult> {
+    let row = &mut row;
+    let outcome = match parsed::<JobStatus>(&take::<String>(row, 4)?)? {
+        JobStatus::Completed => Outcome::Delivered,
+        _ => Outcome::Failed(
+            take::<Option<String>>(row, 5)?.map_or(ErrorCode::INTERNAL, ErrorCode::from_stored),
+        ),
+    };
+    let duration_ms = natural(take::<Option<i64>>(row, 6)?.unwrap_or(0));
+    Ok(QueuedResult {
+        finished: FinishedJob {
+            job_id: JobId(take(row, 0)?),
+            saga_id,
+            subscription_id: SubscriptionId(take(row, 2)?),
+            saga,
+            result: JobResult { attempt_at: take::<Time>(row, 3)?.0, outcome },
+        },
+        correlation_id: take(row, 7)?,
+        duration: Duration::from_millis(duration_ms.into()),
+        saga_created_at,
+    })
+}
+
+/// Whether the guards of the promotion and of the write hold.
+fn lets_through(read: &QueuedResult, applied: &Applied) -> bool {
+    let Applied::Changed { promoted, .. } = applied else { return false };
+    let saga = &read.finished.saga;
+    let in_progress = match saga.status {
+        SagaStatus::InProgress => !promoted,
+        SagaStatus::Pending | SagaStatus::PendingRetry => *promoted,
+        SagaStatus::Completed | SagaStatus::DeadLettered => false,
+    };
+    in_progress && saga.next_attempt_at == read.finished.result.attempt_at
+}

@@ -1,0 +1,45 @@
+//! A subscription as the API shows it: its columns and how they are read. Shared by the admin and the reader.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{natural, take},
+    time::Time,
+};
+use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::{Subscription, Verification, VerificationStatus};
+use mysql_async::Row;
+
+/// The columns that [`subscription`] reads, as a literal for `concat!`.
+macro_rules! subscription_columns {
+    () => {
+        "id, event_type, callback_url, active, verified, max_retry_limit, created_at, updated_at, check_error, \
+         checked_at, open_check_at IS NOT NULL"
+    };
+}
+pub(crate) use subscription_columns;
+
+pub(crate) fn subscription(mut row: Row) -> DbResult<Subscription> {
+    let row = &mut row;
+    let verified: bool = take(row, 4)?;
+    let round_is_open: bool = take(row, 10)?;
+    let status = match (round_is_open, verified) {
+        (true, _) => VerificationStatus::Pending,
+        (false, true) => VerificationStatus::Verified,
+        (false, false) => VerificationStatus::Failed,
+    };
+    Ok(Subscription {
+        id: SubscriptionId(take(row, 0)?),
+        event_type: take(row, 1)?,
+        callback_url: take(row, 2)?,
+        active: take(row, 3)?,
+        verified,
+        max_retry_limit: take::<Option<i64>>(row, 5)?.map(natural),
+        verification: Verification {
+            status,
+            last_error: take::<Option<String>>(row, 8)?.map(ErrorCode::from_stored),
+            checked_at: take::<Option<Time>>(row, 9)?.map(|time| time.0),
+        },
+        created_at: take::<Time>(row, 6)?.0,
+        updated_at: take::<Time>(row, 7)?.0,
+    })
+}

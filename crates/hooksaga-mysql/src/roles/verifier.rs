@@ -1,0 +1,161 @@
+//! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        batch::{Batch, Field, list},
+        rows::{natural, take},
+        worker::secret_key_ids,
+    },
+    time::{Time, micros},
+};
+use async_trait::async_trait;
+use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
+use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
+use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+use std::{collections::HashMap, time::Duration};
+
+/// The clock, when a check that begins now may be taken over, and whether there is anything to do, before a transaction
+/// is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* verifier.peek */
+SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
+       EXISTS (SELECT 1 FROM subscriptions FORCE INDEX (idx_sub_open_check)
+               WHERE open_check_at <= UTC_TIMESTAMP(6))";
+
+/// Walks the index of open rounds, in which a new round is due since ever.
+pub(crate) const PICK: &str = "/* verifier.pick */
+SELECT id, callback_url, verification_round, IF(check_round = verification_round, check_attempts, 0) + 1,
+       check_number + 1
+FROM subscriptions FORCE INDEX (idx_sub_open_check)
+WHERE open_check_at <= ? ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// An assignment sees the columns that stand before it already changed: check_round comes after check_attempts.
+pub(crate) fn hold(picked: &str, until: Time) -> String {
+    let until = until.literal();
+    format!(
+        "/* verifier.hold */
+UPDATE subscriptions FORCE INDEX (PRIMARY)
+SET check_attempts = IF(check_round = verification_round, check_attempts, 0) + 1,
+    check_round = verification_round, check_done = FALSE, check_number = check_number + 1, next_check_at = {until}
+WHERE id IN ({picked})"
+    )
+}
+
+pub(crate) const SECRETS: &str = "/* verifier.secrets */
+SELECT k.subscription_id, k.id, k.key_id, k.sealed
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscription_secrets k FORCE INDEX (idx_secret_subscription) ON k.subscription_id = u.id
+WHERE k.expires_at IS NULL OR k.expires_at > UTC_TIMESTAMP(6)
+ORDER BY k.subscription_id, k.id DESC";
+
+/// Fenced by round, attempt and URL. A URL that was verified before stays so when it fails.
+const RECORD: &str = "/* verifier.record */
+UPDATE subscriptions
+SET verified_url = IF(?, callback_url, verified_url), check_done = ?, check_error = ?,
+    checked_at = UTC_TIMESTAMP(6), next_check_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+WHERE id = ? AND verification_round = ? AND check_round = ? AND check_attempts = ? AND callback_url = ?
+  AND NOT check_done";
+
+/// A new round is due now, and was since it was asked for.
+const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
+SELECT IF(check_round <> verification_round, LEAST(next_check_at, UTC_TIMESTAMP(6)), next_check_at)
+FROM subscriptions FORCE INDEX (idx_sub_open_check)
+WHERE open_check_at IS NOT NULL ORDER BY open_check_at LIMIT 1";
+
+pub(crate) struct Verifier {
+    pool: RolePool,
+}
+
+impl Verifier {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl VerifierStore for Verifier {
+    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+        self.pool.run(|connection| take_checks(connection, limit, hold)).await
+    }
+
+    async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
+        let (verified, error, delay) = match outcome {
+            CheckOutcome::Verified => (true, None, None),
+            CheckOutcome::Retry(code, delay) => (false, Some(code.as_str()), Some(micros(*delay))),
+            CheckOutcome::GivenUp(code) => (false, Some(ErrorCode::as_str(code)), None),
+        };
+        self.pool
+            .run(|mut connection| async move {
+                let parameters = (
+                    verified,
+                    delay.is_none(),
+                    error,
+                    delay.unwrap_or(0),
+                    check.subscription_id.0,
+                    check.round,
+                    check.round,
+                    check.attempt,
+                    &check.callback_url,
+                );
+                connection.exec_drop(RECORD, parameters).await?;
+                Ok(connection.affected_rows() > 0)
+            })
+            .await
+    }
+
+    async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
+        self.pool
+            .run(|mut connection| async move {
+                let next: Option<Time> = connection.exec_first(NEXT_CHECK_AT, ()).await?;
+                Ok(next.map(|time| time.0))
+            })
+            .await
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        secret_key_ids(&self.pool).await
+    }
+}
+
+async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> DbResult<Vec<Check>> {
+    let peek: Option<(Time, Time, bool)> = connection.exec_first(PEEK, (micros(duration),)).await?;
+    let (now, until, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+    if !waiting {
+        return Ok(Vec::new());
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let picked: Vec<Row> = transaction.exec(PICK, (now, limit)).await?;
+    if picked.is_empty() {
+        transaction.rollback().await?;
+        return Ok(Vec::new());
+    }
+    let mut checks: Vec<Check> = Vec::with_capacity(picked.len());
+    for mut row in picked {
+        checks.push(Check {
+            subscription_id: SubscriptionId(take(&mut row, 0)?),
+            callback_url: take(&mut row, 1)?,
+            round: take(&mut row, 2)?,
+            attempt: natural(take(&mut row, 3)?),
+            number: take(&mut row, 4)?,
+            secrets: Vec::new(),
+        });
+    }
+    let mut ids: Vec<i64> = checks.iter().map(|check| check.subscription_id.0).collect();
+    ids.sort_unstable();
+    transaction.query_drop(hold(&list(ids.iter().copied()), until)).await?;
+    let mut secrets: HashMap<SubscriptionId, Vec<StoredSecret>> = HashMap::new();
+    for document in Batch::of(ids, |id| [Field::Int(id)]) {
+        let read: Vec<Row> = transaction.exec(SECRETS, (document,)).await?;
+        for mut row in read {
+            let secret = SealedSecret { key_id: take(&mut row, 2)?, sealed: take(&mut row, 3)? };
+            let stored = StoredSecret { id: SecretId(take(&mut row, 1)?), secret };
+            secrets.entry(SubscriptionId(take(&mut row, 0)?)).or_default().push(stored);
+        }
+    }
+    transaction.commit().await?;
+    for check in &mut checks {
+        check.secrets = secrets.remove(&check.subscription_id).unwrap_or_default();
+    }
+    Ok(checks)
+}

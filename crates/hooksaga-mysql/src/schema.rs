@@ -1,0 +1,208 @@
+//! The schema: versioned, forward-only steps. DDL is not transactional here, so every statement of a step can be run
+//! again: a run that was broken off is taken up by the next one.
+//!
+//! A named lock is held across the run, so that several processes can start it at once: one works, the others wait and
+//! then find nothing to do. Roles come first: a login that may neither create nor use them is told so before anything
+//! is changed.
+
+use crate::{
+    error::{checked, code, store_error},
+    options::{MySqlOptions, RoleMode, Session, identifier, literal},
+    pool::connect_once,
+    rights,
+};
+use hooksaga_store::{
+    StoreError, StoreResult,
+    migration::{Migration, MigrationReport, latest, pending},
+};
+use mysql_async::{Conn, prelude::Queryable as _};
+
+/// Every step. Never edited after a release, only added to.
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
+    Migration { version: 2, name: "guards", sql: GUARDS },
+];
+const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
+
+/// Exists from the first moment of the first run: tables beside it are hooksaga's.
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
+    version BIGINT NOT NULL PRIMARY KEY, name VARBINARY(100) NOT NULL, \
+    applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))) ENGINE = InnoDB";
+
+/// How long a run waits for another before it says so, in seconds.
+const PATIENCE: u32 = 600;
+
+/// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes and on
+/// several databases of a server at once.
+pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
+    let database = options.database()?;
+    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    check_server(&mut connection).await?;
+    let lock = literal(&format!("hooksaga.migrate.{}", rights::prefix(&database)));
+    let got: Option<Option<i64>> =
+        checked(connection.query_first(format!("SELECT GET_LOCK({lock}, {PATIENCE})")).await)?;
+    if got.flatten() != Some(1) {
+        return Err(StoreError::Unavailable(format!(
+            "another `hooksaga migrate` on this database has not ended within {PATIENCE} s"
+        )));
+    }
+
+    let (applied, roles) = match options.roles {
+        RoleMode::Switch => {
+            let created = rights::ensure(&mut connection, &options, &database).await?;
+            let applied = apply_steps(&mut connection, &database).await?;
+            rights::grant_rights(&mut connection, &database).await?;
+            (applied, created)
+        }
+        RoleMode::Off => {
+            let applied = apply_steps(&mut connection, &database).await?;
+            (applied, "off: every component uses the login's own rights".to_owned())
+        }
+    };
+    // Ending the session would release it too, but only when the server has noticed.
+    checked(connection.query_drop(format!("DO RELEASE_LOCK({lock})")).await)?;
+    checked(connection.disconnect().await)?;
+    Ok(MigrationReport { applied, version: latest(MIGRATIONS), roles })
+}
+
+async fn check_server(connection: &mut Conn) -> StoreResult<()> {
+    let version: Option<String> = checked(connection.query_first("SELECT VERSION()").await)?;
+    let version = version.unwrap_or_default();
+    if is_old(&version) {
+        return Err(StoreError::Setup(format!(
+            "the database server is {version}: hooksaga needs MySQL 8.0.19 or MariaDB 10.6, or newer"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a server lacks what the statements need: SKIP LOCKED, JSON_TABLE, enforced CHECKs, defaults that are
+/// expressions. What cannot be understood is given the benefit of the doubt.
+fn is_old(version: &str) -> bool {
+    let numbers: Vec<u32> = version
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|number| number.parse().ok())
+        .take(3)
+        .collect();
+    let oldest = if version.contains("MariaDB") { [10, 6, 0] } else { [8, 0, 19] };
+    numbers.len() == 3 && numbers.as_slice() < oldest.as_slice()
+}
+
+async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<String>> {
+    refuse_foreign_tables(connection).await?;
+    run(connection, TABLE).await?;
+    let current = version(connection).await?;
+    let steps = pending(current, MIGRATIONS)?;
+    let mut applied = Vec::new();
+    for step in steps {
+        for statement in statements(step.sql) {
+            run(connection, statement).await?;
+        }
+        let sql = format!(
+            "INSERT INTO schema_migrations (version, name) VALUES ({}, {})",
+            step.version,
+            literal(step.name)
+        );
+        run(connection, &sql).await?;
+        applied.push(format!("{} {}", step.version, step.name));
+    }
+    if applied.is_empty() {
+        adopt_triggers(connection, database).await?;
+    }
+    Ok(applied)
+}
+
+/// A table of somebody else under one of our names would be taken for ours by IF NOT EXISTS.
+async fn refuse_foreign_tables(connection: &mut Conn) -> StoreResult<()> {
+    let sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()";
+    let there: Vec<String> = checked(connection.query(sql).await)?;
+    if there.iter().any(|name| name == "schema_migrations") {
+        return Ok(());
+    }
+    match there.iter().find(|name| MIGRATIONS[0].sql.contains(&format!("CREATE TABLE IF NOT EXISTS {name} ")))
+    {
+        Some(name) => Err(StoreError::Setup(format!(
+            "the database has a table {} that is not hooksaga's: give hooksaga a database of its own",
+            identifier(name)
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Triggers run with the rights of the login that made them, and every write fails once that login is gone. So a
+/// migration by another login makes them its own.
+async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()> {
+    let sql = format!(
+        "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = {} AND definer <> CURRENT_USER()",
+        literal(database)
+    );
+    let foreign: Option<i64> = checked(connection.query_first(sql).await)?;
+    if foreign.unwrap_or(0) > 0 {
+        for statement in statements(GUARDS) {
+            run(connection, statement).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn run(connection: &mut Conn, statement: &str) -> StoreResult<()> {
+    connection.query_drop(statement).await.map_err(|error| match (code(&error), store_error(&error)) {
+        (_, StoreError::Denied(text)) => StoreError::Setup(format!(
+            "the database login may not create the schema ({text}): grant it ALL on this database"
+        )),
+        (_, other) => other,
+    })
+}
+
+/// The schema's version; 0 if there is none.
+async fn version(connection: &mut Conn) -> StoreResult<i64> {
+    let sql = "SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
+    Ok(checked(connection.query_first(sql).await)?.unwrap_or(0))
+}
+
+/// The statements of a script. One ends with a semicolon at the end of a line whose next line is empty, a comment or
+/// the beginning of another statement, that is, is not indented: the bodies of triggers are, or stand between BEGIN
+/// and END;.
+pub(crate) fn statements(script: &str) -> Vec<&str> {
+    let mut statements = Vec::new();
+    let (mut start, mut at, mut in_body) = (0, 0, false);
+    for line in script.split_inclusive('\n') {
+        at += line.len();
+        let text = line.trim_end();
+        in_body = (in_body || text == "BEGIN") && text != "END;";
+        if text.ends_with(';') && !in_body && !text.starts_with("--") {
+            statements.push(script[start..at].trim());
+            start = at;
+        }
+    }
+    statements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_split_into_their_statements() {
+        let script = "-- a; b\nCREATE x (\n    y\n);\n\nCREATE TRIGGER t\nBEGIN\n    IF a THEN\n        b;\n    END IF;\nEND;\nDROP z;\n";
+        let found = statements(script);
+        assert_eq!(found.len(), 3, "{found:#?}");
+        assert!(found[1].starts_with("CREATE TRIGGER") && found[1].ends_with("END;"));
+        assert_eq!(found[2], "DROP z;");
+        let guards = statements(GUARDS);
+        assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
+        assert_eq!(guards.len() % 2, 0);
+        assert_eq!(statements(MIGRATIONS[0].sql).len(), 13);
+    }
+
+    #[test]
+    fn old_servers_are_recognised() {
+        for old in ["5.7.44-log", "8.0.18", "10.5.29-MariaDB", "5.5.5-10.4.2-MariaDB"] {
+            assert!(is_old(old), "{old}");
+        }
+        for new in ["8.0.19", "8.4.0-commercial", "9.1.0", "10.6.0-MariaDB", "11.4.2-MariaDB-log", "mystery"]
+        {
+            assert!(!is_old(new), "{new}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `lease_cleaner`: frees jobs whose worker is gone.
+
+use crate::{
+    pool::RolePool,
+    roles::rows::{bigint, natural},
+};
+use async_trait::async_trait;
+use hooksaga_saga::{JobId, SagaId};
+use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+
+/// Walks the partial index of Leased jobs in its own order. The update goes by the picked rows' places in the table, which
+/// nobody can change while they are locked, and repeats the status: without that guard a job that has just finished
+/// would become active again. (The status is hidden from the planner, which would go by its index instead.)
+pub(crate) const RESET_EXPIRED: &str = "/* cleaner.reset_expired */
+WITH expired AS MATERIALIZED (
+    SELECT ctid AS place FROM webhook_delivery_jobs
+    WHERE status = 'Leased' AND lease_until < now()
+    ORDER BY lease_until LIMIT $1
+    FOR UPDATE SKIP LOCKED
+), reset AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = 'Pending', lease_until = now(), lease_token = NULL, lease_resets = j.lease_resets + 1,
+        updated_at = now()
+    WHERE j.ctid = ANY (ARRAY(SELECT place FROM expired)) AND j.status = (SELECT 'Leased'::job_status)
+    RETURNING j.id, j.saga_id, j.event_id, j.lease_resets
+)
+SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id
+FROM reset r JOIN events e ON e.id = r.event_id";
+
+pub(crate) struct Cleaner {
+    pool: RolePool,
+}
+
+impl Cleaner {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl CleanerStore for Cleaner {
+    async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(RESET_EXPIRED).await?;
+                let rows = client.query(&statement, &[&bigint(limit)]).await?;
+                rows.iter()
+                    .map(|row| {
+                        Ok(ResetLease {
+                            job_id: JobId(row.try_get(0)?),
+                            saga_id: SagaId(row.try_get(1)?),
+                            lease_resets: natural(row.try_get(2)?),
+                            correlation_id: row.try_get(3)?,
+                        })
+                    })
+                    .collect()
+            })
+            .await
+    }
+}

@@ -1,0 +1,184 @@
+//! `event_ingest_writer`: appends events.
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    time::Time,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Client;
+use hooksaga_saga::EventId;
+use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreResult};
+
+/// One statement, one round trip, one commit. Ids are drawn first and the answer has a line for every event (with
+/// its id) and one for every event that went in (without its place): they are matched here, not in SQL, where
+/// without hash joins every line would be compared with every other. Rows go in by `external_id`, so that two
+/// batches with the same ids wait for each other instead of deadlocking; of two equal ones in a batch the first
+/// goes in.
+macro_rules! append {
+    ($on_conflict:literal) => {
+        concat!(
+            r#"/* ingest.append */
+WITH input AS MATERIALIZED (
+    SELECT nextval('events_id_seq') AS id, ord, event_type, payload, external_id, correlation_id
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+         WITH ORDINALITY AS u (event_type, payload, external_id, correlation_id, ord)
+), created AS (
+    INSERT INTO events (id, event_type, payload, external_id, correlation_id, created_at)
+    SELECT id, event_type, payload, external_id, correlation_id, now()
+    FROM input ORDER BY external_id COLLATE "C", ord
+    "#,
+            $on_conflict,
+            r#"
+    RETURNING id, created_at
+), queued AS (
+    INSERT INTO unrouted_events (event_id) SELECT id FROM created
+)
+SELECT id, ord, NULL::timestamptz FROM input
+UNION ALL
+SELECT id, NULL, created_at FROM created"#
+        )
+    };
+}
+
+pub(crate) const APPEND: &str = append!("ON CONFLICT DO NOTHING");
+/// For events without an `external_id`: no key of theirs can be taken, and not looking is a third cheaper.
+pub(crate) const APPEND_NEW: &str = append!("");
+
+/// The events that took the `external_id`s. A statement of its own, after the insert: only a new snapshot sees
+/// what the insert waited for.
+pub(crate) const EXISTING: &str = "/* ingest.existing */
+SELECT u.place, e.id, e.event_type, e.correlation_id, e.created_at,
+       e.event_type = u.event_type AND e.payload = u.payload
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS u (place, event_type, payload, external_id)
+JOIN events e ON e.external_id = u.external_id";
+
+/// How often an event is tried whose `external_id` was taken and then free again.
+const TRIES: usize = 5;
+
+pub(crate) struct Ingest {
+    pool: RolePool,
+}
+
+impl Ingest {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl IngestStore for Ingest {
+    async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
+        let mut answers: Vec<Option<Appended>> = vec![None; events.len()];
+        for _ in 0..TRIES {
+            let open: Vec<usize> = (0..events.len()).filter(|&place| answers[place].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let open = &open;
+            let created = self.pool.run(|client| async move { insert(&client, events, open).await }).await?;
+            for (place, head) in created {
+                answers[place] = Some(Appended::Created(head));
+            }
+            let taken: Vec<usize> = open.iter().copied().filter(|&place| answers[place].is_none()).collect();
+            if taken.is_empty() {
+                break;
+            }
+            let taken = &taken;
+            let found = self.pool.run(|client| async move { existing(&client, events, taken).await }).await?;
+            for (place, answer) in found {
+                answers[place] = Some(answer);
+            }
+        }
+        let answers: Option<Vec<Appended>> = answers.into_iter().collect();
+        answers.ok_or_else(|| {
+            hooksaga_store::StoreError::Unavailable(
+                "an external_id is taken and freed again and again".to_owned(),
+            )
+        })
+    }
+}
+
+/// The events that went in, each with its place in `events`.
+async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbResult<Vec<(usize, EventHead)>> {
+    let mut types = Vec::with_capacity(places.len());
+    let mut payloads = Vec::with_capacity(places.len());
+    let mut external_ids = Vec::with_capacity(places.len());
+    let mut correlation_ids = Vec::with_capacity(places.len());
+    for &place in places {
+        let event = &events[place];
+        types.push(event.event_type.as_str());
+        payloads.push(&*event.payload);
+        external_ids.push(event.external_id.as_deref());
+        correlation_ids.push(event.correlation_id.as_str());
+    }
+    let sql = if external_ids.iter().all(Option::is_none) { APPEND_NEW } else { APPEND };
+    let statement = client.prepare_cached(sql).await?;
+    let rows = client.query(&statement, &[&types, &payloads, &external_ids, &correlation_ids]).await?;
+
+    // A UNION ALL answers its halves in turn: ids with their place first, then those that went in.
+    let mut place_of = std::collections::HashMap::with_capacity(places.len());
+    let mut created = Vec::with_capacity(places.len());
+    for row in rows {
+        let id: i64 = row.try_get(0)?;
+        if let Some(ordinal) = row.try_get::<_, Option<i64>>(1)? {
+            let ordinal = usize::try_from(ordinal - 1).map_err(DbError::unreadable)?;
+            place_of.insert(id, places[ordinal]);
+        } else {
+            created.push((id, row.try_get::<_, Time>(2)?.0));
+        }
+    }
+    created
+        .into_iter()
+        .map(|(id, created_at)| {
+            let place = *place_of.get(&id).ok_or_else(|| DbError::unreadable("an unknown event id"))?;
+            let event = &events[place];
+            let head = EventHead {
+                id: EventId(id),
+                event_type: event.event_type.clone(),
+                external_id: event.external_id.clone(),
+                correlation_id: event.correlation_id.clone(),
+                created_at,
+            };
+            Ok((place, head))
+        })
+        .collect()
+}
+
+/// What holds the `external_id`s of the events that did not go in. One may be missing: its holder was undone.
+async fn existing(
+    client: &Client,
+    events: &[NewEvent],
+    places: &[usize],
+) -> DbResult<Vec<(usize, Appended)>> {
+    let mut keys = Vec::with_capacity(places.len());
+    let mut types = Vec::with_capacity(places.len());
+    let mut payloads = Vec::with_capacity(places.len());
+    let mut external_ids = Vec::with_capacity(places.len());
+    for &place in places {
+        let event = &events[place];
+        keys.push(i64::try_from(place).map_err(DbError::unreadable)?);
+        types.push(event.event_type.as_str());
+        payloads.push(&*event.payload);
+        external_ids.push(event.external_id.as_deref());
+    }
+    let statement = client.prepare_cached(EXISTING).await?;
+    let rows = client.query(&statement, &[&keys, &types, &payloads, &external_ids]).await?;
+    rows.iter()
+        .map(|row| {
+            let place = usize::try_from(row.try_get::<_, i64>(0)?).map_err(DbError::unreadable)?;
+            let id = EventId(row.try_get(1)?);
+            if !row.try_get::<_, bool>(5)? {
+                return Ok((place, Appended::Conflict { existing: id }));
+            }
+            let head = EventHead {
+                id,
+                event_type: row.try_get(2)?,
+                external_id: events[place].external_id.clone(),
+                correlation_id: row.try_get(3)?,
+                created_at: row.try_get::<_, Time>(4)?.0,
+            };
+            Ok((place, Appended::Duplicate(head)))
+        })
+        .collect()
+}

@@ -1,0 +1,238 @@
+//! Results of finished jobs, applied to their sagas exactly once.
+
+use crate::{
+    error::{DbError, DbResult},
+    roles::{
+        correlations::Correlations,
+        frontier::Frontier,
+        rows::{bigint, integer, natural, parsed},
+    },
+    time::Time,
+};
+use deadpool_postgres::{Client, Transaction};
+use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
+use std::{collections::HashSet, time::Duration};
+use tokio_postgres::{Row, Statement};
+
+/// One statement. The queue's rows hold the results, which were committed together with the finished jobs. Its snapshot
+/// shows them with everything that came before; nothing but such a result can change what is read of its saga here,
+/// besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
+/// The rows of the queue are locked, and deleted by their place in the table; one whose saga is not seen has no
+/// line in `finished`, and so stays queued. (The usual status is written out: turning one into text is a look into the
+/// catalogue for every row.) The first line is the clock, and how far the walk came.
+pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
+WITH batch AS MATERIALIZED (
+    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, ctid AS place FROM finished_jobs
+    WHERE seq >= $2 ORDER BY seq LIMIT $1
+    FOR UPDATE SKIP LOCKED
+), finished AS MATERIALIZED (
+    SELECT b.place, s.created_at, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
+           CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status,
+           s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id
+    FROM batch b JOIN webhook_delivery_sagas s ON s.id = b.saga_id
+), gone AS (
+    DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
+)
+SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::int,
+       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint
+UNION ALL
+SELECT created_at, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
+       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id
+FROM finished";
+
+/// The worker was faster than the move to InProgress: the move comes first. The job is there, finished.
+pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
+
+/// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
+/// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
+/// to, for what this update changed and nothing else.
+pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
+WITH changed AS (
+    UPDATE webhook_delivery_sagas s
+    SET status = CASE u.status WHEN 'Completed' THEN 'Completed'::saga_status ELSE u.status::saga_status END,
+        attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
+        final_error_code = u.final_error_code, updated_at = now()
+    FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::int[], $5::timestamptz[], $6::text[],
+                $7::bigint[])
+         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id)
+    WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status = (SELECT 'InProgress'::saga_status)
+    RETURNING s.id, s.subscription_id, s.status, u.job_id
+), dead AS (
+    INSERT INTO pending_dead_letters (saga_id)
+    SELECT id FROM changed WHERE status = 'DeadLettered' ORDER BY id
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
+    SELECT date_trunc('minute', now(), 'UTC'), subscription_id, $8::int,
+           count(*) FILTER (WHERE status = 'Completed'),
+           count(*) FILTER (WHERE status <> 'Completed'),
+           count(*) FILTER (WHERE status = 'DeadLettered')
+    FROM changed GROUP BY subscription_id ORDER BY subscription_id
+    ON CONFLICT (minute, subscription_id, shard) DO UPDATE
+    SET delivered = delivery_counts.delivered + excluded.delivered,
+        failed = delivery_counts.failed + excluded.failed,
+        dead_lettered = delivery_counts.dead_lettered + excluded.dead_lettered
+)
+SELECT array_agg(job_id) FROM changed";
+
+/// Reporters commit in another order than they draw numbers in, one batch at a time in each process. What commits later
+/// than that much after it is applied within a second.
+pub(super) const MARGIN: i64 = 2000;
+
+pub(super) async fn apply(
+    client: &mut Client,
+    limit: u32,
+    shard: i32,
+    frontier: &Frontier,
+    correlations: &Correlations,
+    decide: &Decide,
+) -> DbResult<ApplyBatch> {
+    let transaction = client.transaction().await?;
+    let (take, promote, write) = tokio::try_join!(
+        transaction.prepare_cached(TAKE_RESULTS),
+        transaction.prepare_cached(PROMOTE),
+        transaction.prepare_cached(WRITE_RESULTS),
+    )?;
+    let (now, mut read) =
+        frontier.walk(|from| take_from(&transaction, &take, limit, from, correlations)).await?;
+    if read.is_empty() {
+        transaction.rollback().await?;
+        return Ok(ApplyBatch { now, results: Vec::new() });
+    }
+    // Sagas are written, and so locked, in the order of their ids (those that are promoted before the others, which
+    // can meet another orchestrator's move in the wrong order: then the database picks one, and it is tried again).
+    read.sort_unstable_by_key(|read| read.finished.saga_id);
+    let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
+    let changes = Changes::new(&read, &applied);
+
+    // Statements that are polled together travel together, and the server runs them in the order of their
+    // first poll: `biased` makes that the order written here.
+    let promotion: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
+        [&changes.promoted_ids, &changes.promoted_attempts];
+    let writing = changes.parameters(&shard);
+    let (_, changed) = tokio::try_join!(
+        biased;
+        async {
+            if changes.promoted_ids.is_empty() {
+                Ok(0)
+            } else {
+                transaction.execute(&promote, &promotion).await
+            }
+        },
+        transaction.query_one(&write, &writing),
+    )?;
+    transaction.commit().await?;
+
+    let changed: Option<Vec<i64>> = changed.try_get(0)?;
+    let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
+    let results = read
+        .into_iter()
+        .zip(applied)
+        .map(|(read, applied)| {
+            // A job that was queued twice counts once.
+            let changed = changed.remove(&read.finished.job_id.0);
+            read.into_applied(applied, changed)
+        })
+        .collect();
+    Ok(ApplyBatch { now, results })
+}
+
+/// The database's clock and the results that were taken, and how far the walk came.
+type Taken = ((Timestamp, Vec<QueuedResult>), Option<i64>);
+
+async fn take_from(
+    transaction: &Transaction<'_>,
+    take: &Statement,
+    limit: u32,
+    from: i64,
+    correlations: &Correlations,
+) -> DbResult<Taken> {
+    let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
+    // A UNION ALL answers its halves in turn.
+    let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
+    let now = clock.try_get::<_, Time>(0)?.0;
+    let events = rows.iter().map(|row| row.try_get(12)).collect::<Result<Vec<i64>, _>>()?;
+    let correlations = correlations.of(transaction, &events).await?;
+    let read =
+        rows.iter().zip(correlations).map(|(row, id)| read_result(row, id)).collect::<Result<_, _>>()?;
+    Ok(((now, read), clock.try_get(1)?))
+}
+
+fn read_result(row: &Row, correlation_id: String) -> DbResult<QueuedResult> {
+    let code = |column| -> DbResult<Option<ErrorCode>> {
+        Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
+    };
+    // A failed job has a code, and no other.
+    let outcome = code(5)?.map_or(Outcome::Delivered, Outcome::Failed);
+    let saga = Saga {
+        status: parsed(row.try_get(7)?)?,
+        attempt_count: natural(row.try_get(8)?),
+        max_retry_limit: natural(row.try_get(9)?),
+        next_attempt_at: row.try_get::<_, Time>(10)?.0,
+        final_error_code: code(11)?,
+    };
+    let finished = FinishedJob {
+        job_id: JobId(row.try_get(1)?),
+        saga_id: SagaId(row.try_get(2)?),
+        subscription_id: SubscriptionId(row.try_get(3)?),
+        saga,
+        result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
+    };
+    let duration_ms = natural(row.try_get(6)?);
+    Ok(QueuedResult {
+        finished,
+        correlation_id,
+        duration: Duration::from_millis(duration_ms.into()),
+        saga_created_at: row.try_get::<_, Time>(0)?.0,
+    })
+}
+
+/// The decisions as columns, in the order of saga ids.
+#[derive(Default)]
+struct Changes<'a> {
+    promoted_ids: Vec<i64>,
+    promoted_attempts: Vec<Time>,
+    ids: Vec<i64>,
+    attempts: Vec<Time>,
+    statuses: Vec<&'static str>,
+    attempt_counts: Vec<i32>,
+    next_attempts: Vec<Time>,
+    error_codes: Vec<Option<&'a str>>,
+    job_ids: Vec<i64>,
+}
+
+impl<'a> Changes<'a> {
+    fn new(read: &[QueuedResult], applied: &'a [Applied]) -> Self {
+        let mut changes = Self::default();
+        for (read, applied) in read.iter().zip(applied) {
+            let Applied::Changed { saga, promoted } = applied else { continue };
+            let attempt_at = Time(read.finished.result.attempt_at);
+            if *promoted {
+                changes.promoted_ids.push(read.finished.saga_id.0);
+                changes.promoted_attempts.push(attempt_at);
+            }
+            changes.ids.push(read.finished.saga_id.0);
+            changes.attempts.push(attempt_at);
+            changes.statuses.push(saga.status.as_str());
+            changes.attempt_counts.push(integer(saga.attempt_count));
+            changes.next_attempts.push(Time(saga.next_attempt_at));
+            changes.error_codes.push(saga.final_error_code.as_ref().map(ErrorCode::as_str));
+            changes.job_ids.push(read.finished.job_id.0);
+        }
+        changes
+    }
+
+    fn parameters<'p>(&'p self, shard: &'p i32) -> [&'p (dyn tokio_postgres::types::ToSql + Sync); 8] {
+        [
+            &self.ids,
+            &self.attempts,
+            &self.statuses,
+            &self.attempt_counts,
+            &self.next_attempts,
+            &self.error_codes,
+            &self.job_ids,
+            shard,
+        ]
+    }
+}

@@ -1,0 +1,65 @@
+//! Dead letters.
+
+use super::page;
+use crate::{
+    error::DbResult,
+    roles::{dead_letters::filter_letters, filter::Filter},
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest};
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+/// `successor`: the saga that a requeue made of the letter.
+const SELECT: &str = "/* reader.dead_letters */
+SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
+       successor.id
+FROM dead_letters d
+JOIN events e ON e.id = d.event_id
+JOIN webhook_delivery_sagas s ON s.id = d.saga_id
+LEFT JOIN webhook_delivery_sagas successor
+    ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
+   AND successor.generation = s.generation + 1";
+
+const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead_letters WHERE id = $1";
+
+pub(super) async fn list(
+    client: &Client,
+    wanted: &DeadLetterFilter,
+    request: PageRequest,
+) -> DbResult<Page<DeadLetterSummary>> {
+    let mut filter = Filter::new();
+    filter.add_some("d.id < ", request.before);
+    filter_letters(&mut filter, wanted);
+    match wanted.requeued {
+        Some(true) => filter.add_fixed("successor.id IS NOT NULL"),
+        Some(false) => filter.add_fixed("successor.id IS NULL"),
+        None => {}
+    }
+    page(client, SELECT, "d.id", &filter, request, summary).await
+}
+
+pub(super) async fn get(client: &Client, id: DeadLetterId) -> DbResult<Option<DeadLetterDetail>> {
+    let sql = format!("{SELECT} WHERE d.id = $1");
+    let statement = client.prepare_cached(&sql).await?;
+    let Some(row) = client.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
+    let statement = client.prepare_cached(PAYLOAD).await?;
+    let payload = client.query_one(&statement, &[&id.0]).await?;
+    let payload = Arc::from(payload.try_get::<_, &str>(0)?);
+    Ok(Some(DeadLetterDetail { summary: summary(&row)?, payload }))
+}
+
+fn summary(row: &Row) -> DbResult<DeadLetterSummary> {
+    Ok(DeadLetterSummary {
+        id: DeadLetterId(row.try_get(0)?),
+        saga_id: SagaId(row.try_get(1)?),
+        event_id: EventId(row.try_get(2)?),
+        event_type: row.try_get(3)?,
+        subscription_id: SubscriptionId(row.try_get(4)?),
+        final_error_code: ErrorCode::from_stored(row.try_get(5)?),
+        created_at: row.try_get::<_, Time>(6)?.0,
+        requeued_saga_id: row.try_get::<_, Option<i64>>(7)?.map(SagaId),
+    })
+}

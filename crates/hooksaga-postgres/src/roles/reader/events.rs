@@ -1,0 +1,51 @@
+//! Events, and what became of them.
+
+use super::{deliveries, page};
+use crate::{error::DbResult, roles::filter::Filter, time::Time};
+use deadpool_postgres::Client;
+use hooksaga_saga::EventId;
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest};
+use std::sync::Arc;
+use tokio_postgres::Row;
+
+const LIST: &str = "/* reader.events */
+SELECT id, event_type, external_id, correlation_id, created_at FROM events";
+
+const GET: &str = "/* reader.event */
+SELECT id, event_type, external_id, correlation_id, created_at, payload,
+       NOT EXISTS (SELECT FROM unrouted_events q WHERE q.event_id = events.id)
+FROM events WHERE id = $1";
+
+pub(super) async fn list(
+    client: &Client,
+    wanted: &EventFilter,
+    request: PageRequest,
+) -> DbResult<Page<EventHead>> {
+    let mut filter = Filter::new();
+    filter.add_some("id < ", request.before);
+    filter.add_some("event_type = ", wanted.event_type.clone());
+    filter.add_some("external_id = ", wanted.external_id.clone());
+    filter.add_some("correlation_id = ", wanted.correlation_id.clone());
+    page(client, LIST, "id", &filter, request, head).await
+}
+
+pub(super) async fn get(client: &Client, id: EventId) -> DbResult<Option<EventDetail>> {
+    let statement = client.prepare_cached(GET).await?;
+    let Some(row) = client.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
+    Ok(Some(EventDetail {
+        head: head(&row)?,
+        payload: Arc::from(row.try_get::<_, &str>(5)?),
+        routed: row.try_get(6)?,
+        deliveries: deliveries::of_event(client, id).await?,
+    }))
+}
+
+fn head(row: &Row) -> DbResult<EventHead> {
+    Ok(EventHead {
+        id: EventId(row.try_get(0)?),
+        event_type: row.try_get(1)?,
+        external_id: row.try_get(2)?,
+        correlation_id: row.try_get(3)?,
+        created_at: row.try_get::<_, Time>(4)?.0,
+    })
+}

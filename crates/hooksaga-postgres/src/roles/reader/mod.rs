@@ -1,0 +1,125 @@
+//! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
+
+mod dead_letters;
+mod deliveries;
+mod events;
+pub(crate) mod stats;
+mod subscriptions;
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::filter::Filter,
+    schema::MIGRATIONS,
+};
+use async_trait::async_trait;
+use deadpool_postgres::Client;
+use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
+use hooksaga_store::{
+    DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
+    EventDetail, EventFilter, EventHead, Page, PageRequest, QueueGauges, ReaderStore, Stats, StoreResult,
+    Subscription, SubscriptionFilter, migration::check_current,
+};
+use tokio_postgres::Row;
+
+const VERSION: &str = "/* reader.version */ SELECT coalesce(max(version), 0) FROM schema_migrations";
+
+pub(crate) struct Reader {
+    pool: RolePool,
+}
+
+impl Reader {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+
+    /// For signals, which any role may send.
+    pub(crate) fn pool(&self) -> RolePool {
+        self.pool.clone()
+    }
+}
+
+#[async_trait]
+impl ReaderStore for Reader {
+    async fn events(&self, filter: &EventFilter, page: PageRequest) -> StoreResult<Page<EventHead>> {
+        self.pool.run(|client| async move { events::list(&client, filter, page).await }).await
+    }
+
+    async fn event(&self, id: EventId) -> StoreResult<Option<EventDetail>> {
+        self.pool.run(|client| async move { events::get(&client, id).await }).await
+    }
+
+    async fn subscriptions(
+        &self,
+        filter: &SubscriptionFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<Subscription>> {
+        self.pool.run(|client| async move { subscriptions::list(&client, filter, page).await }).await
+    }
+
+    async fn subscription(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
+        self.pool.run(|client| async move { subscriptions::get(&client, id).await }).await
+    }
+
+    async fn deliveries(&self, filter: &DeliveryFilter, page: PageRequest) -> StoreResult<Page<Delivery>> {
+        self.pool.run(|client| async move { deliveries::list(&client, filter, page).await }).await
+    }
+
+    async fn delivery(&self, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
+        self.pool.run(|client| async move { deliveries::get(&client, id).await }).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<DeadLetterSummary>> {
+        self.pool.run(|client| async move { dead_letters::list(&client, filter, page).await }).await
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> StoreResult<Option<DeadLetterDetail>> {
+        self.pool.run(|client| async move { dead_letters::get(&client, id).await }).await
+    }
+
+    async fn gauges(&self) -> StoreResult<QueueGauges> {
+        self.pool.run(|client| async move { stats::gauges(&client).await }).await
+    }
+
+    async fn stats(&self) -> StoreResult<Stats> {
+        self.pool.run(|client| async move { stats::stats(&client).await }).await
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        let version = self
+            .pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(VERSION).await?;
+                Ok(client.query_one(&statement, &[]).await?.try_get(0)?)
+            })
+            .await?;
+        check_current(version, MIGRATIONS)
+    }
+}
+
+/// One page of `select`, whose first column is the id by which it is ordered. One row more than asked for is read:
+/// it says whether there is more.
+async fn page<T>(
+    client: &Client,
+    select: &str,
+    id: &str,
+    filter: &Filter,
+    page: PageRequest,
+    read: fn(&Row) -> DbResult<T>,
+) -> DbResult<Page<T>> {
+    let limit = usize::try_from(page.limit).map_err(DbError::unreadable)?;
+    let sql =
+        format!("{select} {} ORDER BY {id} DESC LIMIT {}", filter.where_clause(), u64::from(page.limit) + 1);
+    let statement = client.prepare_cached(&sql).await?;
+    let rows = client.query(&statement, &filter.parameters()).await?;
+    let items = rows.iter().take(limit).map(read).collect::<DbResult<Vec<T>>>()?;
+    let next = match rows.len() > limit {
+        true => rows.get(limit.saturating_sub(1)).map(|last| last.try_get(0)).transpose()?,
+        false => None,
+    };
+    Ok(Page { items, next })
+}

@@ -1,0 +1,128 @@
+//! How much waits where, and what ended when.
+
+use crate::{
+    error::DbResult,
+    roles::{rows::count, waiting::with_waiting},
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
+
+/// Counts come from the partial indexes, which hold only what is open: finished rows cost nothing. Subscriptions
+/// with waiting sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
+/// does; each is then looked up by its key. (The order in the counts of jobs points the planner to the narrowest
+/// index.)
+pub(crate) const GAUGES: &str = concat!(
+    "/* reader.gauges */
+",
+    with_waiting!(),
+    ", idle AS MATERIALIZED (
+    SELECT sub.id
+    FROM waiting w
+    CROSS JOIN LATERAL (
+        SELECT id, active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
+    ) sub
+    WHERE NOT (sub.active AND sub.verified)
+), open_jobs AS (
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
+    UNION ALL
+    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
+    UNION ALL
+    (SELECT j.subscription_id FROM finished_jobs f CROSS JOIN LATERAL (
+        SELECT subscription_id FROM webhook_delivery_jobs
+        WHERE saga_id = f.saga_id AND attempt_at = f.attempt_at OFFSET 0
+    ) j ORDER BY f.seq)
+)
+SELECT
+    (SELECT count(*) FROM unrouted_events),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status IN ('Pending', 'PendingRetry')),
+    (SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'PendingRetry'),
+    (SELECT coalesce(sum(held.sagas), 0)::bigint FROM idle CROSS JOIN LATERAL (
+        SELECT count(*) AS sagas FROM webhook_delivery_sagas s
+        WHERE s.subscription_id = idle.id AND s.status IN ('Pending', 'PendingRetry')
+    ) held)
+    + (SELECT count(*) FROM open_jobs o CROSS JOIN LATERAL (
+        SELECT active, verified FROM subscriptions WHERE id = o.subscription_id OFFSET 0
+    ) sub WHERE NOT (sub.active AND sub.verified)),
+    (SELECT count(*) FROM (
+        SELECT FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until) jobs),
+    (SELECT count(*) FROM (
+        SELECT FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until) jobs),
+    (SELECT count(*) FROM finished_jobs),
+    (SELECT count(*) FROM pending_dead_letters),
+    (SELECT coalesce((extract(epoch FROM now() - min(w.next_attempt_at)) * 1000000)::bigint, 0)
+     FROM waiting w CROSS JOIN LATERAL (
+        SELECT active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
+     ) sub
+     WHERE w.next_attempt_at <= now() AND sub.active AND sub.verified),
+    now()"
+);
+
+const MINUTES: &str = "/* reader.minutes */
+SELECT minute, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
+FROM delivery_counts WHERE minute > now() - interval '3 hours'
+GROUP BY minute ORDER BY minute";
+
+const SUBSCRIPTIONS: &str = "/* reader.subscription_counts */
+SELECT subscription_id, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
+FROM delivery_counts WHERE minute > now() - interval '24 hours'
+GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
+
+pub(super) async fn gauges(client: &Client) -> DbResult<QueueGauges> {
+    Ok(read(client).await?.1)
+}
+
+pub(super) async fn stats(client: &Client) -> DbResult<Stats> {
+    let (minutes, subscriptions) =
+        tokio::try_join!(client.prepare_cached(MINUTES), client.prepare_cached(SUBSCRIPTIONS))?;
+    let ((now, gauges), minutes, subscriptions) =
+        tokio::try_join!(read(client), async { Ok(client.query(&minutes, &[]).await?) }, async {
+            Ok(client.query(&subscriptions, &[]).await?)
+        },)?;
+    Ok(Stats {
+        now: now.0,
+        gauges,
+        minutes: minutes
+            .iter()
+            .map(|row| {
+                Ok(MinuteCount {
+                    minute: row.try_get::<_, Time>(0)?.0,
+                    delivered: count(row.try_get(1)?),
+                    failed: count(row.try_get(2)?),
+                    dead_lettered: count(row.try_get(3)?),
+                })
+            })
+            .collect::<DbResult<_>>()?,
+        subscriptions: subscriptions
+            .iter()
+            .map(|row| {
+                Ok(SubscriptionCount {
+                    subscription_id: SubscriptionId(row.try_get(0)?),
+                    delivered: count(row.try_get(1)?),
+                    failed: count(row.try_get(2)?),
+                    dead_lettered: count(row.try_get(3)?),
+                })
+            })
+            .collect::<DbResult<_>>()?,
+    })
+}
+
+async fn read(client: &Client) -> DbResult<(Time, QueueGauges)> {
+    let statement = client.prepare_cached(GAUGES).await?;
+    let row = client.query_one(&statement, &[]).await?;
+    let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
+    let gauges = QueueGauges {
+        unrouted_events: number(0)?,
+        // What waits is either new or a retry, and all of it is in one index.
+        pending_sagas: number(1)?.saturating_sub(number(2)?),
+        pending_retry_sagas: number(2)?,
+        held_sagas: number(3)?,
+        pending_jobs: number(4)?,
+        leased_jobs: number(5)?,
+        finished_jobs: number(6)?,
+        pending_dead_letters: number(7)?,
+        oldest_due_age_micros: number(8)?,
+    };
+    Ok((row.try_get(9)?, gauges))
+}

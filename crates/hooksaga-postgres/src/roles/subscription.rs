@@ -1,0 +1,40 @@
+//! A subscription as the API shows it: its columns and how they are read. Shared by the admin and the reader.
+
+use crate::{error::DbResult, roles::rows::natural, time::Time};
+use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::{Subscription, Verification, VerificationStatus};
+use tokio_postgres::Row;
+
+/// The columns that [`subscription`] reads, as a literal for `concat!`.
+macro_rules! subscription_columns {
+    () => {
+        "id, event_type, callback_url, active, verified, max_retry_limit, created_at, updated_at, check_error, \
+         checked_at, check_round <> verification_round OR NOT check_done"
+    };
+}
+pub(crate) use subscription_columns;
+
+pub(crate) fn subscription(row: &Row) -> DbResult<Subscription> {
+    let verified: bool = row.try_get(4)?;
+    let round_is_open: bool = row.try_get(10)?;
+    let status = match (round_is_open, verified) {
+        (true, _) => VerificationStatus::Pending,
+        (false, true) => VerificationStatus::Verified,
+        (false, false) => VerificationStatus::Failed,
+    };
+    Ok(Subscription {
+        id: SubscriptionId(row.try_get(0)?),
+        event_type: row.try_get(1)?,
+        callback_url: row.try_get(2)?,
+        active: row.try_get(3)?,
+        verified,
+        max_retry_limit: row.try_get::<_, Option<i32>>(5)?.map(natural),
+        verification: Verification {
+            status,
+            last_error: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
+            checked_at: row.try_get::<_, Option<Time>>(9)?.map(|time| time.0),
+        },
+        created_at: row.try_get::<_, Time>(6)?.0,
+        updated_at: row.try_get::<_, Time>(7)?.0,
+    })
+}

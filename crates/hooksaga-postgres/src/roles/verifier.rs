@@ -1,0 +1,148 @@
+//! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
+
+use crate::{
+    error::DbResult,
+    pool::RolePool,
+    roles::{
+        rows::{bigint, integer, natural},
+        worker::secret_key_ids,
+    },
+    time::{Time, micros},
+};
+use async_trait::async_trait;
+use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
+use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
+use std::{collections::HashMap, time::Duration};
+
+/// Walks the partial index of open rounds. A new round is due whatever `next_check_at` says: that is what the
+/// last one left.
+pub(crate) const TAKE_CHECKS: &str = "/* verifier.take_checks */
+WITH due AS MATERIALIZED (
+    SELECT id FROM subscriptions
+    WHERE (check_round <> verification_round OR NOT check_done)
+      AND (check_round <> verification_round OR next_check_at <= now())
+    ORDER BY next_check_at LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE subscriptions s
+SET check_attempts = CASE WHEN s.check_round = s.verification_round THEN s.check_attempts + 1 ELSE 1 END,
+    check_round = s.verification_round,
+    check_done = false,
+    check_number = s.check_number + 1,
+    next_check_at = now() + $2::bigint * interval '1 microsecond'
+WHERE s.id = ANY (ARRAY(SELECT id FROM due))
+RETURNING s.id, s.callback_url, s.check_round, s.check_attempts, s.check_number";
+
+pub(crate) const SECRETS: &str = "/* verifier.secrets */
+SELECT subscription_id, id, key_id, sealed FROM subscription_secrets
+WHERE subscription_id = ANY ($1::bigint[]) AND (expires_at IS NULL OR expires_at > now())
+ORDER BY subscription_id, id DESC";
+
+/// Fenced by round, attempt and URL. $5: it proved itself; $6: the error otherwise; $7: nothing for the round's
+/// last try. A URL that was verified before stays so when it fails.
+const RECORD: &str = "/* verifier.record */
+UPDATE subscriptions
+SET verified_url = CASE WHEN $5 THEN callback_url ELSE verified_url END,
+    check_done = $7::bigint IS NULL,
+    check_error = $6,
+    checked_at = now(),
+    next_check_at = now() + coalesce($7::bigint, 0) * interval '1 microsecond'
+WHERE id = $1 AND verification_round = $2 AND check_round = $2 AND check_attempts = $3 AND callback_url = $4
+  AND NOT check_done";
+
+const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
+SELECT min(CASE WHEN check_round <> verification_round THEN least(next_check_at, now()) ELSE next_check_at END)
+FROM subscriptions WHERE check_round <> verification_round OR NOT check_done";
+
+pub(crate) struct Verifier {
+    pool: RolePool,
+}
+
+impl Verifier {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl VerifierStore for Verifier {
+    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(TAKE_CHECKS).await?;
+                let rows = client.query(&statement, &[&bigint(limit), &micros(hold)]).await?;
+                let mut checks: Vec<Check> = rows
+                    .iter()
+                    .map(|row| {
+                        Ok(Check {
+                            subscription_id: SubscriptionId(row.try_get(0)?),
+                            callback_url: row.try_get(1)?,
+                            round: row.try_get(2)?,
+                            attempt: natural(row.try_get(3)?),
+                            number: row.try_get(4)?,
+                            secrets: Vec::new(),
+                        })
+                    })
+                    .collect::<DbResult<_>>()?;
+                if checks.is_empty() {
+                    return Ok(checks);
+                }
+                let ids: Vec<i64> = checks.iter().map(|check| check.subscription_id.0).collect();
+                let statement = client.prepare_cached(SECRETS).await?;
+                let mut secrets: HashMap<SubscriptionId, Vec<StoredSecret>> = HashMap::new();
+                for row in client.query(&statement, &[&ids]).await? {
+                    let secret = SealedSecret { key_id: row.try_get(2)?, sealed: row.try_get(3)? };
+                    let stored = StoredSecret { id: SecretId(row.try_get(1)?), secret };
+                    secrets.entry(SubscriptionId(row.try_get(0)?)).or_default().push(stored);
+                }
+                for check in &mut checks {
+                    check.secrets = secrets.remove(&check.subscription_id).unwrap_or_default();
+                }
+                Ok(checks)
+            })
+            .await
+    }
+
+    async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
+        let (verified, error, delay) = match outcome {
+            CheckOutcome::Verified => (true, None, None),
+            CheckOutcome::Retry(code, delay) => (false, Some(code.as_str()), Some(micros(*delay))),
+            CheckOutcome::GivenUp(code) => (false, Some(ErrorCode::as_str(code)), None),
+        };
+        let attempt = integer(check.attempt);
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(RECORD).await?;
+                let changed = client
+                    .execute(
+                        &statement,
+                        &[
+                            &check.subscription_id.0,
+                            &check.round,
+                            &attempt,
+                            &check.callback_url,
+                            &verified,
+                            &error,
+                            &delay,
+                        ],
+                    )
+                    .await?;
+                Ok(changed > 0)
+            })
+            .await
+    }
+
+    async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(NEXT_CHECK_AT).await?;
+                let row = client.query_one(&statement, &[]).await?;
+                Ok(row.try_get::<_, Option<Time>>(0)?.map(|time| time.0))
+            })
+            .await
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        secret_key_ids(&self.pool).await
+    }
+}

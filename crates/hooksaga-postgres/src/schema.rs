@@ -1,0 +1,122 @@
+//! The schema: versioned, forward-only steps, each in one transaction.
+//!
+//! A session lock is held across the run, so that several processes can start it at once: one works, the
+//! others wait and then find nothing to do. Roles come first: a login that may neither create nor use them
+//! is told so before anything is changed.
+
+use crate::{
+    error::{checked, store_error},
+    options::{PostgresOptions, RoleMode, Session},
+    pool::connect_once,
+    rights,
+};
+use hooksaga_store::{
+    StoreError, StoreResult,
+    migration::{Migration, MigrationReport, latest, pending},
+};
+use tokio_postgres::Client;
+
+/// Every step. Never edited after a release, only added to.
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
+    Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
+];
+
+/// The lock's number: any that no other program is likely to use ("hooksaga" in ASCII).
+const LOCK: i64 = 0x686f_6f6b_7361_6761;
+/// The oldest server that the statements are written for.
+const OLDEST: i32 = 150_000;
+
+/// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes
+/// and on several databases of a cluster at once.
+pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
+    let client = connect_once(&options.session(Session::Login)?).await?;
+    check_server(&client).await?;
+    checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
+    // Before anything is created: a newer version's schema is left alone, roles included.
+    pending(version(&client).await?, MIGRATIONS)?;
+
+    let (applied, roles) = match options.roles {
+        RoleMode::Switch => {
+            let roles = rights::ensure(&client, &options).await?;
+            let applied = apply_steps(&client).await?;
+            rights::grant_rights(&client).await?;
+            (applied, roles)
+        }
+        RoleMode::Off => {
+            (apply_steps(&client).await?, "off: every component uses the login's own rights".to_owned())
+        }
+    };
+    // Ending the session would release it too, but only when the server has noticed.
+    checked(client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await)?;
+    Ok(MigrationReport { applied, version: latest(MIGRATIONS), roles })
+}
+
+async fn check_server(client: &Client) -> StoreResult<()> {
+    let sql = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), \
+               current_setting('server_version'), current_schema()";
+    let row = checked(client.query_one(sql, &[]).await)?;
+    let (number, encoding, version, schema): (i32, String, String, Option<String>) = (
+        checked(row.try_get(0))?,
+        checked(row.try_get(1))?,
+        checked(row.try_get(2))?,
+        checked(row.try_get(3))?,
+    );
+    if number < OLDEST {
+        return Err(StoreError::Setup(format!(
+            "the database server is PostgreSQL {version}: hooksaga needs 15 or newer"
+        )));
+    }
+    if encoding != "UTF8" {
+        return Err(StoreError::Setup(format!(
+            "the database's encoding is {encoding}: payloads are kept byte for byte only in UTF8; create the \
+             database with ENCODING 'UTF8' TEMPLATE template0"
+        )));
+    }
+    if schema.is_none() {
+        return Err(StoreError::Setup(
+            "no schema of the search path exists or may be used: create one for the database login"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
+    const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
+        version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
+
+    let current = version(client).await?;
+    let steps = pending(current, MIGRATIONS)?;
+    let mut applied = Vec::new();
+    for step in steps {
+        let script = format!(
+            "BEGIN; {TABLE}; {} ; INSERT INTO schema_migrations (version, name) VALUES ({}, '{}'); COMMIT",
+            step.sql, step.version, step.name
+        );
+        if let Err(error) = client.batch_execute(&script).await {
+            // The reason is what counts; the session ends in a moment and takes the transaction with it.
+            let reason = store_error(&error);
+            return Err(match reason {
+                StoreError::Denied(text) => StoreError::Setup(format!(
+                    "the database login may not create the schema ({text}): grant it CREATE on the schema, or \
+                     make it the database's owner"
+                )),
+                other => other,
+            });
+        }
+        applied.push(format!("{} {}", step.version, step.name));
+    }
+    Ok(applied)
+}
+
+/// The schema's version; 0 if there is none.
+async fn version(client: &Client) -> StoreResult<i64> {
+    let found = checked(client.query_one("SELECT to_regclass('schema_migrations') IS NOT NULL", &[]).await)?;
+    if !checked(found.try_get(0))? {
+        return Ok(0);
+    }
+    let row =
+        checked(client.query_one("SELECT coalesce(max(version), 0) FROM schema_migrations", &[]).await)?;
+    checked(row.try_get(0))
+}

@@ -1,0 +1,40 @@
+//! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
+//! is always a parameter.
+
+use rusqlite::types::Value;
+
+/// Conditions that must all hold, and their values.
+#[derive(Default)]
+pub(crate) struct Filter {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Filter {
+    /// Adds `condition`, which has one `?`, if there is a value for it.
+    pub(crate) fn add_some(&mut self, condition: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.add_fixed(condition);
+            self.values.push(value.into());
+        }
+    }
+
+    /// Adds a condition without a value.
+    pub(crate) fn add_fixed(&mut self, condition: &str) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(condition);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sql.is_empty()
+    }
+
+    /// Every condition with AND before it, to stand after another one.
+    pub(crate) fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    pub(crate) fn values(&self) -> Vec<Value> {
+        self.values.clone()
+    }
+}
