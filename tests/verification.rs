@@ -46,23 +46,9 @@ async fn the_challenge_is_signed_and_named(installation: Installation) {
 }
 
 async fn the_challenge_as_plain_text_is_enough(installation: Installation) {
-    // The receiver cannot know the challenge beforehand, so a small one is written here by hand.
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let url = format!("http://{}/plain", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut request = String::new();
-        let mut buffer = [0; 4096];
-        while !request.ends_with('}') {
-            let read = stream.read(&mut buffer).await.unwrap();
-            request += std::str::from_utf8(&buffer[..read]).unwrap();
-        }
-        let challenge = request.split(r#""challenge":""#).nth(1).unwrap().split('"').next().unwrap();
-        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{challenge}", challenge.len());
-        stream.write_all(answer.as_bytes()).await.unwrap();
-    });
-    let server = installation.serve().await;
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    receiver.answer_challenge("/plain", [Behaviour::PlainChallenge]);
+    let url = receiver.url("/plain");
     let created = create(&server.api(), &url).await;
     assert_eq!(checked(&server.api(), &created["id"]).await["verified"], true);
 }

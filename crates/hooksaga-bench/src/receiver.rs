@@ -1,4 +1,8 @@
 //! The receiver of a measurement: as cheap as it can be, and exact about what arrived when.
+//!
+//! It is not the tests' receiver, which keeps every request and panics when it cannot go on, nor that of
+//! `hooksaga listen`, which checks signatures and passes every body on: the receiver shares the machine with what it
+//! measures, and the ceiling is measured against it too.
 
 use bytes::Bytes;
 use http::{Request, Response};

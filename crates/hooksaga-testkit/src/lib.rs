@@ -1,5 +1,5 @@
-//! What the tests need from outside: private database servers, and an HTTP receiver that misbehaves on
-//! demand. Test code: it panics where a test cannot go on.
+//! What the tests need from outside: private database servers, and HTTP servers that misbehave on demand
+//! (`receiver` by rules, `server` byte by byte). Test code: it panics where a test cannot go on.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
@@ -7,4 +7,5 @@ pub mod mariadb;
 pub mod postgres;
 pub mod receiver;
 pub mod scratch;
+pub mod server;
 mod unprivileged;

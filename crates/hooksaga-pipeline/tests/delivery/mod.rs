@@ -5,6 +5,7 @@ mod client;
 mod failures;
 mod https;
 mod reuse;
-mod server;
 mod timeouts;
 mod verifier;
+
+use hooksaga_testkit::server;

@@ -2,11 +2,7 @@
 
 use super::Arrival;
 use std::time::Duration;
-use tokio::{
-    io::{AsyncWriteExt, BufStream},
-    net::TcpStream,
-    time::sleep,
-};
+use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
 
 /// How one request is answered.
 #[derive(Clone, Debug)]
@@ -19,6 +15,8 @@ pub enum Behaviour {
     Slow(Duration, u16),
     /// The challenge as it should be answered.
     AnswerChallenge,
+    /// The challenge alone, as plain text.
+    PlainChallenge,
     /// The request's body, as it came.
     Echo,
     /// 302 to this URL.
@@ -39,7 +37,7 @@ pub enum Behaviour {
 
 impl Behaviour {
     /// Answers; false when the connection is to be dropped.
-    pub(super) async fn perform(self, stream: &mut BufStream<TcpStream>, arrival: &Arrival) -> bool {
+    pub(super) async fn perform(self, stream: &mut TcpStream, arrival: &Arrival) -> bool {
         match self {
             Self::Status(status) => respond(stream, status, "", &format!("status {status}\n")).await,
             Self::Body(status, body) => respond(stream, status, "", &body).await,
@@ -51,6 +49,7 @@ impl Behaviour {
                 let body = format!(r#"{{"challenge":"{}"}}"#, arrival.challenge().unwrap_or_default());
                 respond(stream, 200, "content-type: application/json\r\n", &body).await
             }
+            Self::PlainChallenge => respond(stream, 200, "", arrival.challenge().unwrap_or_default()).await,
             Self::Echo => respond(stream, 200, "", arrival.text()).await,
             Self::Redirect(to) => respond(stream, 302, &format!("location: {to}\r\n"), "").await,
             Self::Hang => {
@@ -59,7 +58,7 @@ impl Behaviour {
             }
             Self::Reset => {
                 // Closing with linger zero sends RST instead of FIN.
-                let _ = stream.get_ref().set_zero_linger();
+                let _ = stream.set_zero_linger();
                 false
             }
             Self::Close => false,
@@ -73,13 +72,13 @@ impl Behaviour {
     }
 }
 
-async fn respond(stream: &mut BufStream<TcpStream>, status: u16, headers: &str, body: &str) -> bool {
+async fn respond(stream: &mut TcpStream, status: u16, headers: &str, body: &str) -> bool {
     let length = body.len();
     let answer = format!("HTTP/1.1 {status} Answer\r\n{headers}content-length: {length}\r\n\r\n{body}");
     write(stream, answer.as_bytes()).await
 }
 
-async fn endless(stream: &mut BufStream<TcpStream>, status: u16, piece: &[u8], pause: Duration) -> bool {
+async fn endless(stream: &mut TcpStream, status: u16, piece: &[u8], pause: Duration) -> bool {
     let head = format!("HTTP/1.1 {status} Answer\r\nconnection: close\r\n\r\n");
     let mut open = write(stream, head.as_bytes()).await;
     while open {
@@ -89,6 +88,6 @@ async fn endless(stream: &mut BufStream<TcpStream>, status: u16, piece: &[u8], p
     false
 }
 
-async fn write(stream: &mut BufStream<TcpStream>, bytes: &[u8]) -> bool {
-    stream.write_all(bytes).await.is_ok() && stream.flush().await.is_ok()
+async fn write(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    stream.write_all(bytes).await.is_ok()
 }

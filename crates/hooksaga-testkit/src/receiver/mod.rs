@@ -1,7 +1,4 @@
 //! A webhook receiver on loopback that behaves, or misbehaves, as a test tells it.
-//!
-//! It speaks just enough HTTP/1.1 over plain TCP, by hand: a test must be able to send what no HTTP
-//! library would let it send.
 
 mod behaviour;
 mod request;
@@ -9,15 +6,14 @@ mod request;
 pub use behaviour::Behaviour;
 pub use request::Arrival;
 
+use crate::server::{Server, read_request};
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 use tokio::{
-    io::BufStream,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::watch,
     time::{Instant, timeout_at},
 };
@@ -25,9 +21,8 @@ use tokio::{
 /// A running receiver; it stops when dropped.
 #[derive(Debug)]
 pub struct Receiver {
-    address: SocketAddr,
+    server: Server,
     state: Arc<State>,
-    task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -37,7 +32,6 @@ struct State {
     scripts: Mutex<HashMap<String, Vec<Behaviour>>>,
     /// The same for verification challenges.
     verification: Mutex<HashMap<String, Vec<Behaviour>>>,
-    connections: watch::Sender<usize>,
     changed: watch::Sender<usize>,
 }
 
@@ -45,22 +39,20 @@ impl Receiver {
     /// Starts on a free port. Until told otherwise it answers challenges as it should, and deliveries
     /// with 200.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
             arrivals: Mutex::default(),
             scripts: Mutex::default(),
             verification: Mutex::default(),
-            connections: watch::Sender::new(0),
             changed: watch::Sender::new(0),
         });
-        let task = tokio::spawn(accept(listener, Arc::clone(&state)));
-        Self { address, state, task }
+        let shared = Arc::clone(&state);
+        let server = Server::start(move |stream, _| serve(stream, Arc::clone(&shared))).await;
+        Self { server, state }
     }
 
     /// The URL of a path here.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        format!("http://{}{path}", self.server.address)
     }
 
     /// Deliveries to `path` get these answers in turn; the last one stays.
@@ -85,7 +77,7 @@ impl Receiver {
 
     /// How many connections were ever accepted.
     pub fn connections(&self) -> usize {
-        *self.state.connections.borrow()
+        self.server.accepted()
     }
 
     /// Waits until at least `count` deliveries arrived at `path`; panics after `patience`.
@@ -111,12 +103,6 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 fn set(
     scripts: &Mutex<HashMap<String, Vec<Behaviour>>>,
     path: &str,
@@ -134,21 +120,10 @@ fn next(scripts: &Mutex<HashMap<String, Vec<Behaviour>>>, path: &str) -> Option<
     if script.len() > 1 { script.pop() } else { script.last().cloned() }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) {
-    // A JoinSet, so that open connections end with the receiver.
-    let mut open = tokio::task::JoinSet::new();
-    loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        state.connections.send_modify(|count| *count += 1);
-        open.spawn(serve(stream, Arc::clone(&state)));
-        while open.try_join_next().is_some() {}
-    }
-}
-
 /// Serves one connection until it closes or a behaviour ends it.
-async fn serve(stream: TcpStream, state: Arc<State>) {
-    let mut stream = BufStream::new(stream);
-    while let Some(arrival) = request::read(&mut stream).await {
+async fn serve(mut stream: TcpStream, state: Arc<State>) {
+    while let Some(request) = read_request(&mut stream).await {
+        let arrival = Arrival::from(request);
         let behaviour = if arrival.is_challenge() {
             next(&state.verification, &arrival.path).unwrap_or(Behaviour::AnswerChallenge)
         } else {

@@ -1,10 +1,7 @@
-//! Reading one HTTP/1.1 request, and what arrived.
+//! What arrived.
 
+use crate::server::ReceivedRequest;
 use std::time::Instant;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, BufStream},
-    net::TcpStream,
-};
 
 /// A request that arrived.
 #[derive(Clone, Debug)]
@@ -40,29 +37,16 @@ impl Arrival {
     }
 }
 
-/// The next request; nothing when the connection is closed or what comes is no request.
-pub(super) async fn read(stream: &mut BufStream<TcpStream>) -> Option<Arrival> {
-    let start = line(stream).await?;
-    let mut words = start.split(' ');
-    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut headers = Vec::new();
-    loop {
-        let header = line(stream).await?;
-        if header.is_empty() {
-            break;
-        }
-        let (name, value) = header.split_once(':')?;
-        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+impl From<ReceivedRequest> for Arrival {
+    fn from(request: ReceivedRequest) -> Self {
+        // The head ends with an empty line.
+        let mut lines = request.head.lines().filter(|line| !line.is_empty());
+        let mut words = lines.next().unwrap().split(' ').map(ToOwned::to_owned);
+        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let header = |line: &str| {
+            let (name, value) = line.split_once(':').unwrap();
+            (name.to_ascii_lowercase(), value.trim().to_owned())
+        };
+        Self { at: Instant::now(), method, path, headers: lines.map(header).collect(), body: request.body }
     }
-    let length = headers.iter().find(|(name, _)| name == "content-length");
-    let length = length.map_or(Some(0), |(_, value)| value.parse().ok())?;
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body).await.ok()?;
-    Some(Arrival { at: Instant::now(), method, path, headers, body })
-}
-
-async fn line(stream: &mut BufStream<TcpStream>) -> Option<String> {
-    let mut line = String::new();
-    let read = stream.read_line(&mut line).await.ok()?;
-    (read > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())
 }

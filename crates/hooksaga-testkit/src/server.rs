@@ -1,4 +1,5 @@
-//! Servers that do exactly what a test says, byte by byte.
+//! The HTTP server of all tests: it does exactly what a test says, byte by byte. It reads HTTP/1.1 by hand, because a
+//! test must be able to send what no HTTP library would let it send.
 
 use std::{
     future::Future,
@@ -11,19 +12,20 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
 };
 
-/// A server that hands every connection to a script; it ends with the test.
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
+/// A server that hands every connection to a script. When it is dropped, its connections end too.
+#[derive(Debug)]
+pub struct Server {
+    pub address: SocketAddr,
     accepted: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     /// `script` gets each connection and its number, from 1.
-    pub(crate) async fn start<F, S>(script: S) -> Self
+    pub async fn start<F, S>(script: S) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
         S: Fn(TcpStream, usize) -> F + Send + 'static,
@@ -33,18 +35,21 @@ impl Server {
         let accepted = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&accepted);
         let task = tokio::spawn(async move {
+            let mut open = JoinSet::new();
             loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                stream.set_nodelay(true).unwrap();
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                // Fails only on a connection that is closed already, which the script will see.
+                let _ = stream.set_nodelay(true);
                 let number = counter.fetch_add(1, Ordering::SeqCst) + 1;
-                tokio::spawn(script(stream, number));
+                open.spawn(script(stream, number));
+                while open.try_join_next().is_some() {}
             }
         });
         Self { address, accepted, task }
     }
 
     /// Answers every request on a connection with the same bytes, and keeps it open.
-    pub(crate) async fn always(response: impl Into<Vec<u8>>) -> Self {
+    pub async fn always(response: impl Into<Vec<u8>>) -> Self {
         let response: Arc<[u8]> = response.into().into();
         Self::start(move |mut stream, _| {
             let response = Arc::clone(&response);
@@ -60,11 +65,11 @@ impl Server {
     }
 
     /// Connections accepted so far.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 }
@@ -77,27 +82,31 @@ impl Drop for Server {
 
 /// A request as it came over the wire.
 #[derive(Clone, Debug)]
-pub(crate) struct ReceivedRequest {
+pub struct ReceivedRequest {
     /// The request line and the headers.
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
+    pub head: String,
+    pub body: Vec<u8>,
 }
 
 impl ReceivedRequest {
     /// The value of a header that is there exactly once.
-    pub(crate) fn header(&self, name: &str) -> &str {
-        let mut values = self.head.lines().filter_map(|line| {
-            let (key, value) = line.split_once(": ")?;
-            key.eq_ignore_ascii_case(name).then_some(value)
-        });
+    pub fn header(&self, name: &str) -> &str {
+        let mut values = self.values(name);
         let value = values.next().unwrap_or_else(|| panic!("no header {name} in {}", self.head));
         assert!(values.next().is_none(), "header {name} twice in {}", self.head);
         value
     }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.head.lines().filter_map(move |line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
 }
 
 /// The next request of a connection; nothing once the client has closed it.
-pub(crate) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<ReceivedRequest> {
+pub async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -109,7 +118,7 @@ pub(crate) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option
     };
     let mut body = bytes.split_off(head_end + 4);
     let request = ReceivedRequest { head: String::from_utf8(bytes).unwrap(), body: Vec::new() };
-    let length: usize = request.header("content-length").parse().unwrap();
+    let length: usize = request.values("content-length").next().unwrap_or("0").parse().unwrap();
     while body.len() < length {
         if stream.read_buf(&mut body).await.ok()? == 0 {
             return None;
@@ -119,13 +128,13 @@ pub(crate) async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option
 }
 
 /// Reads one request and writes these bytes.
-pub(crate) async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, response: &[u8]) {
+pub async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, response: &[u8]) {
     read_request(stream).await.expect("a request");
     stream.write_all(response).await.expect("the client reads");
 }
 
 /// Keeps a connection open until the client closes it.
-pub(crate) async fn hold<S: AsyncRead + Unpin>(mut stream: S) {
+pub async fn hold<S: AsyncRead + Unpin>(mut stream: S) {
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await.is_ok_and(|read| read > 0) {}
 }
