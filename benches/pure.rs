@@ -16,8 +16,8 @@ fn main() {
 mod saga {
     use super::{Bencher, black_box};
     use hooksaga_saga::{
-        Applied, ErrorCode, Feedback, JobResult, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus,
-        Timestamp, Window,
+        Applied, Demand, ErrorCode, JobResult, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Standing,
+        Timestamp,
     };
     use std::time::Duration;
 
@@ -63,7 +63,7 @@ mod saga {
     #[divan::bench(args = ENDS)]
     fn step(bencher: Bencher<'_, '_>, end: End) {
         let (saga, outcome) = end.fixture();
-        let event = SagaEvent::JobFinished { attempt_at: CREATED, outcome };
+        let event = SagaEvent::JobFinished { attempt_at: CREATED, outcome, retry_at: None };
         let (policy, now) = (RetryPolicy::default(), now());
         let run =
             || hooksaga_saga::step(black_box(&saga), black_box(&event), black_box(&policy), black_box(now));
@@ -74,7 +74,7 @@ mod saga {
     #[divan::bench(args = ENDS)]
     fn apply_result(bencher: Bencher<'_, '_>, end: End) {
         let (saga, outcome) = end.fixture();
-        let job = JobResult { attempt_at: CREATED, outcome };
+        let job = JobResult { attempt_at: CREATED, outcome, retry_at: None };
         let run = || apply(&saga, &job);
         assert!(matches!(run(), Applied::Changed { saga, promoted: false } if saga.status == end.status()));
         bencher.bench_local(run);
@@ -85,7 +85,7 @@ mod saga {
     fn apply_result_again(bencher: Bencher<'_, '_>) {
         let (saga, outcome) = End::Success.fixture();
         let saga = Saga { status: SagaStatus::Completed, attempt_count: 1, ..saga };
-        let job = JobResult { attempt_at: CREATED, outcome };
+        let job = JobResult { attempt_at: CREATED, outcome, retry_at: None };
         let run = || apply(&saga, &job);
         assert_eq!(run(), Applied::Already);
         bencher.bench_local(run);
@@ -102,9 +102,19 @@ mod saga {
         hooksaga_saga::backoff(black_box(attempt_count), black_box(&RetryPolicy::default()))
     }
 
-    #[divan::bench(args = [Feedback::Quick, Feedback::Neutral, Feedback::Slow])]
-    fn window_after(feedback: Feedback) -> Window {
-        black_box(Window::FLOOR).after(black_box(feedback))
+    /// One decision about so many subscriptions, every fourth of which hangs.
+    #[divan::bench(args = [1, 10, 100, 1000, 4000])]
+    fn allot(bencher: Bencher<'_, '_>, subscriptions: u64) {
+        let quick = Standing::Answering { latency: Duration::from_millis(3) };
+        let demand = |number: u64| Demand {
+            waiting: u32::MAX,
+            open: u32::try_from(number % 5).unwrap_or(0),
+            window: 64,
+            standing: if number % 4 == 3 { Standing::Unreachable } else { quick },
+            last_turn: number,
+        };
+        let demands: Vec<Demand> = (0..subscriptions).map(demand).collect();
+        bencher.bench_local(|| hooksaga_saga::allot(black_box(512), black_box(&demands)));
     }
 }
 

@@ -50,13 +50,17 @@ macro_rules! on_every_database_server {
     };
 }
 
+mod benchmarks;
 mod callbacks;
+mod commands;
 mod conformance_table;
 mod crashes;
 mod flow;
+mod listening;
 mod pausing;
 mod processes;
 mod retries;
 mod start_up;
 mod statuses;
+mod tenants;
 mod verification;

@@ -30,6 +30,56 @@ async fn a_first_start_makes_its_folder_and_keys() {
 }
 
 #[tokio::test]
+async fn the_data_is_its_owners_alone_and_a_start_that_finds_it_open_says_so() {
+    let installation = Installation::sqlite();
+    let server = installation.serve().await;
+    server.api().event("t", &json!(1)).await;
+    let data = installation.folder.path().join("hooksaga-data");
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    for file in fs::read_dir(&data).unwrap().flatten() {
+        assert_eq!(mode(&file.path()), 0o600, "{:?}", file.file_name());
+    }
+    assert!(server.said("other users").is_empty());
+    assert_eq!(server.terminate().await, Some(0));
+
+    fs::set_permissions(data.join("hooksaga.db"), fs::Permissions::from_mode(0o644)).unwrap();
+    let server = installation.serve().await;
+    let said = server.said("other users");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0]["message"].as_str().unwrap().contains("hooksaga.db"), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_secret_can_come_from_a_file() {
+    let installation = Installation::sqlite()
+        .without("HOOKSAGA_ROOT_KEY")
+        .with("HOOKSAGA_ROOT_KEY_FILE", "root.txt")
+        .with("HOOKSAGA_DATABASE_URL_FILE", "url.txt");
+    fs::write(installation.folder.path().join("root.txt"), "a-root-key-from-a-file-of-its-own\n").unwrap();
+    fs::write(installation.folder.path().join("url.txt"), "sqlite://elsewhere/hooksaga.db\n").unwrap();
+    let server = installation.serve().await;
+    let api = server.api_with(Some("a-root-key-from-a-file-of-its-own"));
+    assert_eq!(api.get("/v1/stats").await.status, 200);
+    assert!(installation.folder.path().join("elsewhere/hooksaga.db").exists());
+}
+
+#[tokio::test]
+async fn hazards_are_told_at_the_start_one_line_each() {
+    let installation = Installation::sqlite()
+        .with("HOOKSAGA_LISTEN", "0.0.0.0:0")
+        .with("HOOKSAGA_CALLBACKS_ALLOW_NETWORKS", "10.0.0.0/8");
+    let server = Server::start(&installation, &["serve"]).await;
+    for hazard in ["no TLS", "allow_networks"] {
+        assert_eq!(server.said(hazard).len(), 1, "{hazard}: {:?}", server.log());
+    }
+    drop(server);
+    let server = Installation::sqlite().serve().await;
+    assert_eq!(server.said("--dev").len(), 1);
+    assert!(server.said("no TLS").is_empty());
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_the_configuration_is_said_in_one_line() {
     let start = |installation: Installation| async move { run(&installation, &["serve", "--dev"]).await };
     let fresh = Installation::sqlite;
@@ -41,6 +91,10 @@ async fn what_is_wrong_with_the_configuration_is_said_in_one_line() {
     refused(&start(fresh().with("HOOKSAGA_CALLBACKS_ALLOW_NETWORKS", "everything")).await, "allow_networks");
     refused(&start(fresh().with("HOOKSAGA_DATABASE_URL", "oracle://x")).await, "database.url");
     refused(&start(fresh().with("HOOKSAGA_SECRET_KEY", "short")).await, "secrets.key");
+    refused(&start(fresh().with("HOOKSAGA_ROOT_KEY", "too-short")).await, "auth.root_key");
+    refused(&start(fresh().with("HOOKSAGA_ROOT_KEY_FILE", "root.txt")).await, "HOOKSAGA_ROOT_KEY_FILE");
+    let missing = fresh().with("HOOKSAGA_TLS_CERT", "none.pem").with("HOOKSAGA_TLS_KEY", "none.pem");
+    refused(&start(missing).await, "none.pem");
     let unknown = fresh();
     fs::write(unknown.folder.path().join("hooksaga.toml"), "[retry]\nbase_dleay = \"1s\"\n").unwrap();
     refused(&start(unknown).await, "base_dleay");
@@ -133,7 +187,7 @@ async fn the_demo_tells_its_story_and_ends() {
     let demo = run(&installation, &["demo"]).await;
     let story = String::from_utf8_lossy(&demo.stdout);
     assert_eq!(demo.status.code(), Some(0), "{story}\n{}", String::from_utf8_lossy(&demo.stderr));
-    for word in ["verified", "dead letter", "requeue"] {
+    for word in ["verified", "dead letter", "requeue", "what to do next", "subscriptions add order.created"] {
         assert!(story.to_lowercase().contains(word), "{word} in:\n{story}");
     }
 }

@@ -74,6 +74,11 @@ impl Installation {
         self
     }
 
+    /// Where the database server is; nothing for the embedded one.
+    pub(crate) fn database_url(&self) -> Option<&str> {
+        self.environment.get("HOOKSAGA_DATABASE_URL").map(String::as_str)
+    }
+
     pub(super) fn environment(&self) -> &BTreeMap<String, String> {
         &self.environment
     }

@@ -2,11 +2,13 @@
 
 mod api;
 mod installation;
+mod process;
 mod server;
 mod signature;
 
 pub(crate) use api::Api;
-pub(crate) use installation::Installation;
+pub(crate) use installation::{Installation, ROOT_KEY};
+pub(crate) use process::Process;
 pub(crate) use server::{Server, run};
 pub(crate) use signature::signed_by;
 

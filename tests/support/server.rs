@@ -16,7 +16,7 @@ use tokio::{
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_hooksaga");
 
-fn command(installation: &Installation, arguments: &[&str]) -> Command {
+pub(super) fn command(installation: &Installation, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)
@@ -46,7 +46,31 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the binary and waits until it says where it listens.
     pub(crate) async fn start(installation: &Installation, arguments: &[&str]) -> Self {
-        let mut process = command(installation, arguments).spawn().unwrap();
+        Self::started(command(installation, arguments), arguments).await
+    }
+
+    /// The same for a process that may open only so many files.
+    pub(crate) async fn start_with_files(
+        installation: &Installation,
+        files: u32,
+        arguments: &[&str],
+    ) -> Self {
+        let mut limited = Command::new("/bin/sh");
+        limited
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY])
+            .args(arguments)
+            .current_dir(installation.folder.path())
+            .env_clear()
+            .envs(installation.environment())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Self::started(limited, arguments).await
+    }
+
+    async fn started(mut command: Command, arguments: &[&str]) -> Self {
+        let mut process = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(Vec::new()));
         let (found, mut listening) = watch::channel(None);
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
@@ -67,7 +91,7 @@ impl Server {
             let output = process.wait_with_output().await.unwrap();
             panic!("{arguments:?} did not start: {}", String::from_utf8_lossy(&output.stderr));
         };
-        Self { process, address: url.trim_start_matches("http://").to_owned(), log }
+        Self { process, address: url.split_once("://").unwrap().1.to_owned(), log }
     }
 
     /// A client with every scope.
@@ -80,9 +104,36 @@ impl Server {
         Api::new(&self.address, key)
     }
 
+    /// Where it is reached.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     /// The log records so far.
     pub(crate) fn log(&self) -> Vec<Value> {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The records whose message contains this text.
+    pub(crate) fn said(&self, text: &str) -> Vec<Value> {
+        let says = |record: &Value| record["message"].as_str().is_some_and(|message| message.contains(text));
+        self.log().into_iter().filter(says).collect()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub(crate) async fn signal(&self, name: &str) {
+        let id = self.process.id().expect("still running").to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap().success());
+    }
+
+    /// Waits for its end; the exit code.
+    pub(crate) async fn ended(mut self) -> Option<i32> {
+        timeout(PATIENCE, self.process.wait()).await.expect("ends within its grace period").unwrap().code()
     }
 
     /// SIGKILL: no chance to clean up.
@@ -91,9 +142,8 @@ impl Server {
     }
 
     /// SIGTERM, and the exit code that follows.
-    pub(crate) async fn terminate(mut self) -> Option<i32> {
-        let id = self.process.id().expect("still running").to_string();
-        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
-        timeout(PATIENCE, self.process.wait()).await.expect("ends within its grace period").unwrap().code()
+    pub(crate) async fn terminate(self) -> Option<i32> {
+        self.signal("TERM").await;
+        self.ended().await
     }
 }

@@ -43,6 +43,14 @@ impl Api {
         self.call(&Method::PATCH, path, Bytes::from(body.to_string())).await
     }
 
+    /// A counter of /metrics, by its name and labels; 0 if it is not there yet.
+    pub(crate) async fn metric(&self, name: &str) -> BenchResult<f64> {
+        let (_, body) = self.send(&Method::GET, "/metrics", Bytes::new()).await?;
+        let text = String::from_utf8_lossy(&body);
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        Ok(value.unwrap_or(0.0))
+    }
+
     /// The body of a success; anything else is an error.
     async fn call(&self, method: &Method, path: &str, body: Bytes) -> BenchResult<Value> {
         let (status, body) = self.send(method, path, body).await?;

@@ -1,4 +1,4 @@
-//! The database server under a measurement, whichever it is: a scratch database on it, and a look at it from outside.
+//! The database server under a measurement, whichever it is: a look at it from outside.
 
 use super::{
     error::{BenchError, BenchResult},
@@ -20,8 +20,6 @@ pub(super) struct DatabaseServer {
     observer: Observer,
     /// Where it runs on this machine.
     process: Option<Postmaster>,
-    /// To be dropped at the end; nothing if the database was given.
-    scratch: Option<Scratch>,
 }
 
 enum Observer {
@@ -29,24 +27,9 @@ enum Observer {
     MySql(mysql::Observer),
 }
 
-enum Scratch {
-    Postgres(postgres::Scratch),
-    MySql(mysql::Scratch),
-}
-
 impl DatabaseServer {
-    /// Makes a scratch database beside the one that `url` names; or uses that one, if it is `given` and empty.
-    pub(super) async fn open(kind: Kind, url: &str, name: &str, given: bool) -> BenchResult<Self> {
-        let scratch = match (given, kind) {
-            (true, _) => None,
-            (false, Kind::Postgres) => Some(Scratch::Postgres(postgres::Scratch::create(url, name).await?)),
-            (false, Kind::MySql) => Some(Scratch::MySql(mysql::Scratch::create(url, name).await?)),
-        };
-        let url = match &scratch {
-            None => url.to_owned(),
-            Some(Scratch::Postgres(scratch)) => scratch.url.clone(),
-            Some(Scratch::MySql(scratch)) => scratch.url.clone(),
-        };
+    /// Looks at an empty database.
+    pub(super) async fn open(kind: Kind, url: String) -> BenchResult<Self> {
         let (observer, process, is_empty) = match kind {
             Kind::Postgres => {
                 let observer = postgres::Observer::connect(&url).await?;
@@ -67,22 +50,13 @@ impl DatabaseServer {
                 "the database given with --database-url is not empty: name an empty one",
             ));
         }
-        Ok(Self { url, observer, process, scratch })
+        Ok(Self { url, observer, process })
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self.observer {
             Observer::Postgres(_) => "PostgreSQL",
             Observer::MySql(_) => "MySQL",
-        }
-    }
-
-    /// Drops the scratch database, if there is one.
-    pub(super) async fn remove(self) -> BenchResult {
-        match self.scratch {
-            None => Ok(()),
-            Some(Scratch::Postgres(scratch)) => Ok(scratch.drop().await?),
-            Some(Scratch::MySql(scratch)) => Ok(scratch.drop().await?),
         }
     }
 

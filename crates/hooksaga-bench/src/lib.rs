@@ -4,10 +4,12 @@
 //! Everything runs on a scratch folder or database that is removed at the end. Compare ratios, not absolute
 //! figures: the clients, the receiver, the server and the database share the machine.
 
+mod against;
 mod api;
 mod ceiling;
 mod database;
 mod error;
+mod isolation;
 mod load;
 mod measure;
 mod pace;
@@ -15,17 +17,22 @@ mod place;
 mod receiver;
 mod report;
 mod scratch;
+mod site;
 mod usage;
 
+pub use against::{Compared, Comparison};
 pub use ceiling::Sending;
 pub use error::{BenchError, BenchResult};
+pub use isolation::Scenario;
 pub use report::{Bar, Figure, Report};
 
+use isolation::Isolation;
 use measure::{Bench, Latency};
 use pace::Pace;
 use place::{Place, Server};
 use receiver::Receiver;
-use std::time::Duration;
+use site::Site;
+use std::{path::Path, time::Duration};
 
 /// Where the configured database is; measurements never touch it.
 #[derive(Clone)]
@@ -65,9 +72,10 @@ pub struct Plan {
     pub hanging: Vec<usize>,
     /// Deliveries that wait for the hanging endpoints.
     pub hanging_backlog: usize,
-    pub json: bool,
-    /// Fails when a bar is missed.
-    pub check: bool,
+    /// Throughput, latency and what the fields above name.
+    pub speed: bool,
+    /// What is measured of isolation.
+    pub scenarios: Vec<Scenario>,
     /// The database is an empty one that was named for this.
     pub given: bool,
 }
@@ -75,39 +83,84 @@ pub struct Plan {
 /// The event types of the measurements.
 const SINGLE: &str = "bench.single";
 const FAN_OUT: &str = "bench.fan_out";
+/// Events a second for the healthy endpoint, where the plan names no rate.
+const DEFAULT_RATE: u32 = 300;
 /// A speed is measured so often, each time right after the ceiling; the middle one counts.
 const ROUNDS: usize = 3;
 /// More requests tell no more about the ceiling.
 const LONGEST_CEILING: u64 = 1_000_000;
 
-/// Runs the plan beside the configured database.
-pub async fn run(plan: &Plan, backend: &Backend, progress: &dyn Progress) -> BenchResult<Report> {
-    let place = Place::create(backend, plan.given).await?;
-    let measured = on_places(plan, backend, &place, progress).await;
-    let removed = place.remove().await;
-    let report = measured?;
+/// Runs the plan beside the configured database. Once `interrupted` is ready the run ends; what it made is removed
+/// all the same.
+pub async fn run(
+    plan: &Plan,
+    backend: &Backend,
+    progress: &dyn Progress,
+    interrupted: impl Future<Output = ()>,
+) -> BenchResult<Report> {
+    let site = Site::new(backend, plan.given);
+    on_site(&site, interrupted, Box::pin(measure(plan, &site, progress))).await
+}
+
+/// Measures this program and another one in turn, each beside the configured database. `interrupted` as in [`run`].
+pub async fn compare(
+    plan: &Plan,
+    backend: &Backend,
+    other: &Path,
+    progress: &dyn Progress,
+    interrupted: impl Future<Output = ()>,
+) -> BenchResult<Comparison> {
+    if plan.given {
+        return Err(BenchError::new("two programs need a database each: leave --given out"));
+    }
+    let site = Site::new(backend, false);
+    on_site(&site, interrupted, Box::pin(against::measure(plan, &site, other, progress))).await
+}
+
+/// Measures, and removes everything that was made for it. An interrupted measurement is dropped, and its servers with it.
+async fn on_site<T>(
+    site: &Site,
+    interrupted: impl Future<Output = ()>,
+    measuring: impl Future<Output = BenchResult<T>>,
+) -> BenchResult<T> {
+    let measured = tokio::select! {
+        measured = measuring => measured,
+        () = interrupted => Err(BenchError::new("interrupted: what was made for the measurement is removed")),
+    };
+    let removed = site.remove_all().await;
+    let figures = measured?;
     removed?;
+    Ok(figures)
+}
+
+async fn measure(plan: &Plan, site: &Site, progress: &dyn Progress) -> BenchResult<Report> {
+    let mut report = Report::default();
+    if plan.speed {
+        report = speed(plan, site, progress).await?;
+    }
+    let mut isolation = Isolation {
+        site,
+        progress,
+        clients: plan.clients,
+        payload_bytes: plan.payload_bytes,
+        rate: if plan.rate == 0 { DEFAULT_RATE } else { plan.rate },
+        report: &mut report,
+    };
+    for scenario in &plan.scenarios {
+        Box::pin(isolation.measure(*scenario)).await?;
+    }
     Ok(report)
 }
 
-/// Runs the plan in a place and, for speeds beside history or backlog, in an empty one that it makes and removes.
-async fn on_places(
-    plan: &Plan,
-    backend: &Backend,
-    place: &Place,
-    progress: &dyn Progress,
-) -> BenchResult<Report> {
-    if plan.given || (plan.history == 0 && plan.backlog == 0) {
-        return Box::pin(Run::new(plan, place, None, progress).await?.measure()).await;
+/// Speeds in a place and, for those beside history or backlog, in another one that stays empty.
+async fn speed(plan: &Plan, site: &Site, progress: &dyn Progress) -> BenchResult<Report> {
+    let place = site.place().await?;
+    let beside = !plan.given && (plan.history > 0 || plan.backlog > 0);
+    let empty = if beside { Some(site.place().await?) } else { None };
+    let report = Box::pin(Run::new(plan, &place, empty.as_deref(), progress).await?.measure()).await?;
+    for place in empty.into_iter().chain([place]) {
+        site.remove(place).await?;
     }
-    let empty = Place::create(backend, false).await?;
-    let measured = match Run::new(plan, place, Some(&empty), progress).await {
-        Ok(run) => Box::pin(run.measure()).await,
-        Err(failure) => Err(failure),
-    };
-    let removed = empty.remove().await;
-    let report = measured?;
-    removed?;
     Ok(report)
 }
 

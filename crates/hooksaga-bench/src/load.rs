@@ -70,6 +70,13 @@ fn posted(events: u64) -> Posted {
     Arc::new((0..events).map(|_| AtomicU64::new(0)).collect())
 }
 
+/// What became of events that were posted on time.
+pub(super) struct OnTime {
+    pub(super) posted: Posted,
+    /// Times from post to answer, in microseconds, sorted.
+    pub(super) answers: Vec<u64>,
+}
+
 /// Posts `events` events from `clients` connections, each as fast as it is answered.
 pub(super) async fn closed_loop(
     aim: &Aim,
@@ -110,9 +117,9 @@ pub(super) async fn open_loop(
     rate: u32,
     events: u64,
     clients: usize,
-) -> Result<Posted, String> {
+) -> Result<OnTime, String> {
     let posted = posted(events);
-    let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
+    let mut tasks: JoinSet<Result<Vec<u64>, String>> = JoinSet::new();
     let mut connected = Vec::with_capacity(clients);
     for _ in 0..clients {
         connected.push(Client::connect(aim.clone()).await?);
@@ -121,6 +128,7 @@ pub(super) async fn open_loop(
     for (number, mut client) in connected.into_iter().enumerate() {
         let (posted, tally) = (Arc::clone(&posted), Arc::clone(tally));
         tasks.spawn(async move {
+            let mut answers = Vec::new();
             for (event, slot) in posted.iter().enumerate().skip(number).step_by(clients) {
                 let event = event as u64;
                 let offset = Duration::from_secs(event) / rate.max(1);
@@ -133,14 +141,17 @@ pub(super) async fn open_loop(
                     slot.store(due, Ordering::Release);
                 }
                 client.post(event).await?;
+                answers.push(tally.now().saturating_sub(slot.load(Ordering::Acquire)) / 1000);
             }
-            Ok(())
+            Ok(answers)
         });
     }
+    let mut answers = Vec::new();
     while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|error| error.to_string())??;
+        answers.extend(ended.map_err(|error| error.to_string())??);
     }
-    Ok(posted)
+    answers.sort_unstable();
+    Ok(OnTime { posted, answers })
 }
 
 /// The times from post to arrival, in microseconds, sorted.

@@ -4,7 +4,7 @@ use super::{
     Progress,
     ceiling::Sending,
     error::{BenchError, BenchResult},
-    load::{self, Aim, Posted},
+    load::{self, Aim, OnTime},
     place::{Place, Server},
     receiver::{Receiver, Tally, payload},
 };
@@ -37,13 +37,16 @@ pub(super) struct Latency {
     pub(super) p50: u64,
     pub(super) p95: u64,
     pub(super) p99: u64,
+    /// From post to answer.
+    pub(super) answer_p95: u64,
 }
 
 impl Latency {
-    fn of(posted: &Posted, tally: &Tally) -> Self {
-        let sorted = load::latencies(posted, tally);
+    fn of(posts: &OnTime, tally: &Tally) -> Self {
+        let sorted = load::latencies(&posts.posted, tally);
         let at = |share| load::percentile(&sorted, share);
-        Self { p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+        let answer_p95 = load::percentile(&posts.answers, 0.95);
+        Self { p50: at(0.5), p95: at(0.95), p99: at(0.99), answer_p95 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a measurement runs: a scratch folder or database that it makes and removes, and the server there.
+//! Where a measurement runs: a scratch folder or database, and the server there.
 
 use super::{
     Backend,
@@ -15,9 +15,13 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    task::JoinSet,
+};
 
 /// How long a server may take to start.
 const START: Duration = Duration::from_secs(30);
@@ -26,6 +30,8 @@ const START: Duration = Duration::from_secs(30);
 pub(super) struct Place {
     folder: PathBuf,
     database: Database,
+    /// What its servers are started from.
+    program: PathBuf,
     secret_key: String,
     root_key: String,
 }
@@ -36,29 +42,31 @@ enum Database {
 }
 
 impl Place {
-    /// Makes a place beside the configured database, or uses `given`, an empty one.
-    pub(super) async fn create(configured: &Backend, given: bool) -> BenchResult<Self> {
-        let name = format!("hooksaga_bench_{}", random_hex(6));
-        let folder = std::env::temp_dir().join(&name);
-        fs::create_dir(&folder)
-            .map_err(|error| BenchError::new(format!("cannot create {}: {error}", folder.display())))?;
-        let database = match configured {
+    /// Prepares the database at `url`, which must be empty.
+    pub(super) async fn open(
+        backend: &Backend,
+        folder: PathBuf,
+        url: String,
+        program: PathBuf,
+    ) -> BenchResult<Self> {
+        let database = match backend {
             Backend::Sqlite => Database::Embedded(folder.join("hooksaga.db")),
-            Backend::Postgres(url) => server(Kind::Postgres, url, &name, given).await?,
-            Backend::MySql(url) => server(Kind::MySql, url, &name, given).await?,
+            Backend::Postgres(_) => server(Kind::Postgres, url).await?,
+            Backend::MySql(_) => server(Kind::MySql, url).await?,
         };
         let place = Self {
             folder,
             database,
+            program,
             secret_key: SecretKey::generate().to_base64(),
             root_key: hooksaga_http::generate_key(),
         };
-        if let Err(failure) = place.migrate().await {
-            // Why it failed says more than what could not be removed.
-            let _ = place.remove().await;
-            return Err(failure);
-        }
+        place.migrate().await?;
         Ok(place)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     async fn migrate(&self) -> BenchResult {
@@ -86,24 +94,13 @@ impl Place {
         }
     }
 
-    /// Removes everything that was made.
-    pub(super) async fn remove(self) -> BenchResult {
-        // What is left of a scratch folder in the temporary folder harms nobody.
-        let _ = fs::remove_dir_all(&self.folder);
-        match self.database {
-            Database::Embedded(_) => Ok(()),
-            Database::Server(server) => server.remove().await,
-        }
-    }
-
-    /// This program again, with default settings on the scratch database.
+    /// The program, with default settings on the scratch database.
     fn command(&self, arguments: &[&str]) -> Command {
-        let program = std::env::current_exe().unwrap_or_else(|_| "hooksaga".into());
         let url = match &self.database {
             Database::Embedded(path) => format!("sqlite://{}", path.display()),
             Database::Server(server) => server.url.clone(),
         };
-        let mut command = Command::new(program);
+        let mut command = Command::new(&self.program);
         command
             .args(arguments)
             .current_dir(&self.folder)
@@ -119,13 +116,20 @@ impl Place {
 
     /// Starts a server and waits until it is ready; how long that took.
     pub(super) async fn start(&self) -> BenchResult<(Server, Duration)> {
+        self.start_with(&[]).await
+    }
+
+    /// The same, with settings of its own, as environment variables.
+    pub(super) async fn start_with(&self, settings: &[(&str, &str)]) -> BenchResult<(Server, Duration)> {
         let log = self.folder.join(format!("server-{}.log", random_hex(4)));
         let output = fs::File::create(&log)
             .map_err(|error| BenchError::new(format!("cannot write a log: {error}")))?;
         let began = Instant::now();
         let written = output.try_clone();
         let written = written.map_err(|error| BenchError::new(format!("cannot keep a log open: {error}")))?;
-        let process = self.command(&["serve", "--dev"]).stdout(output).stderr(Stdio::null()).spawn();
+        let mut command = self.command(&["serve", "--dev"]);
+        command.envs(settings.iter().copied()).stdout(output).stderr(Stdio::null());
+        let process = command.spawn();
         let process =
             process.map_err(|error| BenchError::new(format!("cannot start the server: {error}")))?;
         let url = listening(&log, began).await?;
@@ -135,7 +139,8 @@ impl Place {
                 return Err(BenchError::new("the server did not become ready"));
             }
         }
-        Ok((Server { process, log: written, url, key: self.root_key.clone() }, began.elapsed()))
+        let server = Server { process, log: written, url, key: self.root_key.clone(), api: Arc::new(api) };
+        Ok((server, began.elapsed()))
     }
 
     /// The CPU time of the database server, where it runs on this machine.
@@ -193,8 +198,8 @@ impl Place {
     }
 }
 
-async fn server(kind: Kind, url: &str, name: &str, given: bool) -> BenchResult<Database> {
-    Ok(Database::Server(Box::new(DatabaseServer::open(kind, url, name, given).await?)))
+async fn server(kind: Kind, url: String) -> BenchResult<Database> {
+    Ok(Database::Server(Box::new(DatabaseServer::open(kind, url).await?)))
 }
 
 /// The address that a server's log names.
@@ -218,6 +223,13 @@ async fn listening(log: &Path, began: Instant) -> BenchResult<String> {
     }
 }
 
+/// Creates a subscription; its id.
+async fn create(api: &Api, event_type: &str, url: &str) -> BenchResult<i64> {
+    let body = json!({"event_type": event_type, "callback_url": url});
+    let created = api.post("/v1/subscriptions", &body).await?;
+    created["id"].as_i64().ok_or_else(|| BenchError::new("a subscription without an id"))
+}
+
 fn tail(text: &str) -> &str {
     text.lines().last().unwrap_or("nothing")
 }
@@ -228,6 +240,7 @@ pub(super) struct Server {
     log: fs::File,
     pub(super) url: String,
     pub(super) key: String,
+    pub(super) api: Arc<Api>,
 }
 
 impl Server {
@@ -245,14 +258,10 @@ impl Server {
 
     /// Creates a subscription and waits until it is verified; its id.
     pub(super) async fn subscribe(&self, event_type: &str, url: &str) -> BenchResult<i64> {
-        let api = Api::new(&self.url, &self.key);
-        let body = json!({"event_type": event_type, "callback_url": url});
-        let created = api.post("/v1/subscriptions", &body).await?;
-        let id = created["id"].as_i64().ok_or_else(|| BenchError::new("a subscription without an id"))?;
+        let id = create(&self.api, event_type, url).await?;
         let began = Instant::now();
         while began.elapsed() < START {
-            let found = api.get(&format!("/v1/subscriptions/{id}")).await?;
-            if found["verified"] == true {
+            if self.is_verified(id).await? {
                 return Ok(id);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -260,18 +269,79 @@ impl Server {
         Err(BenchError::new("the benchmark's own receiver was not verified"))
     }
 
+    /// Creates subscriptions, a few at a time, and waits until all are verified; their ids.
+    pub(super) async fn subscribe_all(
+        &self,
+        subscriptions: impl Iterator<Item = (String, String)>,
+    ) -> BenchResult<Vec<i64>> {
+        const VERIFIED: &str = r#"hooksaga_verifications_total{outcome="verified"}"#;
+        const PATIENCE: Duration = Duration::from_secs(60);
+        let before = self.api.metric(VERIFIED).await?;
+        let ids = self.request_all(subscriptions).await?;
+        let began = Instant::now();
+        #[expect(clippy::cast_precision_loss, reason = "a count far below 2^52")]
+        while self.api.metric(VERIFIED).await? - before < ids.len() as f64 {
+            if began.elapsed() > PATIENCE {
+                return Err(BenchError::new("the benchmark's own receivers were not all verified"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(ids)
+    }
+
+    /// Creates subscriptions, a few at a time, and does not wait until they are verified; their ids.
+    pub(super) async fn request_all(
+        &self,
+        subscriptions: impl Iterator<Item = (String, String)>,
+    ) -> BenchResult<Vec<i64>> {
+        const AT_A_TIME: usize = 16;
+        let (mut ids, mut running) = (Vec::new(), JoinSet::new());
+        let ended = |result: Result<BenchResult<i64>, _>| {
+            result.unwrap_or_else(|_| Err(BenchError::new("a request was given up")))
+        };
+        for (event_type, url) in subscriptions {
+            if running.len() >= AT_A_TIME
+                && let Some(result) = running.join_next().await
+            {
+                ids.push(ended(result)?);
+            }
+            let api = Arc::clone(&self.api);
+            running.spawn(async move { create(&api, &event_type, &url).await });
+        }
+        while let Some(result) = running.join_next().await {
+            ids.push(ended(result)?);
+        }
+        Ok(ids)
+    }
+
+    /// Whether a subscription is verified.
+    pub(super) async fn is_verified(&self, subscription: i64) -> BenchResult<bool> {
+        Ok(self.api.get(&format!("/v1/subscriptions/{subscription}")).await?["verified"] == true)
+    }
+
     /// Pauses a subscription: what waits for it is left alone from now on.
     pub(super) async fn pause(&self, subscription: i64) -> BenchResult {
-        let api = Api::new(&self.url, &self.key);
+        self.set_active(subscription, false).await
+    }
+
+    pub(super) async fn resume(&self, subscription: i64) -> BenchResult {
+        self.set_active(subscription, true).await
+    }
+
+    async fn set_active(&self, subscription: i64, active: bool) -> BenchResult {
         let path = format!("/v1/subscriptions/{subscription}");
-        api.patch(&path, &json!({"active": false})).await.map(|_| ())
+        self.api.patch(&path, &json!({"active": active})).await.map(|_| ())
+    }
+
+    /// Ends it at once: what it has in flight is of no interest any more.
+    pub(super) async fn kill(mut self) {
+        let _ = self.process.kill().await;
     }
 
     /// Posts a batch of events.
     pub(super) async fn post_batch(&self, events: &[Value]) -> BenchResult {
-        let api = Api::new(&self.url, &self.key);
         let body = json!({ "events": events });
-        api.post("/v1/events/batch", &body).await.map(|_| ())
+        self.api.post("/v1/events/batch", &body).await.map(|_| ())
     }
 
     /// Asks it to end, so that the last results are written, and waits until it is gone; not for endpoints that hang.

@@ -5,7 +5,7 @@
 //! measures, and the ceiling is measured against it too.
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -13,11 +13,11 @@ use std::{
     convert::Infallible,
     sync::{
         Arc, RwLock,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 
 /// What one measurement expects to arrive, and what did.
 #[derive(Debug)]
@@ -60,6 +60,11 @@ impl Tally {
         self.first.load(Ordering::Acquire)
     }
 
+    /// How many deliveries there are to be.
+    pub(super) fn expected(&self) -> u64 {
+        self.arrived.len() as u64
+    }
+
     /// How many arrived once more.
     pub(super) fn repeats(&self) -> u64 {
         self.again.load(Ordering::Acquire)
@@ -91,7 +96,7 @@ impl Tally {
 
     /// Waits until everything has arrived, or nothing has for `patience`; whether everything has.
     pub(super) async fn complete(&self, patience: Duration, mut seen: impl FnMut(u64)) -> bool {
-        let expected = self.arrived.len() as u64;
+        let expected = self.expected();
         let (mut before, mut moved) = (self.count(), Instant::now());
         while before < expected {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -107,18 +112,88 @@ impl Tally {
     }
 }
 
-/// A receiver on loopback. Deliveries to `/ok/<path>` carry their event's number; those to `/hang/…` are
-/// never answered.
+/// A receiver on loopback. It gives every challenge back; what it does with a delivery, its path says:
+///
+/// - `/ok/<path>`: accepts it at once, and counts it by its event's number;
+/// - `/turn/<path>`: the same, until the receiver is told to [`Receiver::turn`]; from then on it hangs;
+/// - `/slow/<milliseconds>/…`: accepts it after so long;
+/// - `/few/…`: serves 5 at a time, 50 ms each, and refuses the rest with 429;
+/// - anything else hangs.
 pub(super) struct Receiver {
     pub(super) address: std::net::SocketAddr,
     tally: RwLock<Arc<Tally>>,
+    turned: AtomicBool,
+    few: Few,
+}
+
+/// An endpoint that serves a few requests at a time.
+pub(super) struct Few {
+    places: Semaphore,
+    served: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Few {
+    const AT_A_TIME: usize = 5;
+    const TAKES: Duration = Duration::from_millis(50);
+
+    fn new() -> Self {
+        let (served, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { places: Semaphore::new(Self::AT_A_TIME), served, refused }
+    }
+
+    pub(super) fn served(&self) -> u64 {
+        self.served.load(Ordering::Acquire)
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Acquire)
+    }
+
+    async fn serve(&self) -> StatusCode {
+        let Ok(_place) = self.places.try_acquire() else {
+            self.refused.fetch_add(1, Ordering::AcqRel);
+            return StatusCode::TOO_MANY_REQUESTS;
+        };
+        tokio::time::sleep(Self::TAKES).await;
+        self.served.fetch_add(1, Ordering::AcqRel);
+        StatusCode::OK
+    }
+}
+
+/// What a path asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Accept(usize),
+    AcceptUntilTurned(usize),
+    After(Duration),
+    Few,
+    Hang,
+}
+
+impl Manner {
+    fn of(path: &str) -> Self {
+        let mut parts = path.split('/').skip(1);
+        let (kind, number) = (parts.next(), parts.next().and_then(|part| part.parse::<usize>().ok()));
+        match (kind, number) {
+            (Some("ok"), Some(path)) => Self::Accept(path),
+            (Some("turn"), Some(path)) => Self::AcceptUntilTurned(path),
+            (Some("slow"), Some(millis)) => Self::After(Duration::from_millis(millis as u64)),
+            (Some("few"), _) => Self::Few,
+            _ => Self::Hang,
+        }
+    }
 }
 
 impl Receiver {
     pub(super) async fn start() -> std::io::Result<Arc<Self>> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-        let receiver =
-            Arc::new(Self { address: listener.local_addr()?, tally: RwLock::new(Tally::new(0, 1)) });
+        let receiver = Arc::new(Self {
+            address: listener.local_addr()?,
+            tally: RwLock::new(Tally::new(0, 1)),
+            turned: AtomicBool::new(false),
+            few: Few::new(),
+        });
         tokio::spawn(Arc::clone(&receiver).serve(listener));
         Ok(receiver)
     }
@@ -147,7 +222,7 @@ impl Receiver {
         self: Arc<Self>,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, Infallible> {
-        let path = request.uri().path().strip_prefix("/ok/").and_then(|path| path.parse().ok());
+        let manner = Manner::of(request.uri().path());
         let challenge =
             request.headers().get("webhook-id").is_some_and(|id| id.as_bytes().starts_with(b"ver_"));
         let body =
@@ -155,15 +230,39 @@ impl Receiver {
         if challenge {
             return Ok(Response::new(Full::new(challenge_in(&body))));
         }
-        let Some(path) = path else {
-            std::future::pending::<()>().await;
-            return Ok(Response::default());
+        let status = match manner {
+            Manner::Accept(path) => self.accept(&body, path),
+            Manner::AcceptUntilTurned(path) if !self.turned.load(Ordering::Acquire) => {
+                self.accept(&body, path)
+            }
+            Manner::After(time) => {
+                tokio::time::sleep(time).await;
+                StatusCode::OK
+            }
+            Manner::Few => self.few.serve().await,
+            Manner::AcceptUntilTurned(_) | Manner::Hang => std::future::pending().await,
         };
-        if let Some(event) = event_number(&body) {
+        let mut response = Response::default();
+        *response.status_mut() = status;
+        Ok(response)
+    }
+
+    fn accept(&self, body: &[u8], path: usize) -> StatusCode {
+        if let Some(event) = event_number(body) {
             let tally = Arc::clone(&self.tally.read().expect("no holder of this lock panics"));
             tally.arrive(event, path);
         }
-        Ok(Response::default())
+        StatusCode::OK
+    }
+
+    /// From now on `/turn/…` hangs.
+    pub(super) fn turn(&self) {
+        self.turned.store(true, Ordering::Release);
+    }
+
+    /// What has become of the requests to `/few/…`.
+    pub(super) fn few(&self) -> &Few {
+        &self.few
     }
 }
 
@@ -196,6 +295,29 @@ mod tests {
         assert_eq!(event_number(payload.as_bytes()), Some(17));
         assert!(serde_json::from_str::<serde_json::Value>(&payload).is_ok());
         assert_eq!(event_number(b"{}"), None);
+    }
+
+    #[test]
+    fn a_path_says_what_is_done() {
+        assert_eq!(Manner::of("/ok/3"), Manner::Accept(3));
+        assert_eq!(Manner::of("/turn/0"), Manner::AcceptUntilTurned(0));
+        assert_eq!(Manner::of("/slow/850/2"), Manner::After(Duration::from_millis(850)));
+        assert_eq!(Manner::of("/few/0"), Manner::Few);
+        assert_eq!([Manner::of("/hang/1"), Manner::of("/ok/x"), Manner::of("")], [Manner::Hang; 3]);
+    }
+
+    #[tokio::test]
+    async fn few_are_served_at_a_time() {
+        let few = Arc::new(Few::new());
+        let requests: tokio::task::JoinSet<StatusCode> = (0..8)
+            .map(|_| {
+                let few = Arc::clone(&few);
+                async move { few.serve().await }
+            })
+            .collect();
+        let answers = requests.join_all().await;
+        assert_eq!(answers.iter().filter(|status| **status == StatusCode::OK).count(), 5);
+        assert_eq!((few.served(), few.refused()), (5, 3));
     }
 
     #[test]

@@ -10,6 +10,15 @@ pub enum Bar {
     AtMost(f64),
 }
 
+impl Bar {
+    pub(crate) fn is_reached(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => value >= least,
+            Self::AtMost(most) => value <= most,
+        }
+    }
+}
+
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
@@ -32,11 +41,7 @@ pub struct Report {
 impl Report {
     /// Adds a figure, and shows it at once unless it goes into JSON.
     pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
-        let reached = match bar {
-            Some(Bar::AtLeast(least)) => value >= least,
-            Some(Bar::AtMost(most)) => value <= most,
-            None => true,
-        };
+        let reached = bar.is_none_or(|bar| bar.is_reached(value));
         self.figures.push(Figure { name: name.into(), value, unit, bar, reached });
     }
 
@@ -66,7 +71,7 @@ impl Report {
 }
 
 /// Three significant digits, or whole where that is more.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         large if large >= 100.0 => format!("{value:.0}"),

@@ -111,6 +111,9 @@ async fn fill_subscriptions(db: &dyn TestDatabase, rows: u32) {
     let verified = "UPDATE subscriptions SET verified_url = callback_url, \
                     check_round = verification_round, check_done = TRUE WHERE event_type = 'many'";
     changes(db, verified, u64::from(rows)).await;
+    let topics = "INSERT INTO subscription_topics (tenant, topic, subscription_id) \
+                  SELECT tenant, event_type, id FROM subscriptions WHERE event_type = 'many'";
+    changes(db, topics, u64::from(rows)).await;
     let secrets = format!(
         "INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) \
          SELECT id, 'key-1', {}, {past} FROM subscriptions WHERE event_type = 'many'",

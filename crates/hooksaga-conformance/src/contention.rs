@@ -2,11 +2,14 @@
 
 use super::{
     TestDatabase,
-    fixture::{AT_ONCE, append_many, decide, delivered, failed, letters, new_subscription, open_admission},
+    fixture::{
+        ALL, AT_ONCE, allot, append_many, create_jobs, create_jobs_and_die, decide, delivered, failed,
+        letters, new_subscription, up_to,
+    },
     rows::{count, ids},
 };
 use hooksaga_saga::{ErrorCode, EventId};
-use hooksaga_store::{Admission, LeaseToken, RequeueOutcome, Stores};
+use hooksaga_store::{LeaseToken, RequeueOutcome, RouteLimits, Stores};
 use std::{
     sync::{
         Arc,
@@ -36,13 +39,14 @@ async fn hammer(stores: Stores, seed: usize, tokens: Arc<AtomicI64>, stop: Arc<A
     let mut turn = seed;
     while !stop.load(Ordering::SeqCst) {
         match turn % 8 {
-            0 => drop(stores.router.route(16, LIMIT).await.unwrap()),
+            0 => drop(stores.router.route(RouteLimits { events: 16, sagas: 7 }, LIMIT).await.unwrap()),
             1 | 2 => {
-                let admission = Admission { default_room: 20, limit: 30, ..open_admission() };
-                let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+                let allotted = allot(&stores, 20).await;
                 // Now and then a pass dies before the move.
-                if !turn.is_multiple_of(5) {
-                    super::fixture::mark(&stores, &sagas).await;
+                if turn.is_multiple_of(5) {
+                    create_jobs_and_die(&stores, &allotted).await;
+                } else {
+                    create_jobs(&stores, &allotted).await;
                 }
             }
             3 | 4 => work(&stores, LeaseToken(tokens.fetch_add(1, Ordering::SeqCst))).await,
@@ -60,7 +64,7 @@ async fn hammer(stores: Stores, seed: usize, tokens: Arc<AtomicI64>, stop: Arc<A
 
 /// Claims a few jobs; most are reported, some twice, some are handed back, and some are forgotten.
 async fn work(stores: &Stores, token: LeaseToken) {
-    let claimed = stores.worker.claim(8, Duration::from_millis(200), token).await.unwrap();
+    let claimed = stores.worker.claim(&up_to(8), Duration::from_millis(200), token).await.unwrap();
     let mut reports = Vec::new();
     let mut handed_back = Vec::new();
     for job in &claimed.jobs {
@@ -85,10 +89,11 @@ async fn requeue_first_generation(stores: &Stores) {
         if letter.requeued_saga_id.is_some() {
             continue;
         }
-        let saga = stores.reader.delivery(letter.saga_id).await.unwrap().expect("a letter has its saga");
+        let saga =
+            stores.reader.delivery(&ALL, letter.saga_id).await.unwrap().expect("a letter has its saga");
         if saga.delivery.generation == 0 {
-            let outcome = stores.dead_letters.requeue(letter.id, LIMIT).await.unwrap();
-            let (RequeueOutcome::Created(requeued) | RequeueOutcome::Already(requeued)) = outcome else {
+            let outcome = stores.dead_letters.requeue(&ALL, letter.id, LIMIT).await.unwrap();
+            let (RequeueOutcome::Created(requeued, _) | RequeueOutcome::Already(requeued)) = outcome else {
                 panic!("{outcome:?}")
             };
             assert_eq!(requeued.generation, 1);

@@ -3,35 +3,47 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, buried, bury_all, deliver_round,
-        letters, new_event, new_subscription, only, route, saga_in, schedule_and_mark, verified,
-        verified_with, verified_with_limit,
+        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, buried, bury_all, correlation,
+        deliver_round, letters, new_event, new_subscription, only, route, saga_in, schedule_and_mark, url,
+        verified, verified_with, verified_with_limit,
     },
     rows::{all_rows, changes, count, db_now, ids, saga_row},
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, DeadLetterSummary, NewEvent, NewSubscription, RequeueOutcome, RequeueRequest, Requeued,
-    Stores, SubscriptionPatch,
+    DeadLetterFilter, DeadLetterSummary, NewEvent, NewSubscription, RequeueOutcome, RequeueStep, Requeued,
+    RequeuedBatch, RequeuedSaga, Stores, SubscriptionPatch,
 };
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-fn request(filter: DeadLetterFilter) -> RequeueRequest {
-    RequeueRequest { filter, limit: MANY, dry_run: false, default_limit: DEFAULT_LIMIT }
+/// One step that nothing bounds.
+fn request(filter: DeadLetterFilter) -> RequeueStep {
+    RequeueStep {
+        filter,
+        after: None,
+        examine: MANY,
+        requeue: MANY,
+        dry_run: false,
+        default_limit: DEFAULT_LIMIT,
+    }
+}
+
+async fn step(stores: &Stores, step: &RequeueStep) -> RequeuedBatch {
+    stores.dead_letters.requeue_step(&ALL, step).await.unwrap()
 }
 
 async fn pause(stores: &Stores, id: SubscriptionId, paused: bool) {
     let patch = SubscriptionPatch { active: Some(!paused), ..SubscriptionPatch::default() };
-    stores.admin.update(id, &patch).await.unwrap();
+    stores.admin.update(&ALL, id, &patch).await.unwrap();
 }
 
 async fn requeue(stores: &Stores, id: DeadLetterId) -> RequeueOutcome {
-    stores.dead_letters.requeue(id, DEFAULT_LIMIT).await.unwrap()
+    stores.dead_letters.requeue(&ALL, id, DEFAULT_LIMIT).await.unwrap()
 }
 
 async fn created(stores: &Stores, id: DeadLetterId) -> Requeued {
     match requeue(stores, id).await {
-        RequeueOutcome::Created(requeued) => requeued,
+        RequeueOutcome::Created(requeued, _) => requeued,
         other => panic!("not created: {other:?}"),
     }
 }
@@ -61,7 +73,7 @@ pub async fn a_dead_saga_gets_a_letter_with_its_payload(db: &dyn TestDatabase) {
     let subscription = verified_with_limit(&stores, URL, 1).await;
     let event = NewEvent {
         payload: Arc::from("{ \"b\":1, \"b\":2 }"),
-        correlation_id: "c-8".to_owned(),
+        correlation_id: correlation("c-8"),
         ..new_event(TYPE)
     };
     let event = append(&stores, event).await;
@@ -164,14 +176,15 @@ pub async fn a_requeue_without_a_limit_of_the_subscriptions_takes_the_default(db
     route(&stores).await;
     let letters = bury_all(&stores, ErrorCode::TIMEOUT).await;
     let clear = SubscriptionPatch { max_retry_limit: Some(None), ..SubscriptionPatch::default() };
-    stores.admin.update(subscription, &clear).await.unwrap();
-    let RequeueOutcome::Created(new) = stores.dead_letters.requeue(letters[0], 11).await.unwrap() else {
+    stores.admin.update(&ALL, subscription, &clear).await.unwrap();
+    let RequeueOutcome::Created(new, _) = stores.dead_letters.requeue(&ALL, letters[0], 11).await.unwrap()
+    else {
         panic!("not created")
     };
     assert_eq!(saga_row(db, new.saga_id).await.max_retry_limit, 11);
-    let all = RequeueRequest { default_limit: 12, ..request(DeadLetterFilter::default()) };
-    let tally = stores.dead_letters.requeue_matching(&all).await.unwrap();
-    assert_eq!(saga_row(db, only(tally.sagas).0.saga_id).await.max_retry_limit, 12);
+    let all = RequeueStep { default_limit: 12, ..request(DeadLetterFilter::default()) };
+    let tally = step(&stores, &all).await;
+    assert_eq!(saga_row(db, only(tally.sagas).requeued.saga_id).await.max_retry_limit, 12);
 }
 
 pub async fn a_requeue_twice_is_one(db: &dyn TestDatabase) {
@@ -207,11 +220,11 @@ pub async fn a_requeue_needs_an_active_and_verified_subscription(db: &dyn TestDa
     assert_eq!(requeue(&stores, letter).await, refused);
     pause(&stores, fixed.subscription_id, false).await;
     let url =
-        |url: &str| SubscriptionPatch { callback_url: Some(url.to_owned()), ..SubscriptionPatch::default() };
-    stores.admin.update(fixed.subscription_id, &url("https://new.example/")).await.unwrap();
+        |text: &str| SubscriptionPatch { callback_url: Some(url(text)), ..SubscriptionPatch::default() };
+    stores.admin.update(&ALL, fixed.subscription_id, &url("https://new.example/")).await.unwrap();
     assert_eq!(requeue(&stores, letter).await, refused);
     assert_eq!(count(db, "webhook_delivery_sagas").await, 1);
-    stores.admin.update(fixed.subscription_id, &url(URL)).await.unwrap();
+    stores.admin.update(&ALL, fixed.subscription_id, &url(URL)).await.unwrap();
     created(&stores, letter).await;
 }
 
@@ -231,7 +244,7 @@ pub async fn two_operators_at_once_make_one_saga(db: &dyn TestDatabase) {
     let mut sagas = HashSet::new();
     for outcome in tasks.join_all().await {
         match outcome {
-            RequeueOutcome::Created(requeued) => made.push(requeued),
+            RequeueOutcome::Created(requeued, _) => made.push(requeued),
             RequeueOutcome::Already(requeued) => {
                 sagas.insert(requeued.saga_id);
             }
@@ -273,10 +286,10 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
         ),
     ];
     for (filter, fits) in &filters {
-        let dry = RequeueRequest { dry_run: true, ..request(filter.clone()) };
-        let tally = stores.dead_letters.requeue_matching(&dry).await.unwrap();
+        let dry = RequeueStep { dry_run: true, ..request(filter.clone()) };
+        let tally = step(&stores, &dry).await;
         let expected = all.iter().filter(|letter| fits(letter)).count() as u64;
-        assert_eq!((tally.matched, tally.requeued, tally.skipped), (expected, expected, 0), "{filter:?}");
+        assert_eq!((tally.requeued, tally.skipped), (expected, 0), "{filter:?}");
         assert_eq!(tally.sagas, [], "a dry run changes nothing");
     }
     assert_eq!(count(db, "webhook_delivery_sagas").await, 5);
@@ -287,16 +300,17 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
         final_error_code: Some("HTTP_500".to_owned()),
         ..DeadLetterFilter::default()
     };
-    let tally = stores.dead_letters.requeue_matching(&request(both.clone())).await.unwrap();
-    assert_eq!((tally.matched, tally.requeued, tally.skipped), (1, 1, 0));
-    let (requeued, correlation_id) = only(tally.sagas);
+    let tally = step(&stores, &request(both.clone())).await;
+    assert_eq!((tally.requeued, tally.skipped), (1, 0));
+    let RequeuedSaga { requeued, subscription_id, correlation_id } = only(tally.sagas);
+    assert_eq!(subscription_id, one);
     assert_eq!((requeued.generation, correlation_id.as_str()), (1, "correlation-1"));
     let row = saga_row(db, requeued.saga_id).await;
     assert_eq!((row.subscription_id, row.status, row.generation), (one, SagaStatus::Pending, 1));
-    let again = stores.dead_letters.requeue_matching(&request(both)).await.unwrap();
-    assert_eq!((again.matched, again.requeued), (0, 0), "what was requeued no longer matches");
-    let rest = stores.dead_letters.requeue_matching(&request(DeadLetterFilter::default())).await.unwrap();
-    assert_eq!((rest.matched, rest.requeued, rest.skipped, rest.sagas.len()), (4, 4, 0, 4));
+    let again = step(&stores, &request(both)).await;
+    assert_eq!((again.requeued, again.skipped), (0, 0), "what was requeued no longer matches");
+    let rest = step(&stores, &request(DeadLetterFilter::default())).await;
+    assert_eq!((rest.requeued, rest.skipped, rest.sagas.len()), (4, 0, 4));
     assert_eq!(count(db, "webhook_delivery_sagas").await, 10);
 }
 
@@ -305,8 +319,8 @@ pub async fn a_requeue_of_many_ignores_the_requeued_filter(db: &dyn TestDatabase
     five_letters(&stores).await;
     created(&stores, letters(&stores).await[0].id).await;
     let filter = DeadLetterFilter { requeued: Some(true), ..DeadLetterFilter::default() };
-    let tally = stores.dead_letters.requeue_matching(&request(filter)).await.unwrap();
-    assert_eq!((tally.matched, tally.requeued), (4, 4));
+    let tally = step(&stores, &request(filter)).await;
+    assert_eq!((tally.requeued, tally.skipped), (4, 0));
 }
 
 pub async fn the_limit_counts_what_is_requeued_and_not_what_is_skipped(db: &dyn TestDatabase) {
@@ -323,9 +337,9 @@ pub async fn the_limit_counts_what_is_requeued_and_not_what_is_skipped(db: &dyn 
     assert_eq!(good_letters.len(), 3);
 
     for dry_run in [true, false] {
-        let two = RequeueRequest { limit: 2, dry_run, ..request(DeadLetterFilter::default()) };
-        let tally = stores.dead_letters.requeue_matching(&two).await.unwrap();
-        assert_eq!((tally.matched, tally.requeued, tally.skipped), (5, 2, 3), "dry run: {dry_run}");
+        let two = RequeueStep { requeue: 2, dry_run, ..request(DeadLetterFilter::default()) };
+        let tally = step(&stores, &two).await;
+        assert_eq!((tally.requeued, tally.skipped), (2, 3), "dry run: {dry_run}");
         assert_eq!(tally.sagas.len(), if dry_run { 0 } else { 2 });
     }
     let requeued: HashSet<_> = letters(&stores)
@@ -347,12 +361,12 @@ pub async fn two_operators_of_many_at_once_requeue_each_letter_once(db: &dyn Tes
     for n in 0..6 {
         let stores = instances[n % 2].clone();
         tasks.spawn(async move {
-            let some = RequeueRequest { limit: 30, ..request(DeadLetterFilter::default()) };
+            let some = RequeueStep { requeue: 30, ..request(DeadLetterFilter::default()) };
             let mut sagas = Vec::new();
             for _ in 0..6 {
-                let tally = stores.dead_letters.requeue_matching(&some).await.unwrap();
+                let tally = step(&stores, &some).await;
                 assert_eq!(tally.requeued, tally.sagas.len() as u64);
-                sagas.extend(tally.sagas.iter().map(|(saga, _)| saga.saga_id));
+                sagas.extend(tally.sagas.iter().map(|saga| saga.requeued.saga_id));
             }
             sagas
         });

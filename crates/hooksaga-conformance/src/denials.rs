@@ -2,7 +2,7 @@
 
 use super::{
     Dialect, TestDatabase,
-    fixture::{TYPE, URL, buried, create, new_subscription},
+    fixture::{ALL, TYPE, URL, buried, create, new_subscription},
     role_table::{Columns, DRAINS, OPEN, RIGHTS, Right, TABLES, Table},
     rows::count,
 };
@@ -156,6 +156,22 @@ pub async fn a_role_is_denied_on_rows_that_exist(db: &dyn TestDatabase) {
         (Role::ApiReader, "SELECT sha256 FROM api_keys"),
         (Role::ApiReader, "UPDATE subscriptions SET active = FALSE"),
         (Role::KeyAdmin, "SELECT id FROM events"),
+        (Role::SubscriptionAdmin, "UPDATE subscriptions SET tenant = 'another'"),
+        (Role::SubscriptionAdmin, "UPDATE subscription_topics SET topic = '*'"),
+        (Role::RouterWorker, "INSERT INTO subscription_topics VALUES ('default', '*', 1)"),
+        (Role::RouterWorker, "DELETE FROM subscription_topics"),
+        (Role::RouterWorker, "UPDATE unrouted_events SET event_id = 1"),
+        (Role::EventIngestWriter, "UPDATE unrouted_events SET after_subscription_id = 1"),
+        (Role::SagaOrchestrator, "DELETE FROM workers"),
+        (Role::ApiReader, "DELETE FROM workers"),
+        (Role::LeaseCleaner, "SELECT id FROM workers"),
+        (Role::KeyReader, "UPDATE api_keys SET revoked_at = NULL"),
+        (Role::KeyReader, "UPDATE api_keys SET scopes = 'admin'"),
+        (Role::KeyReader, "DELETE FROM api_keys"),
+        (Role::KeyReader, "SELECT id FROM subscriptions"),
+        (Role::KeyAdmin, "UPDATE api_keys SET last_used_at = NULL"),
+        (Role::KeyAdmin, "UPDATE api_keys SET tenant = NULL"),
+        (Role::KeyAdmin, "UPDATE api_keys SET expires_at = NULL"),
     ];
     let cells = cells.map(|(role, sql)| (role, sql.to_owned(), Expected::Denied));
     try_all(db, cells.to_vec()).await;
@@ -189,7 +205,7 @@ pub async fn the_admin_cannot_create_a_verified_subscription(db: &dyn TestDataba
     let answer = db.execute_as(Role::SubscriptionAdmin, &sql).await;
     // SQLite's authorizer does not know the columns of an INSERT; there the schema has to refuse it.
     assert!(matches!(answer, Err(StoreError::Denied(_) | StoreError::Refused(_))), "{answer:?}");
-    let there = db.stores().reader.subscription(before.id).await.unwrap();
+    let there = db.stores().reader.subscription(&ALL, before.id).await.unwrap();
     assert_eq!(there, Some(before));
     assert_eq!(count(db, "subscriptions").await, 1);
 }

@@ -3,15 +3,16 @@
 
 use super::{TestDatabase, rows::saga_row};
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, JobId, Outcome, RetryPolicy, SagaId, SagaStatus, SubscriptionId,
-    Timestamp, apply_result,
+    CallbackUrl, CorrelationId, DeadLetterId, ErrorCode, EventId, EventType, ExternalId, JobId, Outcome,
+    RetryPolicy, SagaId, SagaStatus, SubscriptionId, Tenant, Timestamp, Topic, Topics, apply_result,
 };
 use hooksaga_store::{
-    Admission, Appended, ApplyBatch, CheckOutcome, ClaimedBatch, CreateOutcome, DeadLetterFilter, Decide,
-    EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, ScheduledSaga,
-    SealedSecret, Stores, Subscription,
+    Allotted, Appended, ApplyBatch, CheckOutcome, ClaimLimits, ClaimedBatch, CreateOutcome, DeadLetterFilter,
+    Decide, EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, RouteLimits,
+    Scheduled, ScheduledSaga, SealedSecret, Stores, Subscription, SubscriptionPatch, TenantScope,
+    UpdateOutcome,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 /// The event type that most cases use.
 pub(super) const TYPE: &str = "order.created";
@@ -31,6 +32,50 @@ pub(super) const AT_ONCE: RetryPolicy = RetryPolicy { base_delay: Duration::ZERO
 pub(super) const MUCH_LATER: RetryPolicy =
     RetryPolicy { base_delay: Duration::from_secs(36_000), max_delay: Duration::from_secs(36_000) };
 
+/// Every tenant's rows.
+pub(super) const ALL: TenantScope = TenantScope::All;
+/// The tenant of those who name none.
+pub(super) const DEFAULT_TENANT: &str = "default";
+
+/// One function per name that comes from outside; cases use none that is invalid.
+macro_rules! names {
+    ($($name:ident -> $type:ident),+ $(,)?) => {$(
+        #[track_caller]
+        pub(super) fn $name(text: &str) -> $type {
+            text.parse().unwrap()
+        }
+    )+};
+}
+
+names! {
+    tenant -> Tenant,
+    event_type -> EventType,
+    topic -> Topic,
+    topics -> Topics,
+    external_id -> ExternalId,
+    correlation -> CorrelationId,
+}
+
+#[track_caller]
+pub(super) fn url(text: &str) -> CallbackUrl {
+    CallbackUrl::parse(text, true).unwrap()
+}
+
+/// One tenant's rows.
+pub(super) fn scope(name: &str) -> TenantScope {
+    TenantScope::One(tenant(name))
+}
+
+/// A pass over so many events that stops at no number of sagas.
+pub(super) fn some_events(events: u32) -> RouteLimits {
+    RouteLimits { events, sagas: MANY }
+}
+
+/// A claim of so many jobs that stops at no number of bytes.
+pub(super) fn up_to(jobs: u32) -> ClaimLimits {
+    ClaimLimits { jobs, payload_bytes: u64::MAX, skip: Vec::new() }
+}
+
 /// A list that is as long as it must be, or a panic that shows it.
 #[track_caller]
 pub(super) fn only<T: std::fmt::Debug>(items: Vec<T>) -> T {
@@ -38,12 +83,13 @@ pub(super) fn only<T: std::fmt::Debug>(items: Vec<T>) -> T {
     item
 }
 
-pub(super) fn new_event(event_type: &str) -> NewEvent {
+pub(super) fn new_event(type_name: &str) -> NewEvent {
     NewEvent {
-        event_type: event_type.to_owned(),
+        tenant: tenant(DEFAULT_TENANT),
+        event_type: event_type(type_name),
         payload: Arc::from(r#"{"n": 1}"#),
         external_id: None,
-        correlation_id: "correlation-1".to_owned(),
+        correlation_id: correlation("correlation-1"),
     }
 }
 
@@ -72,10 +118,12 @@ pub(super) fn sealed(n: u8) -> SealedSecret {
     SealedSecret { key_id: "key-1".to_owned(), sealed: vec![n; 60] }
 }
 
-pub(super) fn new_subscription(event_type: &str, callback_url: &str) -> NewSubscription {
+pub(super) fn new_subscription(topic_names: &str, callback_url: &str) -> NewSubscription {
     NewSubscription {
-        event_type: event_type.to_owned(),
-        callback_url: callback_url.to_owned(),
+        tenant: tenant(DEFAULT_TENANT),
+        topics: topics(topic_names),
+        callback_url: url(callback_url),
+        description: None,
         active: true,
         max_retry_limit: None,
     }
@@ -112,41 +160,79 @@ pub(super) async fn verified_with_limit(stores: &Stores, url: &str, limit: u32) 
     verified_with(stores, &new).await
 }
 
+/// An active, verified subscription of that tenant.
+pub(super) async fn verified_for(
+    stores: &Stores,
+    name: &str,
+    topic_names: &str,
+    callback_url: &str,
+) -> SubscriptionId {
+    let new = NewSubscription { tenant: tenant(name), ..new_subscription(topic_names, callback_url) };
+    verified_with(stores, &new).await
+}
+
+/// Pauses or resumes a subscription.
+pub(super) async fn set_active(stores: &Stores, id: SubscriptionId, active: bool) {
+    let patch = SubscriptionPatch { active: Some(active), ..SubscriptionPatch::default() };
+    let outcome = stores.admin.update(&ALL, id, &patch).await.unwrap();
+    assert!(matches!(outcome, UpdateOutcome::Updated(_)), "{outcome:?}");
+}
+
 /// Routes everything; the new sagas in the order of their ids.
 pub(super) async fn route(stores: &Stores) -> Vec<SagaId> {
-    let batch = stores.router.route(MANY, DEFAULT_LIMIT).await.unwrap();
+    let batch = stores.router.route(some_events(MANY), DEFAULT_LIMIT).await.unwrap();
     let mut ids: Vec<_> =
         batch.events.iter().flat_map(|event| event.sagas.iter().map(|saga| saga.saga_id)).collect();
     ids.sort_unstable();
     ids
 }
 
-/// Windows and limits that hold nothing back.
-pub(super) fn open_admission() -> Admission {
-    Admission { room: HashMap::new(), default_room: MANY, limit: MANY, only: None }
+/// Every subscription with due work, found in pages of a few, with so many jobs each.
+pub(super) async fn allot(stores: &Stores, jobs: u32) -> Vec<Allotted> {
+    let mut allotted = Vec::new();
+    let mut after = None;
+    loop {
+        let page = stores.orchestrator.waiting(after, 100).await.unwrap();
+        allotted.extend(page.subscriptions.iter().map(|id| Allotted { subscription_id: *id, jobs }));
+        after = page.resume_after;
+        if after.is_none() {
+            return allotted;
+        }
+    }
+}
+
+/// A pass that moves the sagas.
+pub(super) async fn create_jobs(stores: &Stores, allotted: &[Allotted]) -> Vec<ScheduledSaga> {
+    stores.orchestrator.create_jobs(allotted, &|| ControlFlow::Continue(())).await.unwrap().sagas
+}
+
+/// A pass that dies when the jobs exist and the sagas are not moved yet.
+pub(super) async fn create_jobs_and_die(stores: &Stores, allotted: &[Allotted]) -> Scheduled {
+    stores.orchestrator.create_jobs(allotted, &|| ControlFlow::Break(())).await.unwrap()
+}
+
+/// Every due saga gets its job, and none is moved.
+pub(super) async fn schedule(stores: &Stores) -> Vec<ScheduledSaga> {
+    create_jobs_and_die(stores, &allot(stores, MANY).await).await.sagas
 }
 
 /// Every due saga gets its job and is moved.
 pub(super) async fn schedule_and_mark(stores: &Stores) -> Vec<ScheduledSaga> {
-    let scheduled = stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas;
-    mark(stores, &scheduled).await;
-    scheduled
-}
-
-pub(super) async fn mark(stores: &Stores, sagas: &[ScheduledSaga]) -> u64 {
-    let keys: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-    stores.orchestrator.mark_in_progress(&keys).await.unwrap()
+    create_jobs(stores, &allot(stores, MANY).await).await
 }
 
 pub(super) async fn claim(stores: &Stores, token: LeaseToken) -> ClaimedBatch {
-    stores.worker.claim(MANY, LEASE, token).await.unwrap()
+    stores.worker.claim(&up_to(MANY), LEASE, token).await.unwrap()
 }
 
 pub(super) fn delivered(lease: LeaseRef) -> JobReport {
     JobReport {
         lease,
         outcome: Outcome::Delivered,
+        started_at: None,
+        callback_url: None,
         response_status: Some(204),
+        retry_at: None,
         duration: Duration::from_millis(12),
         response_excerpt: None,
     }
@@ -156,7 +242,10 @@ pub(super) fn failed(lease: LeaseRef, code: ErrorCode) -> JobReport {
     JobReport {
         lease,
         outcome: Outcome::Failed(code),
+        started_at: None,
+        callback_url: None,
         response_status: None,
+        retry_at: None,
         duration: Duration::from_millis(34),
         response_excerpt: None,
     }
@@ -265,7 +354,7 @@ pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetter
 /// All dead letters there are, newest first.
 pub(super) async fn letters(stores: &Stores) -> Vec<hooksaga_store::DeadLetterSummary> {
     let page = PageRequest { limit: 500, before: None };
-    stores.reader.dead_letters(&DeadLetterFilter::default(), page).await.unwrap().items
+    stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), page).await.unwrap().items
 }
 
 /// Makes a job's lease, or its not-before, lie in the past.

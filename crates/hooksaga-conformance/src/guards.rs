@@ -2,7 +2,7 @@
 
 use super::{
     Dialect, TestDatabase,
-    fixture::{TYPE, URL, append, buried, create, new_event, new_subscription},
+    fixture::{ALL, TYPE, URL, append, buried, create, external_id, new_event, new_subscription},
     rows::{all_rows, changes, count},
 };
 use hooksaga_saga::Timestamp;
@@ -34,10 +34,11 @@ pub(super) fn later(dialect: Dialect) -> String {
 }
 
 pub async fn an_event_never_changes(db: &dyn TestDatabase) {
-    let event = NewEvent { external_id: Some("x-1".to_owned()), ..new_event(TYPE) };
+    let event = NewEvent { external_id: Some(external_id("x-1")), ..new_event(TYPE) };
     let id = append(&db.stores(), event).await.id;
     let changes = [
         ("id", "id + 1000".to_owned()),
+        ("tenant", text("another")),
         ("event_type", text("another")),
         ("created_at", later(db.dialect())),
         ("payload", text("{}")),
@@ -113,7 +114,10 @@ pub async fn nobody_verifies_a_subscription_by_hand(db: &dyn TestDatabase) {
     assert!(db.execute_as_owner(&by_hand).await.is_err());
     let wrong_url = "UPDATE subscriptions SET verified_url = 'https://receiver.example/Hook'";
     changes(db, wrong_url, 1).await;
-    assert!(!stores.reader.subscription(id).await.unwrap().unwrap().verified, "another URL proves nothing");
+    assert!(
+        !stores.reader.subscription(&ALL, id).await.unwrap().unwrap().verified,
+        "another URL proves nothing"
+    );
 }
 
 pub async fn a_subscription_without_its_due_form_is_refused(db: &dyn TestDatabase) {
@@ -122,7 +126,8 @@ pub async fn a_subscription_without_its_due_form_is_refused(db: &dyn TestDatabas
     for (column, value) in [
         ("max_retry_limit", "0".to_owned()),
         ("max_retry_limit", "101".to_owned()),
-        ("event_type", text(&"t".repeat(101))),
+        ("event_type", text(&"t".repeat(1001))),
+        ("description", text(&"d".repeat(501))),
         ("callback_url", text(&"u".repeat(501))),
         ("event_type", "NULL".to_owned()),
         ("callback_url", "NULL".to_owned()),

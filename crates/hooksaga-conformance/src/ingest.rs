@@ -2,10 +2,13 @@
 
 use super::{
     TestDatabase,
-    fixture::{DEFAULT_LIMIT, MANY, TYPE, append, append_many, new_event, only, route, verified},
+    fixture::{
+        DEFAULT_LIMIT, MANY, TYPE, append, append_many, correlation, external_id, new_event, only, route,
+        some_events, verified,
+    },
     rows::{all_rows, count, db_now, ids},
 };
-use hooksaga_saga::EventId;
+use hooksaga_saga::{EventId, ExternalId};
 use hooksaga_store::{Appended, NewEvent};
 use std::{
     collections::HashSet,
@@ -17,12 +20,12 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-fn external(event_type: &str, payload: &str, external_id: &str) -> NewEvent {
+fn external(type_name: &str, payload: &str, id: &str) -> NewEvent {
     NewEvent {
-        event_type: event_type.to_owned(),
         payload: Arc::from(payload),
-        external_id: Some(external_id.to_owned()),
-        correlation_id: format!("correlation of {external_id}").replace(' ', "-"),
+        external_id: Some(external_id(id)),
+        correlation_id: correlation(&format!("correlation-of-{id}")),
+        ..new_event(type_name)
     }
 }
 
@@ -46,7 +49,7 @@ pub async fn an_empty_batch_is_nothing(db: &dyn TestDatabase) {
 pub async fn the_same_content_again_answers_the_original(db: &dyn TestDatabase) {
     let stores = db.stores();
     let first = append(&stores, external(TYPE, "[1]", "x-1")).await;
-    let again = NewEvent { correlation_id: "another".to_owned(), ..external(TYPE, "[1]", "x-1") };
+    let again = NewEvent { correlation_id: correlation("another"), ..external(TYPE, "[1]", "x-1") };
     for _ in 0..2 {
         let answer = only(stores.ingest.append(std::slice::from_ref(&again)).await.unwrap());
         assert_eq!(answer, Appended::Duplicate(first.clone()));
@@ -136,8 +139,8 @@ pub async fn answers_come_in_order_and_a_conflict_leaves_its_neighbours_alone(db
     assert_eq!(answers[4], Appended::Duplicate(taken));
     for i in [0, 2, 3, 5] {
         let Appended::Created(head) = &answers[i] else { panic!("{i}: {:?}", answers[i]) };
-        assert_eq!(head.event_type, batch[i].event_type);
-        assert_eq!(head.external_id, batch[i].external_id);
+        assert_eq!(head.event_type, batch[i].event_type.as_str());
+        assert_eq!(head.external_id.as_deref(), batch[i].external_id.as_ref().map(ExternalId::as_str));
         let sql = format!("SELECT event_type FROM events WHERE id = {}", head.id);
         let stored = only(only(db.query_text(&sql).await.unwrap()));
         assert_eq!(stored.as_deref(), Some(batch[i].event_type.as_str()));
@@ -150,14 +153,14 @@ pub async fn a_thousand_events_go_into_one_batch(db: &dyn TestDatabase) {
     let batch: Vec<_> = (0..1000)
         .map(|n| match n % 2 {
             0 => external(TYPE, &format!("{{\"n\":{n}}}"), &format!("x-{n}")),
-            _ => NewEvent { correlation_id: format!("c-{n}"), ..new_event(TYPE) },
+            _ => NewEvent { correlation_id: correlation(&format!("c-{n}")), ..new_event(TYPE) },
         })
         .collect();
     let answers = stores.ingest.append(&batch).await.unwrap();
     for (event, answer) in batch.iter().zip(&answers) {
         let Appended::Created(head) = answer else { panic!("{answer:?}") };
-        assert_eq!(head.external_id, event.external_id);
-        assert_eq!(head.correlation_id, event.correlation_id);
+        assert_eq!(head.external_id.as_deref(), event.external_id.as_ref().map(ExternalId::as_str));
+        assert_eq!(head.correlation_id, event.correlation_id.as_str());
     }
     assert_eq!(count(db, "events").await, 1000);
     assert_eq!(count(db, "unrouted_events").await, 1000);
@@ -202,7 +205,7 @@ pub async fn events_that_commit_out_of_order_are_all_routed_once_while_routers_r
             let mut routed = 0;
             loop {
                 let finished = done.load(Ordering::SeqCst);
-                let events = stores.router.route(7, DEFAULT_LIMIT).await.unwrap().events;
+                let events = stores.router.route(some_events(7), DEFAULT_LIMIT).await.unwrap().events;
                 routed += events.len();
                 match (events.is_empty(), finished) {
                     (true, true) => return routed,
@@ -225,7 +228,7 @@ pub async fn events_that_commit_out_of_order_are_all_routed_once_while_routers_r
     done.store(true, Ordering::SeqCst);
     routers.join_all().await;
     // A router may have seen the other's locked rows as an empty queue just before that one gave up.
-    instances[0].router.route(MANY, DEFAULT_LIMIT).await.unwrap();
+    instances[0].router.route(some_events(MANY), DEFAULT_LIMIT).await.unwrap();
 
     let events = i64::try_from(WRITERS * BATCHES * (BATCHES + 1) / 2).unwrap();
     assert_eq!(count(db, "events").await, events);

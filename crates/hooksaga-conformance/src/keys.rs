@@ -1,16 +1,20 @@
 //! API keys.
 
-use super::{TestDatabase, fixture::only, rows::db_now};
-use hooksaga_saga::KeyId;
-use hooksaga_store::{NewApiKey, Scope, Scopes, StoreError};
+use super::{
+    TestDatabase,
+    fixture::{only, tenant},
+    rows::{changes, db_now},
+};
+use hooksaga_saga::{KeyId, Timestamp};
+use hooksaga_store::{NewApiKey, Scope, Scopes, StoreError, Stores};
 use std::time::Duration;
 
 fn key(n: u8, scopes: Scopes) -> NewApiKey {
-    NewApiKey { name: format!("key {n}"), scopes, sha256: [n; 32] }
+    NewApiKey { name: format!("key {n}"), scopes, sha256: [n; 32], tenant: None, expires_in: None }
 }
 
 pub async fn a_key_is_found_by_its_hash(db: &dyn TestDatabase) {
-    let keys = db.stores().keys;
+    let Stores { keys, key_reader, .. } = db.stores();
     let before = db_now(db).await;
     for (n, scope) in (1..).zip(Scope::ALL) {
         let scopes = Scopes::from_iter([*scope]);
@@ -20,13 +24,13 @@ pub async fn a_key_is_found_by_its_hash(db: &dyn TestDatabase) {
         assert!(created.created_at.since(before) < Duration::from_secs(60));
     }
     let all = keys.create(&key(0, Scopes::all())).await.unwrap();
-    assert_eq!(keys.find(&[0; 32]).await.unwrap(), Some(all));
-    let second = keys.find(&[2; 32]).await.unwrap().expect("it is there");
+    assert_eq!(key_reader.find(&[0; 32]).await.unwrap(), Some(all));
+    let second = key_reader.find(&[2; 32]).await.unwrap().expect("it is there");
     assert_eq!(second.scopes, Scopes::from_iter([Scope::Admin]));
-    assert_eq!(keys.find(&[255; 32]).await.unwrap(), None);
+    assert_eq!(key_reader.find(&[255; 32]).await.unwrap(), None);
     let mut nearly = [2; 32];
     nearly[31] = 3;
-    assert_eq!(keys.find(&nearly).await.unwrap(), None);
+    assert_eq!(key_reader.find(&nearly).await.unwrap(), None);
 }
 
 pub async fn keys_are_listed_oldest_first_revoked_ones_too(db: &dyn TestDatabase) {
@@ -42,14 +46,14 @@ pub async fn keys_are_listed_oldest_first_revoked_ones_too(db: &dyn TestDatabase
 }
 
 pub async fn a_revoked_key_is_not_found(db: &dyn TestDatabase) {
-    let keys = db.stores().keys;
+    let Stores { keys, key_reader, .. } = db.stores();
     let created = keys.create(&key(1, Scopes::all())).await.unwrap();
     let other = keys.create(&key(2, Scopes::all())).await.unwrap();
     let revoked = keys.revoke(created.id).await.unwrap().expect("it is there");
     assert!(revoked.revoked_at.is_some());
-    assert_eq!(keys.find(&[1; 32]).await.unwrap(), None);
-    assert_eq!(keys.find(&[2; 32]).await.unwrap(), Some(other));
-    let seen_elsewhere = db.second_instance().await.keys.find(&[1; 32]).await.unwrap();
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap(), None);
+    assert_eq!(key_reader.find(&[2; 32]).await.unwrap(), Some(other));
+    let seen_elsewhere = db.second_instance().await.key_reader.find(&[1; 32]).await.unwrap();
     assert_eq!(seen_elsewhere, None, "in every process");
 }
 
@@ -76,4 +80,54 @@ pub async fn scopes_are_stored_as_a_list_of_names(db: &dyn TestDatabase) {
     keys.create(&key(1, Scopes::all())).await.unwrap();
     let stored = only(db.query_text("SELECT name, scopes FROM api_keys").await.unwrap());
     assert_eq!(stored, ["key 1", "ingest,admin,operator,read"].map(|text| Some(text.to_owned())));
+}
+
+pub async fn a_key_may_be_bound_to_a_tenant(db: &dyn TestDatabase) {
+    let Stores { keys, key_reader, .. } = db.stores();
+    let bound = NewApiKey { tenant: Some(tenant("acme")), ..key(1, Scopes::all()) };
+    let created = keys.create(&bound).await.unwrap();
+    assert_eq!(created.tenant, Some(tenant("acme")));
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap(), Some(created.clone()));
+    let free = keys.create(&key(2, Scopes::all())).await.unwrap();
+    assert_eq!(key_reader.find(&[2; 32]).await.unwrap(), Some(free.clone()));
+    assert_eq!(free.tenant, None);
+    assert_eq!(keys.list().await.unwrap(), [created, free]);
+}
+
+pub async fn a_key_expires_by_the_databases_clock(db: &dyn TestDatabase) {
+    let Stores { keys, key_reader, .. } = db.stores();
+    let valid_for = |n, time| NewApiKey { expires_in: Some(time), ..key(n, Scopes::all()) };
+    let hour = keys.create(&valid_for(1, Duration::from_secs(3600))).await.unwrap();
+    assert_eq!(hour.expires_at.map(|end| end.since(hour.created_at)), Some(Duration::from_secs(3600)));
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap(), Some(hour.clone()));
+    let over = keys.create(&valid_for(2, Duration::ZERO)).await.unwrap();
+    assert_eq!(over.expires_at, Some(over.created_at));
+    assert_eq!(key_reader.find(&[2; 32]).await.unwrap(), None);
+    let a_second_ago = db_now(db).await.as_micros() - 1_000_000;
+    let past = db.dialect().time(Timestamp::from_micros(a_second_ago));
+    changes(db, &format!("UPDATE api_keys SET expires_at = {past} WHERE id = {}", hour.id), 1).await;
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap(), None);
+    assert_eq!(keys.list().await.unwrap().len(), 2, "they are listed all the same");
+}
+
+pub async fn the_use_of_a_key_is_noted(db: &dyn TestDatabase) {
+    let Stores { keys, key_reader, .. } = db.stores();
+    let mut ids = Vec::new();
+    for n in 1..=3 {
+        ids.push(keys.create(&key(n, Scopes::all())).await.unwrap().id);
+    }
+    let before = db_now(db).await;
+    key_reader.note_use(&[ids[0], ids[2], KeyId(4711)]).await.unwrap();
+    key_reader.note_use(&[]).await.unwrap();
+    let used: Vec<_> = keys.list().await.unwrap().iter().map(|key| key.last_used_at).collect();
+    assert_eq!(used[1], None);
+    for used in [used[0], used[2]] {
+        let used = used.expect("it was noted");
+        assert!(used.since(before).max(before.since(used)) <= Duration::from_secs(60), "to the minute");
+    }
+    let found = key_reader.find(&[1; 32]).await.unwrap().expect("it is valid");
+    assert_eq!(found.last_used_at, used[0]);
+    keys.revoke(ids[0]).await.unwrap();
+    key_reader.note_use(&ids).await.unwrap();
+    assert!(key_reader.find(&[1; 32]).await.unwrap().is_none(), "a use brings no key back");
 }

@@ -3,8 +3,9 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, LEASE, MANY, TOKEN, TYPE, URL, append, append_many, claim, delivered, expire, failed,
-        leased, new_event, only, route, saga_in, schedule_and_mark, sealed, verified, verified_with_limit,
+        ALL, AT_ONCE, LEASE, MANY, TOKEN, TYPE, URL, append, append_many, claim, correlation, delivered,
+        expire, failed, leased, new_event, only, route, saga_in, schedule_and_mark, sealed, up_to, url,
+        verified, verified_with_limit,
     },
     rows::{all_rows, count, db_now, job_row, jobs_of, saga_row},
 };
@@ -19,12 +20,12 @@ pub async fn a_claim_carries_all_that_an_attempt_needs(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscription = verified(&stores, TYPE, URL).await;
     let event =
-        NewEvent { payload: Arc::from("[ 1,2 ]"), correlation_id: "c-5".to_owned(), ..new_event(TYPE) };
+        NewEvent { payload: Arc::from("[ 1,2 ]"), correlation_id: correlation("c-5"), ..new_event(TYPE) };
     let event = append(&stores, event).await;
     let saga = only(route(&stores).await);
     let scheduled = only(schedule_and_mark(&stores).await);
 
-    let batch = stores.worker.claim(MANY, HOUR, TOKEN).await.unwrap();
+    let batch = stores.worker.claim(&up_to(MANY), HOUR, TOKEN).await.unwrap();
     let lease = only(batch.jobs);
     assert_eq!(Some(lease.job_id), scheduled.job_id);
     assert_eq!(lease.token, TOKEN);
@@ -91,7 +92,7 @@ pub async fn a_claim_takes_no_more_than_its_limit_and_the_earliest_first(db: &dy
         assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
     }
     for expected in [&jobs[..2], &jobs[2..4], &jobs[4..], &[]] {
-        let batch = stores.worker.claim(2, LEASE, TOKEN).await.unwrap();
+        let batch = stores.worker.claim(&up_to(2), LEASE, TOKEN).await.unwrap();
         let claimed: HashSet<_> = batch.jobs.iter().map(|job| job.job_id).collect();
         assert_eq!(claimed, expected.iter().copied().collect());
     }
@@ -123,7 +124,7 @@ pub async fn two_claimers_never_hold_the_same_job(db: &dyn TestDatabase) {
         tasks.spawn(async move {
             let mut held = Vec::new();
             loop {
-                let batch = stores.worker.claim(9, LEASE, LeaseToken(1000 + n)).await.unwrap();
+                let batch = stores.worker.claim(&up_to(9), LEASE, LeaseToken(1000 + n)).await.unwrap();
                 if batch.jobs.is_empty() {
                     return held;
                 }
@@ -150,12 +151,10 @@ pub async fn a_target_that_may_not_be_called_is_marked(db: &dyn TestDatabase) {
     route(&stores).await;
     schedule_and_mark(&stores).await;
     let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
-    stores.admin.update(paused, &pause).await.unwrap();
-    let to_new = SubscriptionPatch {
-        callback_url: Some("https://new.example/".to_owned()),
-        ..SubscriptionPatch::default()
-    };
-    stores.admin.update(moved, &to_new).await.unwrap();
+    stores.admin.update(&ALL, paused, &pause).await.unwrap();
+    let to_new =
+        SubscriptionPatch { callback_url: Some(url("https://new.example/")), ..SubscriptionPatch::default() };
+    stores.admin.update(&ALL, moved, &to_new).await.unwrap();
     let batch = claim(&stores, TOKEN).await;
     assert_eq!(batch.jobs.len(), 3);
     let deliverable = |id| batch.targets[&id].deliverable;
@@ -167,9 +166,12 @@ pub async fn secrets_come_newest_first_and_expired_ones_not_at_all(db: &dyn Test
     let stores = db.stores();
     let subscription = verified(&stores, TYPE, URL).await;
     let admin = &stores.admin;
-    assert!(admin.rotate_secret(subscription, &sealed(2), Duration::ZERO, 5).await.unwrap(), "1 is gone");
-    assert!(admin.rotate_secret(subscription, &sealed(3), HOUR, 5).await.unwrap());
-    assert!(admin.rotate_secret(subscription, &sealed(4), HOUR, 5).await.unwrap());
+    assert!(
+        admin.rotate_secret(&ALL, subscription, &sealed(2), Duration::ZERO, 5).await.unwrap(),
+        "1 is gone"
+    );
+    assert!(admin.rotate_secret(&ALL, subscription, &sealed(3), HOUR, 5).await.unwrap());
+    assert!(admin.rotate_secret(&ALL, subscription, &sealed(4), HOUR, 5).await.unwrap());
     append(&stores, new_event(TYPE)).await;
     route(&stores).await;
     schedule_and_mark(&stores).await;
@@ -330,7 +332,7 @@ pub async fn the_workers_know_the_keys_that_sealed_their_secrets(db: &dyn TestDa
     assert_eq!(stores.worker.secret_key_ids().await.unwrap(), [] as [&str; 0]);
     let subscription = verified(&stores, TYPE, URL).await;
     let other = hooksaga_store::SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(subscription, &other, HOUR, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, subscription, &other, HOUR, 5).await.unwrap();
     let mut keys = stores.worker.secret_key_ids().await.unwrap();
     keys.sort();
     assert_eq!(keys, ["key-1", "key-2"]);

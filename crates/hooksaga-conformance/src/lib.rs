@@ -15,22 +15,31 @@ mod role_table;
 mod rows;
 mod suite;
 
+pub mod admission;
+pub mod attempts;
 pub mod contention;
 pub mod dead_letters;
+pub mod delivery_items;
 pub mod denials;
 pub mod guards;
 pub mod ingest;
 pub mod keys;
 pub mod leases;
+pub mod parking;
 pub mod payloads;
 pub mod plans;
 pub mod reading;
+pub mod requeue_steps;
+pub mod resend;
 pub mod results;
+pub mod route_steps;
 pub mod routing;
 pub mod scheduling;
 pub mod statistics;
 pub mod subscriptions;
+pub mod tenants;
 pub mod times;
+pub mod topics;
 pub mod transitions;
 pub mod verification;
 pub mod wakeups;
@@ -79,11 +88,13 @@ pub trait TestDatabase: Send + Sync {
 pub enum HotStatement {
     Append,
     Route,
-    Schedule,
-    OpenJobs,
+    Waiting,
+    CreateJobs,
+    Load,
     MarkInProgress,
     Claim,
     HandBack,
+    Park,
     Report,
     Apply,
     ResetExpired,
@@ -96,11 +107,13 @@ impl HotStatement {
     pub const ALL: &'static [Self] = &[
         Self::Append,
         Self::Route,
-        Self::Schedule,
-        Self::OpenJobs,
+        Self::Waiting,
+        Self::CreateJobs,
+        Self::Load,
         Self::MarkInProgress,
         Self::Claim,
         Self::HandBack,
+        Self::Park,
         Self::Report,
         Self::Apply,
         Self::ResetExpired,

@@ -3,8 +3,8 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, MANY, TOKEN, TYPE, URL, append, claim, deliver_round, failed, new_event, only, route,
-        schedule_and_mark, verified_with_limit,
+        ALL, AT_ONCE, MANY, TOKEN, TYPE, URL, append, claim, deliver_round, external_id, failed, new_event,
+        only, route, schedule_and_mark, verified_with_limit,
     },
 };
 use hooksaga_saga::ErrorCode;
@@ -15,10 +15,13 @@ use std::sync::Arc;
 async fn survives(db: &dyn TestDatabase, n: usize, payload: &str) {
     let stores = db.stores();
     let shown = |text: &str| text.chars().take(60).collect::<String>();
-    let event =
-        NewEvent { payload: Arc::from(payload), external_id: Some(format!("x-{n}")), ..new_event(TYPE) };
+    let event = NewEvent {
+        payload: Arc::from(payload),
+        external_id: Some(external_id(&format!("x-{n}"))),
+        ..new_event(TYPE)
+    };
     let head = append(&stores, event.clone()).await;
-    let detail = stores.reader.event(head.id).await.unwrap().expect("it is there");
+    let detail = stores.reader.event(&ALL, head.id).await.unwrap().expect("it is there");
     assert!(*detail.payload == *payload, "the event shows {:?}", shown(&detail.payload));
 
     let again = only(stores.ingest.append(&[event]).await.unwrap());
@@ -32,7 +35,7 @@ async fn survives(db: &dyn TestDatabase, n: usize, payload: &str) {
     super::fixture::apply(&stores, AT_ONCE).await;
 
     let letter = only(stores.dead_letters.bury(MANY).await.unwrap()).dead_letter_id.expect("it is new");
-    let letter = stores.reader.dead_letter(letter).await.unwrap().expect("it is there");
+    let letter = stores.reader.dead_letter(&ALL, letter).await.unwrap().expect("it is there");
     assert!(*letter.payload == *payload, "the letter has {:?}", shown(&letter.payload));
 }
 

@@ -3,33 +3,42 @@
 use super::{
     Dialect, HotStatement, TestDatabase,
     bulk::{analyze, fill, with_backlog},
-    fixture::{AT_ONCE, TYPE, append, finish_claimable, mark, new_event, open_admission, verified},
-    rows::count,
+    fixture::{
+        ALL, AT_ONCE, DEFAULT_LIMIT, TYPE, append, create_jobs, finish_claimable, new_event, verified,
+    },
+    rows::{changes, count, ids},
 };
-use hooksaga_store::{Admission, SubscriptionPatch};
-use std::collections::{HashMap, HashSet};
+use hooksaga_store::{Allotted, RouteLimits, SubscriptionPatch};
+use std::collections::HashSet;
 
 /// Tables that grow without bound.
 const BIG: &[&str] =
     &["events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters", "subscription_secrets"];
 
 /// Indexes over nothing but work that is open: walking one reads no finished row.
-const OPEN_WORK: &[&str] =
-    &["idx_job_pending", "idx_job_leased", "idx_saga_waiting", "idx_saga_status_retry", "idx_sub_open_check"];
+const OPEN_WORK: &[&str] = &[
+    "idx_job_pending",
+    "idx_job_leased",
+    "idx_job_parked",
+    "idx_saga_waiting",
+    "idx_saga_status_retry",
+    "idx_sub_open_check",
+];
 
 /// The indexes that a step is there to use.
 fn intended(statement: HotStatement) -> &'static [&'static str] {
     match statement {
         HotStatement::Append => &["uniq_event_external_id"],
-        HotStatement::Route => &["uniq_sub_type_url"],
-        HotStatement::Schedule => &["idx_saga_waiting"],
-        HotStatement::OpenJobs => &["idx_job_pending", "idx_job_leased"],
+        HotStatement::Waiting | HotStatement::CreateJobs => &["idx_saga_waiting"],
+        HotStatement::Load => &["idx_job_pending", "idx_job_leased"],
         HotStatement::Claim => &["idx_job_pending"],
         HotStatement::ResetExpired => &["idx_job_leased"],
         HotStatement::TakeChecks => &["idx_sub_open_check"],
         HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
-        // By primary key, which has a name of its own on each database.
-        HotStatement::MarkInProgress
+        // By primary key, which has a name of its own on each database; PostgreSQL finds parked jobs by their subscription.
+        HotStatement::Route
+        | HotStatement::Park
+        | HotStatement::MarkInProgress
         | HotStatement::HandBack
         | HotStatement::Report
         | HotStatement::Apply
@@ -43,7 +52,7 @@ fn tempting(statement: HotStatement) -> &'static [&'static str] {
         HotStatement::MarkInProgress => &["idx_saga_waiting", "idx_saga_status_retry"],
         HotStatement::HandBack | HotStatement::Report => &["idx_job_leased", "idx_job_pending"],
         HotStatement::Apply => &["idx_saga_waiting", "idx_saga_status_retry"],
-        HotStatement::Schedule => &["idx_saga_status_retry"],
+        HotStatement::Waiting | HotStatement::CreateJobs => &["idx_saga_status_retry"],
         _ => &[],
     }
 }
@@ -70,13 +79,23 @@ fn scans_sqlite(statement: HotStatement, plan: &str) -> Vec<&str> {
     plan.lines().filter(scans).collect()
 }
 
+/// Tables that grow with the customers: a step that delivers scans none of them either.
+const CONFIGURATION: &[&str] = &["subscriptions", "subscription_topics"];
+
 /// The lines of a PostgreSQL plan that read a whole big table, one after the other or along an index.
-fn scans_postgres(plan: &str) -> Vec<&str> {
+fn scans_postgres(statement: HotStatement, plan: &str) -> Vec<&str> {
+    let delivers = matches!(
+        statement,
+        HotStatement::Route | HotStatement::Waiting | HotStatement::CreateJobs | HotStatement::Claim
+    );
     let mut lines = plan.lines().peekable();
     let mut found = Vec::new();
     while let Some(line) = lines.next() {
         let first_word = |rest: &str| rest.split(' ').next().unwrap_or(rest).to_owned();
-        let of_big_table = |rest: &str| BIG.contains(&first_word(rest).as_str());
+        let of_big_table = |rest: &str| {
+            let table = first_word(rest);
+            BIG.contains(&table.as_str()) || (delivers && CONFIGURATION.contains(&table.as_str()))
+        };
         if line.split("Seq Scan on ").nth(1).is_some_and(of_big_table) {
             found.push(line);
         }
@@ -114,7 +133,7 @@ fn scans_mysql(statement: HotStatement, plan: &str) -> Vec<&str> {
 fn scans(dialect: Dialect, statement: HotStatement, plan: &str) -> Vec<&str> {
     match dialect {
         Dialect::Sqlite => scans_sqlite(statement, plan),
-        Dialect::Postgres => scans_postgres(plan),
+        Dialect::Postgres => scans_postgres(statement, plan),
         Dialect::MySql => scans_mysql(statement, plan),
     }
 }
@@ -124,6 +143,10 @@ async fn check_plan(db: &dyn TestDatabase, statement: HotStatement) {
     assert!(!plan.trim().is_empty(), "{statement:?} has a plan");
     let found = scans(db.dialect(), statement, &plan);
     assert!(found.is_empty(), "{statement:?} scans: {found:#?}\n{plan}");
+    if (statement, db.dialect()) == (HotStatement::Route, Dialect::Sqlite) {
+        // Here the primary key has no name; its columns show.
+        assert!(plan.contains("(tenant=? AND topic=? AND subscription_id>?)"), "not by topic:\n{plan}");
+    }
     for index in intended(statement) {
         assert!(plan.contains(index), "{statement:?} does not use {index}:\n{plan}");
     }
@@ -146,6 +169,51 @@ pub async fn no_hot_statement_scans_a_full_table(db: &dyn TestDatabase) {
     }
 }
 
+pub async fn an_event_for_thousands_is_routed_in_bounded_steps(db: &dyn TestDatabase) {
+    const SUBSCRIBERS: u32 = 5000;
+    let stores = db.stores();
+    fill(db, SUBSCRIBERS).await;
+    // Every second one is paused: considered, and not served.
+    let paused = "UPDATE subscriptions SET active = FALSE WHERE event_type = 'many' AND id % 2 = 0";
+    changes(db, paused, u64::from(SUBSCRIBERS / 2)).await;
+    analyze(db).await;
+    let before = count(db, "webhook_delivery_sagas").await;
+    append(&stores, new_event("many")).await;
+    append(&stores, new_event("nobody.wants.this")).await;
+    let mut sagas = 0;
+    let mut passes = 0;
+    while count(db, "unrouted_events").await > 0 {
+        let limits = RouteLimits { events: 100, sagas: 700 };
+        let batch = stores.router.route(limits, DEFAULT_LIMIT).await.unwrap();
+        let made: usize = batch.events.iter().map(|event| event.sagas.len()).sum();
+        assert!(made <= 350, "{made}: paused ones count, too");
+        sagas += made;
+        passes += 1;
+        assert!(passes <= 9, "it gets on");
+    }
+    assert!(passes >= 8, "{passes}");
+    assert_eq!(sagas, SUBSCRIBERS as usize / 2);
+    let distinct =
+        "SELECT count(DISTINCT subscription_id) FROM webhook_delivery_sagas WHERE status = 'Pending'";
+    assert_eq!(ids(db, distinct).await, [i64::from(SUBSCRIBERS / 2)]);
+    assert_eq!(count(db, "webhook_delivery_sagas").await, before + i64::from(SUBSCRIBERS / 2));
+
+    // Each of them waits for itself now: a look at who waits is bounded all the same.
+    analyze(db).await;
+    for statement in
+        [HotStatement::Route, HotStatement::Waiting, HotStatement::CreateJobs, HotStatement::Claim]
+    {
+        check_plan(db, statement).await;
+    }
+    let page = stores.orchestrator.waiting(None, 1000).await.unwrap();
+    assert_eq!(page.subscriptions.len(), 1000);
+    let allotted: Vec<_> =
+        page.subscriptions.iter().map(|id| Allotted { subscription_id: *id, jobs: 2 }).collect();
+    let created = create_jobs(&stores, &allotted).await;
+    assert_eq!(created.len(), 1000, "one each: no more is due");
+    assert_eq!(stores.orchestrator.waiting(None, 1).await.unwrap().subscriptions.len(), 1);
+}
+
 pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     const PAUSED: u32 = 20_000;
     const HANGING: u32 = 2000;
@@ -155,31 +223,30 @@ pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     let paused = with_backlog(db, &stores, "https://paused.example/", event, PAUSED).await;
     let hanging = with_backlog(db, &stores, "https://hanging.example/", event, HANGING).await;
     let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
-    stores.admin.update(paused, &pause).await.unwrap();
+    stores.admin.update(&ALL, paused, &pause).await.unwrap();
     let healthy = verified(&stores, TYPE, "https://healthy.example/").await;
     super::fixture::append_many(&stores, 30).await;
     assert_eq!(super::fixture::route(&stores).await.len(), 30);
     analyze(db).await;
 
-    let admission = Admission {
-        room: HashMap::from([(hanging, 4), (healthy, 100)]),
-        default_room: 4,
-        limit: 1000,
-        only: None,
+    let page = stores.orchestrator.waiting(None, 100).await.unwrap();
+    assert_eq!(page.subscriptions, [hanging, healthy]);
+    let allotted = |of_hanging| {
+        [(paused, 4), (hanging, of_hanging), (healthy, 100)]
+            .map(|(subscription_id, jobs)| Allotted { subscription_id, jobs })
     };
-    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
+    let sagas = create_jobs(&stores, &allotted(4)).await;
     let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
     assert_eq!((of(paused), of(hanging), of(healthy)), (0, 4, 30));
-    mark(&stores, &sagas).await;
-    let full = Admission { room: HashMap::from([(hanging, 0), (healthy, 66)]), ..admission.clone() };
-    assert_eq!(stores.orchestrator.schedule(&full).await.unwrap().sagas, [], "the hanging one has no room");
+    assert_eq!(create_jobs(&stores, &allotted(0)).await, [], "the hanging one gets nothing more");
 
     // The healthy one goes on for as long as it has work.
-    check_plan(db, HotStatement::Schedule).await;
+    check_plan(db, HotStatement::Waiting).await;
+    check_plan(db, HotStatement::CreateJobs).await;
     assert_eq!(finish_claimable(&stores, None, AT_ONCE).await.results.len(), 34);
     super::fixture::append_many(&stores, 5).await;
     super::fixture::route(&stores).await;
-    let sagas = stores.orchestrator.schedule(&full).await.unwrap().sagas;
+    let sagas = create_jobs(&stores, &allotted(0)).await;
     assert_eq!(sagas.iter().filter(|saga| saga.subscription_id == healthy).count(), 5);
 
     let untouched = format!("webhook_delivery_sagas WHERE subscription_id = {paused} AND status = 'Pending'");
@@ -187,7 +254,7 @@ pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     let gauges = stores.reader.gauges().await.unwrap();
     assert_eq!(gauges.held_sagas, u64::from(PAUSED));
     let resume = SubscriptionPatch { active: Some(true), ..SubscriptionPatch::default() };
-    stores.admin.update(paused, &resume).await.unwrap();
-    let all = Admission { limit: 100, ..open_admission() };
-    assert_eq!(stores.orchestrator.schedule(&all).await.unwrap().sagas.len(), 100);
+    stores.admin.update(&ALL, paused, &resume).await.unwrap();
+    let some = [Allotted { subscription_id: paused, jobs: 100 }];
+    assert_eq!(create_jobs(&stores, &some).await.len(), 100);
 }

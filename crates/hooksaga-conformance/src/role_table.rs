@@ -25,15 +25,17 @@ const fn table(
 pub(super) const TABLES: &[Table] = &[
     table(
         "events",
-        &["id", "event_type", "created_at", "payload", "external_id", "correlation_id"],
-        &["event_type", "created_at", "payload", "external_id", "correlation_id"],
+        &["id", "tenant", "event_type", "created_at", "payload", "external_id", "correlation_id"],
+        &["tenant", "event_type", "created_at", "payload", "external_id", "correlation_id"],
     ),
     Table {
         name: "subscriptions",
         columns: &[
             "id",
+            "tenant",
             "event_type",
             "callback_url",
+            "description",
             "active",
             "max_retry_limit",
             "verification_round",
@@ -49,7 +51,7 @@ pub(super) const TABLES: &[Table] = &[
             "created_at",
             "updated_at",
         ],
-        insert: &["event_type", "callback_url", "active", "max_retry_limit"],
+        insert: &["tenant", "event_type", "callback_url", "description", "active", "max_retry_limit"],
         generated: &["verified"],
     },
     table(
@@ -83,6 +85,9 @@ pub(super) const TABLES: &[Table] = &[
             "response_status",
             "error_code",
             "duration_ms",
+            "started_at",
+            "callback_url",
+            "retry_at",
             "response_excerpt",
             "created_at",
             "updated_at",
@@ -94,7 +99,12 @@ pub(super) const TABLES: &[Table] = &[
         &["id", "saga_id", "event_id", "subscription_id", "final_error_code", "payload", "created_at"],
         &["saga_id", "event_id", "subscription_id", "final_error_code", "payload"],
     ),
-    table("unrouted_events", &["event_id"], &["event_id"]),
+    table(
+        "subscription_topics",
+        &["tenant", "topic", "subscription_id"],
+        &["tenant", "topic", "subscription_id"],
+    ),
+    table("unrouted_events", &["event_id", "after_subscription_id"], &["event_id"]),
     table("finished_jobs", &["job_id"], &["job_id"]),
     table("pending_dead_letters", &["saga_id"], &["saga_id"]),
     table(
@@ -104,15 +114,34 @@ pub(super) const TABLES: &[Table] = &[
     ),
     table(
         "api_keys",
-        &["id", "name", "scopes", "sha256", "created_at", "revoked_at"],
-        &["name", "scopes", "sha256"],
+        &[
+            "id",
+            "name",
+            "scopes",
+            "sha256",
+            "tenant",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "last_used_at",
+        ],
+        &["name", "scopes", "sha256", "tenant", "expires_at"],
     ),
     table(
         "delivery_counts",
         &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
         &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
     ),
-    table("schema_migrations", &["version", "name", "applied_at"], &["version", "name", "applied_at"]),
+    table(
+        "workers",
+        &["id", "slots", "version", "started_at", "seen_at"],
+        &["id", "slots", "version", "started_at", "seen_at"],
+    ),
+    table(
+        "schema_migrations",
+        &["version", "name", "fingerprint", "applied_at"],
+        &["version", "name", "fingerprint", "applied_at"],
+    ),
 ];
 
 /// Which columns of a table.
@@ -161,6 +190,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
             Update(Only(&[
                 "event_type",
                 "callback_url",
+                "description",
                 "active",
                 "max_retry_limit",
                 "verification_round",
@@ -168,6 +198,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
             ])),
         ],
     ),
+    (Role::SubscriptionAdmin, "subscription_topics", &[Select(All), Insert, Delete]),
     (
         Role::SubscriptionAdmin,
         "subscription_secrets",
@@ -193,7 +224,8 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::SubscriptionVerifier, "subscription_secrets", &[Select(All)]),
     (Role::RouterWorker, "events", &[Select(NO_PAYLOAD)]),
     (Role::RouterWorker, "subscriptions", &[Select(All)]),
-    (Role::RouterWorker, "unrouted_events", &[Select(All), Delete]),
+    (Role::RouterWorker, "subscription_topics", &[Select(All)]),
+    (Role::RouterWorker, "unrouted_events", &[Select(All), Update(Only(&["after_subscription_id"])), Delete]),
     (
         Role::RouterWorker,
         "webhook_delivery_sagas",
@@ -212,6 +244,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::SagaOrchestrator, "pending_dead_letters", &[Insert]),
     (Role::SagaOrchestrator, "events", &[Select(NO_PAYLOAD)]),
     (Role::SagaOrchestrator, "subscriptions", &[Select(All)]),
+    (Role::SagaOrchestrator, "workers", &[Select(All)]),
     (
         Role::SagaOrchestrator,
         "delivery_counts",
@@ -229,6 +262,9 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
                 "response_status",
                 "error_code",
                 "duration_ms",
+                "started_at",
+                "callback_url",
+                "retry_at",
                 "response_excerpt",
                 "updated_at",
             ])),
@@ -239,6 +275,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::JobWorker, "subscriptions", &[Select(All)]),
     (Role::JobWorker, "subscription_secrets", &[Select(All)]),
     (Role::JobWorker, "finished_jobs", &[Insert]),
+    (Role::JobWorker, "workers", &[Select(All), Insert, Update(All), Delete]),
     (
         Role::LeaseCleaner,
         "webhook_delivery_jobs",
@@ -260,7 +297,10 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::ApiReader, "finished_jobs", &[Select(All)]),
     (Role::ApiReader, "pending_dead_letters", &[Select(All)]),
     (Role::ApiReader, "delivery_counts", &[Select(All)]),
+    (Role::ApiReader, "subscription_topics", &[Select(All)]),
+    (Role::ApiReader, "workers", &[Select(All)]),
     (Role::KeyAdmin, "api_keys", &[Select(All), Insert, Update(Only(&["revoked_at"]))]),
+    (Role::KeyReader, "api_keys", &[Select(All), Update(Only(&["last_used_at"]))]),
 ];
 
 /// What the specification leaves open: these cells may be allowed or refused.
@@ -270,9 +310,7 @@ pub(super) const OPEN: &[(Role, &str, &[Right])] = &[
     (Role::JobWorker, "webhook_delivery_jobs", &[Update(Only(&["lease_resets"]))]),
 ];
 
-/// "Drain": PostgreSQL's SELECT … FOR UPDATE needs the right to UPDATE a column; elsewhere it is refused.
-pub(super) const DRAINS: &[(Role, &str)] = &[
-    (Role::RouterWorker, "unrouted_events"),
-    (Role::SagaOrchestrator, "finished_jobs"),
-    (Role::DeadLetterOperator, "pending_dead_letters"),
-];
+/// "Drain": PostgreSQL's SELECT … FOR UPDATE needs the right to UPDATE a column; elsewhere it is refused. The router may
+/// update a column of its queue anyway.
+pub(super) const DRAINS: &[(Role, &str)] =
+    &[(Role::SagaOrchestrator, "finished_jobs"), (Role::DeadLetterOperator, "pending_dead_letters")];

@@ -32,6 +32,9 @@ pub(super) struct JobRow {
     pub(super) response_status: Option<u16>,
     pub(super) error_code: Option<String>,
     pub(super) duration_ms: Option<u32>,
+    pub(super) started_at: Option<Timestamp>,
+    pub(super) callback_url: Option<String>,
+    pub(super) retry_at: Option<Timestamp>,
     pub(super) response_excerpt: Option<String>,
 }
 
@@ -56,6 +59,10 @@ impl Columns {
 
     fn time(&mut self) -> Timestamp {
         Timestamp::from_micros(self.some())
+    }
+
+    fn maybe_time(&mut self) -> Option<Timestamp> {
+        self.maybe().map(Timestamp::from_micros)
     }
 }
 
@@ -92,9 +99,12 @@ pub(super) async fn job_row(db: &dyn TestDatabase, id: JobId) -> JobRow {
     let d = db.dialect();
     let sql = format!(
         "SELECT saga_id, subscription_id, {}, status, {}, lease_token, lease_resets, response_status, \
-         error_code, duration_ms, response_excerpt FROM webhook_delivery_jobs WHERE id = {id}",
+         error_code, duration_ms, {}, callback_url, {}, response_excerpt \
+         FROM webhook_delivery_jobs WHERE id = {id}",
         d.micros("attempt_at"),
         d.micros("lease_until"),
+        d.micros("started_at"),
+        d.micros("retry_at"),
     );
     let mut c = row(db, &sql).await;
     JobRow {
@@ -108,6 +118,9 @@ pub(super) async fn job_row(db: &dyn TestDatabase, id: JobId) -> JobRow {
         response_status: c.maybe(),
         error_code: c.text(),
         duration_ms: c.maybe(),
+        started_at: c.maybe_time(),
+        callback_url: c.text(),
+        retry_at: c.maybe_time(),
         response_excerpt: c.text(),
     }
 }

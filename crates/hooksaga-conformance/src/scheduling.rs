@@ -3,17 +3,21 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, MANY, MUCH_LATER, TOKEN, TYPE, URL, append, append_many, apply, claim, deliver_round,
-        failed, finish_claimable, leased, mark, new_event, only, open_admission, pending_saga, route,
-        saga_in, schedule_and_mark, verified, verified_with_limit,
+        ALL, AT_ONCE, MANY, MUCH_LATER, TOKEN, TYPE, URL, allot, append, append_many, apply, claim,
+        correlation, create_jobs, create_jobs_and_die, failed, finish_claimable, leased, new_event, only,
+        pending_saga, route, saga_in, schedule, schedule_and_mark, url, verified, verified_with_limit,
     },
     rows::{count, db_now, job_row, jobs_of, saga_row},
 };
-use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{Admission, Decide, FinishedJob, NewEvent, SubscriptionPatch};
+use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{Allotted, Decide, FinishedJob, NewEvent, ScheduledSaga, Stores, SubscriptionPatch};
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -22,11 +26,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub async fn a_due_saga_gets_a_job_and_is_itself_not_changed(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscription = verified(&stores, TYPE, URL).await;
-    append(&stores, NewEvent { correlation_id: "c-9".to_owned(), ..new_event(TYPE) }).await;
+    append(&stores, NewEvent { correlation_id: correlation("c-9"), ..new_event(TYPE) }).await;
     let saga = only(route(&stores).await);
     let before = saga_row(db, saga).await;
 
-    let pass = stores.orchestrator.schedule(&open_admission()).await.unwrap();
+    let pass = create_jobs_and_die(&stores, &allot(&stores, MANY).await).await;
     assert!(pass.now >= before.next_attempt_at);
     let scheduled = only(pass.sagas);
     assert_eq!((scheduled.saga_id, scheduled.subscription_id), (saga, subscription));
@@ -38,18 +42,19 @@ pub async fn a_due_saga_gets_a_job_and_is_itself_not_changed(db: &dyn TestDataba
     assert_eq!((job.saga_id, job.subscription_id), (saga, subscription));
     assert_eq!(job.attempt_at, before.next_attempt_at);
     assert_eq!((job.status, job.lease_token, job.lease_resets), (JobStatus::Pending, None, 0));
-    assert!(job.lease_until <= pass.now, "it can be claimed at once");
+    assert!(job.lease_until <= db_now(db).await.after(Duration::from_millis(2)), "it can be claimed at once");
+    assert!(job.lease_until > before.next_attempt_at, "from its admission on, however long the saga was due");
     assert_eq!((job.error_code, job.response_status, job.duration_ms), (None, None, None));
 }
 
 pub async fn a_pass_that_died_before_the_move_is_repeated_without_a_second_job(db: &dyn TestDatabase) {
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
-    let first = only(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas);
+    let first = only(schedule(&stores).await);
     let job = first.job_id.expect("the job is new");
     let before = job_row(db, job).await;
     for _ in 0..2 {
-        let again = only(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas);
+        let again = only(schedule(&stores).await);
         assert_eq!(again.job_id, None, "it was there already");
         assert_eq!((again.saga_id, again.attempt_at), (first.saga_id, first.attempt_at));
         assert_eq!(again.correlation_id, first.correlation_id);
@@ -57,9 +62,11 @@ pub async fn a_pass_that_died_before_the_move_is_repeated_without_a_second_job(d
     assert_eq!(jobs_of(db, saga).await, [job]);
     assert_eq!(job_row(db, job).await, before);
 
-    assert_eq!(mark(&stores, std::slice::from_ref(&first)).await, 1);
+    let moved = only(schedule_and_mark(&stores).await);
+    assert_eq!((moved.job_id, moved.saga_id, moved.attempt_at), (None, first.saga_id, first.attempt_at));
+    assert_eq!(jobs_of(db, saga).await, [job]);
     assert_eq!(saga_row(db, saga).await.status, SagaStatus::InProgress);
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    assert_eq!(schedule(&stores).await, []);
 }
 
 pub async fn the_move_changes_the_status_and_nothing_else(db: &dyn TestDatabase) {
@@ -74,56 +81,78 @@ pub async fn the_move_changes_the_status_and_nothing_else(db: &dyn TestDatabase)
     assert_eq!(after, expected);
 }
 
-pub async fn the_move_is_made_once(db: &dyn TestDatabase) {
-    let stores = db.stores();
-    pending_saga(&stores).await;
-    let scheduled = schedule_and_mark(&stores).await;
-    assert_eq!(mark(&stores, &scheduled).await, 0);
-    assert_eq!(stores.orchestrator.mark_in_progress(&[]).await.unwrap(), 0);
-    let unknown = (SagaId(999_999), scheduled[0].attempt_at);
-    assert_eq!(stores.orchestrator.mark_in_progress(&[unknown]).await.unwrap(), 0);
+/// A pass over everything that is due, and what happens between its two transactions.
+async fn pass_with(stores: &Stores, between: impl Fn() + Send + Sync) -> Vec<ScheduledSaga> {
+    let allotted = allot(stores, MANY).await;
+    let created = || {
+        between();
+        ControlFlow::Continue(())
+    };
+    stores.orchestrator.create_jobs(&allotted, &created).await.unwrap().sagas
 }
 
-pub async fn the_move_needs_the_attempt_that_was_read(db: &dyn TestDatabase) {
+/// Runs something to its end from within a callback.
+fn wait_for<T>(work: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
+}
+
+pub async fn the_workers_hear_of_the_jobs_before_the_move(db: &dyn TestDatabase) {
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
-    let before = saga_row(db, saga).await;
-    for micros in [-1, 1] {
-        let other = Timestamp::from_micros(before.next_attempt_at.as_micros() + micros);
-        assert_eq!(stores.orchestrator.mark_in_progress(&[(saga, other)]).await.unwrap(), 0);
-    }
-    assert_eq!(saga_row(db, saga).await, before);
-
-    // The same for a retry: the key of the attempt before no longer moves it.
-    deliver_round(&stores, Some(ErrorCode::TIMEOUT), AT_ONCE).await;
-    let retry = saga_row(db, saga).await;
-    assert_eq!(retry.status, SagaStatus::PendingRetry);
-    assert_eq!(stores.orchestrator.mark_in_progress(&[(saga, before.next_attempt_at)]).await.unwrap(), 0);
-    assert_eq!(saga_row(db, saga).await, retry);
+    let elsewhere = db.second_instance().await;
+    let heard = AtomicU32::new(0);
+    let sagas = pass_with(&stores, || {
+        heard.fetch_add(1, Ordering::SeqCst);
+        let job = only(wait_for(claim(&elsewhere, TOKEN)).jobs);
+        assert_eq!(job.held.saga_id, saga, "it can be claimed");
+        assert_eq!(wait_for(saga_row(db, saga)).status, SagaStatus::Pending, "and is not moved yet");
+    })
+    .await;
+    assert_eq!((sagas.len(), heard.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!(saga_row(db, saga).await.status, SagaStatus::InProgress);
+    let nothing =
+        stores.orchestrator.create_jobs(&[], &|| panic!("there is no job to hear of")).await.unwrap();
+    assert_eq!(nothing.sagas, []);
 }
 
 pub async fn a_finished_saga_is_not_reopened_by_a_late_move(db: &dyn TestDatabase) {
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
-    let scheduled = schedule_and_mark(&stores).await;
-    finish_claimable(&stores, None, AT_ONCE).await;
-    let before = saga_row(db, saga).await;
-    assert_eq!(before.status, SagaStatus::Completed);
-    assert_eq!(mark(&stores, &scheduled).await, 0);
-    let own_key = [(saga, before.next_attempt_at)];
-    assert_eq!(stores.orchestrator.mark_in_progress(&own_key).await.unwrap(), 0);
-    assert_eq!(saga_row(db, saga).await, before);
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    let elsewhere = db.second_instance().await;
+    // The job is done and applied before the pass that created it comes to its move.
+    pass_with(&stores, || {
+        let applied = wait_for(finish_claimable(&elsewhere, None, AT_ONCE));
+        assert!(only(applied.results).changed);
+    })
+    .await;
+    let row = saga_row(db, saga).await;
+    assert_eq!((row.status, row.attempt_count), (SagaStatus::Completed, 1));
+    assert_eq!(schedule(&stores).await, []);
+}
+
+pub async fn the_move_needs_the_attempt_that_was_read(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let saga = pending_saga(&stores).await.saga_id;
+    let elsewhere = db.second_instance().await;
+    // The attempt fails before the move: the saga waits for the next one, which is not the move's.
+    pass_with(&stores, || {
+        let applied = wait_for(finish_claimable(&elsewhere, Some(ErrorCode::TIMEOUT), AT_ONCE));
+        assert!(only(applied.results).changed);
+    })
+    .await;
+    let row = saga_row(db, saga).await;
+    assert_eq!((row.status, row.attempt_count), (SagaStatus::PendingRetry, 1));
+    assert_eq!(only(schedule(&stores).await).attempt_at, row.next_attempt_at);
 }
 
 pub async fn a_dead_saga_is_neither_scheduled_nor_reopened(db: &dyn TestDatabase) {
     let stores = db.stores();
-    let saga = saga_in(db, SagaStatus::DeadLettered).await.saga_id;
-    let before = saga_row(db, saga).await;
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
-    let own_key = [(saga, before.next_attempt_at)];
-    assert_eq!(stores.orchestrator.mark_in_progress(&own_key).await.unwrap(), 0);
-    assert_eq!(saga_row(db, saga).await, before);
+    let fixed = saga_in(db, SagaStatus::DeadLettered).await;
+    let before = saga_row(db, fixed.saga_id).await;
+    assert_eq!(schedule(&stores).await, []);
+    let all = [Allotted { subscription_id: fixed.subscription_id, jobs: MANY }];
+    assert_eq!(create_jobs(&stores, &all).await, [], "whatever it is allotted");
+    assert_eq!(saga_row(db, fixed.saga_id).await, before);
 }
 
 pub async fn a_saga_is_not_scheduled_before_it_is_due(db: &dyn TestDatabase) {
@@ -139,7 +168,7 @@ pub async fn a_saga_is_not_scheduled_before_it_is_due(db: &dyn TestDatabase) {
         fixed.event_id, fixed.subscription_id
     );
     assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    assert_eq!(schedule(&stores).await, []);
 }
 
 pub async fn a_retry_is_scheduled_when_it_is_due_and_not_before(db: &dyn TestDatabase) {
@@ -161,10 +190,10 @@ pub async fn a_retry_is_scheduled_when_it_is_due_and_not_before(db: &dyn TestDat
 
     let row = saga_row(db, due).await;
     assert_eq!((row.status, row.event_id), (SagaStatus::PendingRetry, due_event));
-    let scheduled = only(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas);
+    let scheduled = only(schedule(&stores).await);
     assert_eq!((scheduled.saga_id, scheduled.attempt_at), (due, row.next_attempt_at));
     assert!(scheduled.job_id.is_some(), "a new job: finished ones are never reused");
-    assert_eq!(mark(&stores, &[scheduled]).await, 1);
+    assert_eq!(schedule_and_mark(&stores).await.len(), 1);
     assert_eq!(saga_row(db, due).await.status, SagaStatus::InProgress);
     assert_eq!(jobs_of(db, due).await.len(), 2);
     assert_eq!(jobs_of(db, waiting).await.len(), 1);
@@ -190,100 +219,55 @@ pub async fn a_saga_at_its_limit_gets_no_job(db: &dyn TestDatabase) {
         promoted: false,
     });
     assert!(only(stores.orchestrator.apply(MANY, &strand).await.unwrap().results).changed);
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    assert_eq!(schedule(&stores).await, []);
 }
 
-pub async fn a_subscription_gets_no_more_jobs_than_it_has_room_for(db: &dyn TestDatabase) {
-    let stores = db.stores();
-    let subscription = verified(&stores, TYPE, URL).await;
-    append_many(&stores, 8).await;
-    route(&stores).await;
-    let room = |jobs| Admission { default_room: jobs, ..open_admission() };
-    let pass = async |admission: Admission| {
-        let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-        mark(&stores, &sagas).await;
-        sagas.len()
-    };
-    assert_eq!(pass(room(2)).await, 2);
-    assert_eq!(pass(room(0)).await, 0);
-    let mut named = room(3);
-    named.room.insert(subscription, 1);
-    assert_eq!(pass(named.clone()).await, 1, "its own rather than the default");
-    named.room.insert(subscription, 0);
-    assert_eq!(pass(named).await, 0);
-    assert_eq!(pass(room(MANY)).await, 5);
-    assert_eq!(count(db, "webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')").await, 8);
-}
-
-pub async fn a_pass_finds_what_it_is_told_of_and_the_next_one_the_rest(db: &dyn TestDatabase) {
+pub async fn a_subscription_gets_no_more_jobs_than_it_is_allotted(db: &dyn TestDatabase) {
     let stores = db.stores();
     let one = verified(&stores, TYPE, "https://one.example/").await;
     let two = verified(&stores, TYPE, "https://two.example/").await;
-    let pass = async |room: u32, only: Option<SubscriptionId>| {
-        let only = only.map(|id| BTreeSet::from([id]));
-        let admission = Admission { default_room: room, only, ..open_admission() };
-        let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-        assert!(sagas.iter().all(|saga| saga.job_id.is_some()), "{sagas:?}");
-        mark(&stores, &sagas).await;
-        sagas
+    append_many(&stores, 8).await;
+    route(&stores).await;
+    let pass = async |of_one: u32, of_two: u32| {
+        let allotted =
+            [(one, of_one), (two, of_two)].map(|(subscription_id, jobs)| Allotted { subscription_id, jobs });
+        let sagas = create_jobs(&stores, &allotted).await;
+        let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
+        assert_eq!(of(one) + of(two), sagas.len());
+        (of(one), of(two))
     };
-    // Twice, since the second time it is known how far the first one came.
-    for _ in 0..2 {
-        append_many(&stores, 5).await;
-        route(&stores).await;
-        let of_one = pass(2, Some(one)).await.iter().filter(|saga| saga.subscription_id == one).count();
-        assert_eq!(of_one, 2, "as many as there is room for");
-        pass(0, Some(one)).await;
-        pass(MANY, Some(two)).await;
-        pass(MANY, None).await;
-        assert_eq!(pass(MANY, None).await, []);
-    }
-    assert_eq!(count(db, "webhook_delivery_jobs").await, 20);
-
-    // One that is older than what was scheduled last: nobody who looks for the new ones need see it.
-    append_many(&stores, 1).await;
-    route(&stores).await;
-    let d = db.dialect();
-    let hour_ago = d.time(Timestamp::from_micros(db_now(db).await.as_micros() - 3_600_000_000));
-    let sql = format!(
-        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count, \
-         max_retry_limit, next_attempt_at, created_at, updated_at) \
-         VALUES (1, {one}, 1, 'Pending', 0, 5, {hour_ago}, {hour_ago}, {hour_ago})"
+    assert_eq!(pass(2, 0).await, (2, 0));
+    assert_eq!(pass(0, 0).await, (0, 0));
+    assert_eq!(pass(1, 3).await, (1, 3));
+    assert_eq!(pass(MANY, 1).await, (5, 1), "no more than there is");
+    assert_eq!(
+        create_jobs(&stores, &[Allotted { subscription_id: SubscriptionId(4711), jobs: 5 }]).await,
+        []
     );
-    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
-    let mut found = pass(MANY, Some(one)).await;
-    assert!(found.iter().any(|found| found.subscription_id == one), "{found:?}");
-    found.extend(pass(MANY, None).await);
-    assert_eq!(found.len(), 3);
-
-    append_many(&stores, 1).await;
-    route(&stores).await;
-    let paused = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
-    stores.admin.update(one, &paused).await.unwrap();
-    let found = pass(MANY, Some(one)).await;
-    assert!(found.iter().all(|found| found.subscription_id == two), "{found:?}");
+    assert_eq!(pass(MANY, MANY).await, (0, 4));
+    assert_eq!(count(db, "webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')").await, 16);
 }
 
 pub async fn a_job_is_open_until_its_result_is_applied(db: &dyn TestDatabase) {
     let stores = db.stores();
+    let open = async || stores.orchestrator.load().await.unwrap().open;
     let one = verified(&stores, TYPE, "https://one.example/").await;
     let two = verified(&stores, TYPE, "https://two.example/").await;
-    assert_eq!(stores.orchestrator.open_jobs().await.unwrap(), HashMap::new());
+    assert_eq!(open().await, HashMap::new());
     append_many(&stores, 3).await;
     route(&stores).await;
-    let admission = Admission { room: HashMap::from([(two, 2)]), ..open_admission() };
-    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-    mark(&stores, &sagas).await;
+    let allotted = [(one, 3), (two, 2)].map(|(subscription_id, jobs)| Allotted { subscription_id, jobs });
+    create_jobs(&stores, &allotted).await;
     let all = HashMap::from([(one, 3), (two, 2)]);
-    assert_eq!(stores.orchestrator.open_jobs().await.unwrap(), all, "they wait for a worker");
+    assert_eq!(open().await, all, "they wait for a worker");
     let claimed = claim(&stores, TOKEN).await;
-    assert_eq!(stores.orchestrator.open_jobs().await.unwrap(), all, "they are leased");
+    assert_eq!(open().await, all, "they are leased");
     let of_two = claimed.jobs.iter().filter(|job| job.held.subscription_id == two);
     let reports: Vec<_> = of_two.map(|job| super::fixture::delivered(job.as_ref())).collect();
     stores.worker.report(&reports).await.unwrap();
-    assert_eq!(stores.orchestrator.open_jobs().await.unwrap(), all, "results wait to be applied");
+    assert_eq!(open().await, all, "results wait to be applied");
     assert_eq!(apply(&stores, AT_ONCE).await.results.len(), 2);
-    assert_eq!(stores.orchestrator.open_jobs().await.unwrap(), HashMap::from([(one, 3)]));
+    assert_eq!(open().await, HashMap::from([(one, 3)]));
 }
 
 pub async fn the_oldest_of_a_subscription_go_first(db: &dyn TestDatabase) {
@@ -303,9 +287,8 @@ pub async fn the_oldest_of_a_subscription_go_first(db: &dyn TestDatabase) {
         );
         assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
     }
-    let admission = Admission { default_room: 2, ..open_admission() };
     let mut generations = Vec::new();
-    for saga in stores.orchestrator.schedule(&admission).await.unwrap().sagas {
+    for saga in create_jobs(&stores, &allot(&stores, 2).await).await {
         generations.push(saga_row(db, saga.saga_id).await.generation);
     }
     generations.sort_unstable();
@@ -320,62 +303,29 @@ pub async fn work_of_a_paused_or_unverified_subscription_waits_unchanged(db: &dy
     append_many(&stores, 2).await;
     route(&stores).await;
     let pause = |active| SubscriptionPatch { active: Some(active), ..SubscriptionPatch::default() };
-    let to =
-        |url: &str| SubscriptionPatch { callback_url: Some(url.to_owned()), ..SubscriptionPatch::default() };
-    stores.admin.update(paused, &pause(false)).await.unwrap();
-    stores.admin.update(moved, &to("https://new.example/")).await.unwrap();
+    let to = |text: &str| SubscriptionPatch { callback_url: Some(url(text)), ..SubscriptionPatch::default() };
+    stores.admin.update(&ALL, paused, &pause(false)).await.unwrap();
+    stores.admin.update(&ALL, moved, &to("https://new.example/")).await.unwrap();
     let before = super::rows::all_rows(db, "webhook_delivery_sagas").await;
 
-    let sagas = stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas;
+    assert_eq!(stores.orchestrator.waiting(None, MANY).await.unwrap().subscriptions, [good]);
+    let all = [paused, moved, good].map(|subscription_id| Allotted { subscription_id, jobs: MANY });
+    let sagas = create_jobs_and_die(&stores, &all).await.sagas;
     assert_eq!(sagas.iter().map(|saga| saga.subscription_id).collect::<Vec<_>>(), [good, good]);
     assert_eq!(super::rows::all_rows(db, "webhook_delivery_sagas").await, before);
-    mark(&stores, &sagas).await;
+    create_jobs(&stores, &all).await;
 
-    stores.admin.update(paused, &pause(true)).await.unwrap();
-    stores.admin.update(moved, &to("https://old.example/")).await.unwrap();
-    let sagas = stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas;
+    stores.admin.update(&ALL, paused, &pause(true)).await.unwrap();
+    stores.admin.update(&ALL, moved, &to("https://old.example/")).await.unwrap();
+    let sagas = schedule(&stores).await;
     let resumed: HashSet<_> = sagas.iter().map(|saga| saga.subscription_id).collect();
     assert_eq!((sagas.len(), resumed), (4, HashSet::from([paused, moved])));
-}
-
-pub async fn a_long_backlog_does_not_starve_another_subscription(db: &dyn TestDatabase) {
-    let stores = db.stores();
-    let busy = verified(&stores, TYPE, "https://busy.example/").await;
-    append_many(&stores, 300).await;
-    route(&stores).await;
-    let quiet = verified(&stores, TYPE, "https://quiet.example/").await;
-    append(&stores, new_event(TYPE)).await;
-    route(&stores).await;
-
-    let admission = Admission { default_room: 8, limit: 10, ..open_admission() };
-    let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-    let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
-    assert_eq!((of(busy), of(quiet)), (8, 1));
-}
-
-pub async fn a_pass_makes_no_more_jobs_than_its_limit(db: &dyn TestDatabase) {
-    let stores = db.stores();
-    for n in 0..5 {
-        verified(&stores, TYPE, &format!("https://receiver.example/{n}")).await;
-    }
-    append_many(&stores, 2).await;
-    route(&stores).await;
-    let mut seen = HashSet::new();
-    for expected in [3, 3, 3, 1, 0] {
-        let admission = Admission { limit: 3, ..open_admission() };
-        let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-        assert_eq!(sagas.len(), expected);
-        mark(&stores, &sagas).await;
-        seen.extend(sagas.iter().map(|saga| saga.saga_id));
-    }
-    assert_eq!(seen.len(), 10, "every saga had its turn");
-    assert_eq!(count(db, "webhook_delivery_jobs").await, 10);
 }
 
 pub async fn an_in_progress_saga_gets_no_second_job(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (fixed, _) = leased(db).await;
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    assert_eq!(schedule(&stores).await, []);
     assert_eq!(apply(&stores, AT_ONCE).await.results, []);
     assert_eq!(jobs_of(db, fixed.saga_id).await.len(), 1);
 }
@@ -389,17 +339,21 @@ pub async fn two_orchestrators_at_once_make_one_job_per_saga(db: &dyn TestDataba
     for n in 0..8 {
         let stores = instances[n % 2].clone();
         tasks.spawn(async move {
-            let mut made = (0, 0);
-            for _ in 0..4 {
-                let sagas = stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas;
-                made.0 += sagas.iter().filter(|saga| saga.job_id.is_some()).count();
-                made.1 += mark(&stores, &sagas).await;
+            let mut made = 0;
+            for pass in 0..4 {
+                let allotted = allot(&stores, MANY).await;
+                let sagas = if pass == n % 4 {
+                    create_jobs_and_die(&stores, &allotted).await.sagas
+                } else {
+                    create_jobs(&stores, &allotted).await
+                };
+                made += sagas.iter().filter(|saga| saga.job_id.is_some()).count();
             }
             made
         });
     }
-    let made = tasks.join_all().await.into_iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    assert_eq!(made, (200, 200), "each job is somebody's, and so is each move");
+    assert_eq!(tasks.join_all().await.into_iter().sum::<usize>(), 200, "each job is somebody's");
+    schedule_and_mark(&instances[0]).await;
     assert_eq!(count(db, "webhook_delivery_jobs").await, 200);
     assert_eq!(count(db, "webhook_delivery_sagas WHERE status = 'InProgress'").await, 200);
 }

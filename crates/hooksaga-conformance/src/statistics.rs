@@ -3,22 +3,22 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, MUCH_LATER, TOKEN, TYPE, append, append_many, claim, deliver_round, finish_claimable,
-        new_event, route, schedule_and_mark, verified, verified_with_limit,
+        ALL, AT_ONCE, MUCH_LATER, TOKEN, TYPE, append, append_many, claim, create_jobs, deliver_round,
+        finish_claimable, new_event, route, schedule_and_mark, verified, verified_with_limit,
     },
     rows::{changes, db_now},
 };
 use hooksaga_saga::{ErrorCode, Timestamp};
-use hooksaga_store::{Admission, QueueGauges, SubscriptionCount, SubscriptionPatch};
-use std::{collections::HashMap, time::Duration};
+use hooksaga_store::{Allotted, Gauges, QueueGauges, SubscriptionCount, SubscriptionPatch};
+use std::time::Duration;
 
 pub async fn nothing_waits_in_an_empty_database(db: &dyn TestDatabase) {
     let stores = db.stores();
     assert_eq!(stores.reader.gauges().await.unwrap(), QueueGauges::default());
-    let stats = stores.reader.stats().await.unwrap();
+    let stats = stores.reader.stats(&ALL).await.unwrap();
     assert_eq!(
         (stats.gauges, stats.minutes.len(), stats.subscriptions.len()),
-        (QueueGauges::default(), 0, 0)
+        (Gauges::Server(QueueGauges::default()), 0, 0)
     );
     assert!(stats.now.since(db_now(db).await) < Duration::from_secs(1));
 }
@@ -30,14 +30,12 @@ pub async fn gauges_show_how_much_waits_where(db: &dyn TestDatabase) {
     append_many(&stores, 4).await;
     route(&stores).await;
     let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
-    stores.admin.update(paused, &pause).await.unwrap();
+    stores.admin.update(&ALL, paused, &pause).await.unwrap();
 
     // Of the good one's four: one retries later, one is leased, one has a job that waits, one waits itself.
-    let admit =
-        |room| Admission { room: HashMap::from([(good, room)]), default_room: 0, limit: room, only: None };
     let step = async || {
-        let sagas = stores.orchestrator.schedule(&admit(1)).await.unwrap().sagas;
-        assert_eq!(super::fixture::mark(&stores, &sagas).await, 1);
+        let one = [Allotted { subscription_id: good, jobs: 1 }];
+        assert_eq!(create_jobs(&stores, &one).await.len(), 1);
     };
     step().await;
     finish_claimable(&stores, Some(ErrorCode::TIMEOUT), MUCH_LATER).await;
@@ -90,7 +88,7 @@ pub async fn what_is_held_or_not_due_makes_no_due_age(db: &dyn TestDatabase) {
     append(&stores, new_event(TYPE)).await;
     route(&stores).await;
     let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
-    stores.admin.update(id, &pause).await.unwrap();
+    stores.admin.update(&ALL, id, &pause).await.unwrap();
     let gauges = stores.reader.gauges().await.unwrap();
     assert_eq!((gauges.oldest_due_age_micros, gauges.held_sagas), (0, 2));
 }
@@ -107,7 +105,7 @@ pub async fn counts_add_up_per_minute_and_per_subscription(db: &dyn TestDatabase
     route(&stores).await;
     deliver_round(&stores, None, AT_ONCE).await;
 
-    let stats = stores.reader.stats().await.unwrap();
+    let stats = stores.reader.stats(&ALL).await.unwrap();
     let expected = [
         SubscriptionCount { subscription_id: one, delivered: 2, failed: 6, dead_lettered: 3 },
         SubscriptionCount { subscription_id: two, delivered: 2, failed: 0, dead_lettered: 0 },
@@ -121,7 +119,7 @@ pub async fn counts_add_up_per_minute_and_per_subscription(db: &dyn TestDatabase
         assert_eq!(minute.minute.as_micros() % 60_000_000, 0, "a minute's beginning");
         assert!(stats.now.since(minute.minute) < Duration::from_secs(300));
     }
-    assert_eq!(stats.gauges, stores.reader.gauges().await.unwrap());
+    assert_eq!(stats.gauges, Gauges::Server(stores.reader.gauges().await.unwrap()));
 }
 
 pub async fn counts_that_are_too_old_are_not_shown(db: &dyn TestDatabase) {
@@ -138,7 +136,7 @@ pub async fn counts_that_are_too_old_are_not_shown(db: &dyn TestDatabase) {
         );
         changes(db, &sql, 1).await;
     }
-    let stats = stores.reader.stats().await.unwrap();
+    let stats = stores.reader.stats(&ALL).await.unwrap();
     let minutes: Vec<_> = stats
         .minutes
         .iter()

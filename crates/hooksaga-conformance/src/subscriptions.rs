@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    fixture::{MANY, TYPE, URL, create, new_subscription, only, sealed, verified, verify},
+    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, topics, url, verified, verify},
     rows::{all_rows, count, db_now, ids},
 };
 use hooksaga_saga::SubscriptionId;
@@ -15,11 +15,11 @@ use std::time::Duration;
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn read(stores: &Stores, id: SubscriptionId) -> Subscription {
-    stores.reader.subscription(id).await.unwrap().expect("the subscription is there")
+    stores.reader.subscription(&ALL, id).await.unwrap().expect("the subscription is there")
 }
 
 async fn update(stores: &Stores, id: SubscriptionId, patch: &SubscriptionPatch) -> Subscription {
-    match stores.admin.update(id, patch).await.unwrap() {
+    match stores.admin.update(&ALL, id, patch).await.unwrap() {
         UpdateOutcome::Updated(subscription) => {
             assert_eq!(subscription, read(stores, id).await, "the answer is what is stored");
             subscription
@@ -28,13 +28,13 @@ async fn update(stores: &Stores, id: SubscriptionId, patch: &SubscriptionPatch) 
     }
 }
 
-fn to_url(url: &str) -> SubscriptionPatch {
-    SubscriptionPatch { callback_url: Some(url.to_owned()), ..SubscriptionPatch::default() }
+fn to_url(text: &str) -> SubscriptionPatch {
+    SubscriptionPatch { callback_url: Some(url(text)), ..SubscriptionPatch::default() }
 }
 
 /// The valid secrets' distinguishing bytes, newest first, as a verifier sees them.
 async fn valid_secrets(stores: &Stores, id: SubscriptionId) -> Vec<u8> {
-    stores.admin.request_verification(id).await.unwrap();
+    stores.admin.request_verification(&ALL, id).await.unwrap();
     let check = only(stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap());
     assert!(check.secrets.is_sorted_by(|a, b| a.id > b.id));
     check.secrets.iter().map(|stored| stored.secret.sealed[0]).collect()
@@ -110,11 +110,13 @@ pub async fn each_field_can_be_changed_by_itself(db: &dyn TestDatabase) {
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let none = SubscriptionPatch::default;
     let patches = [
-        SubscriptionPatch { event_type: Some("order.paid".to_owned()), ..none() },
+        SubscriptionPatch { topics: Some(topics("order.paid")), ..none() },
         SubscriptionPatch { active: Some(false), ..none() },
         SubscriptionPatch { max_retry_limit: Some(Some(100)), ..none() },
         SubscriptionPatch { max_retry_limit: Some(None), ..none() },
+        SubscriptionPatch { description: Some(Some("the shop's till".to_owned())), ..none() },
         to_url("https://other.example/"),
+        SubscriptionPatch { description: Some(None), ..none() },
         SubscriptionPatch { active: Some(true), max_retry_limit: Some(Some(1)), ..none() },
     ];
     for patch in patches {
@@ -122,8 +124,9 @@ pub async fn each_field_can_be_changed_by_itself(db: &dyn TestDatabase) {
         let after = update(&stores, id, &patch).await;
         assert!(after.updated_at >= before.updated_at);
         let expected = Subscription {
-            event_type: patch.event_type.unwrap_or(before.event_type),
-            callback_url: patch.callback_url.unwrap_or(before.callback_url),
+            event_type: patch.topics.map_or(before.event_type, |topics| topics.as_str().to_owned()),
+            callback_url: patch.callback_url.map_or(before.callback_url, |url| url.as_str().to_owned()),
+            description: patch.description.unwrap_or(before.description),
             active: patch.active.unwrap_or(before.active),
             max_retry_limit: patch.max_retry_limit.unwrap_or(before.max_retry_limit),
             updated_at: after.updated_at,
@@ -138,8 +141,9 @@ pub async fn a_patch_that_changes_nothing_leaves_the_row_alone(db: &dyn TestData
     let id = verified(&stores, TYPE, URL).await;
     let before = all_rows(db, "subscriptions").await;
     let same = SubscriptionPatch {
-        event_type: Some(TYPE.to_owned()),
-        callback_url: Some(URL.to_owned()),
+        topics: Some(topics(TYPE)),
+        description: Some(None),
+        callback_url: Some(url(URL)),
         active: Some(true),
         max_retry_limit: Some(None),
     };
@@ -156,7 +160,7 @@ pub async fn an_update_to_anothers_type_and_url_is_refused(db: &dyn TestDatabase
     let other = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
     let before = all_rows(db, "subscriptions").await;
     let patch = SubscriptionPatch { active: Some(false), ..to_url(URL) };
-    assert_eq!(stores.admin.update(other, &patch).await.unwrap(), UpdateOutcome::Exists(taken));
+    assert_eq!(stores.admin.update(&ALL, other, &patch).await.unwrap(), UpdateOutcome::Exists(taken));
     assert_eq!(all_rows(db, "subscriptions").await, before, "nothing of the patch is applied");
 }
 
@@ -165,12 +169,12 @@ pub async fn an_unknown_subscription_is_not_found(db: &dyn TestDatabase) {
     let unknown = SubscriptionId(4711);
     let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
     for patch in [pause, SubscriptionPatch::default()] {
-        assert_eq!(stores.admin.update(unknown, &patch).await.unwrap(), UpdateOutcome::NotFound);
+        assert_eq!(stores.admin.update(&ALL, unknown, &patch).await.unwrap(), UpdateOutcome::NotFound);
     }
-    assert_eq!(stores.admin.request_verification(unknown).await.unwrap(), None);
-    assert!(!stores.admin.rotate_secret(unknown, &sealed(1), HOUR, 5).await.unwrap());
+    assert_eq!(stores.admin.request_verification(&ALL, unknown).await.unwrap(), None);
+    assert!(!stores.admin.rotate_secret(&ALL, unknown, &sealed(1), HOUR, 5).await.unwrap());
     assert_eq!(count(db, "subscription_secrets").await, 0);
-    assert_eq!(stores.reader.subscription(unknown).await.unwrap(), None);
+    assert_eq!(stores.reader.subscription(&ALL, unknown).await.unwrap(), None);
 }
 
 pub async fn a_new_url_has_to_prove_itself(db: &dyn TestDatabase) {
@@ -210,7 +214,7 @@ pub async fn asking_for_verification_starts_a_new_round(db: &dyn TestDatabase) {
     let id = verified(&stores, TYPE, URL).await;
     assert_eq!(stores.verifier.take_checks(MANY, HOUR).await.unwrap().len(), 0);
     let before = read(&stores, id).await;
-    let asked = stores.admin.request_verification(id).await.unwrap().expect("it is there");
+    let asked = stores.admin.request_verification(&ALL, id).await.unwrap().expect("it is there");
     assert_eq!(asked.verification.status, VerificationStatus::Pending);
     assert_eq!(asked.updated_at, before.updated_at, "nothing is configured anew");
     assert!(asked.verified, "until the URL changes, what was proved stays");
@@ -222,7 +226,7 @@ pub async fn older_secrets_stay_valid_for_the_overlap(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let before = db_now(db).await;
-    assert!(stores.admin.rotate_secret(id, &sealed(2), HOUR, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(2), HOUR, 5).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [2, 1]);
     let expires = format!(
         "SELECT {} FROM subscription_secrets WHERE expires_at IS NOT NULL",
@@ -232,12 +236,12 @@ pub async fn older_secrets_stay_valid_for_the_overlap(db: &dyn TestDatabase) {
     let expected = before.after(HOUR).as_micros();
     assert!((expected..expected + 60_000_000).contains(&first), "{first} is not an hour from {before:?}");
 
-    assert!(stores.admin.rotate_secret(id, &sealed(3), 24 * HOUR, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(3), 24 * HOUR, 5).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [3, 2, 1]);
     let oldest = format!("{expires} ORDER BY id");
     assert_eq!(ids(db, &oldest).await[0], first, "a later rotation does not prolong an older secret");
 
-    assert!(stores.admin.rotate_secret(id, &sealed(4), Duration::ZERO, 5).await.unwrap());
+    assert!(stores.admin.rotate_secret(&ALL, id, &sealed(4), Duration::ZERO, 5).await.unwrap());
     assert_eq!(valid_secrets(&stores, id).await, [4]);
     assert_eq!(count(db, "subscription_secrets WHERE expires_at IS NULL").await, 1);
 }
@@ -248,7 +252,7 @@ pub async fn a_sixth_secret_drops_the_oldest(db: &dyn TestDatabase) {
     let bystander = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
     verify(&stores, bystander).await;
     for n in 2..=7 {
-        assert!(stores.admin.rotate_secret(id, &sealed(n), HOUR, 5).await.unwrap());
+        assert!(stores.admin.rotate_secret(&ALL, id, &sealed(n), HOUR, 5).await.unwrap());
         let expected: Vec<u8> = (1..=n).rev().take(5).collect();
         assert_eq!(valid_secrets(&stores, id).await, expected);
     }
@@ -263,7 +267,7 @@ pub async fn the_keys_that_sealed_the_secrets_are_known(db: &dyn TestDatabase) {
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     create(&stores, &new_subscription(TYPE, "https://other.example/")).await;
     let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(id, &other, HOUR, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, id, &other, HOUR, 5).await.unwrap();
     for mut keys in
         [stores.admin.secret_key_ids().await.unwrap(), stores.verifier.secret_key_ids().await.unwrap()]
     {
@@ -276,7 +280,7 @@ pub async fn the_key_of_an_expired_secret_is_of_no_interest(db: &dyn TestDatabas
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let other = SealedSecret { key_id: "key-2".to_owned(), ..sealed(2) };
-    stores.admin.rotate_secret(id, &other, Duration::ZERO, 5).await.unwrap();
+    stores.admin.rotate_secret(&ALL, id, &other, Duration::ZERO, 5).await.unwrap();
     assert_eq!(count(db, "subscription_secrets").await, 2);
     for keys in [
         stores.admin.secret_key_ids().await.unwrap(),

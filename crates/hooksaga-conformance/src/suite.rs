@@ -35,24 +35,82 @@ macro_rules! conformance_suite {
                 a_changed_limit_affects_later_sagas_only,
                 a_change_of_a_subscription_is_seen_by_the_next_batch,
             }
+            topics {
+                a_topic_is_a_type_a_prefix_or_everything,
+                several_topics_that_match_make_one_saga,
+                a_changed_list_of_topics_is_routed_by_at_once,
+                the_routing_index_is_in_step_with_the_subscriptions,
+                fifty_topics_of_a_thousand_characters_fit,
+            }
+            route_steps {
+                an_event_with_many_subscribers_is_routed_in_steps,
+                events_behind_the_limit_are_not_touched,
+                a_limit_that_is_just_enough_completes_the_event_soon,
+                paused_and_unverified_subscribers_count_as_considered,
+                several_topics_are_merged_across_steps,
+                a_router_that_dies_between_steps_leaves_nobody_out,
+                routing_a_step_again_makes_no_second_saga,
+                a_subscription_created_meanwhile_gets_the_event_once_or_not_at_all,
+                two_routers_of_one_event_serve_each_subscriber_once,
+                how_far_routing_came_only_grows,
+            }
+            admission {
+                a_look_at_who_waits_is_bounded_and_resumes,
+                who_has_nothing_due_does_not_wait,
+                one_with_a_long_backlog_is_one_hop,
+                jobs_are_claimed_in_the_order_of_their_admission,
+                the_first_of_a_backlog_are_admitted_and_the_rest_waits,
+                a_pass_that_died_counts_against_the_next_allotment,
+                the_load_is_that_of_living_workers,
+                workers_that_are_long_gone_are_forgotten,
+                a_retry_is_admitted_behind_what_was_admitted_before,
+            }
+            parking {
+                a_claim_stops_before_its_payloads_grow_too_large,
+                what_a_claim_leaves_is_not_leased,
+                a_claim_passes_over_the_subscriptions_it_is_told_to,
+                a_parked_job_is_never_claimed,
+                a_parked_job_is_not_open_work,
+                a_parked_job_goes_on_when_its_subscription_does,
+                a_job_whose_url_is_not_verified_stays_parked,
+                a_job_whose_subscription_has_resumed_is_not_parked,
+                only_the_holder_can_park_and_only_once,
+                many_that_stay_parked_are_in_nobodys_way,
+            }
+            requeue_steps {
+                a_step_looks_at_no_more_letters_than_it_may,
+                a_step_requeues_no_more_letters_than_it_may,
+                a_step_that_finds_nothing_resumes_behind_what_it_saw,
+                a_dry_run_counts_what_a_run_would_do,
+                skipped_letters_do_not_count_as_requeued,
+            }
+            tenants {
+                events_reach_subscriptions_of_their_own_tenant_only,
+                an_external_id_is_unique_within_its_tenant,
+                a_subscription_is_unique_within_its_tenant,
+                everything_says_whose_it_is,
+                a_foreign_subscription_does_not_exist,
+                foreign_events_deliveries_and_letters_do_not_exist,
+                a_requeue_of_many_stays_within_the_tenant,
+                lists_show_the_tenants_own_rows_only,
+                statistics_count_the_tenants_own_only,
+                a_tenants_name_is_never_left_out,
+            }
             scheduling {
                 a_due_saga_gets_a_job_and_is_itself_not_changed,
                 a_pass_that_died_before_the_move_is_repeated_without_a_second_job,
                 the_move_changes_the_status_and_nothing_else,
-                the_move_is_made_once,
+                the_workers_hear_of_the_jobs_before_the_move,
                 the_move_needs_the_attempt_that_was_read,
                 a_finished_saga_is_not_reopened_by_a_late_move,
                 a_dead_saga_is_neither_scheduled_nor_reopened,
                 a_saga_is_not_scheduled_before_it_is_due,
                 a_retry_is_scheduled_when_it_is_due_and_not_before,
                 a_saga_at_its_limit_gets_no_job,
-                a_subscription_gets_no_more_jobs_than_it_has_room_for,
-                a_pass_finds_what_it_is_told_of_and_the_next_one_the_rest,
+                a_subscription_gets_no_more_jobs_than_it_is_allotted,
                 a_job_is_open_until_its_result_is_applied,
                 the_oldest_of_a_subscription_go_first,
                 work_of_a_paused_or_unverified_subscription_waits_unchanged,
-                a_long_backlog_does_not_starve_another_subscription,
-                a_pass_makes_no_more_jobs_than_its_limit,
                 an_in_progress_saga_gets_no_second_job,
                 two_orchestrators_at_once_make_one_job_per_saga,
             }
@@ -74,6 +132,28 @@ macro_rules! conformance_suite {
                 after_a_reset_the_old_holder_can_change_nothing,
                 an_expired_lease_that_nobody_reset_can_still_report,
                 the_workers_know_the_keys_that_sealed_their_secrets,
+            }
+            attempts {
+                an_attempt_says_when_it_was_sent_and_where,
+                an_attempt_that_was_not_sent_has_neither_start_nor_url,
+                the_time_that_an_endpoint_asked_for_reaches_the_decision,
+                a_retry_is_not_before_the_time_that_the_endpoint_asked_for,
+            }
+            delivery_items {
+                a_delivery_shows_its_event_and_where_it_goes,
+                a_delivery_shows_what_was_answered_last,
+            }
+            resend {
+                a_completed_delivery_is_sent_again_as_a_new_saga,
+                a_dead_delivery_is_sent_again_as_a_new_saga,
+                a_resend_and_a_requeue_are_the_same_thing,
+                a_pending_delivery_is_not_sent_again,
+                a_delivery_in_progress_is_not_sent_again,
+                a_delivery_that_waits_for_a_retry_is_not_sent_again,
+                a_resend_needs_an_active_and_verified_subscription,
+                a_resend_without_a_limit_of_the_subscriptions_takes_the_default,
+                another_tenants_delivery_is_not_found,
+                many_resends_and_requeues_at_once_make_one_saga,
             }
             results {
                 a_success_is_stored_and_queued,
@@ -155,6 +235,9 @@ macro_rules! conformance_suite {
                 revoking_again_changes_nothing,
                 one_hash_is_one_key,
                 scopes_are_stored_as_a_list_of_names,
+                a_key_may_be_bound_to_a_tenant,
+                a_key_expires_by_the_databases_clock,
+                the_use_of_a_key_is_noted,
             }
             reading {
                 events_are_listed_by_each_filter,
@@ -233,6 +316,7 @@ macro_rules! conformance_suite {
             }
             plans {
                 no_hot_statement_scans_a_full_table,
+                an_event_for_thousands_is_routed_in_bounded_steps,
                 a_backlog_that_cannot_run_is_not_visited,
             }
         }

@@ -3,8 +3,8 @@
 use super::{
     TestDatabase,
     fixture::{
-        AT_ONCE, MANY, TOKEN, apply, claim, failed, leased, only, open_admission, pending_saga,
-        schedule_and_mark,
+        ALL, AT_ONCE, MANY, TOKEN, allot, apply, claim, create_jobs_and_die, failed, leased, only,
+        pending_saga, schedule, schedule_and_mark, up_to,
     },
     rows::{changes, db_now, job_row, jobs_of, saga_row},
 };
@@ -33,16 +33,19 @@ async fn retry_at(db: &dyn TestDatabase, next: Timestamp) {
 async fn same_everywhere(db: &dyn TestDatabase, saga: SagaId, at: Timestamp) {
     let stores = db.stores();
     assert_eq!(saga_row(db, saga).await.next_attempt_at, at);
-    let shown = stores.reader.delivery(saga).await.unwrap().expect("it is there");
+    let shown = stores.reader.delivery(&ALL, saga).await.unwrap().expect("it is there");
     assert_eq!(shown.delivery.next_attempt_at, at);
-    let scheduled = only(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas);
+    let scheduled = only(schedule_and_mark(&stores).await);
     assert_eq!(scheduled.attempt_at, at);
-    let moved = stores.orchestrator.mark_in_progress(&[(saga, scheduled.attempt_at)]).await.unwrap();
-    assert_eq!(moved, 1, "the time survives the round trip unchanged");
+    assert_eq!(
+        saga_row(db, saga).await.status,
+        SagaStatus::InProgress,
+        "the time survives the round trip unchanged"
+    );
     let job = only(claim(&stores, TOKEN).await.jobs);
     assert_eq!(job.held.attempt_at, at);
     assert_eq!(job_row(db, job.job_id).await.attempt_at, at);
-    let shown = stores.reader.delivery(saga).await.unwrap().expect("it is there");
+    let shown = stores.reader.delivery(&ALL, saga).await.unwrap().expect("it is there");
     assert_eq!(shown.attempts.last().map(|attempt| attempt.attempt_at), Some(at));
     stores.worker.report(&[failed(job.as_ref(), ErrorCode::TIMEOUT)]).await.unwrap();
 }
@@ -84,17 +87,18 @@ pub async fn odd_microseconds_and_the_latest_time_are_stored_exactly(db: &dyn Te
         fixed.saga_id
     );
     changes(db, &end, 1).await;
-    let shown = stores.reader.delivery(fixed.saga_id).await.unwrap().expect("it is there");
+    let shown = stores.reader.delivery(&ALL, fixed.saga_id).await.unwrap().expect("it is there");
     assert_eq!(shown.delivery.next_attempt_at, Timestamp::MAX);
     assert_eq!(shown.attempts[0].job_id, job);
-    assert_eq!(stores.orchestrator.schedule(&open_admission()).await.unwrap().sagas, []);
+    assert_eq!(schedule(&stores).await, []);
 }
 
 pub async fn a_lease_ends_exactly_when_it_was_to_end(db: &dyn TestDatabase) {
     let stores = db.stores();
     pending_saga(&stores).await;
     schedule_and_mark(&stores).await;
-    let batch = stores.worker.claim(MANY, Duration::from_secs(60 * 60 * 24 * 3650), TOKEN).await.unwrap();
+    let batch =
+        stores.worker.claim(&up_to(MANY), Duration::from_secs(60 * 60 * 24 * 3650), TOKEN).await.unwrap();
     let job = only(batch.jobs);
     assert_eq!(job_row(db, job.job_id).await.lease_until, job.until);
     assert_eq!(job.until.since(batch.now), Duration::from_secs(60 * 60 * 24 * 3650));
@@ -105,10 +109,10 @@ pub async fn time_never_runs_backwards_between_calls(db: &dyn TestDatabase) {
     let saga = pending_saga(&stores).await.saga_id;
     let mut last = saga_row(db, saga).await.created_at;
     for _ in 0..20 {
-        let now = stores.orchestrator.schedule(&open_admission()).await.unwrap().now;
+        let now = create_jobs_and_die(&stores, &allot(&stores, MANY).await).await.now;
         assert!(now >= last, "{now:?} after {last:?}");
         last = now;
-        let now = stores.worker.claim(1, Duration::ZERO, TOKEN).await.unwrap().now;
+        let now = stores.worker.claim(&up_to(1), Duration::ZERO, TOKEN).await.unwrap().now;
         assert!(now >= last, "{now:?} after {last:?}");
         last = now;
         let now = apply(&stores, AT_ONCE).await.now;

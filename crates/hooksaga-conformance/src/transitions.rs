@@ -4,7 +4,7 @@ use super::{
     TestDatabase,
     fixture::{
         AT_ONCE, MANY, MUCH_LATER, TOKEN, TYPE, URL, append, claim, deliver_round, delivered, failed, leased,
-        new_event, only, pending_saga, route, schedule_and_mark, verified_with_limit,
+        new_event, only, pending_saga, route, schedule_and_mark, up_to, verified_with_limit,
     },
     guards::{later, no_change, refused, text},
     rows::{all_rows, changes, count, job_row, jobs_of, saga_row},
@@ -224,6 +224,9 @@ pub async fn a_finished_job_changes_in_no_column(db: &dyn TestDatabase) {
             ("response_status", "500".to_owned()),
             ("error_code", text("OTHER")),
             ("duration_ms", "duration_ms + 1".to_owned()),
+            ("started_at", later(d)),
+            ("callback_url", text("https://receiver.example/other")),
+            ("retry_at", later(d)),
             ("response_excerpt", text("another")),
             ("created_at", later(d)),
             ("updated_at", later(d)),
@@ -310,7 +313,10 @@ pub async fn a_saga_has_one_active_job_and_one_job_per_attempt(db: &dyn TestData
     refused(db, &insert_as("Completed", second)).await;
     changes(db, &insert(second), 1).await;
     refused(db, &insert(Timestamp::from_micros(first.as_micros() + 2))).await;
-    assert_eq!(stores.worker.claim(MANY, std::time::Duration::ZERO, TOKEN).await.unwrap().jobs.len(), 1);
+    assert_eq!(
+        stores.worker.claim(&up_to(MANY), std::time::Duration::ZERO, TOKEN).await.unwrap().jobs.len(),
+        1
+    );
     refused(db, &insert(Timestamp::from_micros(first.as_micros() + 3))).await;
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    fixture::{MANY, TYPE, URL, create, new_subscription, only, sealed, verified},
+    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, verified},
     rows::{all_rows, db_now},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId};
@@ -22,7 +22,8 @@ async fn record(stores: &Stores, check: &Check, outcome: CheckOutcome) -> bool {
 
 /// Whether the subscription is verified, and how its rounds stand.
 async fn state(stores: &Stores, id: SubscriptionId) -> (bool, Verification) {
-    let subscription = stores.reader.subscription(id).await.unwrap().expect("the subscription is there");
+    let subscription =
+        stores.reader.subscription(&ALL, id).await.unwrap().expect("the subscription is there");
     (subscription.verified, subscription.verification)
 }
 
@@ -66,14 +67,14 @@ pub async fn a_check_whose_holder_died_is_taken_over(db: &dyn TestDatabase) {
 pub async fn a_success_verifies_the_url_and_ends_the_round(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
-    let updated_at = stores.reader.subscription(id).await.unwrap().unwrap().updated_at;
+    let updated_at = stores.reader.subscription(&ALL, id).await.unwrap().unwrap().updated_at;
     let check = only(take(&stores, HOUR).await);
     assert!(record(&stores, &check, CheckOutcome::Verified).await);
     let (verified, verification) = state(&stores, id).await;
     assert!(verified);
     assert_eq!((verification.status, &verification.last_error), (VerificationStatus::Verified, &None));
     assert!(verification.checked_at.is_some());
-    let after = stores.reader.subscription(id).await.unwrap().unwrap();
+    let after = stores.reader.subscription(&ALL, id).await.unwrap().unwrap();
     assert_eq!(after.updated_at, updated_at, "that is the configuration's");
     assert_eq!(take(&stores, NOW).await.len(), 0);
     assert_eq!(stores.verifier.next_check_at().await.unwrap(), None);
@@ -118,7 +119,7 @@ pub async fn a_round_that_is_given_up_rests_until_it_is_asked_for_again(db: &dyn
     assert_eq!(take(&stores, NOW).await.len(), 0);
     assert_eq!(stores.verifier.next_check_at().await.unwrap(), None);
 
-    stores.admin.request_verification(id).await.unwrap();
+    stores.admin.request_verification(&ALL, id).await.unwrap();
     assert_eq!(state(&stores, id).await.1.status, VerificationStatus::Pending);
     let again = only(take(&stores, HOUR).await);
     assert_eq!((again.round, again.attempt, again.number), (2, 1, 2), "numbers are never used twice");
@@ -130,12 +131,12 @@ pub async fn a_new_round_does_not_wait_for_the_old_ones_delay(db: &dyn TestDatab
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let first = only(take(&stores, HOUR).await);
-    stores.admin.request_verification(id).await.unwrap();
+    stores.admin.request_verification(&ALL, id).await.unwrap();
     assert!(!record(&stores, &first, CheckOutcome::Verified).await, "its round is over");
     let second = only(take(&stores, HOUR).await);
     assert_eq!((second.round, second.attempt), (2, 1));
     assert!(record(&stores, &second, CheckOutcome::Retry(ErrorCode::TIMEOUT, HOUR)).await);
-    stores.admin.request_verification(id).await.unwrap();
+    stores.admin.request_verification(&ALL, id).await.unwrap();
     let due = stores.verifier.next_check_at().await.unwrap().expect("one waits");
     assert!(due <= db_now(db).await.after(Duration::from_millis(2)), "the driver must not sleep an hour");
     assert_eq!(only(take(&stores, HOUR).await).round, 3);
@@ -144,7 +145,7 @@ pub async fn a_new_round_does_not_wait_for_the_old_ones_delay(db: &dyn TestDatab
 pub async fn a_failed_reverification_does_not_unverify(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
-    stores.admin.request_verification(id).await.unwrap();
+    stores.admin.request_verification(&ALL, id).await.unwrap();
     let check = only(take(&stores, HOUR).await);
     assert!(record(&stores, &check, CheckOutcome::Retry(ErrorCode::TIMEOUT, NOW)).await);
     assert_eq!(state(&stores, id).await.1.status, VerificationStatus::Pending);

@@ -1,4 +1,4 @@
-//! Bearer keys and their scopes.
+//! Bearer keys: their scopes, and the tenant that they are bound to.
 //!
 //! Keys are known by their SHA-256 only. What the key store says is remembered for [`FRESH`], so that ingestion
 //! does not ask the database per request, and a revoked key stops working well within the promised 5 seconds.
@@ -6,11 +6,13 @@
 
 use crate::{
     problem::{Kind, Problem},
+    rates::KeyRates,
     state::SharedState,
 };
 use axum::extract::FromRequestParts;
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use hooksaga_store::{KeyStore, Scope, Scopes, StoreResult};
+use hooksaga_saga::{KeyId, Tenant, Timestamp};
+use hooksaga_store::{KeyReaderStore, Scope, Scopes, StoreResult, TenantScope};
 use http::{HeaderMap, HeaderValue, header, request::Parts};
 use ring::{
     digest,
@@ -23,16 +25,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long an answer of the key store is believed.
+/// How long what the key store says is believed.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// The use of a key is noted to the minute.
+const NOTE_USE_EVERY: Duration = Duration::from_secs(60);
 
 /// How many keys are remembered, known and unknown ones together.
 const MAX_REMEMBERED: usize = 4096;
 
 /// A longer credential is none of ours.
-const MAX_KEY_LENGTH: usize = 512;
+pub(crate) const MAX_KEY_LENGTH: usize = 512;
 
-type KeyHash = [u8; 32];
+pub(crate) type KeyHash = [u8; 32];
 
 /// The SHA-256 of a key: all that is stored of it.
 pub fn hash_key(key: &str) -> [u8; 32] {
@@ -48,45 +53,133 @@ pub fn generate_key() -> String {
     format!("hsk_{}", BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Looks keys up.
-pub(crate) struct Keys {
-    store: Arc<dyn KeyStore>,
-    root: Option<KeyHash>,
-    remembered: Mutex<HashMap<KeyHash, Remembered>>,
+/// Who sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// Nothing for the root key, which is configured, not stored.
+    pub(crate) key_id: Option<KeyId>,
+    pub(crate) name: String,
+    pub(crate) scopes: Scopes,
+    /// The only tenant that it may see and change.
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) expires_at: Option<Timestamp>,
 }
 
-#[derive(Clone, Copy)]
+impl Caller {
+    fn root() -> Self {
+        Self { key_id: None, name: "root".to_owned(), scopes: Scopes::all(), tenant: None, expires_at: None }
+    }
+
+    /// Whose rows this request is about: the caller's own tenant, the one it asks for, or everybody's.
+    pub(crate) fn scope(&self, asked: Option<Tenant>) -> Result<TenantScope, Problem> {
+        match (&self.tenant, asked) {
+            (Some(own), Some(asked)) if *own != asked => Err(other_tenant(own)),
+            (Some(own), _) => Ok(TenantScope::One(own.clone())),
+            (None, Some(asked)) => Ok(TenantScope::One(asked)),
+            (None, None) => Ok(TenantScope::All),
+        }
+    }
+
+    /// The tenant that something new belongs to: the caller's own, or the one it asks for, or the default.
+    pub(crate) fn owner(&self, asked: Option<Tenant>) -> Result<Tenant, Problem> {
+        match self.scope(asked)? {
+            TenantScope::One(tenant) => Ok(tenant),
+            TenantScope::All => Ok(Tenant::default()),
+        }
+    }
+
+    /// Refuses what only a key without a tenant may do.
+    pub(crate) fn must_be_unbound(&self) -> Result<(), Problem> {
+        match &self.tenant {
+            None => Ok(()),
+            Some(own) => Err(Problem::new(
+                Kind::NotForThisKey,
+                format!("this key is bound to the tenant {own}; this needs a key that is bound to none"),
+            )),
+        }
+    }
+}
+
+fn other_tenant(own: &Tenant) -> Problem {
+    Problem::new(Kind::NotForThisKey, format!("this key is bound to the tenant {own} and may name no other"))
+}
+
+/// Looks keys up.
+pub(crate) struct Keys {
+    store: Arc<dyn KeyReaderStore>,
+    root: Option<KeyHash>,
+    remembered: Mutex<HashMap<KeyHash, Remembered>>,
+    /// Where a key's requests per second are limited.
+    rates: Option<KeyRates>,
+}
+
+#[derive(Clone)]
 struct Remembered {
     /// When the key store was asked.
     asked: Instant,
     /// Nothing: it knows no such key.
-    scopes: Option<Scopes>,
+    caller: Option<Arc<Caller>>,
+    /// When the key's use was last noted.
+    noted: Option<Instant>,
 }
 
 impl Keys {
-    pub(crate) fn new(store: Arc<dyn KeyStore>, root_key: Option<&str>) -> Self {
-        Self { store, root: root_key.map(hash_key), remembered: Mutex::default() }
+    pub(crate) fn new(
+        store: Arc<dyn KeyReaderStore>,
+        root_key: Option<&str>,
+        rates: Option<KeyRates>,
+    ) -> Self {
+        Self { store, root: root_key.map(hash_key), remembered: Mutex::default(), rates }
     }
 
-    /// The scopes of a key; nothing if there is no such key.
-    async fn scopes(&self, key: &str) -> StoreResult<Option<Scopes>> {
-        let hash = hash_key(key);
+    /// Counts a request of a key that is known.
+    pub(crate) fn count(&self, hash: KeyHash) -> Result<(), Problem> {
+        self.rates.as_ref().map_or(Ok(()), |rates| rates.count(hash))
+    }
+
+    /// Whose key has this hash; nothing if there is no such key.
+    pub(crate) async fn caller(&self, hash: KeyHash) -> StoreResult<Option<Arc<Caller>>> {
         if self.root.is_some_and(|root| equal_in_constant_time(&root, &hash)) {
-            return Ok(Some(Scopes::all()));
+            return Ok(Some(Arc::new(Caller::root())));
         }
-        let remembered = self.lock().get(&hash).copied().filter(|key| key.asked.elapsed() < FRESH);
-        if let Some(remembered) = remembered {
-            return Ok(remembered.scopes);
+        let remembered = self.lock().get(&hash).cloned();
+        if let Some(fresh) = remembered.as_ref().filter(|key| key.asked.elapsed() < FRESH) {
+            return Ok(fresh.caller.clone());
         }
-        // The moment before the question counts: a key revoked while it is answered is not believed longer.
+        // The moment before the question counts: a key that is revoked in the meantime is not believed longer.
         let asked = Instant::now();
-        let scopes = self.store.find(&hash).await?.map(|key| key.scopes);
+        let caller = self.store.find(&hash).await?.map(|key| {
+            Arc::new(Caller {
+                key_id: Some(key.id),
+                name: key.name,
+                scopes: key.scopes,
+                tenant: key.tenant,
+                expires_at: key.expires_at,
+            })
+        });
+        let mut noted = remembered.and_then(|key| key.noted);
+        if let Some(id) = caller.as_ref().and_then(|caller| caller.key_id)
+            && noted.is_none_or(|at| at.elapsed() >= NOTE_USE_EVERY)
+        {
+            noted = Some(asked);
+            self.note_use(id);
+        }
         let mut remembered = self.lock();
         if remembered.len() >= MAX_REMEMBERED {
             make_room(&mut remembered);
         }
-        remembered.insert(hash, Remembered { asked, scopes });
-        Ok(scopes)
+        remembered.insert(hash, Remembered { asked, caller: caller.clone(), noted });
+        Ok(caller)
+    }
+
+    /// Notes that a key is in use, beside the request: nobody waits for it, and if it fails only a time is missing.
+    fn note_use(&self, id: KeyId) {
+        let store = Arc::clone(&self.store);
+        tokio::spawn(async move {
+            if let Err(error) = store.note_use(&[id]).await {
+                tracing::debug!(%error, key_id = id.0, "the use of a key was not noted");
+            }
+        });
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<KeyHash, Remembered>> {
@@ -98,7 +191,7 @@ impl Keys {
 fn make_room(remembered: &mut HashMap<KeyHash, Remembered>) {
     remembered.retain(|_, key| key.asked.elapsed() < FRESH);
     if remembered.len() >= MAX_REMEMBERED / 2 {
-        remembered.retain(|_, key| key.scopes.is_some());
+        remembered.retain(|_, key| key.caller.is_some());
     }
     if remembered.len() >= MAX_REMEMBERED {
         remembered.clear();
@@ -127,16 +220,36 @@ macro_rules! required_scopes {
 
 required_scopes!(Ingest, Admin, Operator, Read);
 
-/// Proof that the request carries a key with the scope.
-pub(crate) struct Allowed<S>(PhantomData<S>);
+/// Proof that the request carries a key with the scope; says whose it is.
+pub(crate) struct Allowed<S> {
+    pub(crate) caller: Arc<Caller>,
+    scope: PhantomData<S>,
+}
 
 impl<S: RequiredScope> FromRequestParts<SharedState> for Allowed<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {
-        let key = bearer(&parts.headers)?;
-        let scopes = state.keys.scopes(key).await?.ok_or_else(unknown_key)?;
-        if scopes.contains(S::SCOPE) { Ok(Self(PhantomData)) } else { Err(scope_missing(S::SCOPE)) }
+        let Known(caller) = Known::from_request_parts(parts, state).await?;
+        if caller.scopes.contains(S::SCOPE) {
+            Ok(Self { caller, scope: PhantomData })
+        } else {
+            Err(scope_missing(S::SCOPE))
+        }
+    }
+}
+
+/// Proof that the request carries a valid key, whatever its scopes.
+pub(crate) struct Known(pub(crate) Arc<Caller>);
+
+impl FromRequestParts<SharedState> for Known {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {
+        let key = hash_key(bearer(&parts.headers)?);
+        let caller = state.keys.caller(key).await?.ok_or_else(unknown_key)?;
+        state.keys.count(key)?;
+        Ok(Self(caller))
     }
 }
 
@@ -157,13 +270,13 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
 }
 
 fn unknown_key() -> Problem {
-    Problem::new(Kind::NoKey, "this is not a valid API key, or it has been revoked").with_header(
+    Problem::new(Kind::NoKey, "this is not a valid API key, or it has expired or been revoked").with_header(
         header::WWW_AUTHENTICATE,
         HeaderValue::from_static("Bearer realm=\"hooksaga\", error=\"invalid_token\""),
     )
 }
 
-fn scope_missing(scope: Scope) -> Problem {
+pub(crate) fn scope_missing(scope: Scope) -> Problem {
     let challenge = match scope {
         Scope::Ingest => "Bearer realm=\"hooksaga\", error=\"insufficient_scope\", scope=\"ingest\"",
         Scope::Admin => "Bearer realm=\"hooksaga\", error=\"insufficient_scope\", scope=\"admin\"",
@@ -195,12 +308,28 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_key_acts_for_its_tenant_and_names_no_other() {
+        let tenant = |name: &str| name.parse::<Tenant>().unwrap();
+        let bound = Caller { tenant: Some(tenant("acme")), ..Caller::root() };
+        assert_eq!(bound.scope(None).unwrap(), TenantScope::One(tenant("acme")));
+        assert_eq!(bound.scope(Some(tenant("acme"))).unwrap(), TenantScope::One(tenant("acme")));
+        assert!(bound.scope(Some(tenant("other"))).is_err());
+        assert_eq!(bound.owner(None).unwrap(), tenant("acme"));
+        assert!(bound.must_be_unbound().is_err());
+        let free = Caller::root();
+        assert_eq!(free.scope(None).unwrap(), TenantScope::All);
+        assert_eq!(free.scope(Some(tenant("acme"))).unwrap(), TenantScope::One(tenant("acme")));
+        assert_eq!(free.owner(None).unwrap(), Tenant::default());
+        assert!(free.must_be_unbound().is_ok());
+    }
+
+    #[test]
     fn the_memory_is_bounded_and_prefers_known_keys() {
         let mut remembered = HashMap::new();
         let asked = Instant::now();
         for number in 0..MAX_REMEMBERED {
-            let scopes = (number == 0).then(Scopes::all);
-            remembered.insert(hash_key(&number.to_string()), Remembered { asked, scopes });
+            let caller = (number == 0).then(|| Arc::new(Caller::root()));
+            remembered.insert(hash_key(&number.to_string()), Remembered { asked, caller, noted: None });
         }
         make_room(&mut remembered);
         assert_eq!(remembered.len(), 1);

@@ -18,8 +18,17 @@ const IDLE: Duration = Duration::from_secs(30);
 /// One that is not done after so long never will be.
 const TOTAL: Duration = Duration::from_secs(120);
 
-/// All bodies that are held at one moment, in bytes.
-const BUDGET: usize = 256 << 20;
+/// All large bodies that are held at one moment, in bytes.
+const LARGE_ROOM: usize = 64 << 20;
+
+/// The same for the others. They have room of their own, and so never wait behind large ones.
+const SMALL_ROOM: usize = 32 << 20;
+
+/// A body with more bytes than this is a large one.
+const LARGE: usize = 256 << 10;
+
+/// How long a large body waits for room before it is refused.
+const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
 
 /// What an event may have around its payload.
 pub(crate) const ENVELOPE_ALLOWANCE: usize = 64 << 10;
@@ -29,27 +38,66 @@ pub(crate) const SMALL: usize = 64 << 10;
 
 /// The memory that request bodies may take together.
 #[derive(Clone)]
-pub(crate) struct BodyBudget(Arc<Semaphore>);
+pub(crate) struct BodyBudget {
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
 
 impl BodyBudget {
-    /// Room for at least four of the largest bodies.
+    /// Room for at least one of the largest bodies.
     pub(crate) fn new(largest: usize) -> Self {
-        let room = BUDGET.max(largest.saturating_mul(4)).min(Semaphore::MAX_PERMITS);
-        Self(Arc::new(Semaphore::new(room)))
+        let large = LARGE_ROOM.max(largest.saturating_add(ENVELOPE_ALLOWANCE)).min(Semaphore::MAX_PERMITS);
+        Self { small: Arc::new(Semaphore::new(SMALL_ROOM)), large: Arc::new(Semaphore::new(large)) }
     }
 
-    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
-        u32::try_from(bytes)
-            .ok()
-            .and_then(|bytes| Arc::clone(&self.0).try_acquire_many_owned(bytes).ok())
-            .ok_or_else(|| Problem::new(Kind::Overloaded, "too many requests at once; try again shortly"))
+    /// Room for a body whose length is known: all of it before any of it is read. Taken piece by piece, many large
+    /// ones at once would each get a part and none its whole.
+    async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
+        let permits = u32::try_from(bytes).map_err(|_| overloaded())?;
+        if bytes <= LARGE {
+            return Arc::clone(&self.small).try_acquire_many_owned(permits).map_err(|_| overloaded());
+        }
+        let room = Arc::clone(&self.large).acquire_many_owned(permits);
+        tokio::time::timeout(WAIT_FOR_ROOM, room).await.map_err(|_| overloaded())?.map_err(|_| overloaded())
+    }
+}
+
+fn overloaded() -> Problem {
+    Problem::new(Kind::Overloaded, "too many requests at once; try again shortly")
+}
+
+/// The room that a body takes: reserved in advance, or growing with it.
+struct Share<'a> {
+    budget: &'a BodyBudget,
+    reserved: usize,
+    small: Option<OwnedSemaphorePermit>,
+    large: Option<OwnedSemaphorePermit>,
+}
+
+impl Share<'_> {
+    /// Makes sure that there is room for a body of so many bytes.
+    fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
+        let Some(more) = bytes.checked_sub(self.reserved).filter(|more| *more > 0) else { return Ok(()) };
+        let (held, room) = if bytes <= LARGE {
+            (&mut self.small, &self.budget.small)
+        } else {
+            (&mut self.large, &self.budget.large)
+        };
+        let more_permits = u32::try_from(more).map_err(|_| overloaded())?;
+        let more_room = Arc::clone(room).try_acquire_many_owned(more_permits).map_err(|_| overloaded())?;
+        match held {
+            Some(held) => held.merge(more_room),
+            None => *held = Some(more_room),
+        }
+        self.reserved = bytes;
+        Ok(())
     }
 }
 
 /// A body that has been read; its share of the budget is given back when it goes.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
+    _share: [Option<OwnedSemaphorePermit>; 2],
 }
 
 /// A body that has not been read yet: the handler knows the limit.
@@ -76,6 +124,23 @@ impl Unread {
     pub(crate) async fn json(self, limit: usize, budget: &BodyBudget) -> Result<ReadBody, Problem> {
         check_content_type(&self.headers)?;
         self.read_in_time(limit, budget).await
+    }
+
+    /// The fields of a form, as browsers send it, in the order of the form.
+    pub(crate) async fn form(self, budget: &BodyBudget) -> Result<Vec<(String, String)>, Problem> {
+        let is_form =
+            self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(
+                |text| {
+                    text.split(';')
+                        .next()
+                        .is_some_and(|essence| essence.trim() == "application/x-www-form-urlencoded")
+                },
+            );
+        if !is_form {
+            return Err(Problem::new(Kind::NotAForm, "send a form"));
+        }
+        let body = self.read_in_time(SMALL, budget).await?;
+        Ok(form_urlencoded::parse(&body.bytes).into_owned().collect())
     }
 
     /// For routes that need no body: none, or an empty object.
@@ -109,8 +174,13 @@ impl Unread {
             return Err(too_large());
         }
 
+        let declared = declared.and_then(|declared| usize::try_from(declared).ok()).unwrap_or(0);
+        let mut share = Share { budget, reserved: declared, small: None, large: None };
+        if declared > 0 {
+            let room = Some(budget.reserve(declared).await?);
+            if declared <= LARGE { share.small = room } else { share.large = room }
+        }
         let mut body = self.body;
-        let mut share: Option<OwnedSemaphorePermit> = None;
         let mut first = Bytes::new();
         let mut collected = BytesMut::new();
         loop {
@@ -120,26 +190,25 @@ impl Unread {
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| Problem::new(Kind::BadBody, "the body broke off"))?;
             let Ok(data) = frame.into_data() else { continue };
-            if first.len() + collected.len() + data.len() > limit {
+            let length = first.len() + collected.len() + data.len();
+            if length > limit {
                 return Err(too_large());
             }
-            let more = budget.take(data.len())?;
-            match &mut share {
-                Some(share) => share.merge(more),
-                None => share = Some(more),
-            }
+            share.grow_to(length)?;
             // Most bodies come in one piece, which is then used as it is.
             if first.is_empty() && collected.is_empty() {
                 first = data;
             } else {
                 if collected.is_empty() {
+                    // Exactly as much as is needed, where that is known: doubling would take twice the memory.
+                    collected.reserve(declared.max(length));
                     collected.extend_from_slice(&std::mem::take(&mut first));
                 }
                 collected.extend_from_slice(&data);
             }
         }
         let bytes = if collected.is_empty() { first } else { collected.freeze() };
-        Ok(ReadBody { bytes, _share: share })
+        Ok(ReadBody { bytes, _share: [share.small, share.large] })
     }
 }
 
@@ -153,5 +222,46 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
         Some("application/json") => Ok(()),
         Some(other) if other.starts_with("application/") && other.ends_with("+json") => Ok(()),
         _ => Err(Problem::new(Kind::NotJsonByType, "send the header content-type: application/json")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn large_bodies_wait_for_room_and_small_ones_never_wait_behind_them() {
+        let budget = BodyBudget::new(8 << 20);
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            held.push(budget.reserve(8 << 20).await.expect("room for eight"));
+        }
+        tokio::time::pause();
+        let ninth = tokio::spawn({
+            let budget = budget.clone();
+            async move { budget.reserve(8 << 20).await.is_ok() }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!ninth.is_finished(), "it waits");
+        assert!(budget.reserve(1000).await.is_ok(), "a small one has room of its own");
+        held.pop();
+        assert!(ninth.await.expect("it ran"), "as soon as there is room");
+        held.push(budget.reserve(8 << 20).await.expect("the ninth gave its room back"));
+        assert!(budget.reserve(8 << 20).await.is_err(), "not for ever");
+    }
+
+    #[tokio::test]
+    async fn a_body_of_unknown_length_takes_room_as_it_grows() {
+        let budget = BodyBudget::new(1 << 20);
+        let before = (budget.small.available_permits(), budget.large.available_permits());
+        let mut share = Share { budget: &budget, reserved: 0, small: None, large: None };
+        for length in [1000, LARGE, LARGE + 1, 3 * LARGE] {
+            share.grow_to(length).expect("room");
+            let free = budget.small.available_permits() + budget.large.available_permits();
+            assert_eq!(free, before.0 + before.1 - length);
+        }
+        assert!(share.grow_to(LARGE_ROOM + 2 * LARGE).is_err());
+        drop(share);
+        assert_eq!((budget.small.available_permits(), budget.large.available_permits()), before);
     }
 }

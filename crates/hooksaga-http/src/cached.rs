@@ -1,20 +1,22 @@
-//! An answer of the database that is asked for at most once per period, by one request at a time: the others wait
+//! What the database returns to a question that is asked at most once per period, by one request at a time: the others wait
 //! for that one. Failures are kept as well, so that a database in trouble is not asked more often; one that takes
 //! too long counts as away.
 
 use hooksaga_store::{StoreError, StoreResult};
 use std::{
-    sync::Arc,
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::sync::Mutex;
 
-type Answer<T> = Result<Arc<T>, Arc<StoreError>>;
+type Found<T> = Result<Arc<T>, Arc<StoreError>>;
 
 pub(crate) struct Cached<T> {
     fresh: Duration,
     patience: Duration,
-    latest: Mutex<Option<(Instant, Answer<T>)>>,
+    latest: Mutex<Option<(Instant, Found<T>)>>,
 }
 
 impl<T> Cached<T> {
@@ -22,20 +24,44 @@ impl<T> Cached<T> {
         Self { fresh, patience, latest: Mutex::const_new(None) }
     }
 
-    pub(crate) async fn get(&self, ask: impl Future<Output = StoreResult<T>>) -> Answer<T> {
+    pub(crate) async fn get(&self, ask: impl Future<Output = StoreResult<T>>) -> Found<T> {
         let mut latest = self.latest.lock().await;
-        if let Some((asked, answer)) = &*latest
+        if let Some((asked, found)) = &*latest
             && asked.elapsed() < self.fresh
         {
-            return answer.clone();
+            return found.clone();
         }
-        let answer = tokio::time::timeout(self.patience, ask)
+        let found = tokio::time::timeout(self.patience, ask)
             .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer in time".to_owned())))
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("no response in time".to_owned())))
             .map(Arc::new)
             .map_err(Arc::new);
-        *latest = Some((Instant::now(), answer.clone()));
-        answer
+        *latest = Some((Instant::now(), found.clone()));
+        found
+    }
+}
+
+/// One such value per key, for so many keys at a time.
+pub(crate) struct CachedBy<K, T> {
+    fresh: Duration,
+    patience: Duration,
+    most: usize,
+    by_key: std::sync::Mutex<HashMap<K, Arc<Cached<T>>>>,
+}
+
+impl<K: Clone + Eq + Hash, T> CachedBy<K, T> {
+    pub(crate) fn new(fresh: Duration, patience: Duration, most: usize) -> Self {
+        Self { fresh, patience, most, by_key: std::sync::Mutex::default() }
+    }
+
+    /// The value for this key. When there are too many keys all are forgotten, which costs each one question.
+    pub(crate) fn of(&self, key: &K) -> Arc<Cached<T>> {
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        if by_key.len() >= self.most && !by_key.contains_key(key) {
+            by_key.clear();
+        }
+        let cached = by_key.entry(key.clone());
+        Arc::clone(cached.or_insert_with(|| Arc::new(Cached::new(self.fresh, self.patience))))
     }
 }
 
@@ -47,7 +73,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn an_answer_that_never_comes_is_not_waited_for() {
+    async fn what_never_comes_is_not_waited_for() {
         let cached = Cached::<u8>::new(MINUTE, Duration::from_millis(1));
         let error = cached.get(std::future::pending()).await.unwrap_err();
         assert!(error.is_transient());
@@ -67,16 +93,16 @@ mod tests {
                         Ok(asked.fetch_add(1, Ordering::Relaxed))
                     })
                     .await
-                    .map(|answer| *answer)
+                    .map(|found| *found)
                     .ok()
             });
         }
-        assert!(tasks.join_all().await.into_iter().all(|answer| answer == Some(0)));
+        assert!(tasks.join_all().await.into_iter().all(|found| found == Some(0)));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
-    async fn failures_are_kept_and_stale_answers_are_not() {
+    async fn failures_are_kept_and_stale_values_are_not() {
         let away = || async { Err::<u8, _>(StoreError::Unavailable("gone".to_owned())) };
         let kept = Cached::new(MINUTE, MINUTE);
         assert!(kept.get(away()).await.is_err());
@@ -84,6 +110,6 @@ mod tests {
 
         let never = Cached::new(Duration::ZERO, MINUTE);
         assert!(never.get(away()).await.is_err());
-        assert_eq!(never.get(async { Ok(1) }).await.map(|answer| *answer).ok(), Some(1));
+        assert_eq!(never.get(async { Ok(1) }).await.map(|found| *found).ok(), Some(1));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::problem::{FieldError, Kind, Problem};
 
-/// More than this many errors are counted, not listed: the answer stays readable and bounded.
+/// More than this many errors are counted, not listed: the response stays readable and bounded.
 const MAX_LISTED: usize = 4000;
 
 /// A field name from the client is shown up to this many characters.
@@ -34,6 +34,11 @@ impl FieldErrors {
     pub(crate) fn add_too_large(&mut self, field: &str, detail: impl Into<String>) {
         self.too_large += 1;
         self.add(field, detail);
+    }
+
+    /// Whether something is wrong with this field already.
+    pub(crate) fn mentions(&self, field: &str) -> bool {
+        self.listed.iter().any(|error| error.field.starts_with(field))
     }
 
     /// Notes the error of a result.

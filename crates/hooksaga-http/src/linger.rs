@@ -1,7 +1,7 @@
 //! A refusal that is sent while the client still sends its body would be lost: the connection closes with unread
-//! data, and the client sees a reset instead of the answer. So a refusal waits until the rest has been read and
+//! data, and the client sees a reset instead of the response. So a refusal waits until the rest has been read and
 //! thrown away, within bounds. A client that asked first (`expect: 100-continue`) and was not told to go on has
-//! not begun to send: it is answered at once.
+//! not begun to send: its response is sent at once.
 
 use axum::{
     body::{Body, Bytes},
@@ -74,7 +74,7 @@ pub(crate) async fn linger(request: Request, next: Next) -> Response {
     let refused = response.status().is_client_error() || response.status().is_server_error();
     let sending = kept.lock().asked_for || !asks_first;
     if refused && sending && !kept.is_end_stream() {
-        // Running out of time is as good as done: the answer goes out either way.
+        // Running out of time is as good as done: the response goes out either way.
         let _ = tokio::time::timeout(MAX_WAIT, discard(&mut kept)).await;
     }
     response

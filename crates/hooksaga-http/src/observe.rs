@@ -1,4 +1,4 @@
-//! What is done for every request: a log record, the metrics, and the headers that every answer has.
+//! What is done for every request: a log record, the metrics, and the headers that every response has.
 
 use axum::{
     extract::{MatchedPath, Request, State},

@@ -1,6 +1,6 @@
 //! The OpenAPI 3.1 document, made from the handlers and the types of `dto/`.
 
-use crate::{api, probes, problem::ProblemBody};
+use crate::{api, listener::Unmetered, probes, problem::ProblemBody};
 use axum::{Router, routing::get};
 use http::header;
 use std::{collections::BTreeMap, sync::LazyLock};
@@ -27,6 +27,7 @@ use utoipa::{
         (name = "subscriptions", description = "Who gets which events, and where"),
         (name = "deliveries", description = "Each event's way to each subscription"),
         (name = "dead letters", description = "Deliveries that were given up, and their requeue"),
+        (name = "keys", description = "The key in use, and sessions of the customer portal"),
         (name = "stats", description = "How everything stands"),
         (name = "probes", description = "For machines; no key needed")
     ),
@@ -34,10 +35,11 @@ use utoipa::{
         api::events::create, api::batch::create_batch, api::events::list, api::events::show,
         api::subscriptions::create, api::subscriptions::list, api::subscriptions::show,
         api::subscriptions::update, api::subscriptions::verify, api::subscriptions::rotate_secret,
-        api::deliveries::list, api::deliveries::show,
+        api::deliveries::list, api::deliveries::show, api::deliveries::resend,
         api::dead_letters::list, api::dead_letters::show, api::dead_letters::requeue,
         api::dead_letters::requeue_all,
         api::stats::show,
+        api::me::show, api::portal_sessions::create,
         probes::health, probes::ready, probes::metrics_text,
     ),
     components(schemas(ProblemBody)),
@@ -49,13 +51,14 @@ struct Document;
 struct Finish;
 
 /// Requests: unknown members are refused.
-const CLOSED: [&str; 6] = [
+const CLOSED: [&str; 7] = [
     "EventRequest",
     "BatchRequest",
     "NewSubscriptionRequest",
     "SubscriptionChange",
     "RequeueAllRequest",
     "RequeueFilter",
+    "PortalSessionRequest",
 ];
 
 impl Modify for Finish {
@@ -78,7 +81,9 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 pub(crate) fn routes() -> Router {
     Router::new().route(
         "/openapi.json",
-        get(|| async { ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()) }),
+        get(|| async {
+            ([(header::CONTENT_TYPE, "application/json")], axum::Extension(Unmetered), DOCUMENT.as_str())
+        }),
     )
 }
 
@@ -115,9 +120,10 @@ macro_rules! problem_groups {
 problem_groups! {
     /// Routes that need a key, which is all but the probes.
     KeyProblems => [
-        (401, "No key, or an unknown one"),
-        (403, "The key lacks the scope"),
+        (401, "No key, or one that is unknown, expired or revoked"),
+        (403, "The key lacks the scope, or is bound to another tenant"),
         (422, "The request is well-formed but not valid; errors says why, field by field"),
+        (429, "Too many requests with this key; try again after the time in retry-after"),
         (503, "Overloaded, or the database is away; try again after the time in retry-after"),
     ];
     /// Routes that read a body.

@@ -1,7 +1,7 @@
 //! Liveness, readiness and metrics: for machines, without a key.
 //!
 //! What asks the database is cached, so that nobody without a key can make it work, and bounded in time, so that
-//! `/metrics` answers while the database is away.
+//! `/metrics` works while the database is away.
 
 use crate::{
     api::finish,
@@ -17,7 +17,13 @@ use axum::{
 use hooksaga_pipeline::Metrics;
 use hooksaga_store::{QueueGauges, ReaderStore, StoreError};
 use http::header;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 /// How long the queues' gauges are shown before they are read again.
 const GAUGES_FRESH: Duration = Duration::from_secs(5);
@@ -35,30 +41,54 @@ pub(crate) struct ProbeState {
     metrics: Arc<Metrics>,
     gauges: Cached<QueueGauges>,
     ready: Cached<()>,
+    stopping: AtomicBool,
 }
 
-/// `/healthz`, `/readyz` and `/metrics`, for processes that run no API.
-pub fn probes(reader: Arc<dyn ReaderStore>, metrics: Arc<Metrics>) -> Router {
-    finish(probe_routes(reader, Arc::clone(&metrics)), metrics)
+/// The probes of one process, for each of its listeners. Clones share them.
+#[derive(Clone)]
+pub struct Probes {
+    state: Arc<ProbeState>,
+    metrics_apart: bool,
 }
 
-pub(crate) fn probe_routes(reader: Arc<dyn ReaderStore>, metrics: Arc<Metrics>) -> Router {
-    let state = ProbeState {
-        reader,
-        metrics,
-        gauges: Cached::new(GAUGES_FRESH, PATIENCE),
-        ready: Cached::new(READY_FRESH, PATIENCE),
-    };
-    Router::new()
-        .route("/healthz", get(health))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics_text))
-        .with_state(Arc::new(state))
+impl Probes {
+    pub fn new(reader: Arc<dyn ReaderStore>, metrics: Arc<Metrics>) -> Self {
+        let state = ProbeState {
+            reader,
+            metrics,
+            gauges: Cached::new(GAUGES_FRESH, PATIENCE),
+            ready: Cached::new(READY_FRESH, PATIENCE),
+            stopping: AtomicBool::new(false),
+        };
+        Self { state: Arc::new(state), metrics_apart: false }
+    }
+
+    /// The same without `/metrics`, which has a listener of its own.
+    #[must_use]
+    pub fn without_metrics(&self) -> Self {
+        Self { metrics_apart: true, ..self.clone() }
+    }
+
+    /// From now on this process is not ready: it is about to end.
+    pub fn stop(&self) {
+        self.state.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// `/healthz`, `/readyz` and `/metrics` alone: for processes that run no API, and for a listener of their own.
+    pub fn router(&self) -> Router {
+        finish(self.routes(), Arc::clone(&self.state.metrics))
+    }
+
+    pub(crate) fn routes(&self) -> Router {
+        let routes = Router::new().route("/healthz", get(health)).route("/readyz", get(ready));
+        let routes = if self.metrics_apart { routes } else { routes.route("/metrics", get(metrics_text)) };
+        routes.with_state(Arc::clone(&self.state))
+    }
 }
 
 /// Liveness
 ///
-/// The process answers.
+/// The process runs.
 #[utoipa::path(
     get, path = "/healthz", tag = "probes", operation_id = "healthz",
     responses((status = 200, description = "Alive", body = String, content_type = "text/plain"))
@@ -69,7 +99,7 @@ pub(crate) async fn health() -> &'static str {
 
 /// Readiness
 ///
-/// The database is reachable and its schema is current.
+/// The database is reachable, its schema is current, and the process is not about to stop.
 #[utoipa::path(
     get, path = "/readyz", tag = "probes", operation_id = "readyz",
     responses(
@@ -79,6 +109,9 @@ pub(crate) async fn health() -> &'static str {
     )
 )]
 pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'static str, Problem> {
+    if state.stopping.load(Ordering::Relaxed) {
+        return Err(Problem::new(Kind::NotReady, "this server is about to stop"));
+    }
     state.ready.get(state.reader.ready()).await.map(|_| "ready\n").map_err(|error| {
         tracing::debug!(%error, "not ready");
         // The error's own text may name hosts; whoever asks here has shown no key.

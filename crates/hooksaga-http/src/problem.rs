@@ -1,6 +1,6 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 //!
-//! Every answer that is not a success is a [`Problem`]. What a client did wrong is said per field; what went
+//! Every response that is not a success is a [`Problem`]. What a client did wrong is said per field; what went
 //! wrong in here is logged under an id, and the client learns only that id.
 
 use axum::{
@@ -38,7 +38,7 @@ pub(crate) struct ProblemBody {
     detail: String,
     /// What is wrong, field by field; empty where no field is to blame.
     errors: Vec<FieldError>,
-    /// What is in the way, in answers with status 409.
+    /// What is in the way, in responses with status 409.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     existing_id: Option<i64>,
@@ -47,21 +47,29 @@ pub(crate) struct ProblemBody {
 /// The kinds of problems: status, identifier and title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    BadRequest,
+    UriTooLong,
+    HeadTooLarge,
     NotJson,
     BadCursor,
     BadId,
     BadBody,
     NoKey,
     ScopeMissing,
+    NotForThisKey,
     NotFound,
     MethodNotAllowed,
     TooSlow,
     ExternalIdTaken,
     SubscriptionExists,
     NotDeliverable,
+    StillOpen,
     TooLarge,
     NotJsonByType,
+    NotAForm,
+    CrossSite,
     Invalid,
+    TooManyRequests,
     Internal,
     Overloaded,
     DatabaseAway,
@@ -71,6 +79,13 @@ pub(crate) enum Kind {
 impl Kind {
     const fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
+            Self::BadRequest => (StatusCode::BAD_REQUEST, "bad-request", "The request is not valid HTTP"),
+            Self::UriTooLong => (StatusCode::URI_TOO_LONG, "uri-too-long", "The path and query are too long"),
+            Self::HeadTooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "headers-too-large",
+                "The headers are too large",
+            ),
             Self::NotJson => (StatusCode::BAD_REQUEST, "not-json", "The body is not JSON"),
             Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "The cursor is not one of ours"),
             Self::BadId => {
@@ -79,7 +94,8 @@ impl Kind {
             Self::BadBody => (StatusCode::BAD_REQUEST, "bad-body", "The body could not be read"),
             Self::NoKey => (StatusCode::UNAUTHORIZED, "unauthorized", "A valid API key is needed"),
             Self::ScopeMissing => (StatusCode::FORBIDDEN, "scope-missing", "The key lacks the scope"),
-            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "There is no such thing"),
+            Self::NotForThisKey => (StatusCode::FORBIDDEN, "not-for-this-key", "The key may not do this"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
             Self::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
             }
@@ -93,11 +109,21 @@ impl Kind {
             Self::NotDeliverable => {
                 (StatusCode::CONFLICT, "not-deliverable", "The subscription is not active and verified")
             }
+            Self::StillOpen => (StatusCode::CONFLICT, "still-open", "The delivery has not ended"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
             Self::NotJsonByType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json-by-type", "The content type is not JSON")
             }
+            Self::NotAForm => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-a-form", "The content type is not a form's")
+            }
+            Self::CrossSite => (StatusCode::FORBIDDEN, "cross-site", "The request came from another site"),
             Self::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid"),
+            Self::TooManyRequests => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "too-many-requests",
+                "The key's requests per second are used up",
+            ),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
             Self::DatabaseAway => {
@@ -108,7 +134,7 @@ impl Kind {
     }
 }
 
-/// An error answer. Boxed: results that carry one stay small.
+/// An error response. Boxed: results that carry one stay small.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Inner>);
 
@@ -169,7 +195,35 @@ impl Problem {
         self
     }
 
-    /// The body alone: batch answers embed it.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// What kind of problem it is, in words.
+    pub(crate) fn title(&self) -> &'static str {
+        self.0.body.title
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.body.detail
+    }
+
+    /// What is wrong with the fields, if any is to blame.
+    pub(crate) fn errors(&self) -> &[FieldError] {
+        &self.0.body.errors
+    }
+
+    /// What is in the way.
+    pub(crate) fn existing(&self) -> Option<i64> {
+        self.0.body.existing_id
+    }
+
+    /// The headers that belong to it, such as retry-after.
+    pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.0.headers
+    }
+
+    /// The body alone: batch responses embed it.
     pub(crate) fn into_body(self) -> ProblemBody {
         self.0.body
     }
@@ -184,8 +238,8 @@ impl From<StoreError> for Problem {
 impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         if error.is_transient() {
-            tracing::warn!(%error, "a request found no database");
-            return Self::new(Kind::DatabaseAway, "the database does not answer; try again shortly");
+            tracing::warn!(%error, "a request failed: the database is not available");
+            return Self::new(Kind::DatabaseAway, "the database is not available; try again shortly");
         }
         let error_id = random_hex(8);
         tracing::error!(%error, error_id, "a request failed in the database");

@@ -1,14 +1,17 @@
 //! Query parameters: unknown, repeated and invalid ones are all reported; none is ignored.
 
 use crate::{
+    auth::Caller,
     cursor::{self, List},
     errors::FieldErrors,
     problem::Problem,
+    validate,
 };
 use axum::extract::{FromRequestParts, Query};
-use hooksaga_store::PageRequest;
+use hooksaga_saga::Invalid;
+use hooksaga_store::{PageRequest, TenantScope};
 use http::request::Parts;
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, str::FromStr};
 
 const PAGE_LIMITS: RangeInclusive<u32> = 1..=500;
 const DEFAULT_PAGE: u32 = 50;
@@ -27,6 +30,12 @@ impl<S: Sync> FromRequestParts<S> for Params {
     }
 }
 
+impl From<Vec<(String, String)>> for Params {
+    fn from(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+}
+
 impl Params {
     pub(crate) fn take<T>(
         &mut self,
@@ -42,6 +51,37 @@ impl Params {
             errors.add(name, "is given more than once");
         }
         errors.note(name, read(value))
+    }
+
+    /// Takes a parameter that must have the form of `T`, as the text that it is.
+    pub(crate) fn text<T: FromStr<Err = Invalid>>(
+        &mut self,
+        name: &str,
+        errors: &mut FieldErrors,
+    ) -> Option<String> {
+        self.take(name, errors, |text| validate::parsed::<T>(&text).map(|_| text))
+    }
+
+    /// Takes a parameter that may be given more than once.
+    pub(crate) fn take_all<T>(
+        &mut self,
+        name: &str,
+        errors: &mut FieldErrors,
+        read: impl Fn(String) -> Result<T, String>,
+    ) -> Vec<T> {
+        let (taken, rest) = std::mem::take(&mut self.0).into_iter().partition(|(param, _)| param == name);
+        self.0 = rest;
+        let taken: Vec<(String, String)> = taken;
+        taken.into_iter().filter_map(|(_, value)| errors.note(name, read(value))).collect()
+    }
+
+    /// Takes `tenant`, which every list has: whose rows the caller asks for.
+    pub(crate) fn scope(
+        &mut self,
+        caller: &Caller,
+        errors: &mut FieldErrors,
+    ) -> Result<TenantScope, Problem> {
+        caller.scope(self.take("tenant", errors, |text| validate::parsed(&text)))
     }
 
     /// Whatever was not taken is unknown.

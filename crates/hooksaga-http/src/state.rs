@@ -1,27 +1,37 @@
 //! What the handlers share.
 
-use crate::{auth::Keys, body::BodyBudget, cached::Cached};
-use hooksaga_pipeline::{DeliveryLog, Ingest, Metrics, SecretKey, Signals};
-use hooksaga_store::{DeadLetterStore, ReaderStore, Stats, SubscriptionAdminStore};
+use crate::{
+    auth::Keys,
+    body::BodyBudget,
+    cached::CachedBy,
+    dashboard::{Look, Situation},
+};
+use hooksaga_pipeline::{Ingest, Requeue, SecretKey, Signals};
+use hooksaga_store::{KeyStore, ReaderStore, Stats, SubscriptionAdminStore, TenantScope};
 use std::sync::Arc;
 
 /// The state of the API, shared by every request.
 pub(crate) struct ApiState {
     pub(crate) ingest: Ingest,
     pub(crate) admin: Arc<dyn SubscriptionAdminStore>,
-    pub(crate) dead_letters: Arc<dyn DeadLetterStore>,
+    pub(crate) requeue: Requeue,
     pub(crate) reader: Arc<dyn ReaderStore>,
     pub(crate) keys: Keys,
+    /// Creates the keys of portal sessions.
+    pub(crate) key_admin: Arc<dyn KeyStore>,
     pub(crate) secret_key: Arc<SecretKey>,
     pub(crate) signals: Signals,
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) bodies: BodyBudget,
-    pub(crate) stats: Cached<Stats>,
+    pub(crate) stats: CachedBy<TenantScope, Stats>,
+    /// What the dashboard's first page needs beside them.
+    pub(crate) situations: CachedBy<TenantScope, Situation>,
+    /// How the customer portal looks.
+    pub(crate) look: Look,
     pub(crate) max_payload_bytes: usize,
     pub(crate) max_batch_bytes: usize,
     pub(crate) allow_http: bool,
-    pub(crate) default_retry_limit: u32,
-    pub(crate) log: DeliveryLog,
+    /// Where this server is reached, without a slash at the end.
+    pub(crate) public_url: String,
 }
 
 pub(crate) type SharedState = Arc<ApiState>;

@@ -3,7 +3,7 @@
 use hooksaga_saga::Timestamp;
 use jiff::{SignedDuration, civil::DateTime};
 use serde::{Serialize, Serializer};
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 use utoipa::{
     PartialSchema, ToSchema,
     openapi::{
@@ -16,7 +16,7 @@ use utoipa::{
 /// which is as far as the databases do.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// A point in time in an answer.
+/// A point in time in a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time(pub(crate) Timestamp);
 
@@ -26,11 +26,22 @@ impl From<Timestamp> for Time {
     }
 }
 
+impl Time {
+    /// As a civil time of UTC.
+    pub(crate) fn civil(self) -> DateTime {
+        EPOCH.saturating_add(SignedDuration::from_micros(self.0.as_micros()))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}Z", self.civil())
+    }
+}
+
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let since_epoch = SignedDuration::from_micros(self.0.as_micros());
-        let time = EPOCH.saturating_add(since_epoch);
-        serializer.collect_str(&format_args!("{time:.6}Z"))
+        serializer.collect_str(self)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The limits of single values: one function per kind of value, which says what is wrong with it.
 
-use hooksaga_pipeline::SigningSecret;
-use serde_json::value::RawValue;
-
 use crate::json;
+use hooksaga_pipeline::SigningSecret;
+use hooksaga_saga::{EventType, Invalid, Tenant};
+use serde_json::value::RawValue;
+use std::{str::FromStr, time::Duration};
 
 /// How deep a payload may be nested.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -11,29 +12,55 @@ pub(crate) const MAX_DEPTH: usize = 128;
 /// The attempt limits that a subscription may ask for.
 pub(crate) const RETRY_LIMITS: std::ops::RangeInclusive<i64> = 1..=100;
 
-pub(crate) fn event_type(text: String) -> Result<String, String> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'-');
-    if (1..=100).contains(&text.len()) && text.bytes().all(known) {
+/// A value with a parser of its own: what it returns has been checked.
+pub(crate) fn parsed<T: FromStr<Err = Invalid>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|invalid: Invalid| invalid.to_string())
+}
+
+/// The same, from a JSON string.
+pub(crate) fn parsed_json<T: FromStr<Err = Invalid>>(value: &RawValue) -> Result<T, String> {
+    json::string(value).and_then(|text| parsed(&text))
+}
+
+/// The type of an event that a client may write: those of the server's own are reserved.
+pub(crate) fn writable_event_type(value: &RawValue) -> Result<EventType, String> {
+    let event_type: EventType = parsed_json(value)?;
+    if event_type.is_reserved() {
+        return Err(format!(
+            "must not begin with {}: those are the server's own",
+            EventType::RESERVED_PREFIX
+        ));
+    }
+    Ok(event_type)
+}
+
+/// A tenant that a client may write events for.
+pub(crate) fn writable_tenant(value: &RawValue) -> Result<Tenant, String> {
+    let tenant: Tenant = parsed_json(value)?;
+    if tenant.is_reserved() { Err(RESERVED_TENANT.to_owned()) } else { Ok(tenant) }
+}
+
+pub(crate) const RESERVED_TENANT: &str = "must not be hooksaga: that tenant is the server's own";
+
+/// Text for people.
+pub(crate) fn description(value: &RawValue) -> Result<String, String> {
+    let text = json::string(value)?;
+    let fits = (1..=MAX_DESCRIPTION).contains(&text.chars().count());
+    if fits && !text.chars().any(char::is_control) {
         Ok(text)
     } else {
-        Err("must be 1 to 100 characters of A-Z a-z 0-9 _ . : -".to_owned())
+        Err(format!("must be 1 to {MAX_DESCRIPTION} characters without control characters"))
     }
 }
 
-pub(crate) fn external_id(text: String) -> Result<String, String> {
-    visible_ascii(text, 200)
-}
-
-pub(crate) fn correlation_id(text: String) -> Result<String, String> {
-    visible_ascii(text, 100)
-}
+const MAX_DESCRIPTION: usize = 500;
 
 /// An error code in a filter: an open set, so any short code will do.
 pub(crate) fn error_code(text: String) -> Result<String, String> {
     visible_ascii(text, 100)
 }
 
-fn visible_ascii(text: String, max: usize) -> Result<String, String> {
+pub(crate) fn visible_ascii(text: String, max: usize) -> Result<String, String> {
     if (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         Ok(text)
     } else {
@@ -48,6 +75,30 @@ pub(crate) fn retry_limit(value: &RawValue) -> Result<u32, String> {
 
 pub(crate) fn secret(text: &str) -> Result<SigningSecret, String> {
     text.parse().map_err(|error: hooksaga_pipeline::InvalidSecret| error.to_string())
+}
+
+/// How long a portal session is valid.
+pub(crate) fn session_ttl(text: &str) -> Result<Duration, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => 0,
+    };
+    let ttl =
+        number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).map(Duration::from_millis);
+    let range = Duration::from_secs(60)..=Duration::from_secs(24 * 3600);
+    ttl.filter(|ttl| range.contains(ttl))
+        .ok_or_else(|| "must be a duration from 1m to 24h, such as 90m".to_owned())
+}
+
+/// An event's id in a filter, also as receivers see it: `evt_17`.
+pub(crate) fn event_id(text: &str) -> Result<i64, String> {
+    id(text.strip_prefix("evt_").unwrap_or(text))
 }
 
 /// An id in a filter.

@@ -21,8 +21,8 @@ async fn results_come_in_order_with_duplicates_and_conflicts_in_place() {
     ]})
     .to_string();
     let headers = [("content-type", "application/json"), ("x-correlation-id", "batch-7")];
-    let answer = api.raw("POST", "/v1/events/batch", &headers, body).await.expect(200);
-    let results = answer["results"].as_array().unwrap();
+    let response = api.raw("POST", "/v1/events/batch", &headers, body).await.expect(200);
+    let results = response["results"].as_array().unwrap();
     assert_eq!(results.len(), 5);
     assert_eq!(results[0]["event_type"], "a");
     assert_eq!(results[0]["duplicate"], false);
@@ -69,8 +69,8 @@ async fn a_batch_has_1_to_1000_events() {
     let api = TestApi::new().await;
     let batch = |count: usize| json!({"events": vec![json!({"event_type": "t", "payload": 1}); count]});
     assert_eq!(api.post("/v1/events/batch", &batch(0)).await.invalid_fields(), ["events"]);
-    let answer = api.post("/v1/events/batch", &batch(1000)).await.expect(200);
-    let results = answer["results"].as_array().unwrap();
+    let response = api.post("/v1/events/batch", &batch(1000)).await.expect(200);
+    let results = response["results"].as_array().unwrap();
     assert_eq!(results.len(), 1000);
     assert_ne!(results[0]["correlation_id"], results[1]["correlation_id"]);
     assert_eq!(api.post("/v1/events/batch", &batch(1001)).await.invalid_fields(), ["events"]);
@@ -93,8 +93,8 @@ async fn faults_of_the_envelope_are_named() {
     }
     let bad_header = [("content-type", "application/json"), ("x-correlation-id", "")];
     let body = json!({"events": [{"event_type": "t", "payload": 1}]}).to_string();
-    let answer = api.raw("POST", "/v1/events/batch", &bad_header, body).await;
-    assert_eq!(answer.invalid_fields(), ["x-correlation-id"]);
+    let response = api.raw("POST", "/v1/events/batch", &bad_header, body).await;
+    assert_eq!(response.invalid_fields(), ["x-correlation-id"]);
     api.post_text("/v1/events/batch", "{\"events\":[}").await.expect(400);
     api.raw("POST", "/v1/events/batch", &[], "{}").await.expect(415);
     assert_eq!(stored(&api).await, 0);

@@ -63,17 +63,17 @@ async fn requeueing_twice_is_once() {
     let id = api.dead_letter("t", &json!(1)).await;
     while api.was_woken(Stage::Schedule).await {}
     let path = format!("/v1/dead-letters/{id}/requeue");
-    let answer = api.post_nothing(&path).await;
-    let requeued = answer.expect(201);
+    let response = api.post_nothing(&path).await;
+    let requeued = response.expect(201);
     assert_eq!(requeued["generation"], 1);
     assert_eq!(requeued.as_object().unwrap().len(), 2);
-    assert_eq!(answer.header("location"), format!("/v1/deliveries/{}", requeued["saga_id"]));
+    assert_eq!(response.header("location"), format!("/v1/deliveries/{}", requeued["saga_id"]));
     assert!(api.was_woken(Stage::Schedule).await);
     assert_eq!(api.post_nothing(&path).await.expect(200), requeued);
     assert_eq!(api.post(&path, &json!({})).await.expect(200), requeued);
     let letter = api.get(&format!("/v1/dead-letters/{id}")).await.expect(200);
     assert_eq!(letter["requeued_saga_id"], requeued["saga_id"]);
-    let delivery = api.get(answer.header("location")).await.expect(200);
+    let delivery = api.get(response.header("location")).await.expect(200);
     assert_eq!((&delivery["status"], &delivery["attempt_count"]), (&json!("Pending"), &json!(0)));
     assert_eq!(delivery["max_retry_limit"], 1);
 }

@@ -7,18 +7,19 @@ use serde_json::json;
 const JSON: (&str, &str) = ("content-type", "application/json");
 
 #[tokio::test]
-async fn an_event_is_stored_and_answered() {
+async fn an_event_is_stored_and_returned() {
     let api = TestApi::new().await;
     let body = json!({"event_type": "order.created", "payload": {"n": 1}, "external_id": "x-1"}).to_string();
-    let answer = api.raw("POST", "/v1/events", &[JSON, ("x-correlation-id", "c-1")], body).await;
-    let event = answer.expect(201);
-    assert_eq!(answer.header("content-type"), "application/json");
-    assert_eq!(answer.header("location"), format!("/v1/events/{}", event["id"]));
+    let response = api.raw("POST", "/v1/events", &[JSON, ("x-correlation-id", "c-1")], body).await;
+    let event = response.expect(201);
+    assert_eq!(response.header("content-type"), "application/json");
+    assert_eq!(response.header("location"), format!("/v1/events/{}", event["id"]));
     assert_eq!(event["event_type"], "order.created");
+    assert_eq!(event["tenant"], "default");
     assert_eq!(event["external_id"], "x-1");
     assert_eq!(event["correlation_id"], "c-1");
     assert_eq!(event["duplicate"], false);
-    assert_eq!(event.as_object().unwrap().len(), 6);
+    assert_eq!(event.as_object().unwrap().len(), 7);
     let created_at = event["created_at"].as_str().unwrap();
     assert_eq!(created_at.len(), "2026-01-31T12:00:00.123456Z".len());
     assert!(created_at.ends_with('Z'));
@@ -66,9 +67,9 @@ async fn the_same_again_is_the_original_and_other_content_a_conflict() {
         assert_eq!(problem["existing_id"], first["id"]);
     }
     // The same value, but not the same bytes.
-    let answer =
+    let response =
         api.post_text("/v1/events", r#"{"event_type":"t","payload":{"a": 1},"external_id":"x"}"#).await;
-    answer.expect(409);
+    response.expect(409);
     assert_eq!(api.get("/v1/events").await.expect(200)["items"].as_array().unwrap().len(), 1);
 }
 
@@ -92,9 +93,13 @@ async fn payloads_come_back_byte_for_byte() {
     ] {
         let body = format!("{{\"payload\" : {payload} , \"event_type\":\"t\"}}");
         let id = api.post_text("/v1/events", body).await.expect(201)["id"].clone();
-        let answer = api.get(&format!("/v1/events/{id}")).await;
-        assert_eq!(answer.status, 200);
-        assert!(answer.text().contains(&format!("\"payload\":{payload},\"routed\"")), "{}", answer.text());
+        let response = api.get(&format!("/v1/events/{id}")).await;
+        assert_eq!(response.status, 200);
+        assert!(
+            response.text().contains(&format!("\"payload\":{payload},\"routed\"")),
+            "{}",
+            response.text()
+        );
     }
 }
 
@@ -102,9 +107,9 @@ async fn payloads_come_back_byte_for_byte() {
 async fn every_fault_is_named_at_once() {
     let api = TestApi::new().await;
     let body = r#"{"event_type":"a b","external_id":"","color":1,"verified":true}"#;
-    let answer = api.raw("POST", "/v1/events", &[JSON, ("x-correlation-id", "a b")], body).await;
+    let response = api.raw("POST", "/v1/events", &[JSON, ("x-correlation-id", "a b")], body).await;
     assert_eq!(
-        answer.invalid_fields(),
+        response.invalid_fields(),
         ["color", "event_type", "external_id", "payload", "verified", "x-correlation-id"]
     );
     assert_eq!(api.post_text("/v1/events", "{}").await.invalid_fields(), ["event_type", "payload"]);
@@ -142,11 +147,11 @@ async fn limits_hold_at_their_edges() {
         ("t\n".to_owned(), "\t".to_owned(), vec!["event_type", "external_id"]),
         ("t\0".to_owned(), "\u{7f}".to_owned(), vec!["event_type", "external_id"]),
     ] {
-        let answer = api.post("/v1/events", &body(&event_type, &external_id)).await;
+        let response = api.post("/v1/events", &body(&event_type, &external_id)).await;
         if fields.is_empty() {
-            answer.expect(201);
+            response.expect(201);
         } else {
-            assert_eq!(answer.invalid_fields(), fields, "{event_type:?}");
+            assert_eq!(response.invalid_fields(), fields, "{event_type:?}");
         }
     }
     for (id, status) in
@@ -156,8 +161,8 @@ async fn limits_hold_at_their_edges() {
         api.raw("POST", "/v1/events", &headers, r#"{"event_type":"t","payload":1}"#).await.expect(status);
     }
     let twice = [JSON, ("x-correlation-id", "a"), ("x-correlation-id", "b")];
-    let answer = api.raw("POST", "/v1/events", &twice, r#"{"event_type":"t","payload":1}"#).await;
-    assert_eq!(answer.invalid_fields(), ["x-correlation-id"]);
+    let response = api.raw("POST", "/v1/events", &twice, r#"{"event_type":"t","payload":1}"#).await;
+    assert_eq!(response.invalid_fields(), ["x-correlation-id"]);
 }
 
 #[tokio::test]
@@ -199,9 +204,9 @@ async fn the_payload_limit_counts_its_own_bytes() {
     assert_eq!(api.post_text("/v1/events", body).await.invalid_fields(), ["event_type", "kind", "payload"]);
     // A body that cannot hold an allowed event is not read to its end.
     api.post_text("/v1/events", event(MAX_PAYLOAD + 100_000)).await.expect(413);
-    let answer =
+    let response =
         api.raw("POST", "/v1/events", &[JSON, ("content-length", "99999999999999999999")], "{}").await;
-    assert!(answer.status < 500);
+    assert!(response.status < 500);
 }
 
 #[tokio::test]
@@ -255,7 +260,7 @@ async fn an_event_is_shown_with_its_deliveries() {
     assert_eq!(event["routed"], true);
     assert_eq!(event["deliveries"][0]["subscription_id"], subscription);
     assert_eq!(event["deliveries"][0]["status"], "Pending");
-    assert_eq!(event.as_object().unwrap().len(), 8);
+    assert_eq!(event.as_object().unwrap().len(), 9);
 }
 
 #[tokio::test]
@@ -283,5 +288,30 @@ async fn events_are_filtered() {
             .collect();
         assert_eq!(found, ids, "{query}");
         assert!(page["items"].as_array().unwrap().iter().all(|item| item.get("payload").is_none()));
+    }
+}
+
+#[tokio::test]
+async fn events_are_filtered_by_time() {
+    let api = TestApi::new().await;
+    let (older, newer) = (api.event("t", &json!(1)).await, api.event("t", &json!(2)).await);
+    let created = api.get(&format!("/v1/events/{newer}")).await.expect(200)["created_at"].clone();
+    let created = created.as_str().unwrap();
+    for (query, expected) in [
+        ("created_after=2020-01-01T00:00:00Z".to_owned(), vec![newer, older]),
+        ("created_before=2020-01-01T00:00:00Z".to_owned(), vec![]),
+        (format!("created_after={created}"), vec![newer]),
+        (format!("created_before={created}"), vec![older]),
+        (format!("created_after={created}&created_before={created}"), vec![]),
+        (format!("created_after={created}&event_type=u"), vec![]),
+    ] {
+        let page = api.get(&format!("/v1/events?{query}")).await.expect(200);
+        let found: Vec<_> =
+            page["items"].as_array().unwrap().iter().map(|item| item["id"].as_i64().unwrap()).collect();
+        assert_eq!(found, expected, "{query}");
+    }
+    for field in ["created_after", "created_before"] {
+        let response = api.get(&format!("/v1/events?{field}=yesterday")).await;
+        assert_eq!(response.invalid_fields(), [field]);
     }
 }

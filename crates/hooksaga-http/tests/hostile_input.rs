@@ -1,4 +1,4 @@
-//! Whatever a client sends: an answer, and never a 5xx.
+//! Whatever a client sends: an response, and never a 5xx.
 
 use crate::support::TestApi;
 use axum::body::Body;
@@ -102,12 +102,12 @@ async fn bodies() {
                 mutated(body).new_tree(&mut runner).unwrap().current()
             };
             let shown = String::from_utf8_lossy(&bytes).into_owned();
-            let answer = api.raw(method, path, &[("content-type", "application/json")], bytes).await;
-            assert!(answer.status < 500, "{method} {path} {shown:?} gave {}", answer.status);
-            if answer.status >= 400 {
-                answer.expect(answer.status);
+            let response = api.raw(method, path, &[("content-type", "application/json")], bytes).await;
+            assert!(response.status < 500, "{method} {path} {shown:?} gave {}", response.status);
+            if response.status >= 400 {
+                response.expect(response.status);
             } else {
-                answer.json();
+                response.json();
             }
         }
     }
@@ -138,8 +138,8 @@ async fn queries_paths_and_headers() {
             if uri.parse::<http::Uri>().is_err() {
                 continue;
             }
-            let answer = api.get(&uri).await;
-            assert!(answer.status < 500, "{uri} gave {}", answer.status);
+            let response = api.get(&uri).await;
+            assert!(response.status < 500, "{uri} gave {}", response.status);
         }
     }
     let path = "[!-~]{0,20}".prop_map(|text| text.replace(['#', '?'], "%"));
@@ -163,24 +163,24 @@ async fn queries_paths_and_headers() {
     }
 }
 
-/// Big objects and many faults cost little and answer shortly.
+/// Big objects and many faults cost little and response shortly.
 #[tokio::test]
 async fn many_members_and_many_faults() {
     let api = TestApi::with(|parts| parts.max_batch_bytes = 8 << 20).await;
     let members: Vec<_> = (0..200_000).map(|number| format!("\"m{number}\":1")).collect();
-    let answer = api.post_text("/v1/events/batch", format!("{{{}}}", members.join(","))).await;
-    answer.expect(422);
-    assert!(answer.body.len() < 100_000);
+    let response = api.post_text("/v1/events/batch", format!("{{{}}}", members.join(","))).await;
+    response.expect(422);
+    assert!(response.body.len() < 100_000);
 
     let event = format!("{{{}}}", members[..60].join(","));
     let events = vec![event; 1000].join(",");
-    let answer = api.post_text("/v1/events/batch", format!("{{\"events\":[{events}]}}")).await;
-    assert_eq!(answer.expect(422)["errors"].as_array().unwrap().len(), 4000);
+    let response = api.post_text("/v1/events/batch", format!("{{\"events\":[{events}]}}")).await;
+    assert_eq!(response.expect(422)["errors"].as_array().unwrap().len(), 4000);
 
     let name = "n".repeat(1_000_000);
-    let answer = api.post_text("/v1/events/batch", format!("{{\"{name}\":1}}")).await;
-    answer.expect(422);
-    assert!(answer.body.len() < 2000);
+    let response = api.post_text("/v1/events/batch", format!("{{\"{name}\":1}}")).await;
+    response.expect(422);
+    assert!(response.body.len() < 2000);
 }
 
 impl TestApi {

@@ -79,18 +79,18 @@ async fn bad_parameters_are_refused_on_every_list() {
         ] {
             assert_eq!(api.get(&format!("{list}?{query}")).await.invalid_fields(), ["limit"], "{query}");
         }
-        let answer = api.get(&format!("{list}?color=red&limit=0&shape")).await;
-        assert_eq!(answer.invalid_fields(), ["color", "limit", "shape"]);
+        let response = api.get(&format!("{list}?color=red&limit=0&shape")).await;
+        assert_eq!(response.invalid_fields(), ["color", "limit", "shape"]);
         assert_eq!(
             api.get(&format!("{list}?event_type=a&event_type=a")).await.invalid_fields(),
             ["event_type"]
         );
         for cursor in ["", "x", "AAAAAAAAAAAA", "%00", "..", "ZQ%3D%3D"] {
-            let answer = api.get(&format!("{list}?cursor={cursor}")).await;
-            assert_eq!(answer.faulty_fields(400), ["cursor"], "{cursor}");
+            let response = api.get(&format!("{list}?cursor={cursor}")).await;
+            assert_eq!(response.faulty_fields(400), ["cursor"], "{cursor}");
         }
-        let answer = api.get(&format!("{list}?cursor={foreign}")).await;
-        assert_eq!(answer.status, if list == "/v1/events" { 200 } else { 400 }, "{list}");
+        let response = api.get(&format!("{list}?cursor={foreign}")).await;
+        assert_eq!(response.status, if list == "/v1/events" { 200 } else { 400 }, "{list}");
     }
 }
 
@@ -112,8 +112,8 @@ async fn ids_in_paths_are_positive_integers() {
 async fn routes_without_parameters_refuse_them() {
     let api = TestApi::new().await;
     for (method, path, _) in crate::keys::GUARDED {
-        let answer =
+        let response =
             api.raw(method, &format!("{path}?x=1"), &[("content-type", "application/json")], "{}").await;
-        assert_eq!(answer.invalid_fields(), ["x"], "{method} {path}");
+        assert_eq!(response.invalid_fields(), ["x"], "{method} {path}");
     }
 }

@@ -2,16 +2,24 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod batch;
+mod dashboard;
 mod dead_letters;
 mod deliveries;
 mod documents;
 mod events;
 mod hostile_input;
+mod https;
 mod keys;
+mod listener;
 mod lists;
 mod outages;
+mod portal_sessions;
 mod probes;
+mod resend;
 mod routes;
 mod serving;
 mod subscriptions;
 mod support;
+mod tenants;
+mod topics;
+mod walk;

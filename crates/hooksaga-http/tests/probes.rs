@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz`, `/metrics`.
 
-use crate::support::{Answer, TestApi};
+use crate::support::{Response, TestApi};
 use axum::body::Body;
 use hooksaga_pipeline::Metrics;
 use http::Request;
@@ -23,9 +23,9 @@ async fn metrics_count_requests_by_route_and_show_the_queues() {
     api.get("/v1/events/1").await.expect(200);
     api.get("/v1/events/2").await.expect(404);
     api.get("/some/where").await.expect(404);
-    let answer = api.bare("GET", "/metrics", &[], "").await;
-    assert!(answer.header("content-type").starts_with("application/openmetrics-text"));
-    let text = answer.text();
+    let response = api.bare("GET", "/metrics", &[], "").await;
+    assert!(response.header("content-type").starts_with("application/openmetrics-text"));
+    let text = response.text();
     for line in [
         r#"hooksaga_http_requests_total{method="POST",route="/v1/events",status="201"} 1"#,
         r#"hooksaga_http_requests_total{method="GET",route="/v1/events/{id}",status="200"} 1"#,
@@ -41,12 +41,42 @@ async fn metrics_count_requests_by_route_and_show_the_queues() {
 #[tokio::test]
 async fn a_process_without_the_api_has_probes_only() {
     let api = TestApi::new().await;
-    let probes = hooksaga_http::probes(Arc::clone(&api.stores.reader), Metrics::new());
+    let probes = hooksaga_http::Probes::new(Arc::clone(&api.stores.reader), Metrics::new()).router();
     for (path, status) in
         [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/events", 404), ("/docs", 404)]
     {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let answer = Answer::of(probes.clone().oneshot(request).await.unwrap()).await;
-        assert_eq!(answer.status, status, "{path}");
+        let response = Response::of(probes.clone().oneshot(request).await.unwrap()).await;
+        assert_eq!(response.status, status, "{path}");
     }
+}
+
+#[tokio::test]
+async fn metrics_may_be_apart_and_the_probes_are_on_both() {
+    let mut apart = None;
+    let api = TestApi::with(|parts| {
+        apart = Some(parts.probes.clone());
+        parts.probes = parts.probes.without_metrics();
+    })
+    .await;
+    let apart = apart.unwrap();
+    api.bare("GET", "/metrics", &[], "").await.expect(404);
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(api.bare("GET", path, &[], "").await.status, 200, "{path}");
+    }
+    for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/metrics", 200), ("/v1/events", 404)] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = Response::of(apart.router().oneshot(request).await.unwrap()).await;
+        assert_eq!(response.status, status, "{path}");
+        if path == "/metrics" {
+            // What the API counts is there, too.
+            assert!(response.text().contains(r#"route="/readyz""#), "{}", response.text());
+        }
+    }
+    // Readiness is the process's, whoever asks where.
+    apart.stop();
+    let problem = api.bare("GET", "/readyz", &[], "").await.expect(503);
+    assert!(problem["detail"].as_str().unwrap().contains("stop"), "{problem}");
+    assert_eq!(api.bare("GET", "/healthz", &[], "").await.status, 200);
+    api.event("t", &json!(1)).await;
 }

@@ -32,6 +32,8 @@ async fn wrong_methods_name_the_right_ones() {
         ("/v1/dead-letters/1/requeue", "POST"),
         ("/v1/dead-letters/requeue", "POST"),
         ("/v1/stats", "GET,HEAD"),
+        ("/v1/me", "GET,HEAD"),
+        ("/v1/portal-sessions", "POST"),
         ("/healthz", "GET,HEAD"),
         ("/readyz", "GET,HEAD"),
         ("/metrics", "GET,HEAD"),
@@ -39,9 +41,9 @@ async fn wrong_methods_name_the_right_ones() {
         ("/docs", "GET,HEAD"),
     ] {
         for method in ["DELETE", "PUT", "OPTIONS", "BREW"] {
-            let answer = api.bare(method, path, &[], "").await;
-            answer.expect(405);
-            let mut methods: Vec<_> = answer.header("allow").split(',').collect();
+            let response = api.bare(method, path, &[], "").await;
+            response.expect(405);
+            let mut methods: Vec<_> = response.header("allow").split(',').collect();
             methods.sort_unstable();
             assert_eq!(methods.join(","), allowed, "{path}");
         }
@@ -49,7 +51,7 @@ async fn wrong_methods_name_the_right_ones() {
 }
 
 #[tokio::test]
-async fn head_answers_like_get_without_the_body() {
+async fn head_returns_the_same_as_get_without_the_body() {
     let api = TestApi::new().await;
     api.event("t", &json!(1)).await;
     for path in ["/v1/events", "/v1/events/1", "/v1/stats", "/healthz", "/readyz", "/openapi.json", "/docs"] {
@@ -58,13 +60,13 @@ async fn head_answers_like_get_without_the_body() {
         assert_eq!(head.header("content-type"), get.header("content-type"));
         assert!(head.body.is_empty());
     }
-    let answer = api.raw("HEAD", "/v1/events/99", &[], "").await;
-    assert_eq!(answer.status, 404);
-    assert!(answer.body.is_empty());
+    let response = api.raw("HEAD", "/v1/events/99", &[], "").await;
+    assert_eq!(response.status, 404);
+    assert!(response.body.is_empty());
 }
 
 #[tokio::test]
-async fn answers_are_not_stored_by_caches() {
+async fn responses_are_not_stored_by_caches() {
     let api = TestApi::new().await;
     for path in ["/v1/events", "/v1/stats", "/v1/events/1", "/nowhere"] {
         assert_eq!(api.get(path).await.header("cache-control"), "no-store");

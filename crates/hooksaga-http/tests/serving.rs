@@ -1,6 +1,7 @@
 //! `serve`: over real connections.
 
 use crate::support::{ROOT_KEY, TestApi};
+use hooksaga_http::ListenerOptions;
 use hooksaga_pipeline::Shutdown;
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
@@ -13,7 +14,12 @@ async fn start(api: &TestApi) -> (SocketAddr, Shutdown, JoinHandle<io::Result<()
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let served = tokio::spawn(hooksaga_http::serve(listener, api.app.clone(), shutdown.clone()));
+    let served = tokio::spawn(hooksaga_http::serve(
+        listener,
+        api.app.clone(),
+        ListenerOptions::new(100),
+        shutdown.clone(),
+    ));
     (address, shutdown, served)
 }
 
@@ -45,7 +51,7 @@ async fn requests_follow_each_other_on_a_connection() {
 }
 
 #[tokio::test]
-async fn a_request_in_flight_is_answered_before_the_end() {
+async fn a_request_in_flight_is_served_before_the_end() {
     let api = TestApi::new().await;
     let (address, shutdown, mut served) = start(&api).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -61,8 +67,8 @@ async fn a_request_in_flight_is_answered_before_the_end() {
     shutdown.trigger();
     assert!(tokio::time::timeout(Duration::from_millis(100), &mut served).await.is_err(), "it waits");
     stream.write_all(body.as_bytes()).await.unwrap();
-    let answer = read_until(&mut stream, "\"duplicate\":false").await;
-    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let response = read_until(&mut stream, "\"duplicate\":false").await;
+    assert!(response.starts_with("HTTP/1.1 201"), "{response}");
     served.await.unwrap().unwrap();
 }
 
@@ -80,8 +86,8 @@ async fn an_early_refusal_is_heard() {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(&vec![b' '; length]).await.unwrap();
-        let answer = read_until(&mut stream, "\r\n\r\n").await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let response = read_until(&mut stream, "\r\n\r\n").await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
     shutdown.trigger();
     served.await.unwrap().unwrap();
@@ -96,9 +102,9 @@ async fn a_client_that_asks_first_is_refused_at_once() {
     let head = "POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\n\
                 expect: 100-continue\r\ncontent-length: 1000\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_until(&mut stream, "\r\n\r\n");
-    let answer = tokio::time::timeout(Duration::from_secs(3), answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    let response = read_until(&mut stream, "\r\n\r\n");
+    let response = tokio::time::timeout(Duration::from_secs(3), response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 401"), "{response}");
     shutdown.trigger();
     served.await.unwrap().unwrap();
 }
@@ -111,9 +117,9 @@ async fn endless_headers_are_cut_off() {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {}", "x".repeat(100_000));
     stream.write_all(head.as_bytes()).await.unwrap();
-    let answer = read_until(&mut stream, "\r\n\r\n");
-    let answer = tokio::time::timeout(Duration::from_secs(3), answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let response = read_until(&mut stream, "\r\n\r\n");
+    let response = tokio::time::timeout(Duration::from_secs(3), response).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 431"), "{response}");
     shutdown.trigger();
     served.await.unwrap().unwrap();
 }

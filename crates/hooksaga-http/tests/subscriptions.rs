@@ -13,9 +13,9 @@ fn new(event_type: &str, url: &str) -> Value {
 #[tokio::test]
 async fn a_subscription_is_created_with_its_secret() {
     let api = TestApi::new().await;
-    let answer = api.post("/v1/subscriptions", &new("t", "https://example.com/hook")).await;
-    let created = answer.expect(201);
-    assert_eq!(answer.header("location"), format!("/v1/subscriptions/{}", created["id"]));
+    let response = api.post("/v1/subscriptions", &new("t", "https://example.com/hook")).await;
+    let created = response.expect(201);
+    assert_eq!(response.header("location"), format!("/v1/subscriptions/{}", created["id"]));
     assert_eq!(created["active"], true);
     assert_eq!(created["verified"], false);
     assert!(created["max_retry_limit"].is_null());
@@ -23,7 +23,7 @@ async fn a_subscription_is_created_with_its_secret() {
     assert!(created["secret"].as_str().unwrap().parse::<SigningSecret>().is_ok());
     assert!(api.was_woken(Stage::Verifier).await);
 
-    let shown = api.get(answer.header("location")).await.expect(200);
+    let shown = api.get(response.header("location")).await.expect(200);
     let mut expected = created.clone();
     expected.as_object_mut().unwrap().remove("secret");
     assert_eq!(shown, expected);
@@ -122,8 +122,8 @@ async fn plain_http_needs_the_development_switch() {
     let long = format!("https://example.com/{}", "a".repeat(480));
     assert_eq!(long.len(), 500);
     api.post("/v1/subscriptions", &new("t", &long)).await.expect(201);
-    let answer = api.post("/v1/subscriptions", &new("t", &format!("{long}a"))).await;
-    assert_eq!(answer.invalid_fields(), ["callback_url"]);
+    let response = api.post("/v1/subscriptions", &new("t", &format!("{long}a"))).await;
+    assert_eq!(response.invalid_fields(), ["callback_url"]);
 }
 
 #[tokio::test]
@@ -244,9 +244,9 @@ async fn secrets_are_rotated() {
     let path = format!("/v1/subscriptions/{id}/rotate-secret");
     let mut given = Vec::new();
     for _ in 0..6 {
-        let answer = api.post_nothing(&path).await.expect(200);
-        assert_eq!(answer.as_object().unwrap().len(), 1);
-        given.push(answer["secret"].as_str().unwrap().to_owned());
+        let response = api.post_nothing(&path).await.expect(200);
+        assert_eq!(response.as_object().unwrap().len(), 1);
+        given.push(response["secret"].as_str().unwrap().to_owned());
     }
     let checks = api.stores.verifier.take_checks(10, Duration::from_secs(10)).await.unwrap();
     let valid: Vec<_> = checks[0]
@@ -259,4 +259,29 @@ async fn secrets_are_rotated() {
     api.post_nothing("/v1/subscriptions/999/rotate-secret").await.expect(404);
     api.post_nothing("/v1/subscriptions/-1/rotate-secret").await.expect(400);
     assert_eq!(api.post(&path, &json!({"secret": "x"})).await.invalid_fields(), ["secret"]);
+}
+
+#[tokio::test]
+async fn a_description_is_kept_changed_and_cleared() {
+    let api = TestApi::new().await;
+    let mut body = new("t", "https://example.com/1");
+    body["description"] = "the shop's ERP, tél. 7 😀".into();
+    let created = api.post("/v1/subscriptions", &body).await.expect(201);
+    assert_eq!(created["description"], body["description"]);
+    let path = format!("/v1/subscriptions/{}", created["id"]);
+    let untouched = api.patch(&path, &json!({"active": true})).await.expect(200);
+    assert_eq!(untouched["description"], body["description"]);
+    assert_eq!(api.patch(&path, &json!({"description": "new"})).await.expect(200)["description"], "new");
+    assert!(api.patch(&path, &json!({"description": null})).await.expect(200)["description"].is_null());
+    assert!(api.get(&path).await.expect(200)["description"].is_null());
+
+    let bare = api.post("/v1/subscriptions", &new("t", "https://example.com/2")).await.expect(201);
+    assert!(bare["description"].is_null());
+    for description in [json!(""), json!("é".repeat(501)), json!("a\nb"), json!("\0"), json!(7), json!([])] {
+        assert_eq!(
+            api.patch(&path, &json!({"description": description})).await.invalid_fields(),
+            ["description"]
+        );
+    }
+    api.patch(&path, &json!({"description": "é".repeat(500)})).await.expect(200);
 }

@@ -2,9 +2,9 @@
 --
 -- DDL is not transactional here: every statement can be run again after it was broken off anywhere.
 --
--- Identifiers are VARBINARY: compared byte for byte, without case folding and without PAD SPACE, alike on
--- MySQL and MariaDB (whose collations without padding have different names). They are ASCII, so a byte is a
--- character. Free text (payloads, excerpts, names) is utf8mb4, stored as it comes and never compared.
+-- Identifiers are VARCHAR in ascii_bin: readable, compared byte for byte, and a byte per character, so that three of
+-- them fit into one key. MySQL has no such collation without padding: there 'a' = 'a '. So a CHECK refuses what ends with
+-- a blank. Free text (payloads, excerpts, names, descriptions) is utf8mb4, stored as it comes and never compared.
 --
 -- Times are DATETIME(6) in UTC, written by the program or from UTC_TIMESTAMP(6): the server's time zone plays
 -- no part. A CHECK that is NULL holds: `<> ''` asks nothing of a column that is NULL.
@@ -17,28 +17,39 @@
 
 CREATE TABLE IF NOT EXISTS events (
     id             BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    event_type     VARBINARY(100) NOT NULL,
+    tenant         VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'default',
+    event_type     VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     created_at     DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     payload        LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    external_id    VARBINARY(200) NULL,
-    correlation_id VARBINARY(100) NOT NULL,
-    UNIQUE KEY uniq_event_external_id (external_id),
+    -- So that a claim knows a payload's size without reading it.
+    payload_bytes  BIGINT GENERATED ALWAYS AS (OCTET_LENGTH(payload)) STORED,
+    external_id    VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    correlation_id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    -- In this order it also serves a search without a tenant.
+    UNIQUE KEY uniq_event_external_id (external_id, tenant),
+    KEY idx_event_tenant (tenant, id),
     KEY idx_event_created (created_at),
     KEY idx_event_type (event_type, created_at),
     KEY idx_event_correlation (correlation_id),
-    CONSTRAINT event_not_empty CHECK (event_type <> '' AND external_id <> '' AND correlation_id <> '')
+    CONSTRAINT event_not_empty CHECK (tenant <> '' AND event_type <> '' AND external_id <> ''
+                                      AND correlation_id <> ''),
+    CONSTRAINT event_no_blank_end CHECK (tenant NOT LIKE '% ' AND event_type NOT LIKE '% '
+                                         AND external_id NOT LIKE '% ' AND correlation_id NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- subscriptions ---------------------------------------------------------------------------------------
 
 CREATE TABLE IF NOT EXISTS subscriptions (
     id                 BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    event_type         VARBINARY(100) NOT NULL,
-    callback_url       VARBINARY(500) NOT NULL,
+    tenant             VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'default',
+    -- The canonical text of its topics; subscription_topics has them one by one.
+    event_type         VARCHAR(1000) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    callback_url       VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    description        VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     active             BOOLEAN NOT NULL DEFAULT TRUE,
     max_retry_limit    INT NULL,
     verification_round BIGINT NOT NULL DEFAULT 1,
-    verified_url       VARBINARY(500) NULL,
+    verified_url       VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
     -- Nobody can set it by hand, changing the URL resets it, and a late verifier cannot verify the wrong URL.
     verified           BOOLEAN GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) STORED,
     check_round        BIGINT NOT NULL DEFAULT 0,
@@ -46,7 +57,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     check_done         BOOLEAN NOT NULL DEFAULT FALSE,
     check_number       BIGINT NOT NULL DEFAULT 0,
     next_check_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    check_error        VARBINARY(100) NULL,
+    check_error        VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     checked_at         DATETIME(6) NULL,
     created_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -54,13 +65,30 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     open_check_at      DATETIME(6) GENERATED ALWAYS AS (
                            CASE WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
                                 WHEN NOT check_done THEN next_check_at END) STORED,
-    UNIQUE KEY uniq_sub_type_url (event_type, callback_url),
+    UNIQUE KEY uniq_sub_tenant_type_url (tenant, event_type, callback_url),
+    KEY idx_sub_tenant (tenant, id),
+    KEY idx_sub_callback_url (callback_url),
     KEY idx_sub_active (active),
     KEY idx_sub_open_check (open_check_at),
-    CONSTRAINT sub_not_empty CHECK (event_type <> '' AND callback_url <> '' AND verified_url <> ''
+    CONSTRAINT sub_not_empty CHECK (tenant <> '' AND event_type <> '' AND callback_url <> '' AND verified_url <> ''
                                     AND check_error <> ''),
+    CONSTRAINT sub_no_blank_end CHECK (tenant NOT LIKE '% ' AND event_type NOT LIKE '% '
+                                       AND callback_url NOT LIKE '% ' AND verified_url NOT LIKE '% '),
     CONSTRAINT sub_retry_limit CHECK (max_retry_limit BETWEEN 1 AND 100),
     CONSTRAINT sub_check_attempts CHECK (check_attempts >= 0)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Which subscriptions want a topic: what routing looks up. Kept in step with subscriptions.event_type in one transaction.
+
+CREATE TABLE IF NOT EXISTS subscription_topics (
+    tenant          VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    topic           VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    subscription_id BIGINT NOT NULL,
+    PRIMARY KEY (tenant, topic, subscription_id),
+    KEY idx_topic_subscription (subscription_id),
+    CONSTRAINT topic_not_empty CHECK (tenant <> '' AND topic <> ''),
+    -- Routing itself tells 'a' from 'a ' here.
+    CONSTRAINT topic_no_blank_end CHECK (tenant NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- webhook_delivery_sagas ------------------------------------------------------------------------------
@@ -75,7 +103,7 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_sagas (
     attempt_count    INT NOT NULL DEFAULT 0,
     max_retry_limit  INT NOT NULL,
     next_attempt_at  DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    final_error_code VARBINARY(100) NULL,
+    final_error_code VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- The subscription, while the saga waits for its next job.
@@ -103,22 +131,26 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_jobs (
     lease_token      BIGINT NULL,
     lease_resets     INT NOT NULL DEFAULT 0,
     response_status  INT NULL,
-    error_code       VARBINARY(100) NULL,
+    error_code       VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     duration_ms      INT NULL,
+    -- When it was really sent, and where; when the endpoint wants to be asked again.
+    started_at       DATETIME(6) NULL,
+    callback_url     VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    retry_at         DATETIME(6) NULL,
     response_excerpt TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- While the job is active: at most one such job per saga.
     active_saga_id   BIGINT GENERATED ALWAYS AS (
                          CASE WHEN status IN ('Pending', 'Leased') THEN saga_id END) STORED,
-    -- While Pending: not before. While Leased: the end of the lease.
+    -- While Pending: not before; at the end of time if the job is parked. While Leased: the end of the lease.
     pending_until    DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Pending' THEN lease_until END) STORED,
     leased_until     DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Leased' THEN lease_until END) STORED,
     UNIQUE KEY uniq_job_saga_attempt (saga_id, attempt_at),
     UNIQUE KEY uniq_job_active (active_saga_id),
     KEY idx_job_pending (pending_until),
     KEY idx_job_leased (leased_until),
-    CONSTRAINT job_not_empty CHECK (error_code <> ''),
+    CONSTRAINT job_not_empty CHECK (error_code <> '' AND callback_url <> ''),
     CONSTRAINT job_lease_resets CHECK (lease_resets >= 0),
     CONSTRAINT job_duration CHECK (duration_ms >= 0),
     CONSTRAINT job_excerpt CHECK (OCTET_LENGTH(response_excerpt) <= 4096),
@@ -133,7 +165,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     saga_id          BIGINT NOT NULL,
     event_id         BIGINT NOT NULL,
     subscription_id  BIGINT NOT NULL,
-    final_error_code VARBINARY(100) NOT NULL,
+    final_error_code VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     payload          LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     UNIQUE KEY uniq_dead_letter_saga (saga_id),
@@ -143,7 +175,11 @@ CREATE TABLE IF NOT EXISTS dead_letters (
 
 -- The hand-over queues: small, and every row lives for moments only ------------------------------------
 
-CREATE TABLE IF NOT EXISTS unrouted_events (event_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS unrouted_events (
+    event_id              BIGINT NOT NULL PRIMARY KEY,
+    -- The last subscription that routing has considered for the event.
+    after_subscription_id BIGINT NOT NULL DEFAULT 0
+) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS finished_jobs (job_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
 
@@ -154,7 +190,7 @@ CREATE TABLE IF NOT EXISTS pending_dead_letters (saga_id BIGINT NOT NULL PRIMARY
 CREATE TABLE IF NOT EXISTS subscription_secrets (
     id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     subscription_id BIGINT NOT NULL,
-    key_id          VARBINARY(64) NOT NULL,
+    key_id          VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     sealed          VARBINARY(2000) NOT NULL,
     created_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     expires_at      DATETIME(6) NULL,
@@ -166,13 +202,28 @@ CREATE TABLE IF NOT EXISTS subscription_secrets (
 CREATE TABLE IF NOT EXISTS api_keys (
     id         BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     name       VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    scopes     VARBINARY(100) NOT NULL,
+    scopes     VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     sha256     BINARY(32) NOT NULL,
+    tenant     VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     created_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    expires_at DATETIME(6) NULL,
     revoked_at DATETIME(6) NULL,
+    last_used_at DATETIME(6) NULL,
     UNIQUE KEY uniq_key_sha256 (sha256),
-    CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '')
+    CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '' AND tenant <> ''),
+    CONSTRAINT key_no_blank_end CHECK (tenant NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Worker processes, as their heartbeats describe them.
+
+CREATE TABLE IF NOT EXISTS workers (
+    id         BIGINT NOT NULL PRIMARY KEY,
+    slots      INT NOT NULL,
+    version    VARCHAR(50) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    started_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    seen_at    DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    CONSTRAINT worker_slots CHECK (slots >= 0)
+) ENGINE = InnoDB;
 
 CREATE TABLE IF NOT EXISTS delivery_counts (
     minute          DATETIME(6) NOT NULL,
@@ -188,10 +239,10 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
 -- stage adds one, and every process reads all rows at short intervals.
 
 CREATE TABLE IF NOT EXISTS wake_signals (
-    stage VARBINARY(20) NOT NULL PRIMARY KEY,
+    stage VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
     sent  BIGINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB;
 
 INSERT INTO wake_signals (stage)
-VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('dead_letters')
+VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('resume'), ('dead_letters')
 ON DUPLICATE KEY UPDATE stage = VALUES(stage);

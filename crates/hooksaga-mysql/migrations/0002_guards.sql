@@ -94,6 +94,8 @@ BEGIN
            AND NOT (OLD.lease_until <=> NEW.lease_until AND OLD.lease_token <=> NEW.lease_token
                     AND OLD.lease_resets <=> NEW.lease_resets AND OLD.response_status <=> NEW.response_status
                     AND OLD.error_code <=> NEW.error_code AND OLD.duration_ms <=> NEW.duration_ms
+                    AND OLD.started_at <=> NEW.started_at AND OLD.retry_at <=> NEW.retry_at
+                    AND CAST(OLD.callback_url AS BINARY) <=> CAST(NEW.callback_url AS BINARY)
                     AND CAST(OLD.response_excerpt AS BINARY) <=> CAST(NEW.response_excerpt AS BINARY)
                     AND OLD.updated_at <=> NEW.updated_at) THEN
             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: a finished job never changes';
@@ -117,3 +119,14 @@ CREATE TRIGGER letters_refuse_update BEFORE UPDATE ON dead_letters FOR EACH ROW
 DROP TRIGGER IF EXISTS letters_refuse_delete;
 CREATE TRIGGER letters_refuse_delete BEFORE DELETE ON dead_letters FOR EACH ROW
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'dead_letters: a dead letter is never deleted';
+
+-- unrouted_events: how far routing came only moves on --------------------------------------------------------
+
+DROP TRIGGER IF EXISTS unrouted_refuse_update;
+CREATE TRIGGER unrouted_refuse_update BEFORE UPDATE ON unrouted_events FOR EACH ROW
+BEGIN
+    IF NOT (OLD.event_id <=> NEW.event_id AND NEW.after_subscription_id >= OLD.after_subscription_id) THEN
+        SIGNAL SQLSTATE '45000'
+            SET MESSAGE_TEXT = 'unrouted_events: a queued event never changes, but for how far routing came';
+    END IF;
+END;

@@ -3,8 +3,8 @@
 -- back what is not here (src/rights.rs). Every role may also read schema_migrations.
 --
 -- "Drain" a queue: SELECT … FOR UPDATE SKIP LOCKED wants SELECT and one of DELETE, UPDATE; DELETE is there.
--- No role needs UPDATE for "on conflict nothing": what exists is looked up before the insert. The one ON DUPLICATE KEY
--- UPDATE, of the counters, has it for the whole table: MariaDB asks for it on every column that the INSERT names.
+-- No role needs UPDATE for "on conflict nothing": what exists is looked up before the insert. ON DUPLICATE KEY
+-- UPDATE (counters, heartbeats) has it for the whole table: MariaDB asks for it on every column that the INSERT names.
 
 -- Ingestion: appends events.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
@@ -12,7 +12,8 @@ GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
 
 -- Subscription administration: configuration, never what verification writes; secrets go in, not out.
-GRANT SELECT, INSERT (event_type, callback_url, active, max_retry_limit), UPDATE (event_type, callback_url, active, max_retry_limit, verification_round, updated_at) ON subscriptions TO subscription_admin;
+GRANT SELECT, INSERT (tenant, event_type, callback_url, description, active, max_retry_limit), UPDATE (event_type, callback_url, description, active, max_retry_limit, verification_round, updated_at) ON subscriptions TO subscription_admin;
+GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at), INSERT (subscription_id, key_id, sealed), UPDATE (expires_at) ON subscription_secrets TO subscription_admin;
 
 -- Verifier: what verification writes, and nothing that is configured.
@@ -20,9 +21,10 @@ GRANT SELECT, UPDATE (verified_url, check_round, check_attempts, check_done, che
 GRANT SELECT ON subscription_secrets TO subscription_verifier;
 
 -- Router: creates sagas, changes none, reads no payload.
-GRANT SELECT (id, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
+GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
 GRANT SELECT ON subscriptions TO router_worker;
-GRANT SELECT, DELETE ON unrouted_events TO router_worker;
+GRANT SELECT ON subscription_topics TO router_worker;
+GRANT SELECT, UPDATE (after_subscription_id), DELETE ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
@@ -30,17 +32,19 @@ GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, 
 GRANT SELECT, INSERT ON webhook_delivery_jobs TO saga_orchestrator;
 GRANT SELECT, DELETE ON finished_jobs TO saga_orchestrator;
 GRANT INSERT ON pending_dead_letters TO saga_orchestrator;
-GRANT SELECT (id, event_type, created_at, external_id, correlation_id) ON events TO saga_orchestrator;
+GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO saga_orchestrator;
 GRANT SELECT ON subscriptions TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE ON delivery_counts TO saga_orchestrator;
+GRANT SELECT ON workers TO saga_orchestrator;
 
--- Worker: leases jobs and reports them.
+-- Worker: leases jobs and reports them, and says that it is alive.
 GRANT SELECT ON webhook_delivery_sagas TO job_worker;
 GRANT SELECT ON events TO job_worker;
 GRANT SELECT ON subscriptions TO job_worker;
 GRANT SELECT ON subscription_secrets TO job_worker;
-GRANT SELECT, UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, response_excerpt, updated_at) ON webhook_delivery_jobs TO job_worker;
+GRANT SELECT, UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, started_at, callback_url, retry_at, response_excerpt, updated_at) ON webhook_delivery_jobs TO job_worker;
 GRANT INSERT ON finished_jobs TO job_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 
 -- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id.
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at) ON webhook_delivery_jobs TO lease_cleaner;
@@ -64,8 +68,11 @@ GRANT SELECT ON unrouted_events TO api_reader;
 GRANT SELECT ON finished_jobs TO api_reader;
 GRANT SELECT ON pending_dead_letters TO api_reader;
 GRANT SELECT ON delivery_counts TO api_reader;
-GRANT SELECT (id, name, scopes, created_at, revoked_at) ON api_keys TO api_reader;
+GRANT SELECT ON subscription_topics TO api_reader;
+GRANT SELECT ON workers TO api_reader;
+GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at) ON api_keys TO api_reader;
 GRANT SELECT, UPDATE (sent) ON wake_signals TO api_reader;
 
--- API keys.
+-- API keys: created and revoked by the one, looked up by the other.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
+GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;

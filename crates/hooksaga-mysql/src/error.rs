@@ -9,6 +9,8 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 pub(crate) enum DbError {
     Driver(Error),
     Store(StoreError),
+    /// A key that is wanted belongs to a transaction of somebody else that has not ended; nothing is locked here.
+    Held(String),
 }
 
 /// The result of work inside a transaction.
@@ -31,6 +33,7 @@ impl From<DbError> for StoreError {
         match failure {
             DbError::Driver(error) => store_error(&error),
             DbError::Store(error) => error,
+            DbError::Held(what) => StoreError::Unavailable(what),
         }
     }
 }
@@ -54,8 +57,13 @@ impl DbError {
     fn code(&self) -> Option<u16> {
         match self {
             Self::Driver(error) => code(error),
-            Self::Store(_) => None,
+            Self::Store(_) | Self::Held(_) => None,
         }
+    }
+
+    /// A lock that a statement was not to wait for, or did not get in time.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        matches!(self.code(), Some(1205 | 3572))
     }
 
     /// A unique key holds this already. Where what exists is looked up before an insert, somebody else came in
@@ -65,6 +73,9 @@ impl DbError {
     }
 
     pub(crate) fn again(&self) -> Again {
+        if matches!(self, Self::Held(_)) {
+            return Again::AtOnce;
+        }
         match self.code() {
             // Deadlock; MariaDB: record has changed since last read.
             Some(1213 | 1020) => Again::AtOnce,

@@ -1,4 +1,4 @@
-//! The MySQL and MariaDB back end (InnoDB): SQL, and nothing but SQL. Needs MySQL 8.0.19 or MariaDB 10.6, or newer.
+//! The MySQL and MariaDB back end (InnoDB): SQL, and nothing but SQL. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
 //! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
@@ -16,7 +16,9 @@
 //! Every statement begins with its name in a comment, under the reasons for its shape. Batches go in
 //! as JSON (`batch`), or as numbers in the text. All run in READ COMMITTED, and every batch is written in the order of
 //! its key, so that two of the same kind wait for each other instead of deadlocking. What deadlocks all the same is
-//! tried again. There is no RETURNING: what a write changed is read under lock before it, or by its key after it.
+//! tried again. A write names its rows by a join from the given ids with the key forced: a plan that reads more rows
+//! would wait for the locks of others, and one frozen process would stop them all. There is no RETURNING: what a write
+//! changed is read under lock before it, or by its key after it.
 
 mod error;
 mod options;
@@ -40,8 +42,8 @@ use hooksaga_store::{
 };
 use mysql_async::prelude::Queryable as _;
 use options::Session;
-use pool::{RolePool, connect_once};
-use schema::MIGRATIONS;
+use pool::{RolePool, connect_once, in_time};
+use schema::{HAS_TABLE, MIGRATIONS};
 use std::sync::Arc;
 
 /// The smallest `max_allowed_packet` that the batches are made for.
@@ -67,11 +69,11 @@ impl MySqlDatabase {
 
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
-    look(&options).await?;
+    in_time(look(&options)).await?;
     let pool = |role| pool(&options, role);
     let reader = roles::Reader::new(pool(Role::ApiReader)?);
     ready(&reader).await?;
-    let fence = Fence::look(&options).await?;
+    let fence = in_time(Fence::look(&options)).await?;
     fence.announce();
 
     let stores = Stores {
@@ -86,13 +88,14 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         wakeups: Arc::new(wake::Notifications::new(reader.pool(), options.clone())),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
+        key_reader: Arc::new(roles::KeyReader::new(pool(Role::KeyReader)?)),
     };
     Ok(MySqlDatabase { stores, fence })
 }
 
 /// Opens the API keys alone.
 pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> {
-    look(&options).await?;
+    in_time(look(&options)).await?;
     ready(&roles::Reader::new(pool(&options, Role::ApiReader)?)).await?;
     Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin)?)))
 }
@@ -139,9 +142,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
     if let Err(error) = connection.query_drop(format!("USE {}", options::identifier(&database))).await {
         return if error::code(&error) == Some(1049) { Err(error::store_error(&error)) } else { Ok(()) };
     }
-    let sql = "SELECT COUNT(*) FROM information_schema.tables \
-               WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
-    let found: Option<i64> = checked(connection.query_first(sql).await)?;
+    let found: Option<i64> = checked(connection.query_first(HAS_TABLE).await)?;
     checked(connection.disconnect().await)?;
     if found == Some(0) {
         check_current(0, MIGRATIONS)?;

@@ -40,13 +40,20 @@ impl fmt::Debug for MySqlOptions {
 
 /// Correctness rests on these, whatever the server's defaults are: errors instead of silent changes of values, the
 /// backslash and quotes as usual, UTC, and every answer in the character set it was sent in. The comments are read
-/// by one of the two servers only. A walk over the waiting subscriptions may be long.
+/// by one of the two servers only.
 const SETTINGS: &str = "SET NAMES utf8mb4, autocommit = 1, time_zone = '+00:00', \
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
      sql_safe_updates = 0, sql_select_limit = DEFAULT, group_concat_max_len = 1000000";
-/// No call waits for ever.
-const LIMITS: &str = "SET innodb_lock_wait_timeout = 10 \
-     /*M!100100 , max_statement_time = 30 */ /*!80000 , max_execution_time = 30000 */";
+/// No statement waits or runs for ever, and a process that is frozen in the middle of a transaction does not keep its locks:
+/// the server ends the session. MySQL has no limit for that alone; there every session ends that is idle for so long, so
+/// idle connections are closed sooner ([`IDLE`]). What the server itself does not end, [`crate::pool::ANSWER`] does.
+const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
+     /*M!100100 , max_statement_time = 10, idle_transaction_timeout = 10 */ \
+     /*!80000 , max_execution_time = 10000, wait_timeout = 60 */";
+/// How long the pool keeps a connection that nobody uses.
+const IDLE: Duration = Duration::from_secs(30);
+/// The same for ingestion, which never waits long for somebody else's key (`roles::ingest`).
+const INGEST_LIMITS: &str = "SET innodb_lock_wait_timeout = 1";
 /// Under the default, REPEATABLE READ, a read before a lock would fix what the reads after it see.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
@@ -96,6 +103,9 @@ impl MySqlOptions {
             let database = database(&key, &opts)?;
             if let Session::Component(role) = session {
                 setup.push(LIMITS.to_owned());
+                if role == Role::EventIngestWriter {
+                    setup.push(INGEST_LIMITS.to_owned());
+                }
                 if self.roles == RoleMode::Switch && self.shares_login(role) {
                     setup.push(format!("SET ROLE {}", literal(&role_name(&database, role))));
                 }
@@ -109,7 +119,8 @@ impl MySqlOptions {
             // A reset would take away the prepared statements and the set-up. Transactions that were not ended are
             // rolled back all the same.
             .with_reset_connection(false)
-            .with_inactive_connection_ttl(Duration::from_secs(300));
+            .with_inactive_connection_ttl(IDLE)
+            .with_ttl_check_interval(IDLE / 3);
         let name = match session {
             Session::Component(role) => format!("hooksaga/{role}"),
             Session::Login | Session::Server => "hooksaga/migrate".to_owned(),

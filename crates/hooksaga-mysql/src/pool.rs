@@ -1,26 +1,53 @@
-//! One connection pool per role.
+//! One connection pool per role, and the time limits of every call.
+//!
+//! A server can be silent: frozen, or behind a connection that is open at this end only. So every call has a limit of its
+//! own, whatever the server's limits are. A connection on which nothing came in time is closed, and with it the whole pool
+//! is replaced: its idle connections lead to the same server, and each would cost its caller the same wait.
 
 use crate::error::{Again, DbResult, from_connecting};
 use hooksaga_store::{StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool};
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::Semaphore;
 
-/// How long a call waits for a connection, new or free.
+/// How long a call waits for a free connection, and how long for a new one.
 const WAIT: Duration = Duration::from_secs(10);
+/// How long a call may take on its connection: longer than the server's limit for a statement.
+pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// How often a call that lost against others is tried in all.
 const TRIES: u32 = 20;
 
-/// Connections that run as one role.
+/// Connections that run as one role. Clones share them.
 #[derive(Clone)]
-pub(crate) struct RolePool {
-    pool: Pool,
+pub(crate) struct RolePool(Arc<Shared>);
+
+struct Shared {
+    opts: Opts,
     address: String,
+    /// As many as there may be connections.
+    free: Semaphore,
+    current: Mutex<Current>,
+}
+
+/// The pool in use, and how many there were before it.
+struct Current {
+    pool: Pool,
+    number: u64,
 }
 
 impl RolePool {
     /// Connects to nothing yet.
     pub(crate) fn new(opts: Opts) -> Self {
-        Self { address: address(&opts), pool: Pool::new(opts) }
+        Self(Arc::new(Shared {
+            address: address(&opts),
+            free: Semaphore::new(opts.pool_opts().constraints().max()),
+            current: Mutex::new(Current { pool: Pool::new(opts.clone()), number: 0 }),
+            opts,
+        }))
     }
 
     /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour of
@@ -50,7 +77,7 @@ impl RolePool {
     {
         let mut tried = 1;
         loop {
-            let failure = match work(self.connection().await?).await {
+            let failure = match self.once(&work).await? {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -67,15 +94,55 @@ impl RolePool {
         }
     }
 
-    async fn connection(&self) -> StoreResult<Conn> {
-        match tokio::time::timeout(WAIT, self.pool.get_conn()).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(not_connected(&self.address, &error)),
-            Err(_) => Err(StoreError::Unavailable(format!(
-                "no connection to {} within {} s: all are busy, or the server does not answer",
-                self.address,
+    /// One try. The outer error is that of a call that never came to an end.
+    async fn once<T, W, F>(&self, work: &W) -> StoreResult<DbResult<T>>
+    where
+        W: Fn(Conn) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let shared = &self.0;
+        let free = tokio::time::timeout(WAIT, shared.free.acquire()).await.map_err(|_| {
+            StoreError::Unavailable(format!(
+                "all connections to {} have been busy for {} s",
+                shared.address,
                 WAIT.as_secs()
-            ))),
+            ))
+        })?;
+        let _free = free.map_err(|_| StoreError::Unavailable("the connection pool is closed".to_owned()))?;
+        let (pool, number) = {
+            let current = shared.current();
+            (current.pool.clone(), current.number)
+        };
+        let connection = match tokio::time::timeout(WAIT, pool.get_conn()).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return Err(not_connected(&shared.address, &error)),
+            Err(_) => {
+                shared.replace(number);
+                return Err(silent(&shared.address, WAIT));
+            }
+        };
+        match tokio::time::timeout(ANSWER, work(connection)).await {
+            Ok(result) => Ok(result),
+            Err(_) => {
+                shared.replace(number);
+                Err(silent(&shared.address, ANSWER))
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Nothing panics while it is held.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a new pool in the place of this one, unless somebody has done so. The old one closes its idle connections, and
+    /// the others when their calls end.
+    fn replace(&self, number: u64) {
+        let mut current = self.current();
+        if current.number == number {
+            *current = Current { pool: Pool::new(self.opts.clone()), number: number + 1 };
         }
     }
 }
@@ -85,10 +152,19 @@ pub(crate) async fn connect_once(opts: Opts) -> StoreResult<Conn> {
     let address = address(&opts);
     match tokio::time::timeout(WAIT, Conn::new(opts)).await {
         Ok(result) => result.map_err(|error| not_connected(&address, &error)),
-        Err(_) => {
-            Err(StoreError::Unavailable(format!("no connection to {address} within {} s", WAIT.as_secs())))
-        }
+        Err(_) => Err(silent(&address, WAIT)),
     }
+}
+
+/// The result of work on such a connection, if it comes in time.
+pub(crate) async fn in_time<T>(work: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
+    tokio::time::timeout(ANSWER, work).await.unwrap_or_else(|_| {
+        Err(StoreError::Unavailable(format!("the server did not respond within {} s", ANSWER.as_secs())))
+    })
+}
+
+fn silent(address: &str, limit: Duration) -> StoreError {
+    StoreError::Unavailable(format!("{address} did not respond within {} s", limit.as_secs()))
 }
 
 fn not_connected(address: &str, error: &Error) -> StoreError {

@@ -6,14 +6,14 @@
 //! is changed.
 
 use crate::{
-    error::{checked, code, store_error},
+    error::{DbResult, checked, code, store_error},
     options::{MySqlOptions, RoleMode, Session, identifier, literal},
     pool::connect_once,
     rights,
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, latest, pending},
+    migration::{Migration, MigrationReport, check_released, latest, pending},
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -26,8 +26,21 @@ const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
 /// Exists from the first moment of the first run: tables beside it are hooksaga's.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
-    version BIGINT NOT NULL PRIMARY KEY, name VARBINARY(100) NOT NULL, \
-    applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6))) ENGINE = InnoDB";
+    version BIGINT NOT NULL PRIMARY KEY, name VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
+    applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), \
+    fingerprint CHAR(16) CHARACTER SET ascii COLLATE ascii_bin NULL) ENGINE = InnoDB";
+
+/// Whether there was a run before.
+pub(crate) const HAS_TABLE: &str = "SELECT COUNT(*) FROM information_schema.tables \
+    WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
+
+const RECORDED: &str =
+    "/* schema.recorded */ SELECT version, fingerprint FROM schema_migrations ORDER BY version";
+/// The same for a table that has no fingerprints.
+const VERSIONS: &str = "/* schema.versions */ SELECT version FROM schema_migrations ORDER BY version";
+
+/// The server's number for a column that is not there.
+const UNKNOWN_COLUMN: u16 = 1054;
 
 /// How long a run waits for another before it says so, in seconds.
 const PATIENCE: u32 = 600;
@@ -47,6 +60,10 @@ pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
         )));
     }
 
+    let ready = checked(connection.query_first::<i64, _>(HAS_TABLE).await)? == Some(1);
+    if ready {
+        check_released(&recorded(&mut connection).await.map_err(StoreError::from)?, MIGRATIONS)?;
+    }
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
             let created = rights::ensure(&mut connection, &options, &database).await?;
@@ -70,21 +87,21 @@ async fn check_server(connection: &mut Conn) -> StoreResult<()> {
     let version = version.unwrap_or_default();
     if is_old(&version) {
         return Err(StoreError::Setup(format!(
-            "the database server is {version}: hooksaga needs MySQL 8.0.19 or MariaDB 10.6, or newer"
+            "the database server is {version}: hooksaga needs MySQL 8.0.22 or MariaDB 10.6, or newer"
         )));
     }
     Ok(())
 }
 
 /// Whether a server lacks what the statements need: SKIP LOCKED, JSON_TABLE, enforced CHECKs, defaults that are
-/// expressions. What cannot be understood is given the benefit of the doubt.
+/// expressions, FOR SHARE without a right to write. What cannot be understood is given the benefit of the doubt.
 fn is_old(version: &str) -> bool {
     let numbers: Vec<u32> = version
         .split(|c: char| !c.is_ascii_digit())
         .map_while(|number| number.parse().ok())
         .take(3)
         .collect();
-    let oldest = if version.contains("MariaDB") { [10, 6, 0] } else { [8, 0, 19] };
+    let oldest = if version.contains("MariaDB") { [10, 6, 0] } else { [8, 0, 22] };
     numbers.len() == 3 && numbers.as_slice() < oldest.as_slice()
 }
 
@@ -99,9 +116,10 @@ async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<S
             run(connection, statement).await?;
         }
         let sql = format!(
-            "INSERT INTO schema_migrations (version, name) VALUES ({}, {})",
+            "INSERT INTO schema_migrations (version, name, fingerprint) VALUES ({}, {}, {})",
             step.version,
-            literal(step.name)
+            literal(step.name),
+            literal(&step.fingerprint())
         );
         run(connection, &sql).await?;
         applied.push(format!("{} {}", step.version, step.name));
@@ -160,6 +178,17 @@ async fn version(connection: &mut Conn) -> StoreResult<i64> {
     Ok(checked(connection.query_first(sql).await)?.unwrap_or(0))
 }
 
+/// Every step that was applied, in order, with its fingerprint.
+pub(crate) async fn recorded(connection: &mut Conn) -> DbResult<Vec<(i64, Option<String>)>> {
+    match connection.query(RECORDED).await {
+        Err(error) if code(&error) == Some(UNKNOWN_COLUMN) => {
+            let versions: Vec<i64> = connection.query(VERSIONS).await?;
+            Ok(versions.into_iter().map(|version| (version, None)).collect())
+        }
+        result => Ok(result?),
+    }
+}
+
 /// The statements of a script. One ends with a semicolon at the end of a line whose next line is empty, a comment or
 /// the beginning of another statement, that is, is not indented: the bodies of triggers are, or stand between BEGIN
 /// and END;.
@@ -192,15 +221,15 @@ mod tests {
         let guards = statements(GUARDS);
         assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
         assert_eq!(guards.len() % 2, 0);
-        assert_eq!(statements(MIGRATIONS[0].sql).len(), 13);
+        assert_eq!(statements(MIGRATIONS[0].sql).len(), 15);
     }
 
     #[test]
     fn old_servers_are_recognised() {
-        for old in ["5.7.44-log", "8.0.18", "10.5.29-MariaDB", "5.5.5-10.4.2-MariaDB"] {
+        for old in ["5.7.44-log", "8.0.21", "10.5.29-MariaDB", "5.5.5-10.4.2-MariaDB"] {
             assert!(is_old(old), "{old}");
         }
-        for new in ["8.0.19", "8.4.0-commercial", "9.1.0", "10.6.0-MariaDB", "11.4.2-MariaDB-log", "mystery"]
+        for new in ["8.0.22", "8.4.0-commercial", "9.1.0", "10.6.0-MariaDB", "11.4.2-MariaDB-log", "mystery"]
         {
             assert!(!is_old(new), "{new}");
         }

@@ -8,8 +8,8 @@ use crate::{
     time::Time,
 };
 use hooksaga_conformance::HotStatement;
-use hooksaga_saga::Timestamp;
-use hooksaga_store::{LeaseToken, Role, StoreResult};
+use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_store::{Allotted, Role, StoreResult};
 use mysql_async::Opts;
 
 /// The configuration of a component's session.
@@ -36,67 +36,77 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Append => (
             Role::EventIngestWriter,
             vec![
-                with(ingest::EXISTING, &[r#"'[["61"],["62"]]'"#]),
+                with(ingest::EXISTING, &[r#"'[["61","62"],["61","63"]]'"#]),
                 format!("{} WHERE id IN (1,2)", ingest::PAYLOADS),
                 with(ingest::READ_BACK, &["1", "2"]),
             ],
         ),
-        HotStatement::Route => (
-            Role::RouterWorker,
-            vec![
+        HotStatement::Route => {
+            use router::candidates::{OF_MANY, OF_ONE};
+            let statements = vec![
                 router::PEEK.to_owned(),
                 with(router::LOCK, &["1000"]),
-                format!("{} WHERE id IN (1,2)", router::EVENTS),
-                with(router::SUBSCRIPTIONS, &[r#"'[["61"],["62"]]'"#]),
-                with(router::SAGAS, &[IDS]),
+                with(router::EVENTS, &[IDS]),
+                with(OF_MANY, &[r#"'[[1,"64656661756c74","61"],[2,"64656661756c74","62"]]'"#, "5001"]),
+                with(OF_ONE, &["'default'", "'a'", "1", "17", "5001"]),
+                with(router::SAGAS, &["'[[1,1],[2,1]]'"]),
                 with(router::INSERT, &[r#"'[[1,1,5,"2026-01-01 00:00:00.000001"]]'"#]),
-                format!("{} WHERE event_id IN (1,2)", router::FORGET),
-            ],
-        ),
-        HotStatement::Schedule => {
-            use orchestrator::schedule::{ACTIVE_JOBS, ADMISSIBLE, DUE, INSERT, JOBS, WAITING};
+                with(router::RESUME, &["17", "1"]),
+                with(router::FORGET, &[IDS]),
+            ];
+            (Role::RouterWorker, statements)
+        }
+        HotStatement::Waiting => {
+            use orchestrator::waiting::{ADMISSIBLE, WAITING};
+            (Role::SagaOrchestrator, vec![with(WAITING, &["0"]), with(ADMISSIBLE, &[IDS])])
+        }
+        HotStatement::CreateJobs => {
+            use orchestrator::schedule::{ACTIVE_JOBS, INSERT, JOBS, due_statement};
+            let allotted = [1, 2].map(|id| Allotted { subscription_id: SubscriptionId(id), jobs: 64 });
             let statements = vec![
-                with(WAITING, &["0"]),
-                with(ADMISSIBLE, &[IDS]),
-                with(DUE, &["1", NOW, "64", "0"]),
+                due_statement(&allotted, now),
                 with(JOBS, &[SAGAS]),
                 with(ACTIVE_JOBS, &[SAGAS]),
                 with(INSERT, &[SAGAS]),
             ];
             (Role::SagaOrchestrator, statements)
         }
-        HotStatement::OpenJobs => {
-            (Role::SagaOrchestrator, vec![orchestrator::schedule::OPEN_JOBS.to_owned()])
-        }
+        HotStatement::Load => (Role::SagaOrchestrator, vec![orchestrator::waiting::OPEN_JOBS.to_owned()]),
         HotStatement::MarkInProgress => {
             let rows = r#"'[[1,"2026-01-01 00:00:00.000001"]]'"#;
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])
         }
-        HotStatement::Claim => (
-            Role::JobWorker,
-            vec![
-                with(worker::PEEK, &["60000000"]),
-                with(worker::PICK, &[NOW, "512"]),
-                worker::lease("1,2", now, LeaseToken(1), now),
-                with(worker::JOBS, &[IDS]),
-                with(worker::EVENTS, &[IDS]),
-                with(worker::TARGETS, &[IDS]),
-            ],
-        ),
-        HotStatement::HandBack => (
-            Role::JobWorker,
-            vec![
-                format!("{}(1,2) ORDER BY id FOR UPDATE", worker::HELD),
-                with(worker::HAND_BACK, &["'[[1,1],[2,1]]'", "5000000"]),
-            ],
-        ),
-        HotStatement::Report => (
-            Role::JobWorker,
-            vec![
-                format!("{}(1,2) ORDER BY id FOR UPDATE", worker::HELD),
-                with(worker::REPORT, &["'[[1,1,0,200,null,3,null],[2,1,1,null,\"61\",3,\"61\"]]'"]),
-            ],
-        ),
+        HotStatement::Claim => {
+            use worker::claim::{EVENTS, JOBS, LEASE, PEEK, TARGETS, pick};
+            let statements = vec![
+                with(PEEK, &["60000000"]),
+                with(&pick(&[]), &[NOW, "512"]),
+                with(&pick(&[SubscriptionId(1)]), &[NOW, "512"]),
+                with(JOBS, &[IDS]),
+                with(LEASE, &[IDS, NOW, "1", NOW]),
+                with(EVENTS, &[IDS]),
+                with(TARGETS, &[IDS]),
+            ];
+            (Role::JobWorker, statements)
+        }
+        HotStatement::HandBack => {
+            let given = r#"'[[1,1,"2026-01-01 00:00:00.000001"]]'"#;
+            let statements = vec![with(worker::HELD, &[IDS]), with(worker::parking::GIVE_BACK, &[given])];
+            (Role::JobWorker, statements)
+        }
+        HotStatement::Park => {
+            use worker::parking::{DELIVERABLE, PARKED, UNPARK};
+            let end = "'9999-12-31 23:59:59.999999'";
+            let statements =
+                vec![with(DELIVERABLE, &[IDS]), with(PARKED, &[end, "0", "1000"]), with(UNPARK, &[IDS, end])];
+            (Role::JobWorker, statements)
+        }
+        HotStatement::Report => {
+            let reports = "'[[1,1,0,200,null,3,null,\"2026-01-01 00:00:00.000001\",\"61\",null],\
+                           [2,1,1,null,\"61\",3,\"61\",null,null,\"2026-01-01 00:00:00.000001\"]]'";
+            let statements = vec![with(worker::HELD, &[IDS]), with(worker::report::REPORT, &[reports])];
+            (Role::JobWorker, statements)
+        }
         HotStatement::Apply => {
             use orchestrator::apply::{
                 FORGET_RESULTS, LOCK_RESULTS, LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, count_statement,
@@ -106,10 +116,10 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 PEEK.to_owned(),
                 with(LOCK_RESULTS, &["1000"]),
                 with(READ_JOBS, &[IDS]),
-                format!("{LOCK_SAGAS} WHERE id IN (1,2) ORDER BY id FOR UPDATE"),
+                with(LOCK_SAGAS, &[IDS]),
                 with(WRITE_RESULTS, &[&format!(r#"'[[1,{at},"61",1,{at},null,{at}]]'"#)]),
                 count_statement("('2026-01-01 00:00:00',1,1,1,0,0)"),
-                format!("{FORGET_RESULTS} WHERE job_id IN (1,2)"),
+                with(FORGET_RESULTS, &[IDS]),
             ];
             (Role::SagaOrchestrator, statements)
         }
@@ -118,7 +128,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             vec![
                 cleaner::PEEK.to_owned(),
                 with(cleaner::PICK, &[NOW, "100"]),
-                cleaner::reset_statement("1,2", now),
+                with(cleaner::RESET, &[IDS, NOW, NOW]),
                 with(cleaner::READ, &[IDS]),
             ],
         ),
@@ -129,7 +139,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(dead_letters::LOCK, &["100"]),
                 with(dead_letters::DEAD, &[IDS]),
                 with(dead_letters::BURY, &[IDS]),
-                format!("{} WHERE saga_id IN (1,2)", dead_letters::FORGET),
+                with(dead_letters::FORGET, &[IDS]),
             ],
         ),
         HotStatement::TakeChecks => (
@@ -137,10 +147,17 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             vec![
                 with(verifier::PEEK, &["30000000"]),
                 with(verifier::PICK, &[NOW, "100"]),
-                verifier::hold("1,2", now),
+                with(verifier::HOLD, &[IDS, NOW]),
                 with(verifier::SECRETS, &[IDS]),
             ],
         ),
-        HotStatement::Gauges => (Role::ApiReader, vec![reader::stats::GAUGES.to_owned()]),
+        HotStatement::Gauges => (
+            Role::ApiReader,
+            vec![
+                reader::stats::GAUGES.to_owned(),
+                with(reader::stats::TENANT_WAITING, &["'default'"]),
+                with(reader::stats::TENANT_OPEN, &["'default'"]),
+            ],
+        ),
     }
 }

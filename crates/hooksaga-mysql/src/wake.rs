@@ -6,7 +6,7 @@
 use crate::{
     error::store_error,
     options::{MySqlOptions, Session},
-    pool::{RolePool, connect_once},
+    pool::{RolePool, connect_once, in_time},
 };
 use async_trait::async_trait;
 use hooksaga_store::{Role, Stage, StoreResult, WakeListener, Wakeups};
@@ -85,8 +85,9 @@ struct Listener {
 
 impl Listener {
     async fn look(&mut self) -> StoreResult<()> {
-        let counters: Result<Vec<(String, i64)>, _> = self.connection.query(LOOK_SQL).await;
-        for (name, sent) in counters.map_err(|error| store_error(&error))? {
+        let look = async { self.connection.query(LOOK_SQL).await.map_err(|error| store_error(&error)) };
+        let counters: Vec<(String, i64)> = in_time(look).await?;
+        for (name, sent) in counters {
             // What a newer version calls otherwise is left out.
             let Some(stage) = Stage::ALL.iter().copied().find(|stage| stage.as_str() == name) else {
                 continue;

@@ -4,17 +4,21 @@
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, role_name};
-use hooksaga_store::{Appended, NewEvent, Role, Stage, StoreError};
+use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant};
+use hooksaga_store::{
+    Appended, EventFilter, NewEvent, PageRequest, Role, RouteLimits, Stage, StoreError, TenantScope,
+};
 use hooksaga_testkit::mariadb::{MariaDbServer, admin_execute, admin_url, create_database, database_url};
 use mysql_async::prelude::Queryable as _;
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
-fn event(payload: &str, external_id: Option<&str>) -> NewEvent {
+pub(crate) fn event(payload: &str, external_id: Option<&str>) -> NewEvent {
     NewEvent {
-        event_type: "t".to_owned(),
+        tenant: "default".parse::<Tenant>().unwrap(),
+        event_type: "t".parse::<EventType>().unwrap(),
         payload: Arc::from(payload),
-        external_id: external_id.map(str::to_owned),
-        correlation_id: "c".to_owned(),
+        external_id: external_id.map(|id| id.parse::<ExternalId>().unwrap()),
+        correlation_id: "c".parse::<CorrelationId>().unwrap(),
     }
 }
 
@@ -76,7 +80,8 @@ async fn the_servers_defaults_do_not_matter() {
         ("time_zone", "+00:00"),
         ("tx_isolation", "READ-COMMITTED"),
         ("character_set_client", "utf8mb4"),
-        ("innodb_lock_wait_timeout", "10"),
+        ("innodb_lock_wait_timeout", "5"),
+        ("idle_transaction_timeout", "10"),
     ] {
         assert_eq!(setting(&db, Role::SagaOrchestrator, name).await, expected, "{name}");
     }
@@ -87,25 +92,40 @@ async fn the_servers_defaults_do_not_matter() {
     else {
         panic!("not created");
     };
-    let read = stores.reader.event(created.id).await.unwrap().unwrap();
+    let read = stores.reader.event(&TenantScope::All, created.id).await.unwrap().unwrap();
     assert_eq!((&read.head, &*read.payload), (&created, "\"ä🦀\""));
-    let age = stores.reader.stats().await.unwrap().now.since(created.created_at);
+    let age = stores.reader.stats(&TenantScope::All).await.unwrap().now.since(created.created_at);
     assert!(age.as_secs() < 60, "{age:?}");
     let utc = "SELECT ABS(TIMESTAMPDIFF(SECOND, MAX(created_at), UTC_TIMESTAMP())) < 60 FROM events";
     assert_eq!(value(&db.url, utc).await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn identifiers_are_compared_byte_by_byte() {
+async fn identifiers_are_text_that_is_compared_byte_by_byte() {
     let db = fresh().await;
     let stores = db.stores();
-    // Blanks cannot come in through the API; were one there, it would have to count (PAD SPACE).
-    let ids = ["a", "a ", "A", "a  ", "a\t"];
+    let ids = ["a", "A", "a.", "aa"];
     let events: Vec<_> = ids.iter().map(|id| event("1", Some(id))).collect();
     let answers = stores.ingest.append(&events).await.unwrap();
     assert!(answers.iter().all(|answer| matches!(answer, Appended::Created(_))), "{answers:?}");
-    let again = stores.ingest.append(&[event("1", Some("a ")), event("1 ", Some("a"))]).await.unwrap();
+    let again = stores.ingest.append(&[event("1", Some("A")), event("1 ", Some("a"))]).await.unwrap();
     assert!(matches!(again.as_slice(), [Appended::Duplicate(_), Appended::Conflict { .. }]), "{again:?}");
+
+    // Names are validated before they come here; whatever did come, one that ends with a blank would be equal to the one
+    // without it (PAD SPACE), so it is refused, as is one that is not ASCII.
+    for id in ["a ", "ä"] {
+        let insert = format!(
+            "INSERT INTO events (event_type, payload, external_id, correlation_id) VALUES ('t', '1', '{id}', 'c')"
+        );
+        let error = failure(db.execute_as_owner(&insert).await);
+        assert!(matches!(error, StoreError::Refused(_)), "{id:?}: {error:?}");
+    }
+    let binary = "SELECT GROUP_CONCAT(table_name, '.', column_name) FROM information_schema.columns \
+                  WHERE table_schema = DATABASE() AND data_type = 'varbinary'";
+    assert_eq!(value(&db.url, binary).await, "subscription_secrets.sealed");
+    let found = EventFilter { external_id: Some("ä".to_owned()), ..EventFilter::default() };
+    let page = PageRequest { limit: 10, before: None };
+    assert_eq!(stores.reader.events(&TenantScope::All, &found, page).await.unwrap().items, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +141,10 @@ async fn a_batch_larger_than_a_packet_is_split() {
     let answers = stores.ingest.append(&events).await.unwrap();
     for (event, answer) in events.iter().zip(&answers) {
         let Appended::Created(head) = answer else { panic!("not created") };
-        assert_eq!(stores.reader.event(head.id).await.unwrap().unwrap().payload, event.payload);
+        assert_eq!(
+            stores.reader.event(&TenantScope::All, head.id).await.unwrap().unwrap().payload,
+            event.payload
+        );
     }
     // Comparing reads no more than it needs at a time.
     let again = stores.ingest.append(&events).await.unwrap();
@@ -170,7 +193,10 @@ async fn a_login_per_role_works_with_its_default_role() {
     let opened = connect(split).await.unwrap();
     assert_eq!(opened.fence(), Fence::LoginPerRole);
     opened.stores().ingest.append(&[event("1", None)]).await.unwrap();
-    assert_eq!(opened.stores().router.route(10, 5).await.unwrap().events.len(), 1);
+    assert_eq!(
+        opened.stores().router.route(RouteLimits { events: 10, sagas: 10 }, 5).await.unwrap().events.len(),
+        1
+    );
     for number in 0..Role::ALL.len() {
         admin_execute(&format!("DROP USER 'l{number}_{database}'@'127.0.0.1'")).await;
     }
@@ -199,35 +225,33 @@ async fn a_server_that_ends_every_connection_is_used_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_tried_again() {
     let db = fresh().await;
-    let stores = db.stores();
-    // Somebody holds external id "b" and then wants "a"; the batch holds "a" and wants "b". The rival has written more,
-    // so the batch is the one that the server gives up on.
+    // Somebody holds the second row that a call wants, and then wants the first, which the call holds. The rival has
+    // written more, so the call is the one that the server gives up on.
     let mut rival = owner(&db.url).await;
-    let insert = |id: &str| {
-        format!(
-            "INSERT INTO events (event_type, payload, external_id, correlation_id) VALUES ('t', '1', '{id}', 'r')"
-        )
-    };
+    let add = |stage: &str| format!("UPDATE wake_signals SET sent = sent + 1 WHERE stage = '{stage}'");
     rival.query_drop("START TRANSACTION").await.unwrap();
-    for id in ["b", "c", "d", "e", "f", "g", "h"] {
-        rival.query_drop(insert(id)).await.unwrap();
+    for n in 0..50 {
+        rival
+            .query_drop(format!("INSERT INTO workers (id, slots, version) VALUES ({n}, 1, 'x')"))
+            .await
+            .unwrap();
     }
-    let batch =
-        tokio::spawn(
-            async move { stores.ingest.append(&[event("1", Some("a")), event("1", Some("b"))]).await },
-        );
+    rival.query_drop(add("worker")).await.unwrap();
+    let wakeups = db.stores().wakeups;
+    let call = tokio::spawn(async move { wakeups.notify(&[Stage::Router, Stage::Worker]).await });
     let waits = format!(
         "SELECT COUNT(*) FROM information_schema.processlist \
-         WHERE user = '{}' AND info LIKE '%ingest.append%' AND time_ms > 200",
+         WHERE user = '{}' AND info LIKE '%wake.notify%' AND time_ms > 200",
         name(&db.url)
     );
     while value(&db.url, &waits).await == "0" {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    rival.query_drop(insert("a")).await.unwrap();
+    rival.query_drop(add("router")).await.unwrap();
     rival.query_drop("COMMIT").await.unwrap();
-    let answers = batch.await.unwrap().unwrap();
-    assert!(answers.iter().all(|answer| matches!(answer, Appended::Duplicate(_))), "{answers:?}");
+    call.await.unwrap().unwrap();
+    let sent = "SELECT GROUP_CONCAT(sent) FROM wake_signals WHERE stage IN ('router', 'worker')";
+    assert_eq!(value(&db.url, sent).await, "2,2");
 }
 
 #[tokio::test(flavor = "multi_thread")]

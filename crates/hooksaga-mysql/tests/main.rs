@@ -6,6 +6,8 @@
 
 mod adapter;
 mod connecting;
+mod holding;
 mod migrating;
+mod silence;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

@@ -94,7 +94,7 @@ async fn a_run_that_was_broken_off_is_taken_up_again() {
     let report = migrate(options(&url)).await.unwrap();
     assert_eq!(report.applied, ["1 tables", "2 guards"]);
     let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
-    assert_eq!(value(&url, triggers).await, "10");
+    assert_eq!(value(&url, triggers).await, "11");
     assert_eq!(value(&url, "SELECT COUNT(*) FROM api_keys").await, "0");
 }
 
@@ -125,6 +125,27 @@ async fn a_newer_or_older_schema_is_not_opened() {
     for error in [failure(migrate(options(&db.url)).await), failure(connect(options(&db.url)).await)] {
         assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
         assert!(error.to_string().contains("newer"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_of_an_unreleased_state_is_refused_and_left_alone() {
+    for made_otherwise in [
+        "UPDATE schema_migrations SET fingerprint = '0123456789abcdef' WHERE version = 1",
+        "UPDATE schema_migrations SET fingerprint = NULL WHERE version = 2",
+        "ALTER TABLE schema_migrations DROP COLUMN fingerprint",
+    ] {
+        let db = fresh().await;
+        let mut connection = owner(&db.url).await;
+        execute(&mut connection, made_otherwise).await.unwrap();
+        execute(&mut connection, "DROP TABLE workers").await.unwrap();
+        for error in [failure(migrate(options(&db.url)).await), failure(connect(options(&db.url)).await)] {
+            assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
+            assert!(error.to_string().contains("unreleased version"), "{error}");
+        }
+        let tables = "SELECT COUNT(*) FROM information_schema.tables \
+                      WHERE table_schema = DATABASE() AND table_name = 'workers'";
+        assert_eq!(value(&db.url, tables).await, "0", "nothing was changed");
     }
 }
 

@@ -21,6 +21,7 @@ mod ingest;
 mod metrics;
 mod orchestrator;
 mod progress;
+mod requeue;
 mod rest;
 mod router;
 mod secrets;
@@ -32,7 +33,8 @@ mod worker;
 pub use cleaner::Cleaner;
 pub use dead_letters::DeadLetters;
 pub use delivery::{
-    CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, NotSent, PostOutcome, Resolve,
+    CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, InvalidProxy, NameResolver, NotSent,
+    PostOutcome, ProxyAddress, Resolve,
 };
 pub use delivery_log::{DeliveryLog, TARGET as DELIVERY_LOG_TARGET};
 pub use driver::{Driver, Rhythm};
@@ -41,6 +43,7 @@ pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
 pub use metrics::{IngestResult, Metrics, VerificationResult};
 pub use orchestrator::Orchestrator;
 pub use progress::Progress;
+pub use requeue::{Requeue, RequeueTally};
 pub use router::Router;
 pub use secrets::{
     InvalidSecret, InvalidSecretKey, SealError, SecretKey, SigningSecret, random_hex, random_i64,

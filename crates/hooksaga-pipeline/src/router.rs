@@ -4,10 +4,13 @@
 //! that is repeated changes nothing. Which subscriptions match is decided by the store after the events are
 //! locked, so a change is seen by the next pass.
 //!
+//! A pass is bounded by the sagas that it writes: an event with more subscriptions than that takes several, and how far it
+//! came is stored with each.
+//!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
-use hooksaga_store::{RouteBatch, RouterStore, Stage, StoreResult};
+use hooksaga_store::{RouteBatch, RouteLimits, RouterStore, Stage, StoreResult};
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 pub struct Router {
@@ -20,8 +23,8 @@ pub struct Router {
 }
 
 impl Router {
-    /// Events per pass.
-    const BATCH: u32 = 1000;
+    /// What a pass may cost: events taken, and sagas written. On SQLite, posts wait while a pass writes.
+    const LIMITS: RouteLimits = RouteLimits { events: 1000, sagas: 2000 };
     const NAME: &str = "router";
 
     pub fn new(
@@ -47,12 +50,15 @@ impl Router {
 
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
-        let batch = self.store.route(Self::BATCH, self.default_limit).await?;
+        let batch = self.store.route(Self::LIMITS, self.default_limit).await?;
         if !batch.events.is_empty() {
             self.metrics.pass(Self::NAME, started.elapsed());
             self.account(&batch);
         }
-        Ok(Progress::of_batch(batch.events.len(), Self::BATCH))
+        if batch.events.iter().any(|event| !event.complete) {
+            return Ok(Progress::Worked);
+        }
+        Ok(Progress::of_batch(batch.events.len(), Self::LIMITS.events))
     }
 
     fn account(&self, batch: &RouteBatch) {
@@ -65,12 +71,13 @@ impl Router {
             return;
         }
         for event in &batch.events {
-            if event.sagas.is_empty() {
+            if event.sagas.is_empty() && event.complete {
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Unrouted",
                     correlation_id = event.correlation_id.as_str(),
+                    tenant = event.tenant.as_str(),
                     event_id = event.event_id.0,
                     "no new delivery: nobody active and verified wants it, or it was routed before"
                 );

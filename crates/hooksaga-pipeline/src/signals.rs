@@ -35,15 +35,15 @@ struct Shared {
     outgoing_ready: Notify,
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
-    /// Where there is something to schedule, since the scheduler last asked.
     to_schedule: Mutex<ToSchedule>,
 }
 
-#[derive(Debug, Default)]
-struct ToSchedule {
-    /// It may be anywhere.
-    anywhere: bool,
-    subscriptions: BTreeSet<SubscriptionId>,
+/// What the scheduler was told since it last asked.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ToSchedule {
+    /// There is something, and nobody says where.
+    pub(crate) anywhere: bool,
+    pub(crate) subscriptions: BTreeSet<SubscriptionId>,
 }
 
 fn bit(stage: Stage) -> u8 {
@@ -85,10 +85,14 @@ impl Signals {
         }
     }
 
-    /// Takes where to look for something to schedule; nothing: everywhere.
-    pub(crate) fn take_to_schedule(&self) -> Option<BTreeSet<SubscriptionId>> {
-        let ToSchedule { anywhere, subscriptions } = std::mem::take(&mut *self.to_schedule());
-        (!anywhere && !subscriptions.is_empty()).then_some(subscriptions)
+    /// Wakes the scheduler for what it knows itself.
+    pub(crate) fn nudge_schedule(&self) {
+        self.notify(Stage::Schedule);
+    }
+
+    /// Takes what the scheduler was told.
+    pub(crate) fn take_to_schedule(&self) -> ToSchedule {
+        std::mem::take(&mut *self.to_schedule())
     }
 
     fn to_schedule(&self) -> MutexGuard<'_, ToSchedule> {
@@ -165,16 +169,19 @@ mod tests {
         let ids = |ids: &[i64]| ids.iter().copied().map(SubscriptionId).collect::<BTreeSet<_>>();
         signals.wake_schedule([]);
         assert!(!is_woken(&signals, Stage::Schedule).await);
-        assert_eq!(signals.take_to_schedule(), None, "a poll looks everywhere");
+        assert_eq!(signals.take_to_schedule(), ToSchedule::default());
         signals.wake_schedule(ids(&[2, 1]));
         signals.wake_schedule(ids(&[2, 3]));
         assert!(is_woken(&signals, Stage::Schedule).await);
-        assert_eq!(signals.take_to_schedule(), Some(ids(&[1, 2, 3])));
+        let told = ToSchedule { anywhere: false, subscriptions: ids(&[1, 2, 3]) };
+        assert_eq!(signals.take_to_schedule(), told);
+        signals.nudge_schedule();
+        assert!(is_woken(&signals, Stage::Schedule).await);
+        assert_eq!(signals.take_to_schedule(), ToSchedule::default(), "a nudge names nobody");
         signals.wake_schedule(ids(&[1]));
         signals.wake(Stage::Schedule);
-        signals.wake_schedule(ids(&[2]));
-        assert_eq!(signals.take_to_schedule(), None);
-        assert_eq!(signals.take_to_schedule(), None);
+        assert_eq!(signals.take_to_schedule(), ToSchedule { anywhere: true, subscriptions: ids(&[1]) });
+        assert_eq!(signals.take_to_schedule(), ToSchedule::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -190,6 +197,10 @@ mod tests {
         signals.take_to_schedule();
         signals.wake_schedule([SubscriptionId(1)]);
         assert_eq!(signals.take_outgoing(), [Stage::Schedule]);
-        assert_eq!(signals.take_to_schedule(), None, "nobody here would ever take it");
+        assert_eq!(
+            signals.take_to_schedule().subscriptions,
+            BTreeSet::new(),
+            "nobody here would ever take it"
+        );
     }
 }

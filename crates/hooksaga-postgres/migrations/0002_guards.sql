@@ -110,10 +110,12 @@ CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
     FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('dead letters are never deleted');
 
 -- The queues: a row comes and goes, it never becomes another. Whoever drains a queue must hold UPDATE on a
--- column to lock its rows (see roles.sql); this makes that right worth nothing else.
+-- column to lock its rows (see roles.sql); this makes that right worth nothing else. Only how far routing came with an
+-- event may grow.
 
 CREATE TRIGGER refuse_update AFTER UPDATE ON unrouted_events
-    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
+    FOR EACH ROW WHEN (OLD.event_id <> NEW.event_id OR NEW.after_subscription_id < OLD.after_subscription_id)
+    EXECUTE FUNCTION hooksaga_refuse('of a queued event only after_subscription_id changes, and it only grows');
 CREATE TRIGGER refuse_update AFTER UPDATE ON finished_jobs
     FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
 CREATE TRIGGER refuse_update AFTER UPDATE ON pending_dead_letters

@@ -4,8 +4,8 @@
 --
 -- The roles themselves are made before (they belong to the cluster, these rights to the database).
 --
--- "Drain" a queue: FOR UPDATE SKIP LOCKED wants the right to UPDATE at least one column. The queues are
--- never updated: a trigger refuses it (0002_guards.sql).
+-- "Drain" a queue: FOR UPDATE SKIP LOCKED wants the right to UPDATE at least one column. A trigger refuses what must
+-- not change in a queue (0002_guards.sql).
 --
 -- Identity columns need no right on their sequence; only ingestion draws ids itself.
 
@@ -16,13 +16,14 @@ BEGIN
     EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', current_schema());
     FOREACH component IN ARRAY ARRAY[
         'event_ingest_writer', 'subscription_admin', 'subscription_verifier', 'router_worker',
-        'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin']
+        'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin',
+        'key_reader']
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), component);
         EXECUTE format(
             'REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-                unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, api_keys,
-                delivery_counts, schema_migrations FROM %I', component);
+                unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets,
+                subscription_topics, api_keys, workers, delivery_counts, schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
     END LOOP;
@@ -30,8 +31,8 @@ END
 $$;
 
 REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-    unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, api_keys, delivery_counts,
-    schema_migrations FROM PUBLIC;
+    unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_topics, api_keys,
+    workers, delivery_counts, schema_migrations FROM PUBLIC;
 
 -- Ingestion: appends events.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
@@ -39,11 +40,13 @@ GRANT USAGE ON SEQUENCE events_id_seq TO event_ingest_writer;
 GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
 
--- Subscription administration: configuration, never what verification writes; secrets go in, not out.
+-- Subscription administration: configuration, never what verification writes, nor the tenant of what exists; secrets
+-- go in, not out.
 GRANT SELECT,
-      INSERT (event_type, callback_url, active, max_retry_limit),
-      UPDATE (event_type, callback_url, active, max_retry_limit, verification_round, updated_at)
+      INSERT (tenant, event_type, callback_url, description, active, max_retry_limit),
+      UPDATE (event_type, callback_url, description, active, max_retry_limit, verification_round, updated_at)
     ON subscriptions TO subscription_admin;
+GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at),
       INSERT (subscription_id, key_id, sealed),
       UPDATE (expires_at)
@@ -57,9 +60,9 @@ GRANT SELECT,
 GRANT SELECT ON subscription_secrets TO subscription_verifier;
 
 -- Router: creates sagas, changes none, reads no payload.
-GRANT SELECT (id, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
-GRANT SELECT ON subscriptions TO router_worker;
-GRANT SELECT, DELETE, UPDATE (event_id) ON unrouted_events TO router_worker;
+GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
+GRANT SELECT ON subscriptions, subscription_topics TO router_worker;
+GRANT SELECT, DELETE, UPDATE (after_subscription_id) ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
@@ -68,17 +71,18 @@ GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, 
 GRANT SELECT, INSERT ON webhook_delivery_jobs TO saga_orchestrator;
 GRANT SELECT, DELETE, UPDATE (job_id) ON finished_jobs TO saga_orchestrator;
 GRANT INSERT ON pending_dead_letters TO saga_orchestrator;
-GRANT SELECT (id, event_type, created_at, external_id, correlation_id) ON events TO saga_orchestrator;
-GRANT SELECT ON subscriptions TO saga_orchestrator;
+GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO saga_orchestrator;
+GRANT SELECT ON subscriptions, workers TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE ON delivery_counts TO saga_orchestrator;
 
--- Worker: leases jobs and reports them.
+-- Worker: leases jobs and reports them, and says that it is alive.
 GRANT SELECT ON webhook_delivery_sagas, events, subscriptions, subscription_secrets TO job_worker;
 GRANT SELECT,
-      UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, response_excerpt,
-              updated_at)
+      UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, started_at, callback_url,
+              retry_at, response_excerpt, updated_at)
     ON webhook_delivery_jobs TO job_worker;
 GRANT INSERT ON finished_jobs TO job_worker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 
 -- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id (by the saga on the
 -- other back ends: the rights are the same everywhere).
@@ -94,8 +98,10 @@ GRANT SELECT, DELETE, UPDATE (saga_id) ON pending_dead_letters TO dead_letter_op
 
 -- API reads and metrics: everything but secrets.
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-    unrouted_events, finished_jobs, pending_dead_letters, delivery_counts TO api_reader;
-GRANT SELECT (id, name, scopes, created_at, revoked_at) ON api_keys TO api_reader;
+    unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts
+    TO api_reader;
+GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;
 
--- API keys.
+-- API keys: created and revoked; looked up by their hash, with the time of their last use.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
+GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;

@@ -83,6 +83,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         wakeups: Arc::new(wake::Notifications::new(reader.pool(), listener)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
+        key_reader: Arc::new(roles::KeyReader::new(deferred(Role::KeyReader)?)),
     };
     Ok(PostgresDatabase { stores })
 }

@@ -1,7 +1,7 @@
 //! One connection pool per role.
 
 use crate::{
-    error::{DbResult, checked, from_connecting, from_pool},
+    error::{DbError, DbResult, checked, from_connecting, from_pool},
     tls,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
@@ -76,27 +76,43 @@ impl RolePool {
         let mut tried = 1;
         loop {
             let client = self.0.get().await.map_err(|error| from_pool(&error))?;
-            let done = tokio::time::timeout(ANSWER, work(client)).await;
-            let failure = match done {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(failure)) => failure,
-                Err(_) => {
-                    // Its connection went back to the pool with the question still open, and the others are to
-                    // the same server: none of them is worth another try.
-                    self.0.retain(|_, _| false);
-                    let text = format!("no answer within {} s", ANSWER.as_secs());
-                    return Err(StoreError::Unavailable(text));
-                }
+            let failure = match self.attempt(client, &work).await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
             };
-            if failure.spoils_connections() {
-                self.0.retain(|_, _| false);
-            }
             if !failure.is_retryable() || tried == TRIES {
                 return Err(failure.into());
             }
             tokio::time::sleep(Duration::from_millis(1 << tried.min(6))).await;
             tried += 1;
         }
+    }
+
+    /// Runs `work` once, on a connection of this pool that an earlier call has kept.
+    pub(crate) async fn run_on<T, W, F>(&self, client: Client, work: W) -> StoreResult<T>
+    where
+        W: Fn(Client) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        Ok(self.attempt(client, &work).await?)
+    }
+
+    async fn attempt<T, W, F>(&self, client: Client, work: &W) -> DbResult<T>
+    where
+        W: Fn(Client) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let Ok(done) = tokio::time::timeout(ANSWER, work(client)).await else {
+            // Its connection went back to the pool with the question still open, and the others are to
+            // the same server: none of them is worth another try.
+            self.0.retain(|_, _| false);
+            let text = format!("no response within {} s", ANSWER.as_secs());
+            return Err(StoreError::Unavailable(text).into());
+        };
+        if done.as_ref().is_err_and(DbError::spoils_connections) {
+            self.0.retain(|_, _| false);
+        }
+        done
     }
 }
 

@@ -12,9 +12,9 @@ use crate::{
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, latest, pending},
+    migration::{Migration, MigrationReport, check_released, latest, pending},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 /// Every step. Never edited after a release, only added to.
 pub(crate) const MIGRATIONS: &[Migration] = &[
@@ -34,7 +34,7 @@ pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
     // Before anything is created: a newer version's schema is left alone, roles included.
-    pending(version(&client).await?, MIGRATIONS)?;
+    pending(released_version(&client).await?, MIGRATIONS)?;
 
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
@@ -84,15 +84,20 @@ async fn check_server(client: &Client) -> StoreResult<()> {
 
 async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
-        version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())";
+        version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), \
+        fingerprint text NOT NULL)";
 
-    let current = version(client).await?;
+    let current = released_version(client).await?;
     let steps = pending(current, MIGRATIONS)?;
     let mut applied = Vec::new();
     for step in steps {
         let script = format!(
-            "BEGIN; {TABLE}; {} ; INSERT INTO schema_migrations (version, name) VALUES ({}, '{}'); COMMIT",
-            step.sql, step.version, step.name
+            "BEGIN; {TABLE}; {} ; INSERT INTO schema_migrations (version, name, fingerprint) \
+             VALUES ({}, '{}', '{}'); COMMIT",
+            step.sql,
+            step.version,
+            step.name,
+            step.fingerprint()
         );
         if let Err(error) = client.batch_execute(&script).await {
             // The reason is what counts; the session ends in a moment and takes the transaction with it.
@@ -110,13 +115,22 @@ async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
     Ok(applied)
 }
 
-/// The schema's version; 0 if there is none.
-async fn version(client: &Client) -> StoreResult<i64> {
+/// The steps that were applied, each with its fingerprint. Unreleased versions had no such column: then it is NULL.
+pub(crate) const RECORDED: &str = "/* schema.recorded */
+SELECT version, to_jsonb(m) ->> 'fingerprint' FROM schema_migrations m ORDER BY version";
+
+/// The schema's version; 0 if there is none. Fails if other steps than this program's made it.
+async fn released_version(client: &Client) -> StoreResult<i64> {
     let found = checked(client.query_one("SELECT to_regclass('schema_migrations') IS NOT NULL", &[]).await)?;
     if !checked(found.try_get(0))? {
         return Ok(0);
     }
-    let row =
-        checked(client.query_one("SELECT coalesce(max(version), 0) FROM schema_migrations", &[]).await)?;
-    checked(row.try_get(0))
+    let recorded = checked(recorded(&checked(client.query(RECORDED, &[]).await)?))?;
+    check_released(&recorded, MIGRATIONS)?;
+    Ok(recorded.last().map_or(0, |(version, _)| *version))
+}
+
+/// What [`RECORDED`] returns.
+pub(crate) fn recorded(rows: &[Row]) -> Result<Vec<(i64, Option<String>)>, tokio_postgres::Error> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

@@ -4,7 +4,12 @@
 use crate::{
     PostgresOptions,
     options::Session,
-    roles::{cleaner, correlations, dead_letters, ingest, orchestrator, reader, router, verifier, worker},
+    roles::{
+        cleaner, correlations, dead_letters, ingest,
+        orchestrator::{apply, schedule},
+        reader, router, verifier,
+        worker::{self, claim},
+    },
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_store::{Role, StoreResult};
@@ -30,58 +35,67 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Append => (
             Role::EventIngestWriter,
             &[
-                (ingest::APPEND, "'{t,t}', '{1,2}', '{a,NULL}', '{c,c}'"),
-                (ingest::APPEND_NEW, "'{t,t}', '{1,2}', '{NULL,NULL}', '{c,c}'"),
-                (ingest::EXISTING, "'{0,1}', '{t,t}', '{1,2}', '{a,b}'"),
+                (ingest::APPEND, "'{d,d}', '{t,t}', '{1,2}', '{a,NULL}', '{c,c}'"),
+                (ingest::APPEND_NEW, "'{d,d}', '{t,t}', '{1,2}', '{NULL,NULL}', '{c,c}'"),
+                (ingest::EXISTING, "'{0,1}', '{d,d}', '{t,t}', '{1,2}', '{a,b}'"),
             ],
         ),
         HotStatement::Route => (
             Role::RouterWorker,
-            &[(router::ROUTE.plain, "1000, 5, 1"), (router::ROUTE.careful, "1000, 5, 1")],
+            &[
+                (router::ROUTE_FEW.plain, "1000, 5, 1, 5000, 32"),
+                (router::ROUTE_FEW.careful, "1000, 5, 1, 5000, 32"),
+                (router::ROUTE_MANY.plain, "1000, 5, 1, 5000"),
+                (router::ROUTE_MANY.careful, "1000, 5, 1, 5000"),
+            ],
         ),
-        HotStatement::Schedule => (
+        HotStatement::Waiting => (Role::SagaOrchestrator, &[(schedule::WAITING, "0, 1000")]),
+        HotStatement::CreateJobs => (
             Role::SagaOrchestrator,
             &[
-                (orchestrator::schedule::SCHEDULE.plain, r#"1000, '{"1":64}', 4"#),
-                (orchestrator::schedule::SCHEDULE.careful, r#"1000, '{"1":64}', 4"#),
-                (orchestrator::schedule::SCHEDULE_GIVEN.plain, "1000, '{1,2}', '{4,64}', '{-infinity,now}'"),
-                (
-                    orchestrator::schedule::SCHEDULE_GIVEN.careful,
-                    "1000, '{1,2}', '{4,64}', '{-infinity,now}'",
-                ),
+                (schedule::CREATE_JOBS.plain, "'{1,2}', '{4,64}', '{-infinity,now}'"),
+                (schedule::CREATE_JOBS.careful, "'{1,2}', '{4,64}', '{-infinity,now}'"),
                 (correlations::READ, "'{1,2}'"),
             ],
         ),
-        HotStatement::OpenJobs => (Role::SagaOrchestrator, &[(orchestrator::schedule::OPEN_JOBS, "")]),
+        HotStatement::Load => {
+            (Role::SagaOrchestrator, &[(schedule::OPEN_JOBS, ""), (schedule::WORKERS, "15000000")])
+        }
         HotStatement::MarkInProgress => (
             Role::SagaOrchestrator,
-            &[
-                (orchestrator::schedule::MARK_IN_PROGRESS, "'{1,2}', '{now,now}'"),
-                (orchestrator::schedule::MARK_WITH_JOB, "'{1,2}', '{now,now}'"),
-            ],
+            &[(schedule::MOVE, "'{1,2}', '{now,now}'"), (schedule::MOVE_WITH_JOB, "'{1,2}', '{now,now}'")],
         ),
         HotStatement::Claim => (
             Role::JobWorker,
-            &[(worker::CLAIM, "512, 60000000, 1, '2000-01-01'"), (worker::TARGETS, "'{1,2}'")],
+            &[
+                (claim::CLAIM, "512, 60000000, 1, '2000-01-01', '{}', 67108864"),
+                (claim::CLAIM, "512, 60000000, 1, '2000-01-01', '{1,2}', 67108864"),
+                (claim::TARGETS, "'{1,2}'"),
+            ],
         ),
         HotStatement::HandBack => {
             (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
         }
+        HotStatement::Park => (
+            Role::JobWorker,
+            &[(worker::PARK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}'"), (worker::UNPARK, "1000")],
+        ),
         HotStatement::Report => (
             Role::JobWorker,
             &[(
                 worker::REPORT,
-                "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}'",
+                "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}', \
+                 '{now,NULL}', '{https://a.example/,NULL}', '{NULL,now}'",
             )],
         ),
         HotStatement::Apply => (
             Role::SagaOrchestrator,
             &[
-                (orchestrator::apply::TAKE_RESULTS, "1000, 1"),
+                (apply::TAKE_RESULTS, "1000, 1"),
                 (correlations::READ, "'{1,2}'"),
-                (orchestrator::apply::PROMOTE, "'{1,2}', '{now,now}'"),
+                (apply::PROMOTE, "'{1,2}', '{now,now}'"),
                 (
-                    orchestrator::apply::WRITE_RESULTS,
+                    apply::WRITE_RESULTS,
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
                      '{1,2}', 0",
                 ),

@@ -3,9 +3,10 @@
 use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
-use hooksaga_store::{Role, StoreError, StoreResult, Stores};
+use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
+use hooksaga_store::{Allotted, NewEvent, Role, Scheduled, StoreError, StoreResult, Stores};
 use hooksaga_testkit::postgres::{admin_execute, create_database};
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, thread};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -142,6 +143,24 @@ impl TestDatabase for Database {
 
 async fn execute(client: &Client, sql: &str) -> StoreResult<u64> {
     client.execute(sql, &[]).await.map_err(|error| hooksaga_postgres::store_error(&error))
+}
+
+/// An event of the type `t`.
+pub(crate) fn event(external_id: Option<&str>, correlation_id: &str) -> NewEvent {
+    NewEvent {
+        tenant: "default".parse::<Tenant>().unwrap(),
+        event_type: "t".parse::<EventType>().unwrap(),
+        payload: Arc::from(r#"{"a": "ä"}"#),
+        external_id: external_id.map(|id| id.parse::<ExternalId>().unwrap()),
+        correlation_id: correlation_id.parse::<CorrelationId>().unwrap(),
+    }
+}
+
+/// One whole pass of scheduling: so many jobs for each of the subscriptions 1 to `subscriptions`.
+pub(crate) async fn create_jobs(stores: &Stores, subscriptions: i64, jobs: u32) -> Scheduled {
+    let allotted: Vec<Allotted> =
+        (1..=subscriptions).map(|id| Allotted { subscription_id: SubscriptionId(id), jobs }).collect();
+    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap()
 }
 
 /// What an operation that must fail says.

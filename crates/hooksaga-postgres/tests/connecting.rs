@@ -3,17 +3,12 @@
 use crate::adapter::{Database, failure, fresh, name, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::{connect, migrate};
-use hooksaga_store::{Appended, NewEvent, Role, StoreError};
+use hooksaga_store::{Appended, NewEvent, Role, StoreError, TenantScope};
 use hooksaga_testkit::postgres::{create_database, database_url};
-use std::{net::TcpListener, sync::Arc};
+use std::net::TcpListener;
 
 fn event(external_id: Option<&str>) -> NewEvent {
-    NewEvent {
-        event_type: "t".to_owned(),
-        payload: Arc::from(r#"{"a": "ä"}"#),
-        external_id: external_id.map(str::to_owned),
-        correlation_id: "c".to_owned(),
-    }
+    crate::adapter::event(external_id, "c")
 }
 
 /// A setting as a role's session sees it.
@@ -96,9 +91,9 @@ async fn the_servers_defaults_do_not_matter() {
     else {
         panic!("not created");
     };
-    let read = stores.reader.event(created.id).await.unwrap().unwrap();
+    let read = stores.reader.event(&TenantScope::All, created.id).await.unwrap().unwrap();
     assert_eq!(read.head, created);
-    let age = stores.reader.stats().await.unwrap().now.since(created.created_at);
+    let age = stores.reader.stats(&TenantScope::All).await.unwrap().now.since(created.created_at);
     assert!(age.as_secs() < 60, "{age:?}");
     let again = stores.ingest.append(&[event(Some("x"))]).await.unwrap();
     assert_eq!(again, [Appended::Duplicate(created)]);

@@ -1,14 +1,15 @@
 //! Logins: without the right to create roles, with it, without roles at all, and one per role.
 
 use crate::{
-    adapter::{failure, options, superuser, value},
+    adapter::{event, failure, options, superuser, value},
     migrating::{database_in, new_cluster},
 };
 use hooksaga_postgres::{PostgresOptions, RoleMode, connect, migrate, open_keys, role_sql};
 use hooksaga_saga::EventId;
-use hooksaga_store::{Appended, NewEvent, Role, Scopes, StoreError, Stores};
+use hooksaga_store::{Appended, Role, RouteLimits, Scopes, StoreError, Stores, TenantScope};
 use hooksaga_testkit::postgres::PostgresServer;
-use std::sync::Arc;
+
+const LIMITS: RouteLimits = RouteLimits { events: 10, sagas: 10 };
 
 /// A login, and a database that it owns.
 async fn owned(server: &PostgresServer, login: &str, rights: &str) -> String {
@@ -26,13 +27,7 @@ fn as_login(url: &str, login: &str) -> String {
 }
 
 async fn append(stores: &Stores) -> EventId {
-    let event = NewEvent {
-        event_type: "t".to_owned(),
-        payload: Arc::from("1"),
-        external_id: None,
-        correlation_id: "c".to_owned(),
-    };
-    match stores.ingest.append(&[event]).await.unwrap().remove(0) {
+    match stores.ingest.append(&[event(None, "c")]).await.unwrap().remove(0) {
         Appended::Created(head) => head.id,
         other => panic!("not created: {other:?}"),
     }
@@ -55,7 +50,7 @@ async fn a_login_that_may_not_create_roles_is_told_whom_to_ask() {
     migrate(options(&url)).await.unwrap();
     let database = connect(options(&url)).await.unwrap();
     let event = append(&database.stores()).await;
-    assert!(database.stores().reader.event(event).await.unwrap().is_some());
+    assert!(database.stores().reader.event(&TenantScope::All, event).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,10 +58,10 @@ async fn a_login_that_may_create_roles_needs_no_help() {
     let server = new_cluster().await;
     let url = owned(&server, "able", "CREATEROLE").await;
     let report = migrate(options(&url)).await.unwrap();
-    assert!(report.roles.contains("10 of 10 created"), "{}", report.roles);
+    assert!(report.roles.contains("11 of 11 created"), "{}", report.roles);
     let stores = connect(options(&url)).await.unwrap().stores();
     append(&stores).await;
-    assert_eq!(stores.router.route(10, 5).await.unwrap().events.len(), 1);
+    assert_eq!(stores.router.route(LIMITS, 5).await.unwrap().events.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +73,7 @@ async fn a_schema_named_like_the_login_is_found_by_every_role() {
     assert_eq!(value(&url, "SELECT to_regclass('homely.events') IS NOT NULL").await, "t");
     let stores = connect(options(&url)).await.unwrap().stores();
     append(&stores).await;
-    assert_eq!(stores.router.route(10, 5).await.unwrap().events.len(), 1);
+    assert_eq!(stores.router.route(LIMITS, 5).await.unwrap().events.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +88,7 @@ async fn without_roles_every_component_is_the_login() {
 
     let stores = connect(off).await.unwrap().stores();
     append(&stores).await;
-    assert_eq!(stores.router.route(10, 5).await.unwrap().events.len(), 1);
+    assert_eq!(stores.router.route(LIMITS, 5).await.unwrap().events.len(), 1);
 
     // With roles wanted that are not there, it says so in a line.
     let error = failure(connect(options(&url)).await);
@@ -115,7 +110,7 @@ async fn a_login_per_role_needs_no_other() {
 
     let stores = connect(fenced.clone()).await.unwrap().stores();
     append(&stores).await;
-    assert_eq!(stores.router.route(10, 5).await.unwrap().events.len(), 1);
+    assert_eq!(stores.router.route(LIMITS, 5).await.unwrap().events.len(), 1);
     let users = "SELECT string_agg(DISTINCT usename || ' as ' || application_name, ', ') FROM pg_stat_activity \
                  WHERE application_name LIKE 'hooksaga/%'";
     assert_eq!(
@@ -124,9 +119,15 @@ async fn a_login_per_role_needs_no_other() {
          router_worker as hooksaga/router_worker"
     );
 
-    let key = hooksaga_store::NewApiKey { name: "n".to_owned(), scopes: Scopes::all(), sha256: [7; 32] };
+    let key = hooksaga_store::NewApiKey {
+        name: "n".to_owned(),
+        scopes: Scopes::all(),
+        sha256: [7; 32],
+        tenant: None,
+        expires_in: None,
+    };
     let created = open_keys(fenced).await.unwrap().create(&key).await.unwrap();
-    assert_eq!(stores.keys.find(&[7; 32]).await.unwrap().map(|key| key.id), Some(created.id));
+    assert_eq!(stores.key_reader.find(&[7; 32]).await.unwrap().map(|key| key.id), Some(created.id));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Migrations: twice, from several processes at once, on several databases of a cluster at once.
 
 use crate::adapter::{failure, fresh, options, superuser, value};
+use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::{PostgresOptions, RoleMode, connect, migrate};
 use hooksaga_store::{Role, StoreError};
 use hooksaga_testkit::postgres::{PostgresServer, admin_execute, create_database};
@@ -80,10 +81,36 @@ async fn migrating_again_takes_back_rights_that_are_too_wide() {
 async fn a_newer_schema_is_left_alone() {
     let db = fresh().await;
     let client = superuser(&db.url).await;
-    client.batch_execute("INSERT INTO schema_migrations (version, name) VALUES (99, 'later')").await.unwrap();
+    client
+        .batch_execute("INSERT INTO schema_migrations (version, name, fingerprint) VALUES (99, 'later', '?')")
+        .await
+        .unwrap();
     for error in [failure(migrate(options(&db.url)).await), failure(connect(options(&db.url)).await)] {
         assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
         assert!(error.to_string().contains("newer"), "{error}");
+    }
+}
+
+/// Before the first release steps were rewritten in place, and nothing was recorded of their texts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_of_an_unreleased_version_is_left_alone() {
+    for unreleased in [
+        "UPDATE schema_migrations SET fingerprint = '0123456789abcdef' WHERE version = 2",
+        "ALTER TABLE schema_migrations DROP COLUMN fingerprint",
+    ] {
+        let db = fresh().await;
+        superuser(&db.url).await.batch_execute(unreleased).await.unwrap();
+        let ready = db.stores().reader.ready().await;
+        let answers =
+            [migrate(options(&db.url)).await.err(), connect(options(&db.url)).await.err(), ready.err()];
+        for error in answers {
+            let text = error.map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(
+                text,
+                "this database was made by an unreleased version of hooksaga: create a new one (its schema cannot be \
+                 upgraded)"
+            );
+        }
     }
 }
 

@@ -41,7 +41,8 @@ async fn no_component_may_update_a_column_that_only_this_back_end_has() {
     let db = fresh().await;
     let own = "(table_name, column_name) IN (('webhook_delivery_jobs', 'event_id'), \
                ('webhook_delivery_jobs', 'attempt'), ('finished_jobs', 'seq'), ('finished_jobs', 'saga_id'), \
-               ('finished_jobs', 'attempt_at'), ('finished_jobs', 'duration_ms'), ('finished_jobs', 'error_code'))";
+               ('finished_jobs', 'attempt_at'), ('finished_jobs', 'duration_ms'), ('finished_jobs', 'error_code'), \
+               ('finished_jobs', 'retry_at'))";
     let granted = |right: &str| {
         format!(
             "SELECT count(*) FROM information_schema.column_privileges \

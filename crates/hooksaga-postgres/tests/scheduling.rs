@@ -1,10 +1,20 @@
-//! The scheduler's shares: what only this back end's statement does in two steps.
+//! Scheduling where only PostgreSQL commits without waiting for the disk: what docs/SCHEDULING.md says is shown here.
 
-use crate::adapter::{fresh, superuser};
+use crate::{
+    adapter::{create_jobs, fresh, options, superuser, value},
+    migrating::{database_in, new_cluster},
+};
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_saga::{SagaId, SubscriptionId};
-use hooksaga_store::{Admission, Scheduled, StoreError, Stores};
-use std::collections::{HashMap, HashSet};
+use hooksaga_postgres::{connect, migrate};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{Allotted, Scheduled, StoreError, Stores};
+use std::{
+    ops::ControlFlow,
+    process::Command,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
 
 /// Subscriptions 1 to `small` with one due saga each, and one more with `large`.
 async fn backlogs(url: &str, small: u32, large: u32) -> SubscriptionId {
@@ -22,97 +32,173 @@ async fn backlogs(url: &str, small: u32, large: u32) -> SubscriptionId {
     SubscriptionId(big.into())
 }
 
-async fn schedule(stores: &Stores, default_room: u32, limit: u32) -> Scheduled {
-    let admission = Admission { room: HashMap::new(), default_room, limit, only: None };
-    stores.orchestrator.schedule(&admission).await.unwrap()
+/// A pass, and what happens between its two transactions.
+async fn interrupted<F: Future<Output = ()>>(
+    stores: &Stores,
+    between: impl Fn() -> F + Clone + Send + Sync + 'static,
+) -> Result<Scheduled, StoreError> {
+    let created = move || {
+        let between = between.clone();
+        let (done, wait) = mpsc::channel();
+        // In a runtime of its own, since the pass waits for it.
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(between());
+            done.send(()).unwrap();
+        });
+        wait.recv().unwrap();
+        ControlFlow::Continue(())
+    };
+    let allotted = [1, 2].map(|id| Allotted { subscription_id: SubscriptionId(id), jobs: 10 });
+    stores.orchestrator.create_jobs(&allotted, &created).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_large_backlog_fills_what_many_small_ones_leave() {
-    let db = fresh().await;
-    let big = backlogs(&db.url, 100, 3000).await;
-    let scheduled = schedule(&db.stores(), 4096, 1000).await;
-    let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
-    assert_eq!((scheduled.sagas.len(), of_big), (1000, 900));
-    let distinct: HashSet<_> = scheduled.sagas.iter().map(|saga| saga.saga_id).collect();
-    assert_eq!(distinct.len(), 1000);
-    assert!(scheduled.sagas.iter().all(|saga| saga.job_id.is_some()));
+/// The same with statements of the superuser.
+async fn interrupted_by(stores: &Stores, url: &str, sql: &str) -> Result<Scheduled, StoreError> {
+    let (url, sql) = (url.to_owned(), sql.to_owned());
+    let between = move || {
+        let (url, sql) = (url.clone(), sql.clone());
+        async move { superuser(&url).await.batch_execute(&sql).await.unwrap() }
+    };
+    interrupted(stores, between).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_room_holds_in_both_steps() {
-    let db = fresh().await;
-    let big = backlogs(&db.url, 100, 3000).await;
-    let scheduled = schedule(&db.stores(), 70, 1000).await;
-    let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
-    assert_eq!((scheduled.sagas.len(), of_big), (170, 70));
-}
+const LOSE_ONE: &str =
+    "SET session_replication_role = replica; DELETE FROM webhook_delivery_jobs WHERE saga_id = 1;";
+/// A crash ends every session.
+const END_SESSIONS: &str = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'hooksaga/%';";
+const IN_PROGRESS: &str =
+    "SELECT coalesce(string_agg(id::text, ',' ORDER BY id), '') FROM webhook_delivery_sagas
+    WHERE status = 'InProgress'";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn small_backlogs_come_before_the_rest_of_a_large_one() {
-    let db = fresh().await;
-    let big = backlogs(&db.url, 100, 3000).await;
-    let scheduled = schedule(&db.stores(), 4096, 101).await;
-    let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
-    assert_eq!((scheduled.sagas.len(), of_big), (101, 1));
-}
-
-/// What a crash of the database leaves when it has lost the jobs of a pass that was answered.
+/// What a crash of the database leaves when it has forgotten the jobs of a pass that it had confirmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_saga_whose_job_is_lost_is_not_moved_but_scheduled_again() {
     let db = fresh().await;
     backlogs(&db.url, 1, 1).await;
     let stores = db.stores();
-    let scheduled = schedule(&stores, 10, 10).await.sagas;
-    assert_eq!(scheduled.len(), 2);
-    let lose = format!(
-        "SET session_replication_role = replica; DELETE FROM webhook_delivery_jobs WHERE saga_id = {}",
-        scheduled[0].saga_id
+    let scheduled = interrupted_by(&stores, &db.url, &format!("{LOSE_ONE}{END_SESSIONS}")).await;
+    assert_eq!(scheduled.unwrap().sagas.len(), 2);
+    assert_eq!(value(&db.url, IN_PROGRESS).await, "2", "only the one that has its job");
+    let again = create_jobs(&stores, 2, 10).await.sagas;
+    assert_eq!(
+        again.iter().map(|saga| (saga.saga_id.0, saga.job_id.is_some())).collect::<Vec<_>>(),
+        [(1, true)]
     );
-    let client = superuser(&db.url).await;
-    client.batch_execute(&lose).await.unwrap();
-    // A crash ends every session.
-    let end = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-               WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    client.batch_execute(end).await.unwrap();
-    let keys: Vec<_> = scheduled.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-    // The first try may be the one that notices.
-    let moved = match stores.orchestrator.mark_in_progress(&keys).await {
-        Err(StoreError::Unavailable(_)) => stores.orchestrator.mark_in_progress(&keys).await,
-        moved => moved,
-    };
-    assert_eq!(moved.unwrap(), 1);
-    let again = schedule(&stores, 10, 10).await.sagas;
-    assert_eq!(again.len(), 1);
-    assert!(again[0].saga_id == scheduled[0].saga_id && again[0].job_id.is_some(), "{again:?}");
+    assert_eq!(value(&db.url, IN_PROGRESS).await, "1,2");
 }
 
-/// Only what the pass before was told of needs no look.
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([name, process]).status().unwrap().success());
+}
+
+/// A real one. Nobody writes the log to disk while the server's own process for that is held; so a crash forgets the jobs,
+/// which the pass was told are there.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_saga_that_the_pass_did_not_give_a_job_is_not_moved_with_the_others() {
+async fn a_database_that_crashes_between_the_two_transactions_strands_nothing() {
+    let server = new_cluster().await;
+    let url = database_in(&server, "crashing", "").await;
+    migrate(options(&url)).await.unwrap();
+    backlogs(&url, 1, 1).await;
+    let stores = connect(options(&url)).await.unwrap().stores();
+    stores.orchestrator.waiting(None, 1).await.unwrap();
+
+    let log_writer = value(&url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'").await;
+    signal("-STOP", &log_writer);
+    let between = {
+        let url = url.clone();
+        move || {
+            let url = url.clone();
+            async move {
+                assert_eq!(value(&url, "SELECT count(*) FROM webhook_delivery_jobs").await, "2");
+                // One process that is killed is a crash of the whole server, which then recovers by itself.
+                let killed = superuser(&url).await;
+                signal(
+                    "-KILL",
+                    &killed
+                        .query_one("SELECT pg_backend_pid()::text", &[])
+                        .await
+                        .unwrap()
+                        .get::<_, String>(0),
+                );
+                let began = Instant::now();
+                while !killed.is_closed()
+                    || tokio_postgres::connect(&url, tokio_postgres::NoTls).await.is_err()
+                {
+                    assert!(began.elapsed() < Duration::from_secs(60), "the server does not recover");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    };
+    interrupted(&stores, between).await.unwrap();
+    let lost = value(&url, "SELECT count(*) FROM webhook_delivery_jobs").await;
+    assert_eq!(
+        (&*lost, &*value(&url, IN_PROGRESS).await),
+        ("0", ""),
+        "no job, and nothing that waits for one"
+    );
+    let again = create_jobs(&stores, 2, 10).await.sagas;
+    assert_eq!(again.iter().filter(|saga| saga.job_id.is_some()).count(), 2);
+    assert_eq!(value(&url, IN_PROGRESS).await, "1,2");
+}
+
+/// A connection that breaks between the two transactions: the move is made by another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ends_between_the_two_transactions_holds_nobody_up() {
     let db = fresh().await;
     backlogs(&db.url, 1, 1).await;
     let stores = db.stores();
-    let scheduled = schedule(&stores, 10, 1).await.sagas;
-    assert_eq!(scheduled.len(), 1);
-    let (given, at) = (scheduled[0].saga_id, scheduled[0].attempt_at);
-    // Both were made at the same moment, so only the job tells them apart.
-    let other = SagaId(if given == SagaId(1) { 2 } else { 1 });
-    assert_eq!(stores.orchestrator.mark_in_progress(&[(given, at), (other, at)]).await.unwrap(), 1);
+    let sagas = interrupted_by(&stores, &db.url, END_SESSIONS).await.unwrap().sagas;
+    assert_eq!(sagas.iter().filter(|saga| saga.job_id.is_some()).count(), 2);
+    assert_eq!(value(&db.url, IN_PROGRESS).await, "1,2");
 }
 
-/// Nor is one that has an active job of another attempt, which no component makes: it would be stuck.
+/// A process that dies between the two transactions: the next pass, of whichever process, makes the move. That one began
+/// long ago, so the short look of a process that knows newer ones does not find it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_left_between_the_two_transactions_is_moved_by_the_next_pass() {
+    let db = fresh().await;
+    backlogs(&db.url, 1, 0).await;
+    let old = "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit, next_attempt_at)
+               VALUES (1, 1, 7, 5, now() - interval '1 hour')";
+    let (stores, other) = (db.stores(), connect(options(&db.url)).await.unwrap().stores());
+    assert_eq!(create_jobs(&stores, 1, 10).await.sagas.len(), 1);
+    superuser(&db.url).await.batch_execute(old).await.unwrap();
+    let allotted = [Allotted { subscription_id: SubscriptionId(1), jobs: 10 }];
+    let left = other.orchestrator.create_jobs(&allotted, &|| ControlFlow::Break(())).await.unwrap().sagas;
+    assert_eq!(left.len(), 1);
+    assert_eq!(value(&db.url, IN_PROGRESS).await, "1");
+    for stores in [stores, other] {
+        let found = create_jobs(&stores, 1, 10).await.sagas;
+        let moved = value(&db.url, IN_PROGRESS).await;
+        assert!(moved == "1,2", "{moved}");
+        assert!(found.iter().all(|saga| saga.job_id.is_none()), "{found:?}");
+    }
+}
+
+/// A saga that has an active job of another attempt, which no component makes: moved, it would be stuck.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_saga_whose_active_job_is_of_another_attempt_is_not_moved() {
     let db = fresh().await;
-    backlogs(&db.url, 1, 0).await;
+    backlogs(&db.url, 1, 1).await;
     let other = "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
                  SELECT id, subscription_id, event_id, 1, next_attempt_at - interval '1 hour', now()
-                 FROM webhook_delivery_sagas";
+                 FROM webhook_delivery_sagas WHERE id = 1";
     superuser(&db.url).await.batch_execute(other).await.unwrap();
-    let stores = db.stores();
-    let scheduled = schedule(&stores, 10, 10).await.sagas;
-    assert_eq!(scheduled.iter().map(|saga| saga.job_id).collect::<Vec<_>>(), [None]);
-    let keys = [(scheduled[0].saga_id, scheduled[0].attempt_at)];
-    assert_eq!(stores.orchestrator.mark_in_progress(&keys).await.unwrap(), 0);
+    let mut scheduled = create_jobs(&db.stores(), 2, 10).await.sagas;
+    scheduled.sort_unstable_by_key(|saga| saga.saga_id);
+    assert_eq!(scheduled.iter().map(|saga| saga.job_id.is_some()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(value(&db.url, IN_PROGRESS).await, "2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_subscription_gets_what_it_is_allotted_in_one_pass() {
+    let db = fresh().await;
+    let big = backlogs(&db.url, 100, 3000).await;
+    let scheduled = create_jobs(&db.stores(), 101, 70).await;
+    let of_big = scheduled.sagas.iter().filter(|saga| saga.subscription_id == big).count();
+    assert_eq!((scheduled.sagas.len(), of_big), (170, 70));
+    assert!(scheduled.sagas.iter().all(|saga| saga.job_id.is_some()));
 }

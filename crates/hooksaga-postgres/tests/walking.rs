@@ -1,16 +1,19 @@
 //! Walks that begin where the last one came to: what only this back end does.
 
-use crate::adapter::{fresh, options, superuser, value};
+use crate::adapter::{create_jobs, event, fresh, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::connect;
-use hooksaga_saga::{JobId, Outcome, RetryPolicy, apply_result};
-use hooksaga_store::{Admission, Decide, JobReport, LeaseRef, LeaseToken, NewEvent, Stores};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use hooksaga_saga::{JobId, Outcome, RetryPolicy, SubscriptionId, apply_result};
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, Decide, JobReport, LeaseRef, LeaseToken, RouteLimits, Stores,
+};
+use std::{sync::Arc, time::Duration};
 
 /// A subscription, and deliveries whose jobs wait.
 async fn jobs(url: &str, count: u32) {
     let sql = format!(
         "INSERT INTO subscriptions (event_type, callback_url, verified_url) VALUES ('t', 'https://h', 'https://h');
+         INSERT INTO subscription_topics (tenant, topic, subscription_id) VALUES ('default', 't', 1);
          INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c');
          INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, max_retry_limit)
              SELECT 1, 1, n, 5 FROM generate_series(1, {count}) n;
@@ -21,9 +24,19 @@ async fn jobs(url: &str, count: u32) {
     superuser(url).await.batch_execute(&sql).await.unwrap();
 }
 
-async fn claim(stores: &Stores, limit: u32) -> Vec<i64> {
-    let batch = stores.worker.claim(limit, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+const LIMITS: RouteLimits = RouteLimits { events: 10, sagas: 100 };
+
+async fn claim_but(stores: &Stores, jobs: u32, skip: Vec<SubscriptionId>) -> ClaimedBatch {
+    let limits = ClaimLimits { jobs, payload_bytes: u64::MAX, skip };
+    stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap()
+}
+
+fn ids(batch: &ClaimedBatch) -> Vec<i64> {
     batch.jobs.iter().map(|job| job.job_id.0).collect()
+}
+
+async fn claim(stores: &Stores, jobs: u32) -> Vec<i64> {
+    ids(&claim_but(stores, jobs, Vec::new()).await)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,6 +63,54 @@ async fn a_job_from_long_ago_is_claimed_after_the_new_ones_or_within_a_second() 
     assert_eq!(claim(&stores, 10).await, [4, 5]);
 }
 
+/// Jobs that a claim had to pass over are older than those that it took; the next claim begins before them all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_passed_over_is_found_as_soon_as_it_may_be_claimed() {
+    let db = fresh().await;
+    jobs(&db.url, 4).await;
+    let client = superuser(&db.url).await;
+    let spread = "SET session_replication_role = replica;
+                  UPDATE webhook_delivery_jobs SET lease_until = now() - (5 - id) * interval '1 minute',
+                      subscription_id = CASE WHEN id = 2 THEN 2 ELSE 1 END";
+    client.batch_execute(spread).await.unwrap();
+    let stores = db.stores();
+    let skip = || vec![SubscriptionId(2)];
+    assert_eq!(ids(&claim_but(&stores, 2, skip()).await), [1, 3]);
+    assert_eq!(
+        ids(&claim_but(&stores, 1, Vec::new()).await),
+        [2],
+        "the oldest, a minute before the last one taken"
+    );
+    assert_eq!(ids(&claim_but(&stores, 9, skip()).await), [4]);
+    assert_eq!(ids(&claim_but(&stores, 9, skip()).await), Vec::<i64>::new());
+}
+
+/// The jobs of one event share its payload, and each counts with all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_ends_before_the_payload_that_would_exceed_its_bytes() {
+    let db = fresh().await;
+    let sql = "INSERT INTO subscriptions (event_type, callback_url, verified_url)
+                   SELECT 't', 'https://h/' || n, 'https://h/' || n FROM generate_series(1, 2) n;
+               INSERT INTO events (event_type, payload, correlation_id)
+                   SELECT 't', repeat('7', 100000 * n), 'c' FROM generate_series(1, 3) n;
+               INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit)
+                   SELECT e, s, 5 FROM generate_series(1, 3) e, generate_series(1, 2) s ORDER BY e, s;
+               INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until)
+                   SELECT id, subscription_id, event_id, 1, next_attempt_at, now() FROM webhook_delivery_sagas ORDER BY id";
+    superuser(&db.url).await.batch_execute(sql).await.unwrap();
+    let stores = db.stores();
+    let claim = async |payload_bytes| {
+        let limits = ClaimLimits { jobs: 10, payload_bytes, skip: Vec::new() };
+        let batch = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+        let lengths: Vec<usize> = batch.jobs.iter().map(|job| job.held.payload.len() / 100_000).collect();
+        (lengths, batch.cut_short)
+    };
+    assert_eq!(claim(599_999).await, (vec![1, 1, 2], true));
+    assert_eq!(claim(1).await, (vec![2], true), "the first whatever its size");
+    assert_eq!(claim(600_000).await, (vec![3, 3], false));
+    assert_eq!(claim(600_000).await, (vec![], false));
+}
+
 fn decide() -> Decide {
     Arc::new(|job, now| apply_result(&job.saga, &job.result, &RetryPolicy::default(), now))
 }
@@ -58,14 +119,17 @@ fn delivered(lease: LeaseRef) -> JobReport {
     JobReport {
         lease,
         outcome: Outcome::Delivered,
+        started_at: None,
+        callback_url: None,
         response_status: Some(200),
+        retry_at: None,
         duration: Duration::ZERO,
         response_excerpt: None,
     }
 }
 
 async fn report(stores: &Stores, jobs: &[i64]) {
-    let batch = stores.worker.claim(100, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    let batch = claim_but(stores, 100, Vec::new()).await;
     let reports: Vec<JobReport> = batch
         .jobs
         .iter()
@@ -106,31 +170,20 @@ async fn what_the_outside_hears_of_is_on_disk() {
         let sql = format!("SELECT pg_current_wal_flush_lsn() > '{before}'::pg_lsn");
         assert!(client.query_one(&sql, &[]).await.unwrap().get::<_, bool>(0), "{what}");
     };
-    client
-        .batch_execute("INSERT INTO subscriptions (event_type, callback_url, verified_url) VALUES ('t', 'https://h', 'https://h')")
-        .await
-        .unwrap();
+    jobs(&db.url, 0).await;
     let stores = db.stores();
-    let event = NewEvent {
-        event_type: "t".to_owned(),
-        payload: "1".into(),
-        external_id: None,
-        correlation_id: "c".to_owned(),
-    };
+    let event = event(None, "c");
     // Several times: a commit of somebody else on this server takes ours along.
     for _ in 0..20 {
         let before = position("insert").await;
         stores.ingest.append(std::slice::from_ref(&event)).await.unwrap();
         on_disk(&before, "an event that is accepted").await;
 
-        stores.router.route(10, 5).await.unwrap();
-        let admission = Admission { room: HashMap::new(), default_room: 10, limit: 10, only: None };
-        let sagas = stores.orchestrator.schedule(&admission).await.unwrap().sagas;
-        let keys: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-        assert_eq!(stores.orchestrator.mark_in_progress(&keys).await.unwrap(), 1);
+        stores.router.route(LIMITS, 5).await.unwrap();
+        assert_eq!(create_jobs(&stores, 1, 10).await.sagas.len(), 1);
 
         let before = position("insert").await;
-        let claimed = stores.worker.claim(10, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+        let claimed = claim_but(&stores, 10, Vec::new()).await;
         on_disk(&before, "a request that is about to go out").await;
 
         let before = position("insert").await;
@@ -149,27 +202,19 @@ async fn a_process_that_routed_nothing_knows_the_correlation_ids() {
     let db = fresh().await;
     jobs(&db.url, 0).await;
     let routing = db.stores();
-    let event = |n: u32| NewEvent {
-        event_type: "t".to_owned(),
-        payload: "1".into(),
-        external_id: None,
-        correlation_id: format!("c{n}"),
-    };
-    routing.ingest.append(&[event(1), event(2), event(3)]).await.unwrap();
-    assert_eq!(routing.router.route(10, 5).await.unwrap().events.len(), 3);
-
     let wanted = ["c1", "c2", "c3"];
-    let admission = Admission { room: HashMap::new(), default_room: 10, limit: 10, only: None };
+    routing.ingest.append(&wanted.map(|id| event(None, id))).await.unwrap();
+    assert_eq!(routing.router.route(LIMITS, 5).await.unwrap().events.len(), 3);
+
     let scheduling = connect(options(&db.url)).await.unwrap().stores();
-    // The first pass reads two of them, the second knows those and reads the third.
-    let two = Admission { limit: 2, ..admission.clone() };
-    for (admission, wanted) in [(&two, &wanted[..2]), (&admission, &wanted[..])] {
-        let mut sagas = scheduling.orchestrator.schedule(admission).await.unwrap().sagas;
+    // Some are read in the first pass, the others in the second.
+    for (jobs, wanted) in [(2, &wanted[..2]), (10, &wanted[2..])] {
+        let mut sagas = create_jobs(&scheduling, 1, jobs).await.sagas;
         sagas.sort_unstable_by_key(|saga| saga.saga_id);
         assert_eq!(sagas.iter().map(|saga| &*saga.correlation_id).collect::<Vec<_>>(), wanted);
     }
 
-    let claimed = routing.worker.claim(10, Duration::from_secs(60), LeaseToken(1)).await.unwrap().jobs;
+    let claimed = claim_but(&routing, 10, Vec::new()).await.jobs;
     let reports: Vec<JobReport> = claimed.iter().map(|job| delivered(job.as_ref())).collect();
     assert_eq!(routing.worker.report(&reports).await.unwrap().len(), 3);
     // One that knows nothing of them, and one that knows them all.
@@ -179,6 +224,30 @@ async fn a_process_that_routed_nothing_knows_the_correlation_ids() {
         let read: Vec<_> = results.iter().map(|result| &*result.correlation_id).collect();
         assert_eq!(read, if limit == 2 { &wanted[..2] } else { &wanted[2..] });
     }
+}
+
+/// Correlation ids serve the log alone: where they cannot be read, jobs are created and results are applied all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_for_the_log_fails_nothing() {
+    let db = fresh().await;
+    jobs(&db.url, 0).await;
+    let routing = db.stores();
+    routing.ingest.append(&[event(None, "c1")]).await.unwrap();
+    routing.router.route(LIMITS, 5).await.unwrap();
+    let client = superuser(&db.url).await;
+    client.batch_execute("REVOKE SELECT (correlation_id) ON events FROM saga_orchestrator").await.unwrap();
+    // One that has not seen the event.
+    let other = connect(options(&db.url)).await.unwrap().stores();
+    let sagas = create_jobs(&other, 1, 10).await.sagas;
+    assert_eq!(sagas.iter().map(|saga| &*saga.correlation_id).collect::<Vec<_>>(), [""]);
+    assert_eq!(value(&db.url, "SELECT status FROM webhook_delivery_sagas").await, "InProgress");
+    report(&routing, &[1]).await;
+    let results = other.orchestrator.apply(10, &decide()).await.unwrap().results;
+    assert_eq!(
+        results.iter().map(|result| (&*result.correlation_id, result.changed)).collect::<Vec<_>>(),
+        [("", true)]
+    );
+    assert_eq!(value(&db.url, "SELECT status FROM webhook_delivery_sagas").await, "Completed");
 }
 
 /// An event comes along with one of its jobs; each job gets its own, in whatever order they are claimed.
@@ -198,7 +267,7 @@ async fn a_job_is_never_paired_with_another_events_payload() {
                SET session_replication_role = replica;
                DELETE FROM events WHERE id = 2;";
     superuser(&db.url).await.batch_execute(sql).await.unwrap();
-    let claimed = db.stores().worker.claim(100, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    let claimed = claim_but(&db.stores(), 100, Vec::new()).await;
     assert_eq!(claimed.jobs.len(), 6, "those of the event that is gone cannot be sent");
     for job in claimed.jobs {
         let (id, held) = (job.held.event_id.0, job.held);

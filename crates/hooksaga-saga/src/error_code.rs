@@ -12,6 +12,9 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         impl ErrorCode {
             $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed(stringify!($name)));)+
+
+            /// Every code with a fixed name: all but those of [`ErrorCode::http`].
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
         }
     };
 }
@@ -33,6 +36,8 @@ codes! {
     RESPONSE_INVALID,
     /// The job's lease ran out too often: whoever takes it dies.
     LEASE_EXHAUSTED,
+    /// The subscription was deleted before this delivery was made. Final.
+    SUBSCRIPTION_DELETED,
     /// A fault of this server.
     INTERNAL,
     /// A verification was answered without the challenge.
@@ -59,6 +64,12 @@ impl ErrorCode {
     /// The code's text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether no further attempt makes sense: the endpoint says that it is gone, or its subscription is deleted.
+    /// Such a failure ends the delivery, whatever its limit.
+    pub fn is_final(&self) -> bool {
+        self.as_str() == "HTTP_410" || *self == Self::SUBSCRIPTION_DELETED
     }
 
     /// Whether the endpoint could not be reached in time: what shrinks its admission window.

@@ -4,25 +4,38 @@
 //! about a delivery is taken in this crate and nowhere else: SQL carries guards, never decisions.
 //!
 //! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
-//! with a finished job, [`may_create_job`] when a saga may get one, [`requeue`] what an operator does
-//! with a dead letter, [`Window`] how many jobs one subscription may have open.
+//! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
+//! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`] has
+//! observed.
 
+mod allotment;
+mod callback_url;
+mod endpoint;
 mod error_code;
 mod ids;
+mod names;
 mod policy;
-mod requeue;
+mod retry_after;
+mod send_again;
 mod status;
 mod step;
 mod time;
-mod window;
+mod topics;
+mod wording;
 
+pub use allotment::{Demand, allot};
+pub use callback_url::CallbackUrl;
+pub use endpoint::{Answer, Endpoint, Standing};
 pub use error_code::ErrorCode;
 pub use ids::{DeadLetterId, EventId, JobId, KeyId, SagaId, SecretId, SubscriptionId};
+pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant};
 pub use policy::{RetryPolicy, backoff};
-pub use requeue::requeue;
+pub use retry_after::retry_after;
+pub use send_again::send_again;
 pub use status::{JobStatus, SagaStatus, UnknownStatus};
 pub use step::{
     Applied, IllegalTransition, JobResult, Outcome, Saga, SagaEvent, apply_result, may_create_job, step,
 };
 pub use time::Timestamp;
-pub use window::{Feedback, Window};
+pub use topics::{Topic, Topics};
+pub use wording::Wording;

@@ -42,8 +42,8 @@ pub enum Outcome {
 pub enum SagaEvent {
     /// The job with key (saga, `attempt_at`) exists.
     JobCreated { attempt_at: Timestamp },
-    /// That job has reached its end.
-    JobFinished { attempt_at: Timestamp, outcome: Outcome },
+    /// That job has reached its end. `retry_at`: when a failing endpoint wants to be asked again, if it said so.
+    JobFinished { attempt_at: Timestamp, outcome: Outcome, retry_at: Option<Timestamp> },
 }
 
 /// An event that the state does not allow.
@@ -60,7 +60,8 @@ pub struct IllegalTransition {
 /// - Pending, PendingRetry → InProgress, by the job whose key is `next_attempt_at`;
 /// - InProgress → Completed on success;
 /// - InProgress → PendingRetry on failure, with a later `next_attempt_at`;
-/// - InProgress → DeadLettered on a failure that reaches the limit (through PendingRetry, in one step).
+/// - InProgress → DeadLettered on a failure that reaches the limit (through PendingRetry, in one step), or that is
+///   final ([`ErrorCode::is_final`]) and so reaches it early.
 pub fn step(
     saga: &Saga,
     event: &SagaEvent,
@@ -88,13 +89,15 @@ pub fn step(
             attempt_count: saga.attempt_count.saturating_add(1),
             ..saga.clone()
         }),
-        (InProgress, SagaEvent::JobFinished { outcome: Outcome::Failed(code), .. }) => {
+        (InProgress, SagaEvent::JobFinished { outcome: Outcome::Failed(code), retry_at, .. }) => {
             let attempt_count = saga.attempt_count.saturating_add(1);
-            let exhausted = attempt_count >= saga.max_retry_limit;
+            let exhausted = attempt_count >= saga.max_retry_limit || code.is_final();
+            let due = due(attempt_count, *retry_at, policy, now);
             Ok(Saga {
                 status: if exhausted { DeadLettered } else { PendingRetry },
                 attempt_count,
-                next_attempt_at: next_attempt(saga.next_attempt_at, attempt_count, policy, now),
+                // Strictly later than the last attempt, whatever the clock does: it is the key of the next job.
+                next_attempt_at: due.max(saga.next_attempt_at.after(Duration::from_micros(1))),
                 final_error_code: Some(code.clone()),
                 ..saga.clone()
             })
@@ -103,10 +106,10 @@ pub fn step(
     }
 }
 
-/// `now` plus the backoff, and always strictly later than the last attempt: the key of the next job must
-/// differ from that of the last, whatever the clock does.
-fn next_attempt(last: Timestamp, attempt_count: u32, policy: &RetryPolicy, now: Timestamp) -> Timestamp {
-    now.after(backoff(attempt_count, policy)).max(last.after(Duration::from_micros(1)))
+/// `now` plus the backoff; later if the endpoint asked for it, but for that not later than `max_delay` from now.
+fn due(attempt_count: u32, retry_at: Option<Timestamp>, policy: &RetryPolicy, now: Timestamp) -> Timestamp {
+    let planned = now.after(backoff(attempt_count, policy));
+    retry_at.map_or(planned, |retry_at| planned.max(retry_at.min(now.after(policy.max_delay))))
 }
 
 /// A finished job, as the orchestrator reads it.
@@ -114,6 +117,8 @@ fn next_attempt(last: Timestamp, attempt_count: u32, policy: &RetryPolicy, now: 
 pub struct JobResult {
     pub attempt_at: Timestamp,
     pub outcome: Outcome,
+    /// When a failing endpoint wants to be asked again, see [`crate::retry_after`].
+    pub retry_at: Option<Timestamp>,
 }
 
 /// What a finished job does to its saga.
@@ -134,7 +139,8 @@ pub fn apply_result(saga: &Saga, job: &JobResult, policy: &RetryPolicy, now: Tim
     let attempt_at = job.attempt_at;
     let promoted = step(saga, &SagaEvent::JobCreated { attempt_at }, policy, now).ok();
     let current = promoted.as_ref().unwrap_or(saga);
-    let finished = SagaEvent::JobFinished { attempt_at, outcome: job.outcome.clone() };
+    let finished =
+        SagaEvent::JobFinished { attempt_at, outcome: job.outcome.clone(), retry_at: job.retry_at };
     match step(current, &finished, policy, now) {
         Ok(next) => Applied::Changed { saga: next, promoted: promoted.is_some() },
         Err(IllegalTransition { .. }) => Applied::Already,

@@ -19,6 +19,11 @@ CREATE TRIGGER guard_subscription_insert BEFORE INSERT ON subscriptions
 WHEN NEW.verified_url IS NOT NULL
 BEGIN SELECT RAISE(FAIL, 'a subscription is born unverified'); END;
 
+-- How far routing came never shrinks: sagas would be looked for again, or for ever.
+CREATE TRIGGER guard_unrouted_update BEFORE UPDATE ON unrouted_events
+WHEN NEW.event_id <> OLD.event_id OR NEW.after_subscription_id < OLD.after_subscription_id
+BEGIN SELECT RAISE(FAIL, 'of a queued event only after_subscription_id changes, and it only grows'); END;
+
 CREATE TRIGGER guard_saga_insert BEFORE INSERT ON webhook_delivery_sagas
 WHEN NEW.status <> 'Pending' OR NEW.attempt_count <> 0
 BEGIN SELECT RAISE(FAIL, 'a saga is born Pending, with attempt_count 0'); END;
@@ -73,6 +78,9 @@ WHEN
             OR NEW.response_status IS NOT OLD.response_status
             OR NEW.error_code IS NOT OLD.error_code
             OR NEW.duration_ms IS NOT OLD.duration_ms
+            OR NEW.started_at IS NOT OLD.started_at
+            OR NEW.retry_at IS NOT OLD.retry_at
+            OR NEW.callback_url IS NOT OLD.callback_url
             OR NEW.response_excerpt IS NOT OLD.response_excerpt
             OR NEW.updated_at <> OLD.updated_at))
     -- The legal transitions.

@@ -97,12 +97,13 @@ impl SqliteDatabase {
             admin: Arc::new(roles::Admin(handle(Role::SubscriptionAdmin))),
             verifier: Arc::new(roles::Verifier(handle(Role::SubscriptionVerifier))),
             router: Arc::new(roles::Router(handle(Role::RouterWorker))),
-            orchestrator: Arc::new(roles::Orchestrator::new(handle(Role::SagaOrchestrator))),
-            worker: Arc::new(roles::Worker(handle(Role::JobWorker))),
+            orchestrator: Arc::new(roles::Orchestrator(handle(Role::SagaOrchestrator))),
+            worker: Arc::new(roles::Worker::new(handle(Role::JobWorker))),
             cleaner: Arc::new(roles::Cleaner(handle(Role::LeaseCleaner))),
             dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
             reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
             keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
+            key_reader: Arc::new(roles::KeyReader(handle(Role::KeyReader))),
             wakeups: Arc::new(NoWakeups),
         }
     }

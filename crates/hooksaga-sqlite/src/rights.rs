@@ -24,6 +24,7 @@ enum Columns {
 
 const EVENTS: Right = on("events");
 const SUBSCRIPTIONS: Right = on("subscriptions");
+const TOPICS: Right = on("subscription_topics");
 const SECRETS: Right = on("subscription_secrets");
 const SAGAS: Right = on("webhook_delivery_sagas");
 const JOBS: Right = on("webhook_delivery_jobs");
@@ -32,6 +33,7 @@ const UNROUTED_EVENTS: Right = on("unrouted_events");
 const FINISHED_JOBS: Right = on("finished_jobs");
 const PENDING_DEAD_LETTERS: Right = on("pending_dead_letters");
 const DELIVERY_COUNTS: Right = on("delivery_counts");
+const WORKERS: Right = on("workers");
 const API_KEYS: Right = on("api_keys");
 const SCHEMA_MIGRATIONS: Right = on("schema_migrations");
 
@@ -49,11 +51,13 @@ const SUBSCRIPTION_ADMIN: &[Right] = &[
     SUBSCRIPTIONS.select().insert().update(&[
         "event_type",
         "callback_url",
+        "description",
         "active",
         "max_retry_limit",
         "verification_round",
         "updated_at",
     ]),
+    TOPICS.select().insert().delete(),
     SECRETS
         .select_only(&["id", "subscription_id", "key_id", "created_at", "expires_at"])
         .insert()
@@ -79,9 +83,10 @@ const SUBSCRIPTION_VERIFIER: &[Right] = &[
 // the router
 
 const ROUTER_WORKER: &[Right] = &[
-    UNROUTED_EVENTS.drain(),
+    UNROUTED_EVENTS.drain().update(&["after_subscription_id"]),
     EVENTS.select_without(&["payload"]),
     SUBSCRIPTIONS.select(),
+    TOPICS.select(),
     SAGAS.select_only(&["id", "event_id", "subscription_id", "generation"]).insert(),
 ];
 
@@ -95,6 +100,7 @@ const SAGA_ORCHESTRATOR: &[Right] = &[
     DELIVERY_COUNTS.select().insert().update(&["delivered", "failed", "dead_lettered"]),
     EVENTS.select_without(&["payload"]),
     SUBSCRIPTIONS.select(),
+    WORKERS.select(),
 ];
 
 // the workers
@@ -107,6 +113,9 @@ const JOB_WORKER: &[Right] = &[
         "response_status",
         "error_code",
         "duration_ms",
+        "started_at",
+        "callback_url",
+        "retry_at",
         "response_excerpt",
         "updated_at",
     ]),
@@ -115,6 +124,7 @@ const JOB_WORKER: &[Right] = &[
     EVENTS.select(),
     SUBSCRIPTIONS.select(),
     SECRETS.select(),
+    WORKERS.select().insert().update(&["id", "slots", "version", "started_at", "seen_at"]).delete(),
 ];
 
 // the lease reset cleaner
@@ -140,6 +150,7 @@ const DEAD_LETTER_OPERATOR: &[Right] = &[
 const API_READER: &[Right] = &[
     EVENTS.select(),
     SUBSCRIPTIONS.select(),
+    TOPICS.select(),
     SAGAS.select(),
     JOBS.select(),
     DEAD_LETTERS.select(),
@@ -147,10 +158,13 @@ const API_READER: &[Right] = &[
     FINISHED_JOBS.select(),
     PENDING_DEAD_LETTERS.select(),
     DELIVERY_COUNTS.select(),
+    WORKERS.select(),
     API_KEYS.select_without(&["sha256"]),
 ];
 
-// API keys
+// API keys: who creates and revokes them, and who looks them up
+
+const KEY_READER: &[Right] = &[API_KEYS.select().update(&["last_used_at"])];
 
 const KEY_ADMIN: &[Right] = &[API_KEYS.select().insert().update(&["revoked_at"])];
 
@@ -167,6 +181,7 @@ pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
         Role::DeadLetterOperator => DEAD_LETTER_OPERATOR,
         Role::ApiReader => API_READER,
         Role::KeyAdmin => KEY_ADMIN,
+        Role::KeyReader => KEY_READER,
     };
     own.iter().chain(EVERYONE).find(|right| right.table == table)
 }
@@ -201,10 +216,14 @@ impl Right {
         self
     }
 
-    /// Of a hand-over queue: take rows off it.
-    const fn drain(mut self) -> Self {
+    const fn delete(mut self) -> Self {
         self.delete = true;
-        self.select()
+        self
+    }
+
+    /// Of a hand-over queue: take rows off it.
+    const fn drain(self) -> Self {
+        self.select().delete()
     }
 
     /// Whether this column may be read. SQLite names the empty column for a query that reads none

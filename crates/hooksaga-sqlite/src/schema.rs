@@ -8,7 +8,7 @@ use crate::{
 };
 use hooksaga_store::{
     StoreResult,
-    migration::{Migration, MigrationReport, check_current, latest, pending},
+    migration::{Migration, MigrationReport, check_current, check_released, latest, pending},
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::{
@@ -73,25 +73,45 @@ pub(crate) fn check(version: Option<i64>) -> StoreResult<()> {
 }
 
 /// The schema's version; 0 for an empty file.
+///
+/// # Errors
+/// If the file is another program's, or an unreleased state of this one has made it.
 fn version(connection: &Connection, location: &Location) -> StoreResult<i64> {
-    let read = || -> rusqlite::Result<Option<i64>> {
-        let table: Option<String> = connection
-            .query_row(
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' LIMIT 1",
-                [],
-                |row| row.get(0),
-            )
-            .optional()?;
-        if table.is_none() {
-            return Ok(Some(0));
-        }
-        let owner: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-        if owner != APPLICATION_ID {
-            return Ok(None);
-        }
-        connection.query_row("SELECT max(version) FROM schema_migrations", [], |row| row.get(0))
-    };
-    read().map_err(|error| store_error(&error))?.ok_or_else(|| location.foreign())
+    let recorded = recorded(connection).map_err(|error| store_error(&error))?;
+    let recorded = recorded.ok_or_else(|| location.foreign())?;
+    check_released(&recorded, MIGRATIONS)?;
+    Ok(recorded.iter().map(|(version, _)| *version).max().unwrap_or(0))
+}
+
+/// A step that was applied, and its fingerprint.
+type Recorded = (i64, Option<String>);
+
+/// The steps that made this schema, and their fingerprints; none of an empty file. Nothing if the file is another
+/// program's.
+fn recorded(connection: &Connection) -> rusqlite::Result<Option<Vec<Recorded>>> {
+    let table: Option<String> = connection
+        .query_row(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' LIMIT 1",
+            [],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if table.is_none() {
+        return Ok(Some(Vec::new()));
+    }
+    let owner: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+    if owner != APPLICATION_ID {
+        return Ok(None);
+    }
+    let has_fingerprints: bool = connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'fingerprint')",
+        [],
+        |row| row.get(0),
+    )?;
+    let fingerprint = if has_fingerprints { "fingerprint" } else { "NULL" };
+    let mut steps = connection.prepare(&format!("SELECT version, {fingerprint} FROM schema_migrations"))?;
+    let steps = steps.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    steps.collect::<rusqlite::Result<_>>().map(Some)
 }
 
 fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<()> {
@@ -102,13 +122,14 @@ fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<(
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS schema_migrations (
-             version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL) STRICT",
+             version INTEGER PRIMARY KEY, name TEXT NOT NULL, fingerprint TEXT NOT NULL,
+             applied_at INTEGER NOT NULL) STRICT",
     )?;
     for step in steps {
         transaction.execute_batch(step.sql)?;
         transaction.execute(
-            "INSERT INTO schema_migrations (version, name, applied_at) VALUES (?1, ?2, ?3)",
-            (step.version, step.name, time::now().as_micros()),
+            "INSERT INTO schema_migrations (version, name, fingerprint, applied_at) VALUES (?1, ?2, ?3, ?4)",
+            (step.version, step.name, step.fingerprint(), time::now().as_micros()),
         )?;
     }
     transaction.commit()

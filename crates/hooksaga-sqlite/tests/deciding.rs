@@ -1,42 +1,44 @@
 //! The apply step decides inside the transaction: what if the decision panics?
 
-use crate::adapter::fresh;
+use crate::{adapter::fresh, event};
 use hooksaga_conformance::TestDatabase;
-use hooksaga_saga::{Outcome, RetryPolicy, SagaStatus, apply_result};
+use hooksaga_saga::{CallbackUrl, Outcome, RetryPolicy, SagaStatus, Tenant, Topics, apply_result};
 use hooksaga_store::{
-    Admission, CheckOutcome, Decide, JobReport, LeaseToken, NewEvent, NewSubscription, SealedSecret,
-    StoreError, Stores,
+    Allotted, CheckOutcome, ClaimLimits, CreateOutcome, Decide, JobReport, LeaseToken, NewSubscription,
+    RouteLimits, SealedSecret, StoreError, Stores,
 };
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 /// One delivered job in the orchestrator's queue.
 async fn one_result(stores: &Stores) {
     let new = NewSubscription {
-        event_type: "t".to_owned(),
-        callback_url: "https://receiver.example/".to_owned(),
+        tenant: "default".parse::<Tenant>().unwrap(),
+        topics: "t".parse::<Topics>().unwrap(),
+        callback_url: CallbackUrl::parse("https://receiver.example/", true).unwrap(),
+        description: None,
         active: true,
         max_retry_limit: None,
     };
     let secret = SealedSecret { key_id: "k".to_owned(), sealed: vec![1] };
-    stores.admin.create(&new, &secret).await.unwrap();
+    let CreateOutcome::Created(subscription) = stores.admin.create(&new, &secret).await.unwrap() else {
+        panic!("there is no other")
+    };
     for check in stores.verifier.take_checks(1, Duration::ZERO).await.unwrap() {
         stores.verifier.record(&check, &CheckOutcome::Verified).await.unwrap();
     }
-    let event = NewEvent {
-        event_type: "t".to_owned(),
-        payload: "{}".into(),
-        external_id: None,
-        correlation_id: "c".to_owned(),
-    };
-    stores.ingest.append(&[event]).await.unwrap();
-    stores.router.route(1, 5).await.unwrap();
-    let admission = Admission { room: HashMap::new(), default_room: 1, limit: 1, only: None };
-    stores.orchestrator.schedule(&admission).await.unwrap();
-    let claimed = stores.worker.claim(1, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    stores.ingest.append(&[event("t")]).await.unwrap();
+    stores.router.route(RouteLimits { events: 1, sagas: 1 }, 5).await.unwrap();
+    let allotted = [Allotted { subscription_id: subscription.id, jobs: 1 }];
+    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Break(())).await.unwrap();
+    let limits = ClaimLimits { jobs: 1, payload_bytes: u64::MAX, skip: Vec::new() };
+    let claimed = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
     let report = JobReport {
         lease: claimed.jobs[0].as_ref(),
         outcome: Outcome::Delivered,
+        started_at: None,
+        callback_url: None,
         response_status: Some(200),
+        retry_at: None,
         duration: Duration::from_millis(1),
         response_excerpt: None,
     };

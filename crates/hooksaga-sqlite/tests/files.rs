@@ -1,8 +1,8 @@
 //! The database file: one server at a time, and clear words about files that cannot be used.
 
-use crate::folder::Folder;
+use crate::{event, folder::Folder};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions, test_support::RawConnection};
-use hooksaga_store::{Appended, EventFilter, NewEvent, PageRequest, StoreError, StoreResult};
+use hooksaga_store::{Appended, EventFilter, PageRequest, StoreError, StoreResult, TenantScope};
 use std::{fs, path::Path};
 
 async fn open(path: &Path) -> StoreResult<SqliteDatabase> {
@@ -17,15 +17,6 @@ fn refusal(result: StoreResult<SqliteDatabase>) -> String {
             text
         }
         other => panic!("not a matter of setup: {other:?}"),
-    }
-}
-
-fn event() -> NewEvent {
-    NewEvent {
-        event_type: "a".to_owned(),
-        payload: "{}".into(),
-        external_id: None,
-        correlation_id: "c".to_owned(),
     }
 }
 
@@ -70,14 +61,15 @@ async fn missing_folders_are_created_and_everything_is_there_after_a_restart() {
     let path = folder.path().join("deeper/still/hooksaga.db");
     let database = open(&path).await.unwrap();
     assert_eq!(database.migration_report().applied, ["0001_tables", "0002_guards"]);
-    let answers = database.stores().ingest.append(&[event()]).await.unwrap();
+    let answers = database.stores().ingest.append(&[event("a")]).await.unwrap();
     drop(database);
     assert!(!path.with_extension("db-wal").exists(), "a closed database is one file");
 
     let database = open(&path).await.unwrap();
     assert!(database.migration_report().applied.is_empty());
     let page = PageRequest { limit: 10, before: None };
-    let events = database.stores().reader.events(&EventFilter::default(), page).await.unwrap();
+    let events =
+        database.stores().reader.events(&TenantScope::All, &EventFilter::default(), page).await.unwrap();
     assert_eq!(answers, [Appended::Created(events.items[0].clone())]);
 }
 
@@ -170,7 +162,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let folder = Folder::new();
     drop(open(&folder.database()).await.unwrap());
     let owner = RawConnection::open(&folder.database(), None).unwrap();
-    owner.execute("INSERT INTO schema_migrations VALUES (999, 'from_the_future', 0)").unwrap();
+    owner.execute("INSERT INTO schema_migrations VALUES (999, 'from_the_future', 'unknown', 0)").unwrap();
     drop(owner);
     let before = fs::read(folder.database()).unwrap();
 
@@ -180,6 +172,28 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     assert!(text.contains("999"), "{text}");
     assert!(matches!(hooksaga_sqlite::migrate(&folder.database()).await, Err(StoreError::Schema(_))));
     assert_eq!(fs::read(folder.database()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_schema_of_an_unreleased_state_is_refused_and_left_alone() {
+    for change in [
+        "UPDATE schema_migrations SET fingerprint = 'another' WHERE version = 1",
+        "ALTER TABLE schema_migrations DROP COLUMN fingerprint",
+    ] {
+        let folder = Folder::new();
+        drop(open(&folder.database()).await.unwrap());
+        RawConnection::open(&folder.database(), None).unwrap().execute(change).unwrap();
+        let before = fs::read(folder.database()).unwrap();
+        for error in [
+            open(&folder.database()).await.map(drop).unwrap_err(),
+            hooksaga_sqlite::migrate(&folder.database()).await.map(drop).unwrap_err(),
+            hooksaga_sqlite::open_keys(&folder.database()).await.map(drop).unwrap_err(),
+        ] {
+            let StoreError::Schema(text) = error else { panic!("not a matter of the schema: {error:?}") };
+            assert!(text.contains("unreleased version") && text.contains("create a new one"), "{text}");
+        }
+        assert_eq!(fs::read(folder.database()).unwrap(), before, "{change}");
+    }
 }
 
 #[tokio::test]

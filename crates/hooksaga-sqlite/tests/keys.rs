@@ -1,11 +1,17 @@
 //! API keys beside a running server.
 
-use crate::folder::Folder;
+use crate::{event, folder::Folder};
 use hooksaga_sqlite::{SqliteOptions, open, open_keys};
-use hooksaga_store::{NewApiKey, NewEvent, Scope};
+use hooksaga_store::{NewApiKey, Scope};
 
 fn key(n: u8) -> NewApiKey {
-    NewApiKey { name: format!("key {n}"), scopes: [Scope::Ingest].into_iter().collect(), sha256: [n; 32] }
+    NewApiKey {
+        name: format!("key {n}"),
+        scopes: [Scope::Ingest].into_iter().collect(),
+        sha256: [n; 32],
+        tenant: None,
+        expires_in: None,
+    }
 }
 
 #[tokio::test]
@@ -14,7 +20,7 @@ async fn keys_come_before_the_first_server() {
     let keys = open_keys(&folder.database()).await.unwrap();
     let created = keys.create(&key(1)).await.unwrap();
     let server = open(SqliteOptions { path: folder.database() }).await.unwrap();
-    assert_eq!(server.stores().keys.find(&[1; 32]).await.unwrap(), Some(created));
+    assert_eq!(server.stores().key_reader.find(&[1; 32]).await.unwrap(), Some(created));
     assert!(server.migration_report().applied.is_empty(), "the schema was made with the keys");
 }
 
@@ -24,12 +30,7 @@ async fn keys_are_created_and_revoked_while_a_server_writes_without_pause() {
     let server = open(SqliteOptions { path: folder.database() }).await.unwrap();
     let ingest = server.stores().ingest;
     let busy = tokio::spawn(async move {
-        let event = NewEvent {
-            event_type: "a".to_owned(),
-            payload: "{}".into(),
-            external_id: None,
-            correlation_id: "c".to_owned(),
-        };
+        let event = event("a");
         loop {
             ingest.append(&vec![event.clone(); 100]).await.unwrap();
         }
@@ -38,10 +39,10 @@ async fn keys_are_created_and_revoked_while_a_server_writes_without_pause() {
     let keys = open_keys(&folder.database()).await.unwrap();
     for n in 1..=20 {
         let created = keys.create(&key(n)).await.unwrap();
-        let seen = server.stores().keys.find(&[n; 32]).await.unwrap();
+        let seen = server.stores().key_reader.find(&[n; 32]).await.unwrap();
         assert_eq!(seen.as_ref(), Some(&created));
         keys.revoke(created.id).await.unwrap();
-        assert_eq!(server.stores().keys.find(&[n; 32]).await.unwrap(), None);
+        assert_eq!(server.stores().key_reader.find(&[n; 32]).await.unwrap(), None);
     }
     assert!(!busy.is_finished(), "the server was never refused the lock");
     busy.abort();

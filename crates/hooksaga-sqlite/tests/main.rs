@@ -10,3 +10,14 @@ mod keys;
 mod roles;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);
+
+/// An event of this type, for the default tenant.
+fn event(event_type: &str) -> hooksaga_store::NewEvent {
+    hooksaga_store::NewEvent {
+        tenant: "default".parse().unwrap(),
+        event_type: event_type.parse().unwrap(),
+        payload: "{}".into(),
+        external_id: None,
+        correlation_id: "c".parse().unwrap(),
+    }
+}

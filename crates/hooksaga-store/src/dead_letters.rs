@@ -1,6 +1,6 @@
-//! `dead_letter_operator`: stores dead letters, and requeues them as new sagas.
+//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
 
-use crate::StoreResult;
+use crate::{StoreResult, TenantScope};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId, Timestamp};
 
@@ -12,11 +12,12 @@ pub struct Buried {
     pub saga_id: SagaId,
     pub event_id: EventId,
     pub subscription_id: SubscriptionId,
+    pub tenant: String,
     pub correlation_id: String,
     pub final_error_code: ErrorCode,
 }
 
-/// The saga that a requeue leads to.
+/// The saga that a requeue or a resend leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requeued {
     pub saga_id: SagaId,
@@ -26,12 +27,39 @@ pub struct Requeued {
 /// What became of one requeue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequeueOutcome {
-    Created(Requeued),
+    /// With the event's correlation id, for the log.
+    Created(Requeued, String),
     /// It had been requeued before: that saga.
     Already(Requeued),
     /// The subscription is not active and verified.
     NotDeliverable(SubscriptionId),
     NotFound,
+}
+
+/// What became of one resend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResendOutcome {
+    /// With the event's correlation id, for the log.
+    Created(Requeued, String),
+    /// It had been sent again before: that saga.
+    Already(Requeued),
+    /// The delivery has not ended.
+    Open,
+    /// The subscription is not active and verified.
+    NotDeliverable(SubscriptionId),
+    NotFound,
+}
+
+impl From<ResendOutcome> for RequeueOutcome {
+    /// Of a letter's saga, which has ended: there is none that is open.
+    fn from(outcome: ResendOutcome) -> Self {
+        match outcome {
+            ResendOutcome::Created(requeued, correlation_id) => Self::Created(requeued, correlation_id),
+            ResendOutcome::Already(requeued) => Self::Already(requeued),
+            ResendOutcome::NotDeliverable(subscription) => Self::NotDeliverable(subscription),
+            ResendOutcome::Open | ResendOutcome::NotFound => Self::NotFound,
+        }
+    }
 }
 
 /// Which dead letters; all of what is given must hold.
@@ -47,30 +75,42 @@ pub struct DeadLetterFilter {
     pub created_before: Option<Timestamp>,
 }
 
-/// A requeue of many.
+/// One bounded step of a requeue of many, oldest letter first.
 #[derive(Clone, Debug)]
-pub struct RequeueRequest {
+pub struct RequeueStep {
     /// `requeued` is ignored: what was requeued already never matches.
     pub filter: DeadLetterFilter,
-    /// At most so many are requeued, oldest first; skipped ones do not count.
-    pub limit: u32,
+    /// Only letters behind this one.
+    pub after: Option<DeadLetterId>,
+    /// Letters that this step may look at.
+    pub examine: u32,
+    /// Letters that this step may requeue; skipped ones do not count.
+    pub requeue: u32,
     /// Counts, and changes nothing.
     pub dry_run: bool,
     /// For sagas whose subscription has no limit of its own.
     pub default_limit: u32,
 }
 
-/// What a requeue of many did.
+/// What a step did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequeueTally {
-    /// Letters that fit the filter, are not requeued and were considered: `requeued` + `skipped`, where
-    /// in a dry run `requeued` is what would have been.
-    pub matched: u64,
+pub struct RequeuedBatch {
+    /// Letters that match: in a dry run, those that would have been requeued.
     pub requeued: u64,
-    /// Of subscriptions that are not active and verified.
+    /// Letters that match and whose subscription is not active and verified.
     pub skipped: u64,
-    /// The new sagas with their correlation ids; empty in a dry run.
-    pub sagas: Vec<(Requeued, String)>,
+    /// The new sagas; empty in a dry run.
+    pub sagas: Vec<RequeuedSaga>,
+    /// The last letter that was looked at: the next step resumes behind it. Nothing when there are no more.
+    pub resume_after: Option<DeadLetterId>,
+}
+
+/// A saga that a requeue of many created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequeuedSaga {
+    pub requeued: Requeued,
+    pub subscription_id: SubscriptionId,
+    pub correlation_id: String,
 }
 
 #[async_trait]
@@ -80,8 +120,18 @@ pub trait DeadLetterStore: Send + Sync {
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>>;
 
     /// A new saga for the letter's event and subscription, of the next generation; once, however often.
-    async fn requeue(&self, id: DeadLetterId, default_limit: u32) -> StoreResult<RequeueOutcome>;
+    async fn requeue(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+        default_limit: u32,
+    ) -> StoreResult<RequeueOutcome>;
 
-    /// The same for every letter that fits.
-    async fn requeue_matching(&self, request: &RequeueRequest) -> StoreResult<RequeueTally>;
+    /// The same for any delivery that has ended, Completed or DeadLettered. The requeue of a dead delivery's letter and its
+    /// resend are one and the same.
+    async fn resend(&self, scope: &TenantScope, id: SagaId, default_limit: u32)
+    -> StoreResult<ResendOutcome>;
+
+    /// The same for the next letters that match, within the step's bounds, in one short transaction.
+    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch>;
 }

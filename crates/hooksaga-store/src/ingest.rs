@@ -2,23 +2,26 @@
 
 use crate::StoreResult;
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, Tenant, Timestamp};
 use std::sync::Arc;
 
-/// An event to append. The caller has validated its form.
+/// An event to append. The caller has validated the form of its payload; the rest cannot be invalid.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    pub event_type: String,
+    pub tenant: Tenant,
+    pub event_type: EventType,
     /// JSON text, stored and delivered byte for byte.
     pub payload: Arc<str>,
-    pub external_id: Option<String>,
-    pub correlation_id: String,
+    /// Unique within the tenant.
+    pub external_id: Option<ExternalId>,
+    pub correlation_id: CorrelationId,
 }
 
 /// An event without its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventHead {
     pub id: EventId,
+    pub tenant: String,
     pub event_type: String,
     pub external_id: Option<String>,
     pub correlation_id: String,
@@ -29,9 +32,9 @@ pub struct EventHead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
     Created(EventHead),
-    /// The same `external_id`, type and payload bytes are there already: the original.
+    /// The tenant's event with this `external_id` has the same type and payload bytes: the original.
     Duplicate(EventHead),
-    /// The `external_id` is taken by an event with another type or payload.
+    /// The tenant's event with this `external_id` has another type or payload.
     Conflict {
         existing: EventId,
     },
@@ -39,8 +42,8 @@ pub enum Appended {
 
 #[async_trait]
 pub trait IngestStore: Send + Sync {
-    /// Appends a batch and queues the new events for routing, in one durable transaction. The answers
-    /// come in the order of `events`. An `external_id` that occurs twice in the batch is created once.
+    /// Appends a batch and queues the new events for routing, in one durable transaction. Returns one
+    /// result per event, in the order of `events`. An `external_id` that occurs twice for a tenant is created once.
     /// A conflict or duplicate never affects its neighbours.
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>>;
 }

@@ -1,9 +1,9 @@
-//! `key_admin`: API keys. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use crate::StoreResult;
 use async_trait::async_trait;
-use hooksaga_saga::{KeyId, Timestamp};
-use std::{fmt, str::FromStr};
+use hooksaga_saga::{KeyId, Tenant, Timestamp};
+use std::{fmt, str::FromStr, time::Duration};
 
 /// What a key may be used for. None implies another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +95,10 @@ pub struct NewApiKey {
     pub name: String,
     pub scopes: Scopes,
     pub sha256: [u8; 32],
+    /// Bound to this tenant: the key sees and changes nothing else.
+    pub tenant: Option<Tenant>,
+    /// Valid for so long from now; for ever if there is none.
+    pub expires_in: Option<Duration>,
 }
 
 /// A stored key, without anything that could be used as one.
@@ -103,8 +107,12 @@ pub struct ApiKey {
     pub id: KeyId,
     pub name: String,
     pub scopes: Scopes,
+    pub tenant: Option<Tenant>,
     pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
     pub revoked_at: Option<Timestamp>,
+    /// To the minute.
+    pub last_used_at: Option<Timestamp>,
 }
 
 #[async_trait]
@@ -116,7 +124,13 @@ pub trait KeyStore: Send + Sync {
 
     /// Revokes a key; again is a no-op. Nothing if there is no such key.
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
+}
 
-    /// The key with this hash, unless it is revoked.
+#[async_trait]
+pub trait KeyReaderStore: Send + Sync {
+    /// The key with this hash, unless it is revoked or, by the database's clock, expired.
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>>;
+
+    /// Notes that these keys were used just now. The caller does so once a minute per key at most.
+    async fn note_use(&self, ids: &[KeyId]) -> StoreResult<()>;
 }

@@ -16,7 +16,8 @@
 //! | `lease_cleaner` | [`CleanerStore`] | the lease reset cleaner |
 //! | `dead_letter_operator` | [`DeadLetterStore`] | the dead letter component, the API's requeue routes |
 //! | `api_reader` | [`ReaderStore`] | the API's read routes, metrics |
-//! | `key_admin` | [`KeyStore`] | API keys |
+//! | `key_admin` | [`KeyStore`] | API keys: create, list, revoke |
+//! | `key_reader` | [`KeyReaderStore`] | the API's authentication |
 
 mod admin;
 mod cleaner;
@@ -32,6 +33,7 @@ mod role;
 mod router;
 mod secret;
 mod stores;
+mod tenant;
 mod verifier;
 mod wake;
 mod worker;
@@ -39,25 +41,29 @@ mod worker;
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use dead_letters::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueRequest, RequeueTally, Requeued,
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
+    RequeuedSaga, ResendOutcome,
 };
 pub use error::{StoreError, StoreResult};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
-pub use keys::{ApiKey, KeyStore, NewApiKey, Scope, Scopes};
+pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use orchestrator::{
-    Admission, AppliedResult, ApplyBatch, Decide, FinishedJob, OrchestratorStore, QueuedResult, Scheduled,
-    ScheduledSaga,
+    Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Load, OrchestratorStore,
+    QueuedResult, Scheduled, ScheduledSaga, WaitingPage,
 };
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, EventDetail,
-    EventFilter, MinuteCount, Page, PageRequest, QueueGauges, ReaderStore, Stats, Subscription,
-    SubscriptionCount, SubscriptionFilter, Verification, VerificationStatus,
+    EventFilter, Gauges, LivingWorker, MinuteCount, Page, PageRequest, QueueGauges, ReaderStore, Stats,
+    Subscription, SubscriptionCount, SubscriptionFilter, TenantGauges, Verification, VerificationStatus,
 };
 pub use role::{Role, UnknownRole};
-pub use router::{RouteBatch, RoutedEvent, RoutedSaga, RouterStore};
+pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore};
 pub use secret::{SealedSecret, StoredSecret};
 pub use stores::Stores;
+pub use tenant::TenantScope;
 pub use verifier::{Check, CheckOutcome, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
-pub use worker::{ClaimedBatch, DeliveryJob, JobReport, Target, WorkerStore};
+pub use worker::{
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Target, WORKER_GONE_AFTER, WorkerBeat, WorkerStore,
+};

@@ -6,13 +6,29 @@
 
 use crate::StoreError;
 
-/// One step of the schema. Steps are never edited after a release, only added.
+/// One step of the schema. Steps are never edited after a release, not even their comments, only added: every database
+/// records the [fingerprint](Migration::fingerprint) of the steps that made it.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     /// From 1, without gaps.
     pub version: i64,
     pub name: &'static str,
     pub sql: &'static str,
+}
+
+impl Migration {
+    /// What identifies the text of this step: FNV-1a with 64 bits, as 16 hexadecimal digits. It tells edited steps apart
+    /// and protects against nobody. Carriage returns do not count: a checkout may add them.
+    pub fn fingerprint(&self) -> String {
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0100_0000_01b3;
+        let hash = self
+            .sql
+            .bytes()
+            .filter(|byte| *byte != b'\r')
+            .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+        format!("{hash:016x}")
+    }
 }
 
 /// What a run of the migrations did.
@@ -55,6 +71,32 @@ pub fn check_current(current: i64, all: &[Migration]) -> Result<(), StoreError> 
         ))),
         _ => Ok(()),
     }
+}
+
+/// Checks that a schema was made by the steps that this program knows. Call it before [`pending`] and [`check_current`], with
+/// every version that `schema_migrations` holds and its fingerprint: nothing where the row, or the whole table, has none.
+/// Versions newer than `all` are not judged here.
+///
+/// # Errors
+/// If a step was applied with another text: such a schema comes from an unreleased state of this program and cannot be
+/// upgraded.
+pub fn check_released(recorded: &[(i64, Option<String>)], all: &[Migration]) -> Result<(), StoreError> {
+    let is_known = |version: i64, fingerprint: Option<&str>| {
+        all.iter()
+            .find(|step| step.version == version)
+            .is_some_and(|step| fingerprint == Some(step.fingerprint().as_str()))
+    };
+    let latest = latest(all);
+    if recorded
+        .iter()
+        .all(|(version, fingerprint)| *version > latest || is_known(*version, fingerprint.as_deref()))
+    {
+        return Ok(());
+    }
+    Err(StoreError::Schema(
+        "this database was made by an unreleased version of hooksaga: create a new one (its schema cannot be upgraded)"
+            .to_owned(),
+    ))
 }
 
 /// The version of the newest step.

@@ -3,44 +3,45 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
 
-/// How many jobs a pass may create.
-#[derive(Clone, Debug)]
-pub struct Admission {
-    /// For subscriptions that differ from `default_room`.
-    pub room: HashMap<SubscriptionId, u32>,
-    /// For every other subscription.
-    pub default_room: u32,
-    /// At most so many jobs in one pass.
-    pub limit: u32,
-    /// The subscriptions that are known to have something due; nothing: look at all. A back end that finds them all
-    /// as cheaply need not care.
-    pub only: Option<BTreeSet<SubscriptionId>>,
+/// Subscriptions with due work, as one bounded look finds them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingPage {
+    /// Active and verified, with at least one due saga, in the order of their ids.
+    pub subscriptions: Vec<SubscriptionId>,
+    /// Where the next look resumes: behind this subscription. Nothing if this look came to the end.
+    pub resume_after: Option<SubscriptionId>,
 }
 
-impl Admission {
-    /// How many jobs of this subscription the pass may create.
-    pub fn room_of(&self, id: SubscriptionId) -> u32 {
-        self.room.get(&id).copied().unwrap_or(self.default_room)
-    }
-
-    /// Whether the pass looks at this subscription.
-    pub fn looks_at(&self, id: SubscriptionId) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&id))
-    }
+/// How many jobs of one subscription a pass may create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allotted {
+    pub subscription_id: SubscriptionId,
+    pub jobs: u32,
 }
+
+/// What the workers can do, and what they have to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Worker processes whose heartbeat is recent.
+    pub workers: u32,
+    /// Their slots together.
+    pub slots: u32,
+    /// Open jobs by subscription: Pending (parked ones aside), Leased, or finished with a result that is not applied yet.
+    pub open: HashMap<SubscriptionId, u32>,
+}
+
+/// Called between the two transactions of [`OrchestratorStore::create_jobs`], when the jobs exist: workers need not wait for
+/// the move. `Break` ends the call there, as a crash would; the next pass moves the sagas.
+pub type JobsCreated<'a> = &'a (dyn Fn() -> ControlFlow<()> + Send + Sync);
 
 /// A due saga, whose job now exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduledSaga {
     pub saga_id: SagaId,
     pub subscription_id: SubscriptionId,
-    /// The job's key, as read from the saga: [`OrchestratorStore::mark_in_progress`] needs it unchanged.
+    /// The job's key, as read from the saga.
     pub attempt_at: Timestamp,
     pub correlation_id: String,
     /// The job that this pass inserted; nothing if it was there already.
@@ -134,20 +135,20 @@ pub struct ApplyBatch {
 
 #[async_trait]
 pub trait OrchestratorStore: Send + Sync {
-    /// Finds due sagas (Pending, or PendingRetry with attempts left, `next_attempt_at` reached) of active
-    /// and verified subscriptions, oldest first within each and no more than each has room for, and inserts
-    /// the job with key (saga, `next_attempt_at`) for each; one that exists stays as it is. Sagas are not
-    /// changed. Work of paused subscriptions is not visited.
-    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled>;
+    /// Subscriptions with due sagas (Pending, or PendingRetry with attempts left, `next_attempt_at` reached), found by index
+    /// hops: one entry per subscription that waits, however much waits there. Looks at no more than `limit` subscriptions
+    /// behind `after`; those that are paused, unverified or not due yet are passed over but count.
+    async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage>;
 
-    /// How many jobs of each subscription are open: Pending, Leased, or finished with a result that is not
-    /// applied yet. Reads open work only.
-    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>>;
+    /// Two transactions. The first inserts, for each allotted subscription that is active and verified, the job with key
+    /// (saga, `next_attempt_at`) for its oldest due sagas, no more than allotted; a job that exists stays as it is, and the
+    /// saga counts and is returned all the same. New jobs may be claimed from now on, in the order in which they were admitted.
+    /// The second moves those sagas to InProgress, where the status is still Pending or PendingRetry and `next_attempt_at`
+    /// is the job's. A back end that can lose a job which it has reported as created must see that it is still there.
+    async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled>;
 
-    /// Moves sagas to InProgress whose status is Pending or PendingRetry and whose `next_attempt_at` is
-    /// still the given one, and whose job is there: a back end that can lose a job which it has answered must look.
-    /// Answers how many moved.
-    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64>;
+    /// Reads open work and heartbeats only.
+    async fn load(&self) -> StoreResult<Load>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
     /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga

@@ -1,9 +1,9 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
-use crate::{DeadLetterFilter, EventHead, StoreResult};
+use crate::{DeadLetterFilter, EventHead, StoreResult, TenantScope};
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, JobId, JobStatus, SagaId, SagaStatus, SubscriptionId, Timestamp,
+    DeadLetterId, ErrorCode, EventId, JobId, JobStatus, SagaId, SagaStatus, SubscriptionId, Timestamp, Topic,
 };
 use std::sync::Arc;
 
@@ -28,6 +28,10 @@ pub struct EventFilter {
     pub event_type: Option<String>,
     pub external_id: Option<String>,
     pub correlation_id: Option<String>,
+    /// Created at or after.
+    pub created_after: Option<Timestamp>,
+    /// Created before.
+    pub created_before: Option<Timestamp>,
 }
 
 /// One event with everything about it.
@@ -63,8 +67,11 @@ pub struct Verification {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     pub id: SubscriptionId,
+    pub tenant: String,
+    /// The canonical text of its topics: sorted, distinct, joined with commas.
     pub event_type: String,
     pub callback_url: String,
+    pub description: Option<String>,
     pub active: bool,
     pub verified: bool,
     pub max_retry_limit: Option<u32>,
@@ -75,7 +82,9 @@ pub struct Subscription {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionFilter {
-    pub event_type: Option<String>,
+    /// Has exactly this topic.
+    pub event_type: Option<Topic>,
+    pub callback_url: Option<String>,
     pub active: Option<bool>,
     pub verified: Option<bool>,
 }
@@ -84,14 +93,22 @@ pub struct SubscriptionFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     pub saga_id: SagaId,
+    pub tenant: String,
     pub event_id: EventId,
+    pub event_type: String,
+    pub external_id: Option<String>,
+    pub correlation_id: String,
     pub subscription_id: SubscriptionId,
+    /// Where the subscription's deliveries go at present.
+    pub callback_url: String,
     pub generation: u32,
     pub status: SagaStatus,
     pub attempt_count: u32,
     pub max_retry_limit: u32,
     pub next_attempt_at: Timestamp,
     pub final_error_code: Option<ErrorCode>,
+    /// Of the last attempt that was answered.
+    pub last_response_status: Option<u16>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// Open, and waiting for its subscription to be active and verified.
@@ -100,7 +117,8 @@ pub struct Delivery {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryFilter {
-    pub status: Option<SagaStatus>,
+    /// Any of these; all if there is none.
+    pub statuses: Vec<SagaStatus>,
     pub subscription_id: Option<SubscriptionId>,
     pub event_id: Option<EventId>,
     pub event_type: Option<String>,
@@ -116,7 +134,12 @@ pub struct DeliveryFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     pub job_id: JobId,
+    /// When it was due.
     pub attempt_at: Timestamp,
+    /// When it was really sent; nothing if it was not.
+    pub started_at: Option<Timestamp>,
+    /// Where it was sent; nothing if it was not.
+    pub callback_url: Option<String>,
     pub status: JobStatus,
     pub response_status: Option<u16>,
     pub error_code: Option<ErrorCode>,
@@ -136,6 +159,7 @@ pub struct DeliveryDetail {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetterSummary {
     pub id: DeadLetterId,
+    pub tenant: String,
     pub saga_id: SagaId,
     pub event_id: EventId,
     pub event_type: String,
@@ -196,42 +220,100 @@ pub struct SubscriptionCount {
     pub dead_lettered: u64,
 }
 
+/// Open deliveries of one tenant. A count ends at [`TenantGauges::MOST`]: a statistic must stay cheap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantGauges {
+    pub pending_sagas: u64,
+    pub pending_retry_sagas: u64,
+    pub in_progress_sagas: u64,
+    /// Open sagas of its subscriptions that are not active and verified.
+    pub held_sagas: u64,
+    /// How long its oldest saga that could run has been due, in microseconds; 0 if none is.
+    pub oldest_due_age_micros: u64,
+}
+
+impl TenantGauges {
+    pub const MOST: u32 = 10_000;
+}
+
+/// How much waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gauges {
+    Server(QueueGauges),
+    Tenant(TenantGauges),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     /// The database's clock.
     pub now: Timestamp,
-    pub gauges: QueueGauges,
+    /// The server's for [`TenantScope::All`], else the tenant's.
+    pub gauges: Gauges,
     /// The last three hours, oldest first; minutes in which nothing ended are left out.
     pub minutes: Vec<MinuteCount>,
     /// Subscriptions with any in the last 24 hours, by id, at most 1000.
     pub subscriptions: Vec<SubscriptionCount>,
 }
 
+/// A worker process that is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivingWorker {
+    pub worker_id: i64,
+    pub slots: u32,
+    pub version: String,
+    pub started_at: Timestamp,
+    pub seen_at: Timestamp,
+}
+
 #[async_trait]
 pub trait ReaderStore: Send + Sync {
-    async fn events(&self, filter: &EventFilter, page: PageRequest) -> StoreResult<Page<EventHead>>;
-    async fn event(&self, id: EventId) -> StoreResult<Option<EventDetail>>;
+    async fn events(
+        &self,
+        scope: &TenantScope,
+        filter: &EventFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<EventHead>>;
+    async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>>;
 
     async fn subscriptions(
         &self,
+        scope: &TenantScope,
         filter: &SubscriptionFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>>;
-    async fn subscription(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>>;
+    async fn subscription(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<Subscription>>;
 
-    async fn deliveries(&self, filter: &DeliveryFilter, page: PageRequest) -> StoreResult<Page<Delivery>>;
-    async fn delivery(&self, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
+    async fn deliveries(
+        &self,
+        scope: &TenantScope,
+        filter: &DeliveryFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<Delivery>>;
+    async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
 
     async fn dead_letters(
         &self,
+        scope: &TenantScope,
         filter: &DeadLetterFilter,
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>>;
-    async fn dead_letter(&self, id: DeadLetterId) -> StoreResult<Option<DeadLetterDetail>>;
+    async fn dead_letter(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+    ) -> StoreResult<Option<DeadLetterDetail>>;
 
+    /// The server's.
     async fn gauges(&self) -> StoreResult<QueueGauges>;
-    async fn stats(&self) -> StoreResult<Stats>;
+    async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats>;
 
-    /// Cheap: the database answers and its schema is this version's.
+    /// Worker processes whose heartbeat is recent, oldest first, at most 1000.
+    async fn workers(&self) -> StoreResult<Vec<LivingWorker>>;
+
+    /// Cheap: the database responds and its schema is this version's.
     async fn ready(&self) -> StoreResult<()>;
 }

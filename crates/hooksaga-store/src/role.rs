@@ -42,6 +42,7 @@ roles! {
     DeadLetterOperator = "dead_letter_operator",
     ApiReader = "api_reader",
     KeyAdmin = "key_admin",
+    KeyReader = "key_reader",
 }
 
 /// A role name that does not exist.

@@ -4,6 +4,16 @@ use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
 
+/// What one pass of routing may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteLimits {
+    /// Events taken from the queue.
+    pub events: u32,
+    /// Subscriptions considered, which is also the most sagas that the pass writes: an event with more matching
+    /// subscriptions than that is routed in several passes.
+    pub sagas: u32,
+}
+
 /// A saga that this pass created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoutedSaga {
@@ -11,13 +21,17 @@ pub struct RoutedSaga {
     pub subscription_id: SubscriptionId,
 }
 
-/// An event that left the queue in this pass.
+/// An event that this pass worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedEvent {
     pub event_id: EventId,
+    pub tenant: String,
     pub correlation_id: String,
     /// The sagas that are new; one that was there already is not listed.
     pub sagas: Vec<RoutedSaga>,
+    /// Whether every matching subscription has been considered: the event has left the queue. If not, a later pass
+    /// resumes where this one stopped.
+    pub complete: bool,
 }
 
 /// One pass of routing, in the order of event ids.
@@ -28,8 +42,12 @@ pub struct RouteBatch {
 
 #[async_trait]
 pub trait RouterStore: Send + Sync {
-    /// Locks up to `limit` queued events (those that nobody else has locked), THEN resolves their active
-    /// and verified subscriptions by exact event type, inserts generation 0 sagas that are not there yet
-    /// (`max_retry_limit`: the subscription's, else `default_limit`), and takes the events off the queue.
-    async fn route(&self, limit: u32, default_limit: u32) -> StoreResult<RouteBatch>;
+    /// Locks queued events (those that nobody else has locked), oldest first, THEN resolves the active and verified
+    /// subscriptions of their tenant with a topic that matches, by index and in the order of subscription ids, and inserts
+    /// generation 0 sagas that are not there yet (`max_retry_limit`: the subscription's, else `default_limit`).
+    ///
+    /// An event whose subscriptions have all been considered leaves the queue. The event at which `limits.sagas` was
+    /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
+    /// behind it are not touched. Never more than one event of a pass is incomplete, and it is the last one.
+    async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 }

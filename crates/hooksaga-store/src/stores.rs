@@ -1,8 +1,8 @@
 //! Every role's handle on one database. Only wiring code and tests see them all together.
 
 use crate::{
-    CleanerStore, DeadLetterStore, IngestStore, KeyStore, OrchestratorStore, ReaderStore, RouterStore,
-    SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
+    CleanerStore, DeadLetterStore, IngestStore, KeyReaderStore, KeyStore, OrchestratorStore, ReaderStore,
+    RouterStore, SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
 };
 use std::sync::Arc;
 
@@ -19,5 +19,6 @@ pub struct Stores {
     pub dead_letters: Arc<dyn DeadLetterStore>,
     pub reader: Arc<dyn ReaderStore>,
     pub keys: Arc<dyn KeyStore>,
+    pub key_reader: Arc<dyn KeyReaderStore>,
     pub wakeups: Arc<dyn Wakeups>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Check {
     pub subscription_id: SubscriptionId,
+    pub tenant: String,
     pub callback_url: String,
     /// The request for verification that this belongs to.
     pub round: i64,

@@ -14,12 +14,21 @@ pub enum Stage {
     /// Jobs finished.
     Apply,
     Worker,
+    /// A subscription is active and verified again: its parked jobs can go on.
+    Resume,
     DeadLetters,
 }
 
 impl Stage {
-    pub const ALL: &'static [Self] =
-        &[Self::Verifier, Self::Router, Self::Schedule, Self::Apply, Self::Worker, Self::DeadLetters];
+    pub const ALL: &'static [Self] = &[
+        Self::Verifier,
+        Self::Router,
+        Self::Schedule,
+        Self::Apply,
+        Self::Worker,
+        Self::Resume,
+        Self::DeadLetters,
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -28,6 +37,7 @@ impl Stage {
             Self::Schedule => "schedule",
             Self::Apply => "apply",
             Self::Worker => "worker",
+            Self::Resume => "resume",
             Self::DeadLetters => "dead_letters",
         }
     }

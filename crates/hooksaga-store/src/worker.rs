@@ -11,6 +11,7 @@ pub struct DeliveryJob {
     pub saga_id: SagaId,
     pub subscription_id: SubscriptionId,
     pub event_id: EventId,
+    pub tenant: String,
     pub event_type: String,
     pub correlation_id: String,
     pub payload: Arc<str>,
@@ -24,7 +25,7 @@ pub struct DeliveryJob {
 #[derive(Clone, Debug)]
 pub struct Target {
     pub callback_url: String,
-    /// Active and verified. If not, the job is to be handed back.
+    /// Active and verified. If not, the job is to be parked.
     pub deliverable: bool,
     /// Valid signing secrets, newest first.
     pub secrets: Vec<StoredSecret>,
@@ -36,6 +37,8 @@ pub struct ClaimedBatch {
     /// The database's clock.
     pub now: Timestamp,
     pub jobs: Vec<Lease<DeliveryJob>>,
+    /// The limit of payload bytes ended the claim: more can be claimed.
+    pub cut_short: bool,
     /// The target of every job's subscription.
     pub targets: HashMap<SubscriptionId, Arc<Target>>,
 }
@@ -45,8 +48,14 @@ pub struct ClaimedBatch {
 pub struct JobReport {
     pub lease: LeaseRef,
     pub outcome: Outcome,
+    /// When it was really sent, by the database's clock; nothing if it was not.
+    pub started_at: Option<Timestamp>,
+    /// Where it was sent; nothing if it was not.
+    pub callback_url: Option<String>,
     /// The status of the HTTP answer, if there was one.
     pub response_status: Option<u16>,
+    /// When a failing endpoint wants to be asked again, if it said so.
+    pub retry_at: Option<Timestamp>,
     pub duration: Duration,
     /// The beginning of a failed attempt's answer.
     pub response_excerpt: Option<String>,
@@ -67,18 +76,61 @@ impl JobReport {
     }
 }
 
+/// What one claim may take.
+#[derive(Clone, Debug)]
+pub struct ClaimLimits {
+    pub jobs: u32,
+    /// Payload bytes in all. The first job is taken whatever its size.
+    pub payload_bytes: u64,
+    /// Subscriptions whose jobs are passed over: they have as many in flight here as they may.
+    pub skip: Vec<SubscriptionId>,
+}
+
+/// One worker process, as its heartbeat describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerBeat {
+    /// Random, drawn when the process starts.
+    pub worker_id: i64,
+    /// POSTs at a time.
+    pub slots: u32,
+    pub version: String,
+}
+
+/// A worker whose last heartbeat is older than this counts as gone.
+pub const WORKER_GONE_AFTER: Duration = Duration::from_secs(15);
+
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
-    /// Leases up to `limit` Pending jobs whose not-before has passed, earliest first, skipping those that
-    /// somebody else is claiming, under `token`.
-    async fn claim(&self, limit: u32, lease: Duration, token: LeaseToken) -> StoreResult<ClaimedBatch>;
+    /// Leases Pending jobs whose not-before has passed, in the order in which they were admitted, within `limits`,
+    /// skipping those that somebody else is claiming, under `token`.
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch>;
 
-    /// Gives leased jobs back, to be claimed again not before `delay` from now; fenced. Answers the jobs
+    /// Gives leased jobs back, to be claimed again not before `delay` from now; fenced. Returns the jobs
     /// that changed.
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>>;
 
+    /// Gives leased jobs back until their subscription is active and verified again; fenced. A parked job is Pending with
+    /// a not-before that never comes ([`Timestamp::MAX`]), so no claim looks at it. One whose subscription is active and
+    /// verified by now can be claimed at once instead. Returns the jobs that changed.
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>>;
+
+    /// Parked jobs of subscriptions that are active and verified again can be claimed from now on, in short transactions of
+    /// at most `limit` jobs each. Returns how many; fewer than `limit` only when none is left.
+    async fn unpark(&self, limit: u32) -> StoreResult<u64>;
+
+    /// Says that this process is alive, and forgets those that have been gone for an hour.
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()>;
+
+    /// This process stops: its heartbeat is removed.
+    async fn leave(&self, worker_id: i64) -> StoreResult<()>;
+
     /// Writes results and queues them for the orchestrator; fenced: where the lease is no longer held
-    /// nothing changes. Answers the jobs that changed.
+    /// nothing changes. Returns the jobs that changed.
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>>;
 
     /// The key ids under which valid secrets are sealed: a start-up check.

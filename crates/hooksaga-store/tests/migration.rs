@@ -2,7 +2,7 @@
 
 use hooksaga_store::{
     StoreError,
-    migration::{Migration, check_current, latest, pending},
+    migration::{Migration, check_current, check_released, latest, pending},
 };
 
 const STEPS: &[Migration] = &[
@@ -45,4 +45,50 @@ fn only_the_current_schema_can_be_used() {
 fn the_latest_version_is_the_last_steps() {
     assert_eq!(latest(STEPS), 3);
     assert_eq!(latest(&[]), 0);
+}
+
+#[test]
+fn a_fingerprint_is_that_of_the_text() {
+    let of = |sql| Migration { version: 1, name: "tables", sql }.fingerprint();
+    // The test vectors of FNV-1a.
+    assert_eq!(of(""), "cbf29ce484222325");
+    assert_eq!(of("foobar"), "85944171f73967e8");
+    assert_eq!(of("a\r\nb"), of("a\nb"));
+    assert_ne!(of("ab"), of("ba"));
+}
+
+const EDITED: &[Migration] = &[
+    Migration { version: 1, name: "tables", sql: "CREATE TABLE a" },
+    Migration { version: 2, name: "guards", sql: "CREATE TRIGGER b" },
+];
+
+fn recorded(versions: std::ops::RangeInclusive<i64>) -> Vec<(i64, Option<String>)> {
+    let print = |version| EDITED.iter().find(|step| step.version == version).map(Migration::fingerprint);
+    versions.map(|version| (version, print(version))).collect()
+}
+
+#[test]
+fn a_schema_made_by_these_steps_is_accepted_whole_in_part_or_newer() {
+    for last in 0..=3 {
+        check_released(&recorded(1..=last), EDITED).unwrap();
+    }
+}
+
+#[test]
+fn a_schema_made_by_other_steps_is_refused_with_one_line() {
+    let foreign = |at: usize, fingerprint: Option<&str>| {
+        let mut recorded = recorded(1..=2);
+        recorded[at].1 = fingerprint.map(str::to_owned);
+        recorded
+    };
+    for recorded in
+        [foreign(0, None), foreign(1, None), foreign(0, Some("85944171f73967e8")), vec![(0, None)]]
+    {
+        let error = check_released(&recorded, EDITED).unwrap_err();
+        assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            "this database was made by an unreleased version of hooksaga: create a new one (its schema cannot be upgraded)"
+        );
+    }
 }

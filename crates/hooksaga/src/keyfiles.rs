@@ -68,7 +68,9 @@ pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> Outcome<Op
         }
     };
     let sha256 = hooksaga_http::hash_key(&key);
-    keys.create(&NewApiKey { name: "root".to_owned(), scopes: Scopes::all(), sha256 }).await?;
+    let (tenant, expires_in) = (None, None);
+    let root = NewApiKey { name: "root".to_owned(), scopes: Scopes::all(), sha256, tenant, expires_in };
+    keys.create(&root).await?;
     Ok(Some(path))
 }
 

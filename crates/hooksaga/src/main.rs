@@ -3,6 +3,7 @@
 mod cli;
 mod client;
 mod config;
+mod data_folder;
 mod descriptors;
 mod failure;
 mod keyfiles;

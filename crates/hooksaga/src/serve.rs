@@ -1,63 +1,74 @@
 //! A running server, from its start to its orderly end.
 //!
-//! Start: take the port, open the database, find the keys, start the components. Whatever is wrong stops the
-//! start with one line before anything is accepted. End: nothing more is accepted or claimed, what is in
-//! flight finishes within the grace period, then the database is closed.
+//! Start: take the ports, open the database, find the keys, start the components. Whatever is wrong stops the
+//! start with one line before anything is accepted. End: it is no longer ready, nothing more is claimed, what is in
+//! flight finishes within the grace period while the API still serves, then the listeners and the database close.
 
 use crate::{
-    config::{Config, show_duration},
+    config::{Backend, Config, ServerConfig, show_duration},
+    data_folder, descriptors,
     failure::{Failure, Outcome},
+    signals,
     telemetry::ANNOUNCEMENT,
-    wiring::{Component, Running, Wiring},
+    wiring::{Component, Running, Sockets, Wiring},
 };
-use hooksaga_pipeline::Shutdown;
+use hooksaga_http::Tls;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 
 pub(crate) struct Server {
     address: SocketAddr,
     /// Where the first API key is, if this start made it.
     root_key: Option<PathBuf>,
-    shutdown: Shutdown,
     grace: Duration,
     running: Running,
+    /// Reads the certificate again at SIGHUP.
+    hangup: Option<JoinHandle<()>>,
     /// Holds the database open.
     _wiring: Wiring,
 }
 
 impl Server {
     pub(crate) async fn start(config: Config, components: Vec<Component>) -> Outcome<Self> {
-        let listen = config.server.listen;
-        let cannot_listen = |error: std::io::Error| {
-            Failure::new(format!(
-                "cannot listen on {listen}: {error}; stop what uses it, or set server.listen (HOOKSAGA_LISTEN) \
-                 to another address"
-            ))
+        let tls = load_certificate(&config.server)?;
+        let listener = listen(config.server.listen, "server.listen (HOOKSAGA_LISTEN)").await?;
+        let address = address_of(&listener)?;
+        let metrics = match config.server.metrics_listen {
+            Some(address) => Some(listen(address, "server.metrics_listen (HOOKSAGA_METRICS_LISTEN)").await?),
+            None => None,
         };
-        let listener = TcpListener::bind(listen).await.map_err(cannot_listen)?;
-        let address = listener.local_addr().map_err(cannot_listen)?;
-        let (grace, dev) = (config.server.shutdown_grace, config.dev);
+        let metrics_address = metrics.as_ref().map(address_of).transpose()?;
+        let grace = config.server.shutdown_grace;
+        let mut warnings = config.warnings();
+        let embedded = match &config.database.backend {
+            Backend::Sqlite(path) => Some(path.clone()),
+            Backend::Postgres(_) | Backend::MySql(_) => None,
+        };
 
         let wiring = Wiring::open(config, components).await?;
         let secret_key = wiring.secret_key().await?;
         let root_key = wiring.root_key().await?;
-        let shutdown = Shutdown::new();
-        let running = wiring.start(secret_key.as_ref(), listener, &shutdown);
+        let max_connections = descriptors::connections_beside(wiring.deliveries_at_a_time());
+        let sockets = Sockets { listener, tls: tls.clone(), max_connections, metrics };
+        let running = wiring.start(secret_key.as_ref(), sockets);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let hangup = tls.map(|tls| signals::at_hangup(move || read_again(&tls)));
 
-        if dev {
-            tracing::warn!(
-                target: ANNOUNCEMENT,
-                "DEVELOPMENT MODE (--dev): callbacks over http and to this machine are allowed; never use it in production"
-            );
+        warnings.extend(embedded.and_then(|path| data_folder::complaint(&path)));
+        for warning in warnings {
+            tracing::warn!(target: ANNOUNCEMENT, "{warning}");
         }
         if let Some(path) = &root_key {
             let path = path.display();
             tracing::info!(target: ANNOUNCEMENT, %path, "the first API key, with every scope, is in {path}");
         }
+        if let Some(address) = metrics_address {
+            tracing::info!(target: ANNOUNCEMENT, "metrics on http://{address}/metrics");
+        }
         let port = address.port();
-        let url = format!("http://{address}");
+        let url = format!("{scheme}://{address}");
         tracing::info!(target: ANNOUNCEMENT, %url, port, "listening on {url}");
-        Ok(Self { address, root_key, shutdown, grace, running, _wiring: wiring })
+        Ok(Self { address, root_key, grace, running, hangup, _wiring: wiring })
     }
 
     /// Where it listens.
@@ -78,12 +89,38 @@ impl Server {
     /// Ends it: what is in flight may finish within the grace period.
     pub(crate) async fn stop(self) {
         tracing::info!(grace = show_duration(self.grace), "stopping: finishing what is in flight");
-        self.shutdown.trigger();
-        match tokio::time::timeout(self.grace, self.running.ended()).await {
-            Ok(()) => tracing::info!("stopped"),
-            Err(_) => tracing::warn!(
-                "stopped at the end of the grace period: deliveries in flight will be tried again when their lease has run out"
-            ),
+        self.running.stop(self.grace).await;
+        tracing::info!("stopped");
+        if let Some(hangup) = self.hangup {
+            hangup.abort();
+        }
+    }
+}
+
+async fn listen(address: SocketAddr, setting: &str) -> Outcome<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::new(format!(
+            "cannot listen on {address}: {error}; stop what uses it, or set {setting} to another address"
+        ))
+    })
+}
+
+fn address_of(listener: &TcpListener) -> Outcome<SocketAddr> {
+    listener.local_addr().map_err(|error| Failure::new(format!("cannot tell where it listens: {error}")))
+}
+
+fn load_certificate(server: &ServerConfig) -> Outcome<Option<Tls>> {
+    let Some(files) = &server.tls else { return Ok(None) };
+    Tls::load(&files.certificate, &files.key)
+        .map(Some)
+        .map_err(|error| Failure::new(format!("configuration: server.tls_cert, server.tls_key: {error}")))
+}
+
+fn read_again(tls: &Tls) {
+    match tls.reload() {
+        Ok(()) => tracing::info!("the certificate was read again: new connections get it"),
+        Err(error) => {
+            tracing::error!(%error, "the certificate could not be read again: the one from before stays in use");
         }
     }
 }

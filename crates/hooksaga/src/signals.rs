@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: how the program is asked to end.
+//! SIGTERM and SIGINT: how the program is asked to end. SIGHUP: how it is asked to read files again.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -26,4 +26,15 @@ impl StopSignals {
 /// Waits for the first of them.
 pub(crate) async fn first() {
     StopSignals::listen().next().await;
+}
+
+/// Calls `read_again` at each SIGHUP, from the moment that this is called.
+pub(crate) fn at_hangup(read_again: impl Fn() + Send + 'static) -> tokio::task::JoinHandle<()> {
+    let mut hangup =
+        signal(SignalKind::hangup()).expect("a signal handler can be installed inside the runtime");
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            read_again();
+        }
+    })
 }

@@ -8,6 +8,37 @@ pub(crate) mod sqlite;
 
 use hooksaga_store::{StoreError, StoreResult};
 
+/// A database that was made for a measurement, whichever server it is on.
+pub(crate) enum Scratch {
+    Postgres(postgres::Scratch),
+    MySql(mysql::Scratch),
+}
+
+impl Scratch {
+    pub(crate) async fn postgres(url: &str, name: &str) -> StoreResult<Self> {
+        Ok(Self::Postgres(postgres::Scratch::create(url, name).await?))
+    }
+
+    pub(crate) async fn mysql(url: &str, name: &str) -> StoreResult<Self> {
+        Ok(Self::MySql(mysql::Scratch::create(url, name).await?))
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        match self {
+            Self::Postgres(scratch) => &scratch.url,
+            Self::MySql(scratch) => &scratch.url,
+        }
+    }
+
+    /// Drops it, whoever is still connected.
+    pub(crate) async fn drop(self) -> StoreResult<()> {
+        match self {
+            Self::Postgres(scratch) => scratch.drop().await,
+            Self::MySql(scratch) => scratch.drop().await,
+        }
+    }
+}
+
 /// The same URL with another database.
 fn beside(url: &str, name: &str) -> StoreResult<String> {
     let unusable =

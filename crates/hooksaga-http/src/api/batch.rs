@@ -17,7 +17,7 @@ use hooksaga_store::{Appended, NewEvent};
 
 /// Ingest a batch of events
 ///
-/// One answer per event, in order. If any event is invalid nothing is stored, and the answer names each fault as
+/// One result per event, in order. If any event is invalid nothing is stored, and the response names each fault as
 /// `events[index].field`. An event whose `external_id` is taken by other content gets an `error`; its neighbours
 /// are stored all the same.
 #[utoipa::path(
@@ -33,7 +33,7 @@ use hooksaga_store::{Appended, NewEvent};
     )
 )]
 pub(crate) async fn create_batch(
-    _: Allowed<Ingest>,
+    Allowed { caller, .. }: Allowed<Ingest>,
     State(state): State<SharedState>,
     _: NoParams,
     body: Unread,
@@ -46,8 +46,10 @@ pub(crate) async fn create_batch(
     let events: Vec<NewEvent> = complete(errors, request)?
         .events
         .into_iter()
-        .map(|event| event.into_event(correlation_id.clone().unwrap_or_else(new_correlation_id)))
-        .collect();
+        .map(|event| event.into_event(&caller, correlation_id.clone().unwrap_or_else(new_correlation_id)))
+        .collect::<Result<_, Problem>>()?;
+    // The events hold their own copies: what waits for its commit is not in memory twice.
+    drop(body);
 
     let results = state.ingest.submit(events).await?.into_iter().map(result).collect();
     Ok(Json(BatchResults { results }))

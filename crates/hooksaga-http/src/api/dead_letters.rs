@@ -22,9 +22,9 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use hooksaga_pipeline::{DELIVERY_LOG_TARGET, DeliveryLog};
-use hooksaga_saga::{DeadLetterId, SagaId};
-use hooksaga_store::{RequeueOutcome, RequeueRequest, RequeueTally, Stage};
+use hooksaga_pipeline::RequeueTally;
+use hooksaga_saga::{DeadLetterId, SubscriptionId};
+use hooksaga_store::{RequeueOutcome, Requeued};
 use http::{StatusCode, header};
 
 /// List dead letters
@@ -40,14 +40,15 @@ use http::{StatusCode, header};
     )
 )]
 pub(crate) async fn list(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     mut params: Params,
 ) -> Result<Json<PageOf<DeadLetterItem>>, Problem> {
     let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
     let query = DeadLettersQuery::read(&mut params, &mut errors);
     let page = params.page(List::DeadLetters, errors)?;
-    let letters = state.reader.dead_letters(&query.into(), page).await?;
+    let letters = state.reader.dead_letters(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(letters, List::DeadLetters)))
 }
 
@@ -61,19 +62,20 @@ pub(crate) async fn list(
     responses((status = 200, description = "The dead letter", body = DeadLetterView), NoSuchRow, KeyProblems)
 )]
 pub(crate) async fn show(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
 ) -> Result<Response, Problem> {
-    let letter = state.reader.dead_letter(DeadLetterId(id)).await?.ok_or_else(|| no_such(id))?;
+    let letter = state.reader.dead_letter(&caller.scope(None)?, DeadLetterId(id)).await?;
+    let letter = letter.ok_or_else(|| no_such(id))?;
     let view = DeadLetterView { letter: letter.summary.into(), payload: stored_payload(&letter.payload)? };
     Ok(Json(view).into_response())
 }
 
 /// Requeue a dead letter
 ///
-/// Starts a new delivery of the same event to the same subscription. Again answers 200 with the same delivery.
+/// Starts a new delivery of the same event to the same subscription. Again returns 200 with the same delivery.
 #[utoipa::path(
     post, path = "/v1/dead-letters/{id}/requeue", tag = "dead letters", operation_id = "requeue_dead_letter",
     security(("key" = ["operator"])),
@@ -86,26 +88,17 @@ pub(crate) async fn show(
     )
 )]
 pub(crate) async fn requeue(
-    _: Allowed<Operator>,
+    Allowed { caller, .. }: Allowed<Operator>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
     body: Unread,
 ) -> Result<Response, Problem> {
     body.nothing(&state.bodies).await?;
-    match state.dead_letters.requeue(DeadLetterId(id), state.default_retry_limit).await? {
-        RequeueOutcome::Created(requeued) => {
-            state.signals.wake(Stage::Schedule);
-            state.metrics.requeued(1);
-            log_requeued(state.log, [(requeued.saga_id, None)]);
-            let location = [(header::LOCATION, format!("/v1/deliveries/{}", requeued.saga_id))];
-            Ok((StatusCode::CREATED, location, Json(RequeuedSaga::from(requeued))).into_response())
-        }
+    match state.requeue.one(&caller.scope(None)?, DeadLetterId(id)).await? {
+        RequeueOutcome::Created(requeued, _) => Ok(created(requeued)),
         RequeueOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
-        RequeueOutcome::NotDeliverable(subscription) => Err(Problem::new(
-            Kind::NotDeliverable,
-            format!("subscription {subscription} must be active and verified before this can be requeued"),
-        )),
+        RequeueOutcome::NotDeliverable(subscription) => Err(not_deliverable(subscription)),
         RequeueOutcome::NotFound => Err(no_such(id)),
     }
 }
@@ -124,7 +117,7 @@ pub(crate) async fn requeue(
     )
 )]
 pub(crate) async fn requeue_all(
-    _: Allowed<Operator>,
+    Allowed { caller, .. }: Allowed<Operator>,
     State(state): State<SharedState>,
     _: NoParams,
     body: Unread,
@@ -133,42 +126,25 @@ pub(crate) async fn requeue_all(
     let mut errors = FieldErrors::default();
     let request = RequeueAllRequest::read(Object::from_body(&body.bytes)?, &mut errors);
     let request = complete(errors, request)?;
+    let scope = caller.scope(request.filter.tenant.clone())?;
     if request.filter.matches_nothing() {
-        return Ok(Json(RequeueResult::from(&RequeueTally::default())));
+        return Ok(Json(RequeueTally::default().into()));
     }
-    let request = RequeueRequest {
-        filter: request.filter.into(),
-        limit: request.limit,
-        dry_run: request.dry_run,
-        default_limit: state.default_retry_limit,
-    };
-    let tally = state.dead_letters.requeue_matching(&request).await?;
-    if !tally.sagas.is_empty() {
-        state.signals.wake(Stage::Schedule);
-        state.metrics.requeued(u64::try_from(tally.sagas.len()).unwrap_or(u64::MAX));
-        log_requeued(
-            state.log,
-            tally.sagas.iter().map(|(requeued, correlation)| (requeued.saga_id, Some(correlation.as_str()))),
-        );
-    }
-    Ok(Json(RequeueResult::from(&tally)))
+    let tally = state.requeue.many(&scope, &request.filter.into(), request.limit, request.dry_run).await?;
+    Ok(Json(tally.into()))
 }
 
-/// A requeue begins a delivery, and is logged as the pipeline's stages log theirs.
-fn log_requeued<'a>(log: DeliveryLog, sagas: impl IntoIterator<Item = (SagaId, Option<&'a str>)>) {
-    if !log.wants(false) {
-        return;
-    }
-    for (saga_id, correlation_id) in sagas {
-        tracing::info!(
-            target: DELIVERY_LOG_TARGET,
-            stage = "requeue",
-            delivery_status = "Pending",
-            correlation_id,
-            saga_id = saga_id.0,
-            "dead letter requeued"
-        );
-    }
+/// A delivery that a requeue or a resend has made.
+pub(super) fn created(requeued: Requeued) -> Response {
+    let location = [(header::LOCATION, format!("/v1/deliveries/{}", requeued.saga_id))];
+    (StatusCode::CREATED, location, Json(RequeuedSaga::from(requeued))).into_response()
+}
+
+pub(super) fn not_deliverable(subscription: SubscriptionId) -> Problem {
+    Problem::new(
+        Kind::NotDeliverable,
+        format!("subscription {subscription} must be active and verified before this can be sent again"),
+    )
 }
 
 fn no_such(id: i64) -> Problem {

@@ -1,18 +1,25 @@
-//! Deliveries: list and show.
+//! Deliveries: list, show, resend.
 
 use crate::{
-    auth::{Allowed, Read},
+    api::dead_letters::{created, not_deliverable},
+    auth::{Allowed, Operator, Read},
+    body::Unread,
     cursor::List,
-    dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery},
+    dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery, RequeuedSaga},
     errors::FieldErrors,
-    openapi::{KeyProblems, ListProblems, NoSuchRow},
+    openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
-    problem::Problem,
+    problem::{Kind, Problem},
     query::{NoParams, Params},
     state::SharedState,
 };
-use axum::{Json, extract::State};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use hooksaga_saga::SagaId;
+use hooksaga_store::ResendOutcome;
 
 /// List deliveries
 ///
@@ -27,14 +34,15 @@ use hooksaga_saga::SagaId;
     )
 )]
 pub(crate) async fn list(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     mut params: Params,
 ) -> Result<Json<PageOf<DeliveryItem>>, Problem> {
     let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
     let query = DeliveriesQuery::read(&mut params, &mut errors);
     let page = params.page(List::Deliveries, errors)?;
-    let deliveries = state.reader.deliveries(&query.into(), page).await?;
+    let deliveries = state.reader.deliveries(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(deliveries, List::Deliveries)))
 }
 
@@ -48,11 +56,50 @@ pub(crate) async fn list(
     responses((status = 200, description = "The delivery", body = DeliveryView), NoSuchRow, KeyProblems)
 )]
 pub(crate) async fn show(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
 ) -> Result<Json<DeliveryView>, Problem> {
-    let delivery = state.reader.delivery(SagaId(id)).await?;
-    delivery.map(|delivery| Json(delivery.into())).ok_or_else(|| Problem::no_such("delivery", id))
+    let delivery = state.reader.delivery(&caller.scope(None)?, SagaId(id)).await?;
+    delivery.map(|delivery| Json(delivery.into())).ok_or_else(|| no_such(id))
+}
+
+/// Send a delivery again
+///
+/// Starts a new delivery of the same event to the same subscription, once this one has ended. Again returns 200 with the
+/// same delivery. The requeue of its dead letter is the same thing.
+#[utoipa::path(
+    post, path = "/v1/deliveries/{saga_id}/resend", tag = "deliveries", operation_id = "resend_delivery",
+    security(("key" = ["operator"])),
+    params(("saga_id" = i64, Path, minimum = 1)),
+    responses(
+        (status = 201, description = "The new delivery", body = RequeuedSaga,
+            headers(("location" = String, description = "The delivery's path"))),
+        (status = 200, description = "It was sent again before: that delivery", body = RequeuedSaga),
+        Conflict, NoSuchRow, BodyProblems, KeyProblems
+    )
+)]
+pub(crate) async fn resend(
+    Allowed { caller, .. }: Allowed<Operator>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+    body: Unread,
+) -> Result<Response, Problem> {
+    body.nothing(&state.bodies).await?;
+    match state.requeue.resend(&caller.scope(None)?, SagaId(id)).await? {
+        ResendOutcome::Created(requeued, _) => Ok(created(requeued)),
+        ResendOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
+        ResendOutcome::Open => Err(Problem::new(
+            Kind::StillOpen,
+            format!("delivery {id} is under way; it can be sent again once it is Completed or DeadLettered"),
+        )),
+        ResendOutcome::NotDeliverable(subscription) => Err(not_deliverable(subscription)),
+        ResendOutcome::NotFound => Err(no_such(id)),
+    }
+}
+
+fn no_such(id: i64) -> Problem {
+    Problem::no_such("delivery", id)
 }

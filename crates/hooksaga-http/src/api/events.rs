@@ -8,7 +8,7 @@ use crate::{
     errors::{FieldErrors, complete},
     json::Object,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
-    path::Id,
+    path::EventIdInPath,
     problem::{Kind, Problem},
     query::{NoParams, Params},
     state::SharedState,
@@ -20,7 +20,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_pipeline::random_hex;
-use hooksaga_saga::EventId;
+use hooksaga_saga::{CorrelationId, EventId};
 use hooksaga_store::Appended;
 use http::{HeaderMap, StatusCode, header};
 use serde_json::value::RawValue;
@@ -31,8 +31,8 @@ pub(crate) const CORRELATION_HEADER: &str = "x-correlation-id";
 
 /// Ingest an event
 ///
-/// It is stored durably before the answer, and delivered to every active and verified subscription of its type.
-/// The same `external_id` with the same content again answers 200 with the original.
+/// It is stored durably before the response, and delivered to every active and verified subscription of its tenant with a
+/// topic that matches its type. The same `external_id` with the same content again returns 200 with the original.
 #[utoipa::path(
     post, path = "/v1/events", tag = "events", operation_id = "create_event",
     security(("key" = ["ingest"])),
@@ -48,7 +48,7 @@ pub(crate) const CORRELATION_HEADER: &str = "x-correlation-id";
     )
 )]
 pub(crate) async fn create(
-    _: Allowed<Ingest>,
+    Allowed { caller, .. }: Allowed<Ingest>,
     State(state): State<SharedState>,
     _: NoParams,
     body: Unread,
@@ -59,10 +59,13 @@ pub(crate) async fn create(
     let body = body.json(limit, &state.bodies).await?;
     let object = Object::from_body(&body.bytes)?;
     let request = EventRequest::read(object, state.max_payload_bytes, &mut errors);
-    let event = complete(errors, request)?.into_event(correlation_id.unwrap_or_else(new_correlation_id));
+    let event =
+        complete(errors, request)?.into_event(&caller, correlation_id.unwrap_or_else(new_correlation_id))?;
+    // The event holds its own copy: what waits for its commit is not in memory twice.
+    drop(body);
 
     let appended = state.ingest.submit(vec![event]).await?.pop();
-    match appended.ok_or_else(|| Problem::new(Kind::Internal, "ingestion gave no answer"))? {
+    match appended.ok_or_else(|| Problem::new(Kind::Internal, "ingestion returned nothing"))? {
         Appended::Created(head) => {
             let location = [(header::LOCATION, format!("/v1/events/{}", head.id))];
             Ok((StatusCode::CREATED, location, Json(IngestedEvent::new(head, false))).into_response())
@@ -82,14 +85,15 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of events", body = PageOf<EventItem>), ListProblems, KeyProblems)
 )]
 pub(crate) async fn list(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     mut params: Params,
 ) -> Result<Json<PageOf<EventItem>>, Problem> {
     let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
     let query = EventsQuery::read(&mut params, &mut errors);
     let page = params.page(List::Events, errors)?;
-    let events = state.reader.events(&query.into(), page).await?;
+    let events = state.reader.events(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(events, List::Events)))
 }
 
@@ -99,16 +103,18 @@ pub(crate) async fn list(
 #[utoipa::path(
     get, path = "/v1/events/{id}", tag = "events", operation_id = "get_event",
     security(("key" = ["read"])),
-    params(("id" = i64, Path, minimum = 1)),
+    params(("id" = String, Path, description = "The event's id, also as receivers see it", pattern = "^(evt_)?[1-9][0-9]*$", example = "evt_17")),
     responses((status = 200, description = "The event", body = EventView), NoSuchRow, KeyProblems)
 )]
 pub(crate) async fn show(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
-    Id(id): Id,
+    EventIdInPath(id): EventIdInPath,
     _: NoParams,
 ) -> Result<Response, Problem> {
-    let event = state.reader.event(EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))?;
+    let scope = caller.scope(None)?;
+    let event =
+        state.reader.event(&scope, EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))?;
     let view = EventView {
         event: event.head.into(),
         payload: stored_payload(&event.payload)?,
@@ -119,24 +125,24 @@ pub(crate) async fn show(
 }
 
 /// The caller's correlation id, if there is one.
-pub(crate) fn correlation_id(headers: &HeaderMap, errors: &mut FieldErrors) -> Option<String> {
+pub(crate) fn correlation_id(headers: &HeaderMap, errors: &mut FieldErrors) -> Option<CorrelationId> {
     let mut values = headers.get_all(CORRELATION_HEADER).iter();
     let value = values.next()?;
     if values.next().is_some() {
         errors.add(CORRELATION_HEADER, "is given more than once");
     }
     // Bytes that are no ASCII text become one that no id may have.
-    let text = value.to_str().unwrap_or(" ").to_owned();
-    errors.note(CORRELATION_HEADER, validate::correlation_id(text))
+    errors.note(CORRELATION_HEADER, validate::parsed(value.to_str().unwrap_or(" ")))
 }
 
-/// 32 hexadecimal digits: the milliseconds since 1970, then chance. Ids that grow with time lie side by side in the
-/// index on them; ones that are all chance would touch another page of it with every event.
-pub(crate) fn new_correlation_id() -> String {
+/// 32 hexadecimal digits: a timestamp in milliseconds, then random digits. Ids that grow with time are neighbours in the
+/// index on them; ids that are entirely random would touch another page of it with every event.
+pub(crate) fn new_correlation_id() -> CorrelationId {
     #[expect(clippy::disallowed_methods, reason = "only the order of ids depends on it")]
     let now = SystemTime::now();
     let millis = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() & 0xffff_ffff_ffff;
-    format!("{millis:012x}{}", random_hex(10))
+    let text = format!("{millis:012x}{}", random_hex(10));
+    text.parse().expect("hexadecimal digits are visible ASCII")
 }
 
 pub(crate) fn conflict(existing: EventId) -> Problem {
@@ -144,7 +150,7 @@ pub(crate) fn conflict(existing: EventId) -> Problem {
     Problem::new(Kind::ExternalIdTaken, detail).with_existing(existing.0)
 }
 
-/// A payload from the database, to be put into an answer as it is.
+/// A payload from the database, to be put into a response as it is.
 pub(crate) fn stored_payload(payload: &str) -> Result<&RawValue, Problem> {
     serde_json::from_str(payload).map_err(|error| {
         tracing::error!(%error, "a stored payload is not JSON");
@@ -160,7 +166,8 @@ mod tests {
     fn generated_correlation_ids_grow_with_time_and_differ() {
         let first = new_correlation_id();
         std::thread::sleep(std::time::Duration::from_millis(3));
-        let later: Vec<_> = (0..100).map(|_| new_correlation_id()).collect();
+        let first = first.as_str();
+        let later: Vec<_> = (0..100).map(|_| new_correlation_id().to_string()).collect();
         assert!(first.len() == 32 && first.bytes().all(|byte| byte.is_ascii_hexdigit()), "{first}");
         assert!(later.iter().all(|id| first[..12] < id[..12]), "{first} {later:?}");
         assert_eq!(later.iter().collect::<std::collections::HashSet<_>>().len(), 100);

@@ -4,31 +4,41 @@ pub(crate) mod batch;
 pub(crate) mod dead_letters;
 pub(crate) mod deliveries;
 pub(crate) mod events;
+pub(crate) mod me;
+pub(crate) mod portal_sessions;
 pub(crate) mod stats;
 pub(crate) mod subscriptions;
 
 use crate::{
     auth::Keys,
     body::BodyBudget,
-    cached::Cached,
+    cached::CachedBy,
+    dashboard::{self, Look, PortalLook},
     docs,
     linger::linger,
     observe::observe,
     openapi,
-    probes::probe_routes,
+    probes::Probes,
     problem::{Kind, Problem},
+    rates::KeyRates,
     state::{ApiState, SharedState},
 };
 use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use hooksaga_pipeline::{DeliveryLog, Ingest, Metrics, SecretKey, Signals};
-use hooksaga_store::{DeadLetterStore, KeyStore, ReaderStore, SubscriptionAdminStore};
-use std::{sync::Arc, time::Duration};
+use hooksaga_pipeline::{Ingest, Metrics, Requeue, SecretKey, Signals};
+use hooksaga_store::{KeyReaderStore, KeyStore, ReaderStore, SubscriptionAdminStore};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// How long statistics are shown before they are read again.
 const STATS_FRESH: Duration = Duration::from_secs(1);
+
+/// The same for what the dashboard's first page shows beside them.
+const SITUATION_FRESH: Duration = Duration::from_millis(1500);
+
+/// The statistics of so many tenants are kept at a time.
+const STATS_KEPT: usize = 256;
 
 /// How long to wait for them.
 const STATS_PATIENCE: Duration = Duration::from_secs(10);
@@ -37,9 +47,12 @@ const STATS_PATIENCE: Duration = Duration::from_secs(10);
 pub struct ApiParts {
     pub ingest: Ingest,
     pub admin: Arc<dyn SubscriptionAdminStore>,
-    pub dead_letters: Arc<dyn DeadLetterStore>,
+    pub requeue: Requeue,
     pub reader: Arc<dyn ReaderStore>,
-    pub keys: Arc<dyn KeyStore>,
+    /// Looks keys up.
+    pub keys: Arc<dyn KeyReaderStore>,
+    /// Creates the keys of portal sessions.
+    pub key_admin: Arc<dyn KeyStore>,
     /// Seals signing secrets.
     pub secret_key: Arc<SecretKey>,
     pub signals: Signals,
@@ -50,37 +63,47 @@ pub struct ApiParts {
     pub max_batch_bytes: usize,
     /// Whether callbacks may be plain http.
     pub allow_http: bool,
-    /// Attempts of a requeued delivery whose subscription has no limit of its own.
-    pub default_retry_limit: u32,
-    /// Which requeues leave a line in the log.
-    pub log: DeliveryLog,
+    /// Where this server is reached, for links to it.
+    pub public_url: String,
     /// A key with every scope.
     pub root_key: Option<String>,
+    /// Requests per second of one key; more are refused with 429.
+    pub requests_per_second: Option<NonZeroU32>,
+    /// How the customer portal looks, and who may embed it.
+    pub portal: PortalLook,
+    /// The probes, which are served beside the API.
+    pub probes: Probes,
 }
 
-/// Every route: the API, the probes, the OpenAPI document and its page.
+/// Every route: the API, the probes, the OpenAPI document and its page, the dashboard and the portal.
 pub fn api(parts: ApiParts) -> Router {
     let largest_body = parts.max_batch_bytes.max(parts.max_payload_bytes);
-    let probes = probe_routes(Arc::clone(&parts.reader), Arc::clone(&parts.metrics));
+    let rates = parts.requests_per_second.map(KeyRates::new);
     let state: SharedState = Arc::new(ApiState {
         ingest: parts.ingest,
         admin: parts.admin,
-        dead_letters: parts.dead_letters,
+        requeue: parts.requeue,
         reader: parts.reader,
-        keys: Keys::new(parts.keys, parts.root_key.as_deref()),
+        keys: Keys::new(parts.keys, parts.root_key.as_deref(), rates),
+        key_admin: parts.key_admin,
         secret_key: parts.secret_key,
         signals: parts.signals,
-        metrics: parts.metrics,
         bodies: BodyBudget::new(largest_body),
-        stats: Cached::new(STATS_FRESH, STATS_PATIENCE),
+        stats: CachedBy::new(STATS_FRESH, STATS_PATIENCE, STATS_KEPT),
+        situations: CachedBy::new(SITUATION_FRESH, STATS_PATIENCE, STATS_KEPT),
+        look: Look::new(parts.portal),
         max_payload_bytes: parts.max_payload_bytes,
         max_batch_bytes: parts.max_batch_bytes,
         allow_http: parts.allow_http,
-        default_retry_limit: parts.default_retry_limit,
-        log: parts.log,
+        public_url: parts.public_url.trim_end_matches('/').to_owned(),
     });
-    let metrics = Arc::clone(&state.metrics);
-    let routes = v1().with_state(state).merge(probes).merge(openapi::routes()).merge(docs::routes());
+    let metrics = parts.metrics;
+    let routes = v1()
+        .merge(dashboard::routes(&state))
+        .with_state(state)
+        .merge(parts.probes.routes())
+        .merge(openapi::routes())
+        .merge(docs::routes());
     finish(routes, metrics)
 }
 
@@ -95,11 +118,14 @@ fn v1() -> Router<SharedState> {
         .route("/v1/subscriptions/{id}/rotate-secret", post(subscriptions::rotate_secret))
         .route("/v1/deliveries", get(deliveries::list))
         .route("/v1/deliveries/{saga_id}", get(deliveries::show))
+        .route("/v1/deliveries/{saga_id}/resend", post(deliveries::resend))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/requeue", post(dead_letters::requeue_all))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/v1/dead-letters/{id}/requeue", post(dead_letters::requeue))
         .route("/v1/stats", get(stats::show))
+        .route("/v1/me", get(me::show))
+        .route("/v1/portal-sessions", post(portal_sessions::create))
 }
 
 /// What every router here has: problems instead of bare 404 and 405, and the layers around all routes.

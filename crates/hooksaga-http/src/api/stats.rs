@@ -1,11 +1,12 @@
-//! Statistics: read from counters, at most once a second however many ask.
+//! Statistics: read from counters, at most once a second per tenant however many ask.
 
 use crate::{
     auth::{Allowed, Read},
-    dto::StatsView,
-    openapi::KeyProblems,
+    dto::{StatsQuery, StatsView},
+    errors::FieldErrors,
+    openapi::{KeyProblems, ListProblems},
     problem::Problem,
-    query::NoParams,
+    query::Params,
     state::SharedState,
 };
 use axum::{Json, extract::State};
@@ -16,13 +17,19 @@ use axum::{Json, extract::State};
 #[utoipa::path(
     get, path = "/v1/stats", tag = "stats", operation_id = "get_stats",
     security(("key" = ["read"])),
-    responses((status = 200, description = "The statistics", body = StatsView), KeyProblems)
+    params(StatsQuery),
+    responses((status = 200, description = "The statistics", body = StatsView), ListProblems, KeyProblems)
 )]
 pub(crate) async fn show(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
-    _: NoParams,
+    mut params: Params,
 ) -> Result<Json<StatsView>, Problem> {
-    let stats = state.stats.get(state.reader.stats()).await.map_err(|error| Problem::from(&*error))?;
+    let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
+    params.finish(&mut errors);
+    errors.check()?;
+    let cached = state.stats.of(&scope);
+    let stats = cached.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
     Ok(Json(StatsView::from(&*stats)))
 }

@@ -3,7 +3,7 @@
 //! Configuration only: the verifier is woken, and does the rest.
 
 use crate::{
-    auth::{Admin, Allowed, Read},
+    auth::{Admin, Allowed, Caller, Read},
     body::{SMALL, Unread},
     cursor::List,
     dto::{
@@ -16,7 +16,7 @@ use crate::{
     path::Id,
     problem::{Kind, Problem},
     query::{NoParams, Params},
-    state::SharedState,
+    state::{ApiState, SharedState},
 };
 use axum::{
     Json,
@@ -25,7 +25,7 @@ use axum::{
 };
 use hooksaga_pipeline::SigningSecret;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CreateOutcome, Stage, SubscriptionPatch, UpdateOutcome};
+use hooksaga_store::{CreateOutcome, Stage, Subscription, SubscriptionPatch, UpdateOutcome};
 use http::{StatusCode, header};
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ const MAX_VALID_SECRETS: u32 = 5;
 
 /// Create a subscription
 ///
-/// The answer shows the signing secret, this once. The callback is sent a signed challenge at once; deliveries
-/// begin when it has answered.
+/// The response shows the signing secret, this once. The callback is sent a signed challenge at once; deliveries
+/// begin when it has returned that.
 #[utoipa::path(
     post, path = "/v1/subscriptions", tag = "subscriptions", operation_id = "create_subscription",
     security(("key" = ["admin"])),
@@ -50,23 +50,36 @@ const MAX_VALID_SECRETS: u32 = 5;
     )
 )]
 pub(crate) async fn create(
-    _: Allowed<Admin>,
+    Allowed { caller, .. }: Allowed<Admin>,
     State(state): State<SharedState>,
     _: NoParams,
     body: Unread,
 ) -> Result<Response, Problem> {
     let body = body.json(SMALL, &state.bodies).await?;
+    let (subscription, secret) = create_from(&state, &caller, &body.bytes).await?;
+    let location = [(header::LOCATION, format!("/v1/subscriptions/{}", subscription.id))];
+    let view = NewSubscriptionView { subscription: subscription.into(), secret: secret.reveal() };
+    Ok((StatusCode::CREATED, location, Json(view)).into_response())
+}
+
+/// Creates the subscription that a request's body describes; with its secret.
+pub(crate) async fn create_from(
+    state: &ApiState,
+    caller: &Caller,
+    body: &[u8],
+) -> Result<(Subscription, SigningSecret), Problem> {
     let mut errors = FieldErrors::default();
-    let object = Object::from_body(&body.bytes)?;
-    let request = NewSubscriptionRequest::read(object, state.allow_http, &mut errors);
-    let (new, secret) = complete(errors, request)?.into_parts();
+    let request = NewSubscriptionRequest::read(Object::from_body(body)?, state.allow_http, &mut errors);
+    let (new, secret) = complete(errors, request)?.into_parts(caller)?;
     match state.admin.create(&new, &state.secret_key.seal(&secret)).await? {
         CreateOutcome::Created(subscription) => {
             state.signals.wake(Stage::Verifier);
-            tracing::info!(subscription_id = subscription.id.0, "subscription created");
-            let location = [(header::LOCATION, format!("/v1/subscriptions/{}", subscription.id))];
-            let view = NewSubscriptionView { subscription: subscription.into(), secret: secret.reveal() };
-            Ok((StatusCode::CREATED, location, Json(view)).into_response())
+            tracing::info!(
+                subscription_id = subscription.id.0,
+                tenant = subscription.tenant.as_str(),
+                "subscription created"
+            );
+            Ok((subscription, secret))
         }
         CreateOutcome::Exists(id) => Err(exists(id)),
     }
@@ -85,14 +98,15 @@ pub(crate) async fn create(
     )
 )]
 pub(crate) async fn list(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     mut params: Params,
 ) -> Result<Json<PageOf<SubscriptionView>>, Problem> {
     let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
     let query = SubscriptionsQuery::read(&mut params, &mut errors);
     let page = params.page(List::Subscriptions, errors)?;
-    let subscriptions = state.reader.subscriptions(&query.into(), page).await?;
+    let subscriptions = state.reader.subscriptions(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(subscriptions, List::Subscriptions)))
 }
 
@@ -104,12 +118,12 @@ pub(crate) async fn list(
     responses((status = 200, description = "The subscription", body = SubscriptionView), NoSuchRow, KeyProblems)
 )]
 pub(crate) async fn show(
-    _: Allowed<Read>,
+    Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
 ) -> Result<Json<SubscriptionView>, Problem> {
-    let subscription = state.reader.subscription(SubscriptionId(id)).await?;
+    let subscription = state.reader.subscription(&caller.scope(None)?, SubscriptionId(id)).await?;
     subscription.map(|subscription| Json(subscription.into())).ok_or_else(|| no_such(id))
 }
 
@@ -128,28 +142,40 @@ pub(crate) async fn show(
     )
 )]
 pub(crate) async fn update(
-    _: Allowed<Admin>,
+    Allowed { caller, .. }: Allowed<Admin>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
     body: Unread,
 ) -> Result<Json<SubscriptionView>, Problem> {
     let body = body.json(SMALL, &state.bodies).await?;
+    Ok(Json(update_from(&state, &caller, id, &body.bytes).await?.into()))
+}
+
+/// Makes the change that a request's body describes.
+pub(crate) async fn update_from(
+    state: &ApiState,
+    caller: &Caller,
+    id: i64,
+    body: &[u8],
+) -> Result<Subscription, Problem> {
     let mut errors = FieldErrors::default();
-    let change = SubscriptionChange::read(Object::from_body(&body.bytes)?, state.allow_http, &mut errors);
+    let change = SubscriptionChange::read(Object::from_body(body)?, state.allow_http, &mut errors);
     errors.check()?;
     let patch = SubscriptionPatch::from(change);
-    match state.admin.update(SubscriptionId(id), &patch).await? {
+    match state.admin.update(&caller.scope(None)?, SubscriptionId(id), &patch).await? {
         UpdateOutcome::Updated(subscription) => {
             if patch.callback_url.is_some() {
                 state.signals.wake(Stage::Verifier);
             }
             // What was held can go on.
-            if subscription.active && subscription.verified {
-                state.signals.wake(Stage::Schedule);
+            let may_resume = patch.active.is_some() || patch.callback_url.is_some();
+            if may_resume && subscription.active && subscription.verified {
+                state.signals.wake_schedule([subscription.id]);
+                state.signals.wake(Stage::Resume);
             }
             tracing::info!(subscription_id = id, "subscription changed");
-            Ok(Json(subscription.into()))
+            Ok(subscription)
         }
         UpdateOutcome::Exists(existing) => Err(exists(existing)),
         UpdateOutcome::NotFound => Err(no_such(id)),
@@ -158,7 +184,7 @@ pub(crate) async fn update(
 
 /// Ask for verification again
 ///
-/// The challenge is sent at once, 5 s after that, and 30 s after that, until it is answered. A URL that is
+/// The challenge is sent at once, 5 s after that, and 30 s after that, until it comes back. A URL that is
 /// verified stays so meanwhile.
 #[utoipa::path(
     post, path = "/v1/subscriptions/{id}/verify", tag = "subscriptions", operation_id = "verify_subscription",
@@ -168,22 +194,32 @@ pub(crate) async fn update(
         NoSuchRow, BodyProblems, KeyProblems)
 )]
 pub(crate) async fn verify(
-    _: Allowed<Admin>,
+    Allowed { caller, .. }: Allowed<Admin>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
     body: Unread,
 ) -> Result<(StatusCode, Json<SubscriptionView>), Problem> {
     body.nothing(&state.bodies).await?;
-    let subscription =
-        state.admin.request_verification(SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;
-    state.signals.wake(Stage::Verifier);
+    let subscription = request_verification(&state, &caller, id).await?;
     Ok((StatusCode::ACCEPTED, Json(subscription.into())))
+}
+
+/// Asks the verifier for a new round.
+pub(crate) async fn request_verification(
+    state: &ApiState,
+    caller: &Caller,
+    id: i64,
+) -> Result<Subscription, Problem> {
+    let requested = state.admin.request_verification(&caller.scope(None)?, SubscriptionId(id)).await?;
+    let subscription = requested.ok_or_else(|| no_such(id))?;
+    state.signals.wake(Stage::Verifier);
+    Ok(subscription)
 }
 
 /// Rotate the signing secret
 ///
-/// The answer shows the new secret, this once. Older ones sign too for 24 hours; at most 5 are valid at a time,
+/// The response shows the new secret, this once. Older ones sign too for 24 hours; at most 5 are valid at a time,
 /// and a sixth drops the oldest.
 #[utoipa::path(
     post, path = "/v1/subscriptions/{id}/rotate-secret", tag = "subscriptions", operation_id = "rotate_secret",
@@ -193,30 +229,38 @@ pub(crate) async fn verify(
         NoSuchRow, BodyProblems, KeyProblems)
 )]
 pub(crate) async fn rotate_secret(
-    _: Allowed<Admin>,
+    Allowed { caller, .. }: Allowed<Admin>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
     body: Unread,
 ) -> Result<Json<RotatedSecret>, Problem> {
     body.nothing(&state.bodies).await?;
+    Ok(Json(RotatedSecret { secret: rotate(&state, &caller, id).await?.reveal() }))
+}
+
+/// Gives the subscription a new secret.
+pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result<SigningSecret, Problem> {
     let secret = SigningSecret::generate();
     let sealed = state.secret_key.seal(&secret);
-    let rotated =
-        state.admin.rotate_secret(SubscriptionId(id), &sealed, SECRET_OVERLAP, MAX_VALID_SECRETS).await?;
+    let scope = caller.scope(None)?;
+    let rotated = state
+        .admin
+        .rotate_secret(&scope, SubscriptionId(id), &sealed, SECRET_OVERLAP, MAX_VALID_SECRETS)
+        .await?;
     if !rotated {
         return Err(no_such(id));
     }
     state.signals.wake(Stage::Verifier);
     tracing::info!(subscription_id = id, "signing secret rotated");
-    Ok(Json(RotatedSecret { secret: secret.reveal() }))
+    Ok(secret)
 }
 
-fn no_such(id: i64) -> Problem {
+pub(crate) fn no_such(id: i64) -> Problem {
     Problem::no_such("subscription", id)
 }
 
 fn exists(id: SubscriptionId) -> Problem {
-    let detail = format!("subscription {id} has this event_type and callback_url");
+    let detail = format!("subscription {id} has these topics and this callback_url");
     Problem::new(Kind::SubscriptionExists, detail).with_existing(id.0)
 }

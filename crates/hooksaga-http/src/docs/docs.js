@@ -193,8 +193,8 @@ function operationView(spec, path, method, operation) {
     show(output, request(method, path, form, body ? body.value : undefined));
   });
 
-  const answers = Object.entries(operation.responses || {}).map(([status, answer]) => {
-    const plain = resolve(spec, answer);
+  const responses = Object.entries(operation.responses || {}).map(([status, response]) => {
+    const plain = resolve(spec, response);
     const schema = Object.values(plain.content || {})[0]?.schema;
     return el("tr", {}, el("td", {}, el("code", {}, status)), el("td", {}, plain.description || ""),
       el("td", {}, typeName(spec, schema)));
@@ -207,7 +207,7 @@ function operationView(spec, path, method, operation) {
       el("span", {}, operation.summary || ""),
       scopes.length ? el("span", { class: "scope" }, `scope ${scopes.join(", ")}`) : undefined),
     el("div", {}, el("p", {}, operation.description || ""), form,
-      el("h3", {}, "Answers"), el("table", {}, el("tbody", {}, ...answers)),
+      el("h3", {}, "Responses"), el("table", {}, el("tbody", {}, ...responses)),
       goodSchema && el("h3", {}, typeName(spec, goodSchema)),
       goodSchema && schemaTable(spec, goodSchema, [goodSchema.$ref || ""])));
 }
@@ -253,7 +253,7 @@ async function start() {
   window.addEventListener("hashchange", openFromAddress);
   try {
     const response = await fetch("/openapi.json");
-    if (!response.ok) throw new Error(`/openapi.json answered ${response.status}`);
+    if (!response.ok) throw new Error(`/openapi.json returned ${response.status}`);
     render(await response.json());
   } catch (error) {
     document.getElementById("status").textContent = `The document could not be loaded: ${error.message}`;

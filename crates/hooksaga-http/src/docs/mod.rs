@@ -1,9 +1,10 @@
 //! The pages for people: `/docs` shows the OpenAPI document and lets one try the routes out. It works offline:
 //! everything comes from this server, and the content security policy allows nothing else.
 
+use crate::listener::Unmetered;
 use axum::{
     Router,
-    response::{IntoResponse, Redirect, Response},
+    response::{IntoResponse, Response},
     routing::get,
 };
 use http::header;
@@ -17,7 +18,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 pub(crate) fn routes() -> Router {
     Router::new()
-        .route("/", get(|| async { Redirect::temporary("/docs") }))
         .route("/docs", get(|| async { asset(HTML, "text/html; charset=utf-8") }))
         .route("/docs/docs.css", get(|| async { asset(CSS, "text/css; charset=utf-8") }))
         .route("/docs/docs.js", get(|| async { asset(JS, "text/javascript; charset=utf-8") }))
@@ -31,5 +31,5 @@ fn asset(text: &'static str, content_type: &'static str) -> Response {
         // A new version's page must not run with an old version's script.
         (header::CACHE_CONTROL, "no-cache"),
     ];
-    (headers, text).into_response()
+    (headers, axum::Extension(Unmetered), text).into_response()
 }

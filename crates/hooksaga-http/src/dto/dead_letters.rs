@@ -7,8 +7,9 @@ use crate::{
     time::{self, Time},
     validate,
 };
-use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{DeadLetterFilter, DeadLetterSummary, RequeueTally, Requeued};
+use hooksaga_pipeline::RequeueTally;
+use hooksaga_saga::{EventType, SubscriptionId, Tenant, Timestamp};
+use hooksaga_store::{DeadLetterFilter, DeadLetterSummary, Requeued};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -17,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DeadLetterItem {
     id: i64,
+    tenant: String,
     saga_id: i64,
     event_id: i64,
     event_type: String,
@@ -33,6 +35,7 @@ impl From<DeadLetterSummary> for DeadLetterItem {
     fn from(letter: DeadLetterSummary) -> Self {
         Self {
             id: letter.id.0,
+            tenant: letter.tenant,
             saga_id: letter.saga_id.0,
             event_id: letter.event_id.0,
             event_type: letter.event_type,
@@ -60,7 +63,9 @@ pub(crate) struct DeadLetterView<'a> {
 pub(crate) struct DeadLettersQuery {
     #[param(minimum = 1)]
     subscription_id: Option<i64>,
+    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     event_type: Option<String>,
+    #[param(min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
     final_error_code: Option<String>,
     /// Only those that have been requeued, or only those that have not.
     requeued: Option<bool>,
@@ -76,7 +81,7 @@ impl DeadLettersQuery {
     pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             subscription_id: params.take("subscription_id", errors, |text| validate::id(&text)),
-            event_type: params.take("event_type", errors, validate::event_type),
+            event_type: params.text::<EventType>("event_type", errors),
             final_error_code: params.take("final_error_code", errors, validate::error_code),
             requeued: params.take("requeued", errors, |text| validate::boolean(&text)),
             created_after: params.take("created_after", errors, |text| time::parse(&text)),
@@ -102,6 +107,9 @@ impl From<DeadLettersQuery> for DeadLetterFilter {
 /// never matches.
 #[derive(Debug, ToSchema)]
 pub(crate) struct RequeueFilter {
+    /// Only this tenant's; a key that is bound to a tenant may name no other.
+    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    pub(crate) tenant: Option<Tenant>,
     #[schema(nullable = false, minimum = 1)]
     subscription_id: Option<i64>,
     #[schema(nullable = false)]
@@ -122,10 +130,12 @@ pub(crate) struct RequeueFilter {
 impl RequeueFilter {
     fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Self {
         let filter = Self {
+            tenant: object.optional("tenant", errors, validate::parsed_json),
             subscription_id: object
                 .optional("subscription_id", errors, |value| json::integer(value, 1..=i64::MAX)),
-            event_type: object
-                .optional("event_type", errors, |value| json::string(value).and_then(validate::event_type)),
+            event_type: object.optional("event_type", errors, |value| {
+                json::string(value).and_then(|text| validate::parsed::<EventType>(&text).map(|_| text))
+            }),
             final_error_code: object.optional("final_error_code", errors, |value| {
                 json::string(value).and_then(validate::error_code)
             }),
@@ -197,9 +207,9 @@ pub(crate) struct RequeueResult {
     skipped: u64,
 }
 
-impl From<&RequeueTally> for RequeueResult {
-    fn from(tally: &RequeueTally) -> Self {
-        Self { matched: tally.matched, requeued: tally.requeued, skipped: tally.skipped }
+impl From<RequeueTally> for RequeueResult {
+    fn from(tally: RequeueTally) -> Self {
+        Self { matched: tally.matched(), requeued: tally.requeued, skipped: tally.skipped }
     }
 }
 

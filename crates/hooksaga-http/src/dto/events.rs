@@ -2,13 +2,15 @@
 
 use super::DeliveryItem;
 use crate::{
+    auth::Caller,
     errors::FieldErrors,
     json::{self, Object},
-    problem::ProblemBody,
+    problem::{Kind, Problem, ProblemBody},
     query::Params,
-    time::Time,
+    time::{self, Time},
     validate,
 };
+use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant, Timestamp};
 use hooksaga_store::{EventFilter, EventHead, NewEvent};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -17,15 +19,19 @@ use utoipa::{IntoParams, ToSchema};
 /// An event to ingest.
 #[derive(Debug, ToSchema)]
 pub(crate) struct EventRequest<'a> {
-    /// Compared exactly, case included, with the event type of subscriptions.
-    #[schema(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$", example = "order.created")]
-    event_type: String,
+    /// Compared exactly, case included, with the topics of subscriptions. Types that begin with `hooksaga.` are reserved.
+    #[schema(value_type = String, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$", example = "order.created")]
+    event_type: EventType,
     /// Any JSON value, nested at most 128 deep. Stored and delivered byte for byte.
     #[schema(value_type = serde_json::Value, example = json!({"order": 42}))]
     payload: &'a RawValue,
     /// Makes the request safe to repeat: the same id with the same content is stored once.
-    #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]+$", example = "order-42-created")]
-    external_id: Option<String>,
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 200, pattern = "^[!-~]+$", example = "order-42-created")]
+    external_id: Option<ExternalId>,
+    /// Whose event it is: only this tenant's subscriptions receive it. `default` if it is not given; a key that is bound to
+    /// a tenant may name no other.
+    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    tenant: Option<Tenant>,
 }
 
 impl<'a> EventRequest<'a> {
@@ -35,8 +41,7 @@ impl<'a> EventRequest<'a> {
         max_payload_bytes: usize,
         errors: &mut FieldErrors,
     ) -> Option<Self> {
-        let event_type =
-            object.required("event_type", errors, |value| json::string(value).and_then(validate::event_type));
+        let event_type = object.required("event_type", errors, validate::writable_event_type);
         let payload = object.required("payload", errors, |value| {
             if json::depth(value.get()) > validate::MAX_DEPTH {
                 return Err(format!("must be nested at most {} deep", validate::MAX_DEPTH));
@@ -52,20 +57,30 @@ impl<'a> EventRequest<'a> {
             }
             fits
         });
-        let external_id = object.optional("external_id", errors, |value| {
-            json::or_null(value, |value| json::string(value).and_then(validate::external_id))
-        });
+        let external_id =
+            object.optional("external_id", errors, |value| json::or_null(value, validate::parsed_json));
+        let tenant = object.optional("tenant", errors, validate::writable_tenant);
         object.finish(errors);
-        Some(Self { event_type: event_type?, payload: payload?, external_id: external_id.flatten() })
+        Some(Self { event_type: event_type?, payload: payload?, external_id: external_id.flatten(), tenant })
     }
 
-    pub(crate) fn into_event(self, correlation_id: String) -> NewEvent {
-        NewEvent {
+    /// The event, if the caller may write it.
+    pub(crate) fn into_event(
+        self,
+        caller: &Caller,
+        correlation_id: CorrelationId,
+    ) -> Result<NewEvent, Problem> {
+        let tenant = caller.owner(self.tenant)?;
+        if tenant.is_reserved() {
+            return Err(Problem::with_field(Kind::Invalid, "tenant", validate::RESERVED_TENANT));
+        }
+        Ok(NewEvent {
+            tenant,
             event_type: self.event_type,
             payload: self.payload.get().into(),
             external_id: self.external_id,
             correlation_id,
-        }
+        })
     }
 }
 
@@ -142,6 +157,7 @@ pub(crate) struct BatchResults {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EventItem {
     id: i64,
+    tenant: String,
     event_type: String,
     #[schema(required)]
     external_id: Option<String>,
@@ -154,6 +170,7 @@ impl From<EventHead> for EventItem {
     fn from(head: EventHead) -> Self {
         Self {
             id: head.id.0,
+            tenant: head.tenant,
             event_type: head.event_type,
             external_id: head.external_id,
             correlation_id: head.correlation_id,
@@ -180,17 +197,28 @@ pub(crate) struct EventView<'a> {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
+    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     event_type: Option<String>,
+    #[param(min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
     external_id: Option<String>,
+    #[param(min_length = 1, max_length = 100, pattern = "^[!-~]+$")]
     correlation_id: Option<String>,
+    /// Created at this time or later.
+    #[param(value_type = Option<String>, format = DateTime)]
+    created_after: Option<Timestamp>,
+    /// Created before this time.
+    #[param(value_type = Option<String>, format = DateTime)]
+    created_before: Option<Timestamp>,
 }
 
 impl EventsQuery {
     pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
-            event_type: params.take("event_type", errors, validate::event_type),
-            external_id: params.take("external_id", errors, validate::external_id),
-            correlation_id: params.take("correlation_id", errors, validate::correlation_id),
+            event_type: params.text::<EventType>("event_type", errors),
+            external_id: params.text::<ExternalId>("external_id", errors),
+            correlation_id: params.text::<CorrelationId>("correlation_id", errors),
+            created_after: params.take("created_after", errors, |text| time::parse(&text)),
+            created_before: params.take("created_before", errors, |text| time::parse(&text)),
         }
     }
 }
@@ -201,6 +229,8 @@ impl From<EventsQuery> for EventFilter {
             event_type: query.event_type,
             external_id: query.external_id,
             correlation_id: query.correlation_id,
+            created_after: query.created_after,
+            created_before: query.created_before,
         }
     }
 }

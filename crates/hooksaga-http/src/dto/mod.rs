@@ -1,11 +1,12 @@
-//! What the API answers and reads: one file per resource. The OpenAPI document is made from these types.
+//! What the API returns and reads: one file per resource. The OpenAPI document is made from these types.
 //!
 //! Requests are read field by field into these types ([`crate::json`]), so that every fault is reported and a
-//! payload stays the bytes that came; answers are serialized from them.
+//! payload stays the bytes that came; responses are serialized from them.
 
 mod dead_letters;
 mod deliveries;
 mod events;
+mod keys;
 mod stats;
 mod subscriptions;
 
@@ -16,7 +17,8 @@ pub(crate) use deliveries::{DeliveriesQuery, DeliveryItem, DeliveryView};
 pub(crate) use events::{
     BatchRequest, BatchResult, BatchResults, EventItem, EventRequest, EventView, EventsQuery, IngestedEvent,
 };
-pub(crate) use stats::StatsView;
+pub(crate) use keys::{MeView, PortalSession, PortalSessionRequest};
+pub(crate) use stats::{StatsQuery, StatsView};
 pub(crate) use subscriptions::{
     NewSubscriptionRequest, NewSubscriptionView, RotatedSecret, SubscriptionChange, SubscriptionView,
     SubscriptionsQuery,
@@ -50,6 +52,9 @@ impl<T> PageOf<T> {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes `query::Params::page` in the OpenAPI document")]
 pub(crate) struct PageQuery {
+    /// Only this tenant's. A key that is bound to a tenant sees its own only, and may name no other.
+    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    tenant: Option<String>,
     /// How many items a page has.
     #[param(minimum = 1, maximum = 500, default = 50)]
     limit: Option<u32>,

@@ -1,20 +1,23 @@
 //! Statistics.
 
 use crate::time::Time;
-use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
+use hooksaga_store::{Gauges, MinuteCount, Stats, SubscriptionCount};
 use serde::Serialize;
 use std::time::Duration;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// How everything stands.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StatsView {
     /// The database's clock.
     now: Time,
+    /// For a tenant each is counted up to 10,000.
     open_deliveries: OpenDeliveries,
     /// Open deliveries of subscriptions that are not active and verified.
     held: u64,
-    queue_depths: QueueDepths,
+    /// Null for a tenant: the queues are the server's.
+    #[schema(required)]
+    queue_depths: Option<QueueDepths>,
     /// How long the oldest delivery that could run has been due.
     oldest_due_age_seconds: f64,
     /// The last three hours, oldest first; minutes in which nothing ended are left out.
@@ -65,33 +68,40 @@ pub(crate) struct EndedPerSubscription {
 
 impl From<&Stats> for StatsView {
     fn from(stats: &Stats) -> Self {
-        let QueueGauges {
-            unrouted_events,
-            pending_sagas,
-            pending_retry_sagas,
-            held_sagas,
-            pending_jobs,
-            leased_jobs,
-            finished_jobs,
-            pending_dead_letters,
-            oldest_due_age_micros,
-        } = stats.gauges;
+        let (open_deliveries, held, queue_depths, oldest_due) = match &stats.gauges {
+            Gauges::Server(gauges) => (
+                OpenDeliveries {
+                    pending: gauges.pending_sagas,
+                    in_progress: gauges.in_progress_sagas(),
+                    pending_retry: gauges.pending_retry_sagas,
+                },
+                gauges.held_sagas,
+                Some(QueueDepths {
+                    unrouted_events: gauges.unrouted_events,
+                    pending_jobs: gauges.pending_jobs,
+                    leased_jobs: gauges.leased_jobs,
+                    finished_jobs: gauges.finished_jobs,
+                    pending_dead_letters: gauges.pending_dead_letters,
+                }),
+                gauges.oldest_due_age_micros,
+            ),
+            Gauges::Tenant(gauges) => (
+                OpenDeliveries {
+                    pending: gauges.pending_sagas,
+                    in_progress: gauges.in_progress_sagas,
+                    pending_retry: gauges.pending_retry_sagas,
+                },
+                gauges.held_sagas,
+                None,
+                gauges.oldest_due_age_micros,
+            ),
+        };
         Self {
             now: stats.now.into(),
-            open_deliveries: OpenDeliveries {
-                pending: pending_sagas,
-                in_progress: stats.gauges.in_progress_sagas(),
-                pending_retry: pending_retry_sagas,
-            },
-            held: held_sagas,
-            queue_depths: QueueDepths {
-                unrouted_events,
-                pending_jobs,
-                leased_jobs,
-                finished_jobs,
-                pending_dead_letters,
-            },
-            oldest_due_age_seconds: Duration::from_micros(oldest_due_age_micros).as_secs_f64(),
+            open_deliveries,
+            held,
+            queue_depths,
+            oldest_due_age_seconds: Duration::from_micros(oldest_due).as_secs_f64(),
             per_minute: stats.minutes.iter().map(Into::into).collect(),
             per_subscription: stats.subscriptions.iter().map(Into::into).collect(),
         }
@@ -118,4 +128,14 @@ impl From<&SubscriptionCount> for EndedPerSubscription {
             dead_lettered: count.dead_lettered,
         }
     }
+}
+
+/// Whose statistics.
+#[derive(Debug, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes `query::Params::scope` in the OpenAPI document")]
+pub(crate) struct StatsQuery {
+    /// Only this tenant's. A key that is bound to a tenant sees its own only, and may name no other.
+    #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    tenant: Option<String>,
 }

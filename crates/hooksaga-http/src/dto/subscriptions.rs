@@ -1,33 +1,83 @@
 //! Subscriptions.
 
 use crate::{
-    callback_url,
+    auth::Caller,
     errors::FieldErrors,
     json::{self, Object},
+    problem::Problem,
     query::Params,
     time::Time,
     validate,
 };
 use hooksaga_pipeline::SigningSecret;
+use hooksaga_saga::{CallbackUrl, Tenant, Topic, Topics};
 use hooksaga_store::{
     NewSubscription, Subscription, SubscriptionFilter, SubscriptionPatch, Verification, VerificationStatus,
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 const VERIFIED_IS_READ_ONLY: &str =
-    "is read-only: it becomes true when the callback answers a verification challenge";
+    "is read-only: it becomes true when the callback returns the verification challenge";
 const SECRET_BY_ROTATION: &str = "cannot be changed here: use rotate-secret";
 const READ_ONLY: &str = "is read-only";
 
+/// Stands in for a field that is described here and read by [`topics`].
+#[derive(Debug)]
+struct ReadAsTopics;
+
+/// The topics of a request: one as `event_type`, or a list as `event_types`; nothing if neither is given or something is
+/// wrong with them.
+fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
+    let one = object
+        .optional("event_type", errors, |value| validate::parsed_json::<Topic>(value).map(Topics::from));
+    let list = object.optional("event_types", errors, |value| {
+        let elements = json::elements(value, MAX_LISTED_TOPICS)?;
+        if elements.count > MAX_LISTED_TOPICS {
+            return Err(format!("must list 1 to {} different topics", Topics::MAX));
+        }
+        let topics = elements.items.into_iter().enumerate().map(|(index, item)| {
+            validate::parsed_json(item).map_err(|rule| format!("the element at {index} {rule}"))
+        });
+        Topics::new(topics.collect::<Result<Vec<Topic>, String>>()?).map_err(|invalid| invalid.to_string())
+    });
+    if one.is_some() && list.is_some() {
+        errors.add("event_types", "must not be given together with event_type");
+    }
+    one.or(list)
+}
+
+/// A list may repeat topics; one that is longer than this is not read to its end.
+const MAX_LISTED_TOPICS: usize = 1000;
+
+fn callback_url(value: &RawValue, allow_http: bool) -> Result<CallbackUrl, String> {
+    let text = json::string(value)?;
+    CallbackUrl::parse(&text, allow_http).map_err(|invalid| invalid.to_string())
+}
+
 /// A subscription to create.
 #[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "event_type and event_types describe what `topics` is read from")]
 pub(crate) struct NewSubscriptionRequest {
-    #[schema(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$", example = "order.created")]
-    event_type: String,
+    /// One topic: an event type, `prefix.*` or `*`. Exactly one of `event_type` and `event_types` is given.
+    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$", example = "order.created")]
+    event_type: ReadAsTopics,
+    /// Topics: event types, `prefix.*`, or `*`; at most 50, together at most 1,000 characters.
+    #[schema(value_type = Option<Vec<String>>, nullable = false, min_items = 1, example = json!(["order.created", "invoice.*"]))]
+    event_types: ReadAsTopics,
+    #[schema(ignore)]
+    topics: Topics,
     /// An https URL with a host, without user info and fragment.
-    #[schema(max_length = 500, format = "uri", example = "https://example.com/webhooks")]
-    callback_url: String,
+    #[schema(value_type = String, max_length = 500, format = "uri", example = "https://example.com/webhooks")]
+    callback_url: CallbackUrl,
+    /// Whose subscription it is: it receives only this tenant's events. `default` if it is not given; a key that is bound to
+    /// a tenant may name no other.
+    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    tenant: Option<Tenant>,
+    /// For people.
+    #[schema(min_length = 1, max_length = 500)]
+    description: Option<String>,
     /// Deliveries of an inactive subscription wait.
     #[schema(value_type = bool, default = true, required = false)]
     active: bool,
@@ -41,11 +91,14 @@ pub(crate) struct NewSubscriptionRequest {
 
 impl NewSubscriptionRequest {
     pub(crate) fn read(mut object: Object<'_>, allow_http: bool, errors: &mut FieldErrors) -> Option<Self> {
-        let event_type =
-            object.required("event_type", errors, |value| json::string(value).and_then(validate::event_type));
-        let callback_url = object.required("callback_url", errors, |value| {
-            json::string(value).and_then(|url| callback_url::check(url, allow_http))
-        });
+        let topics = topics(&mut object, errors);
+        if topics.is_none() && !errors.mentions("event_type") {
+            errors.add("event_type", "is required: give event_type (one topic) or event_types (a list)");
+        }
+        let callback_url = object.required("callback_url", errors, |value| callback_url(value, allow_http));
+        let tenant = object.optional("tenant", errors, validate::parsed_json);
+        let description =
+            object.optional("description", errors, |value| json::or_null(value, validate::description));
         let active = object.optional("active", errors, json::boolean);
         let max_retry_limit =
             object.optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit));
@@ -55,34 +108,53 @@ impl NewSubscriptionRequest {
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.finish(errors);
         Some(Self {
-            event_type: event_type?,
+            event_type: ReadAsTopics,
+            event_types: ReadAsTopics,
+            topics: topics?,
             callback_url: callback_url?,
+            tenant,
+            description: description.flatten(),
             active: active.unwrap_or(true),
             max_retry_limit: max_retry_limit.flatten(),
             secret: secret.flatten(),
         })
     }
 
-    /// The subscription and its secret.
-    pub(crate) fn into_parts(self) -> (NewSubscription, SigningSecret) {
+    /// The subscription, if the caller may create it, and its secret.
+    pub(crate) fn into_parts(self, caller: &Caller) -> Result<(NewSubscription, SigningSecret), Problem> {
+        let tenant = caller.owner(self.tenant)?;
+        if tenant.is_reserved() {
+            caller.must_be_unbound()?;
+        }
         let new = NewSubscription {
-            event_type: self.event_type,
+            tenant,
+            topics: self.topics,
             callback_url: self.callback_url,
+            description: self.description,
             active: self.active,
             max_retry_limit: self.max_retry_limit,
         };
-        (new, self.secret.unwrap_or_else(SigningSecret::generate))
+        Ok((new, self.secret.unwrap_or_else(SigningSecret::generate)))
     }
 }
 
 /// A change of a subscription; what is absent stays.
 #[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "event_type and event_types describe what `topics` is read from")]
 pub(crate) struct SubscriptionChange {
-    #[schema(nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
-    event_type: Option<String>,
+    /// One topic; at most one of `event_type` and `event_types` is given.
+    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$")]
+    event_type: ReadAsTopics,
+    #[schema(value_type = Option<Vec<String>>, nullable = false, min_items = 1)]
+    event_types: ReadAsTopics,
+    #[schema(ignore)]
+    topics: Option<Topics>,
+    /// Null clears it.
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 500)]
+    description: Option<Option<String>>,
     /// A URL that differs from the present one has to be verified before anything is delivered to it.
-    #[schema(nullable = false, max_length = 500, format = "uri")]
-    callback_url: Option<String>,
+    #[schema(value_type = Option<String>, nullable = false, max_length = 500, format = "uri")]
+    callback_url: Option<CallbackUrl>,
     #[schema(nullable = false)]
     active: Option<bool>,
     /// Null clears it: the server's setting applies to new deliveries.
@@ -93,18 +165,19 @@ pub(crate) struct SubscriptionChange {
 impl SubscriptionChange {
     pub(crate) fn read(mut object: Object<'_>, allow_http: bool, errors: &mut FieldErrors) -> Self {
         let change = Self {
-            event_type: object
-                .optional("event_type", errors, |value| json::string(value).and_then(validate::event_type)),
-            callback_url: object.optional("callback_url", errors, |value| {
-                json::string(value).and_then(|url| callback_url::check(url, allow_http))
-            }),
+            event_type: ReadAsTopics,
+            event_types: ReadAsTopics,
+            topics: topics(&mut object, errors),
+            description: object
+                .optional("description", errors, |value| json::or_null(value, validate::description)),
+            callback_url: object.optional("callback_url", errors, |value| callback_url(value, allow_http)),
             active: object.optional("active", errors, json::boolean),
             max_retry_limit: object
                 .optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit)),
         };
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.refuse("secret", errors, SECRET_BY_ROTATION);
-        for name in ["id", "verification", "created_at", "updated_at"] {
+        for name in ["id", "tenant", "verification", "disabled", "created_at", "updated_at"] {
             object.refuse(name, errors, READ_ONLY);
         }
         object.finish(errors);
@@ -115,7 +188,8 @@ impl SubscriptionChange {
 impl From<SubscriptionChange> for SubscriptionPatch {
     fn from(change: SubscriptionChange) -> Self {
         Self {
-            event_type: change.event_type,
+            topics: change.topics,
+            description: change.description,
             callback_url: change.callback_url,
             active: change.active,
             max_retry_limit: change.max_retry_limit,
@@ -153,10 +227,16 @@ impl From<Verification> for VerificationView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct SubscriptionView {
     id: i64,
+    tenant: String,
+    /// Its topics, sorted.
+    event_types: Vec<String>,
+    /// The same as one text, joined with commas.
     event_type: String,
     callback_url: String,
+    #[schema(required)]
+    description: Option<String>,
     active: bool,
-    /// Whether the present callback_url has answered a challenge.
+    /// Whether the present callback_url has returned a challenge.
     verified: bool,
     #[schema(required)]
     max_retry_limit: Option<u32>,
@@ -169,8 +249,11 @@ impl From<Subscription> for SubscriptionView {
     fn from(subscription: Subscription) -> Self {
         Self {
             id: subscription.id.0,
+            tenant: subscription.tenant,
+            event_types: subscription.event_type.split(',').map(str::to_owned).collect(),
             event_type: subscription.event_type,
             callback_url: subscription.callback_url,
+            description: subscription.description,
             active: subscription.active,
             verified: subscription.verified,
             max_retry_limit: subscription.max_retry_limit,
@@ -201,7 +284,11 @@ pub(crate) struct RotatedSecret {
 #[derive(Debug, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SubscriptionsQuery {
-    event_type: Option<String>,
+    /// Has exactly this topic.
+    #[param(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^([A-Za-z0-9_.:-]+|[A-Za-z0-9_.:-]+[.][*]|[*])$")]
+    event_type: Option<Topic>,
+    #[param(min_length = 1, max_length = 500, pattern = "^[!-~]+$")]
+    callback_url: Option<String>,
     active: Option<bool>,
     verified: Option<bool>,
 }
@@ -209,7 +296,8 @@ pub(crate) struct SubscriptionsQuery {
 impl SubscriptionsQuery {
     pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
-            event_type: params.take("event_type", errors, validate::event_type),
+            event_type: params.take("event_type", errors, |text| validate::parsed(&text)),
+            callback_url: params.take("callback_url", errors, |text| validate::visible_ascii(text, 500)),
             active: params.take("active", errors, |text| validate::boolean(&text)),
             verified: params.take("verified", errors, |text| validate::boolean(&text)),
         }
@@ -218,6 +306,11 @@ impl SubscriptionsQuery {
 
 impl From<SubscriptionsQuery> for SubscriptionFilter {
     fn from(query: SubscriptionsQuery) -> Self {
-        Self { event_type: query.event_type, active: query.active, verified: query.verified }
+        Self {
+            event_type: query.event_type,
+            callback_url: query.callback_url,
+            active: query.active,
+            verified: query.verified,
+        }
     }
 }

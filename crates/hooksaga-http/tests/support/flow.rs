@@ -2,9 +2,9 @@
 
 use super::TestApi;
 use hooksaga_saga::{ErrorCode, Outcome, RetryPolicy, apply_result};
-use hooksaga_store::{Admission, CheckOutcome, JobReport, LeaseToken};
+use hooksaga_store::{Allotted, CheckOutcome, ClaimLimits, JobReport, LeaseToken, RouteLimits};
 use serde_json::{Value, json};
-use std::{collections::HashMap, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
 impl TestApi {
     /// A subscription that is not verified yet.
@@ -34,18 +34,24 @@ impl TestApi {
     }
 
     pub(crate) async fn route(&self) {
-        self.stores.router.route(1000, 5).await.unwrap();
+        self.stores.router.route(RouteLimits { events: 1000, sagas: 1000 }, 5).await.unwrap();
     }
 
     /// One attempt of everything that is due, with this outcome.
     pub(crate) async fn attempt_all(&self, outcome: &Outcome) {
-        let admission = Admission { room: HashMap::new(), default_room: 1000, limit: 1000, only: None };
-        let scheduled = self.stores.orchestrator.schedule(&admission).await.unwrap();
-        let moved: Vec<_> = scheduled.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-        self.stores.orchestrator.mark_in_progress(&moved).await.unwrap();
+        self.attempt_all_with(outcome, "try later").await;
+    }
 
+    /// The same; a failed attempt keeps this excerpt.
+    async fn attempt_all_with(&self, outcome: &Outcome, excerpt: &str) {
+        let waiting = self.stores.orchestrator.waiting(None, 1000).await.unwrap().subscriptions;
+        let allotted: Vec<_> =
+            waiting.into_iter().map(|subscription_id| Allotted { subscription_id, jobs: 1000 }).collect();
+        self.stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
+
+        let limits = ClaimLimits { jobs: 1000, payload_bytes: 1 << 20, skip: Vec::new() };
         let lease = Duration::from_secs(60);
-        let claimed = self.stores.worker.claim(1000, lease, LeaseToken(7)).await.unwrap();
+        let claimed = self.stores.worker.claim(&limits, lease, LeaseToken(7)).await.unwrap();
         let failed = *outcome != Outcome::Delivered;
         let reports: Vec<_> = claimed
             .jobs
@@ -53,9 +59,12 @@ impl TestApi {
             .map(|job| JobReport {
                 lease: job.as_ref(),
                 outcome: outcome.clone(),
+                started_at: Some(claimed.now),
+                callback_url: Some(claimed.targets[&job.held.subscription_id].callback_url.clone()),
                 response_status: Some(if failed { 503 } else { 200 }),
+                retry_at: None,
                 duration: Duration::from_millis(12),
-                response_excerpt: failed.then(|| "try later".to_owned()),
+                response_excerpt: failed.then(|| excerpt.to_owned()),
             })
             .collect();
         self.stores.worker.report(&reports).await.unwrap();
@@ -70,6 +79,12 @@ impl TestApi {
     pub(crate) async fn fail_all(&self) {
         self.route().await;
         self.attempt_all(&Outcome::Failed(ErrorCode::http(503))).await;
+    }
+
+    /// The same, with what the endpoints returned.
+    pub(crate) async fn fail_all_with_excerpt(&self, excerpt: &str) {
+        self.route().await;
+        self.attempt_all_with(&Outcome::Failed(ErrorCode::http(503)), excerpt).await;
     }
 
     /// A dead letter of a new event for subscriptions of this type; its id.

@@ -1,21 +1,24 @@
 //! An API on a fresh database, and what tests do with it.
 
-mod answer;
 mod flow;
+mod response;
 
-pub(crate) use answer::Answer;
+pub(crate) use response::Response;
 
 use axum::{Router, body::Body};
-use hooksaga_http::{ApiParts, api, generate_key, hash_key};
-use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Metrics, SecretKey, Signals, random_hex};
+use hooksaga_http::{ApiParts, PortalLook, Probes, api, generate_key, hash_key};
+use hooksaga_pipeline::{
+    DeliveryLog, Ingest, IngestLimits, Metrics, Requeue, SecretKey, Signals, random_hex,
+};
 use hooksaga_sqlite::SqliteOptions;
-use hooksaga_store::{NewApiKey, Scopes, Stage, Stores};
+use hooksaga_store::{NewApiKey, Stage, Stores};
 use http::Request;
 use serde_json::Value;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tower::ServiceExt;
 
 pub(crate) const ROOT_KEY: &str = "root-key-of-the-tests";
+pub(crate) const PUBLIC_URL: &str = "https://hooks.example.com";
 pub(crate) const MAX_PAYLOAD: usize = 2000;
 pub(crate) const MAX_BATCH: usize = 500_000;
 
@@ -47,36 +50,63 @@ impl TestApi {
 
     /// A key with these scopes, such as `ingest,read`.
     pub(crate) async fn key(&self, scopes: &str) -> String {
+        self.key_with(scopes, None, None).await
+    }
+
+    /// A key with every scope that is bound to a tenant.
+    pub(crate) async fn key_of(&self, tenant: &str) -> String {
+        self.key_with("ingest,admin,operator,read", Some(tenant), None).await
+    }
+
+    pub(crate) async fn key_with(
+        &self,
+        scopes: &str,
+        tenant: Option<&str>,
+        expires_in: Option<Duration>,
+    ) -> String {
         let key = generate_key();
-        let scopes: Scopes = scopes.parse().unwrap();
-        let new = NewApiKey { name: "a key".to_owned(), scopes, sha256: hash_key(&key) };
+        let new = NewApiKey {
+            name: "a key".to_owned(),
+            scopes: scopes.parse().unwrap(),
+            sha256: hash_key(&key),
+            tenant: tenant.map(|tenant| tenant.parse().unwrap()),
+            expires_in,
+        };
         self.stores.keys.create(&new).await.unwrap();
         key
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    /// A request with this key; a JSON body, if there is one.
+    pub(crate) async fn as_key(&self, key: &str, method: &str, path: &str, body: Option<&Value>) -> Response {
+        let bearer = format!("Bearer {key}");
+        let mut headers = vec![("authorization", bearer.as_str())];
+        headers.extend(body.map(|_| ("content-type", "application/json")));
+        self.bare(method, path, &headers, body.map(Value::to_string).unwrap_or_default()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.call("GET", path, None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.call("POST", path, Some(body)).await
     }
 
     /// A POST without a body.
-    pub(crate) async fn post_nothing(&self, path: &str) -> Answer {
+    pub(crate) async fn post_nothing(&self, path: &str) -> Response {
         self.call("POST", path, None).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Response {
         self.call("PATCH", path, Some(body)).await
     }
 
     /// A JSON body as text, exactly.
-    pub(crate) async fn post_text(&self, path: &str, body: impl Into<Vec<u8>>) -> Answer {
+    pub(crate) async fn post_text(&self, path: &str, body: impl Into<Vec<u8>>) -> Response {
         self.raw("POST", path, &[("content-type", "application/json")], body).await
     }
 
-    async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
         match body {
             Some(body) => {
                 self.raw(method, path, &[("content-type", "application/json")], body.to_string()).await
@@ -92,7 +122,7 @@ impl TestApi {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Vec<u8>>,
-    ) -> Answer {
+    ) -> Response {
         let bearer = format!("Bearer {ROOT_KEY}");
         let headers: Vec<_> = [("authorization", bearer.as_str())].iter().chain(headers).copied().collect();
         self.bare(method, path, &headers, body).await
@@ -105,7 +135,7 @@ impl TestApi {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<Vec<u8>>,
-    ) -> Answer {
+    ) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -113,8 +143,8 @@ impl TestApi {
         self.send(request.body(Body::from(body.into())).unwrap()).await
     }
 
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        Answer::of(self.app.clone().oneshot(request).await.unwrap()).await
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response {
+        Response::of(self.app.clone().oneshot(request).await.unwrap()).await
     }
 
     /// Whether the stage has been woken since it was last asked.
@@ -141,20 +171,30 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         DeliveryLog::None,
     );
     tokio::spawn(task.run());
+    let requeue = Requeue::new(
+        Arc::clone(&stores.dead_letters),
+        5,
+        signals.clone(),
+        Arc::clone(&metrics),
+        DeliveryLog::None,
+    );
     ApiParts {
         ingest,
         admin: Arc::clone(&stores.admin),
-        dead_letters: Arc::clone(&stores.dead_letters),
+        requeue,
+        probes: Probes::new(Arc::clone(&stores.reader), Arc::clone(&metrics)),
         reader: Arc::clone(&stores.reader),
-        keys: Arc::clone(&stores.keys),
+        keys: Arc::clone(&stores.key_reader),
+        key_admin: Arc::clone(&stores.keys),
         secret_key: Arc::clone(secret_key),
         signals: signals.clone(),
         metrics,
         max_payload_bytes: MAX_PAYLOAD,
         max_batch_bytes: MAX_BATCH,
         allow_http: false,
-        default_retry_limit: 5,
-        log: DeliveryLog::None,
+        public_url: PUBLIC_URL.to_owned(),
         root_key: Some(ROOT_KEY.to_owned()),
+        requests_per_second: None,
+        portal: PortalLook::default(),
     }
 }

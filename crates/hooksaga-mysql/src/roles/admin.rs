@@ -4,8 +4,10 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        rows::take,
+        batch::{Batch, Field, identifier},
+        rows::{expect_rows, rows, take},
         subscription::{subscription, subscription_columns},
+        topics::topics,
         worker::secret_key_ids,
     },
     time::{Time, micros},
@@ -14,16 +16,42 @@ use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
     CreateOutcome, NewSubscription, SealedSecret, StoreResult, Subscription, SubscriptionAdminStore,
-    SubscriptionPatch, UpdateOutcome,
+    SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 const TAKEN: &str = "/* admin.taken */
-SELECT id FROM subscriptions WHERE event_type = ? AND callback_url = ?";
+SELECT id FROM subscriptions FORCE INDEX (uniq_sub_tenant_type_url)
+WHERE tenant = ? AND event_type = ? AND callback_url = ?";
 
 const CREATE: &str = "/* admin.create */
-INSERT INTO subscriptions (event_type, callback_url, active, max_retry_limit) VALUES (?, ?, ?, ?)";
+INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit)
+VALUES (?, ?, ?, ?, ?, ?)";
+
+const ADD_TOPICS: &str = concat!(
+    "/* admin.add_topics */
+INSERT INTO subscription_topics (tenant, topic, subscription_id)
+SELECT ",
+    identifier!("u.tenant"),
+    ", ",
+    identifier!("u.topic"),
+    ", u.subscription_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    tenant VARCHAR(200) PATH '$[0]', topic VARCHAR(200) PATH '$[1]', subscription_id BIGINT PATH '$[2]')) AS u"
+);
+
+const REMOVE_TOPICS: &str = concat!(
+    "/* admin.remove_topics */
+DELETE i FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    tenant VARCHAR(200) PATH '$[0]', topic VARCHAR(200) PATH '$[1]', subscription_id BIGINT PATH '$[2]')) AS t) u
+STRAIGHT_JOIN subscription_topics i FORCE INDEX (PRIMARY)
+    ON i.tenant = ",
+    identifier!("u.tenant"),
+    " AND i.topic = ",
+    identifier!("u.topic"),
+    " AND i.subscription_id = u.subscription_id"
+);
 
 const ADD_SECRET: &str = "/* admin.add_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed) VALUES (?, ?, ?)";
@@ -33,12 +61,13 @@ const GET: &str =
 
 /// Two changes of one subscription come one after the other.
 const LOCK: &str = "/* admin.lock */
-SELECT event_type, callback_url, active, max_retry_limit FROM subscriptions WHERE id = ? FOR UPDATE";
+SELECT tenant, event_type, callback_url, description, active, max_retry_limit
+FROM subscriptions WHERE id = ? FOR UPDATE";
 
 /// All columns, as the patch leaves them; the round is one more for each new URL.
 const UPDATE: &str = "/* admin.update */
 UPDATE subscriptions
-SET event_type = ?, callback_url = ?, active = ?, max_retry_limit = ?,
+SET event_type = ?, callback_url = ?, description = ?, active = ?, max_retry_limit = ?,
     verification_round = verification_round + ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ?";
 
@@ -67,14 +96,27 @@ impl SubscriptionAdminStore for Admin {
         self.pool.run_inserting(|connection| create(connection, new, secret)).await
     }
 
-    async fn update(&self, id: SubscriptionId, patch: &SubscriptionPatch) -> StoreResult<UpdateOutcome> {
-        self.pool.run_inserting(|connection| update(connection, id, patch)).await
+    async fn update(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+        patch: &SubscriptionPatch,
+    ) -> StoreResult<UpdateOutcome> {
+        self.pool.run_inserting(|connection| update(connection, scope, id, patch)).await
     }
 
-    async fn request_verification(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
+    async fn request_verification(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<Subscription>> {
         self.pool
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                if lock(&mut transaction, scope, id).await?.is_none() {
+                    transaction.rollback().await?;
+                    return Ok(None);
+                }
                 transaction.exec_drop(REQUEST_VERIFICATION, (id.0,)).await?;
                 let found = get(&mut transaction, id).await?;
                 transaction.commit().await?;
@@ -85,12 +127,13 @@ impl SubscriptionAdminStore for Admin {
 
     async fn rotate_secret(
         &self,
+        scope: &TenantScope,
         id: SubscriptionId,
         secret: &SealedSecret,
         overlap: Duration,
         max_valid: u32,
     ) -> StoreResult<bool> {
-        self.pool.run(|connection| rotate(connection, id, secret, overlap, max_valid)).await
+        self.pool.run(|connection| rotate(connection, scope, id, secret, overlap, max_valid)).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -103,13 +146,84 @@ async fn get(transaction: &mut Transaction<'_>, id: SubscriptionId) -> DbResult<
     row.map(subscription).transpose()
 }
 
+/// What is configured of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Configuration {
+    tenant: String,
+    /// The canonical text of its topics.
+    topics: String,
+    callback_url: String,
+    description: Option<String>,
+    active: bool,
+    max_retry_limit: Option<u32>,
+}
+
+impl Configuration {
+    /// As the patch leaves it.
+    fn patched(&self, patch: &SubscriptionPatch) -> Self {
+        let text = |new: Option<&str>, old: &str| new.unwrap_or(old).to_owned();
+        Self {
+            tenant: self.tenant.clone(),
+            topics: text(patch.topics.as_ref().map(|topics| topics.as_str()), &self.topics),
+            callback_url: text(patch.callback_url.as_ref().map(|url| url.as_str()), &self.callback_url),
+            description: patch.description.clone().unwrap_or_else(|| self.description.clone()),
+            active: patch.active.unwrap_or(self.active),
+            max_retry_limit: patch.max_retry_limit.unwrap_or(self.max_retry_limit),
+        }
+    }
+}
+
+/// Locks a subscription that the scope includes.
+async fn lock(
+    transaction: &mut Transaction<'_>,
+    scope: &TenantScope,
+    id: SubscriptionId,
+) -> DbResult<Option<Configuration>> {
+    let row: Option<Row> = transaction.exec_first(LOCK, (id.0,)).await?;
+    let Some(mut row) = row else { return Ok(None) };
+    let row = &mut row;
+    let found = Configuration {
+        tenant: take(row, 0)?,
+        topics: take(row, 1)?,
+        callback_url: take(row, 2)?,
+        description: take(row, 3)?,
+        active: take(row, 4)?,
+        max_retry_limit: take(row, 5)?,
+    };
+    Ok(Some(found).filter(|found| scope.includes(&found.tenant)))
+}
+
 async fn taken(
     transaction: &mut Transaction<'_>,
-    event_type: &str,
+    tenant: &str,
+    topics: &str,
     callback_url: &str,
 ) -> DbResult<Option<SubscriptionId>> {
-    let id: Option<i64> = transaction.exec_first(TAKEN, (event_type, callback_url)).await?;
+    let id: Option<i64> = transaction.exec_first(TAKEN, (tenant, topics, callback_url)).await?;
     Ok(id.map(SubscriptionId))
+}
+
+/// Brings the routing index from one canonical text to another.
+async fn change_topics(
+    transaction: &mut Transaction<'_>,
+    id: SubscriptionId,
+    tenant: &str,
+    before: Option<&str>,
+    after: &str,
+) -> DbResult<()> {
+    let before: BTreeSet<&str> = before.into_iter().flat_map(topics).collect();
+    let after: BTreeSet<&str> = topics(after).collect();
+    for (sql, changed) in [(REMOVE_TOPICS, &before - &after), (ADD_TOPICS, &after - &before)] {
+        let mut written = 0;
+        for document in
+            Batch::of(&changed, |topic| [Field::Text(tenant), Field::Text(topic), Field::Int(id.0)])
+        {
+            transaction.exec_drop(sql, (document,)).await?;
+            written += transaction.affected_rows();
+        }
+        expect_rows("changing topics", rows(changed.len()), written)?;
+    }
+    Ok(())
 }
 
 async fn create(
@@ -117,15 +231,17 @@ async fn create(
     new: &NewSubscription,
     secret: &SealedSecret,
 ) -> DbResult<CreateOutcome> {
+    let (tenant, topics, url) = (new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str());
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    if let Some(id) = taken(&mut transaction, &new.event_type, &new.callback_url).await? {
+    if let Some(id) = taken(&mut transaction, tenant, topics, url).await? {
         transaction.rollback().await?;
         return Ok(CreateOutcome::Exists(id));
     }
-    let parameters = (&new.event_type, &new.callback_url, new.active, new.max_retry_limit);
+    let parameters = (tenant, topics, url, &new.description, new.active, new.max_retry_limit);
     transaction.exec_drop(CREATE, parameters).await?;
     let id = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
     let id = SubscriptionId(id.ok_or_else(|| DbError::unreadable("an insert without an id"))?);
+    change_topics(&mut transaction, id, tenant, None, topics).await?;
     transaction.exec_drop(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed)).await?;
     let created = get(&mut transaction, id).await?;
     transaction.commit().await?;
@@ -137,44 +253,37 @@ async fn create(
 /// verified follows from the generated column.
 async fn update(
     mut connection: Conn,
+    scope: &TenantScope,
     id: SubscriptionId,
     patch: &SubscriptionPatch,
 ) -> DbResult<UpdateOutcome> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let row: Option<Row> = transaction.exec_first(LOCK, (id.0,)).await?;
-    let Some(mut row) = row else {
+    let Some(before) = lock(&mut transaction, scope, id).await? else {
         transaction.rollback().await?;
         return Ok(UpdateOutcome::NotFound);
     };
-    let before = NewSubscription {
-        event_type: take(&mut row, 0)?,
-        callback_url: take(&mut row, 1)?,
-        active: take(&mut row, 2)?,
-        max_retry_limit: take(&mut row, 3)?,
-    };
-    let after = NewSubscription {
-        event_type: patch.event_type.clone().unwrap_or_else(|| before.event_type.clone()),
-        callback_url: patch.callback_url.clone().unwrap_or_else(|| before.callback_url.clone()),
-        active: patch.active.unwrap_or(before.active),
-        max_retry_limit: patch.max_retry_limit.unwrap_or(before.max_retry_limit),
-    };
+    let after = before.patched(patch);
     let new_url = before.callback_url != after.callback_url;
-    let new_key = new_url || before.event_type != after.event_type;
-    let changes = new_key || before.active != after.active || before.max_retry_limit != after.max_retry_limit;
-    if new_key && let Some(other) = taken(&mut transaction, &after.event_type, &after.callback_url).await? {
+    let new_topics = before.topics != after.topics;
+    if (new_url || new_topics)
+        && let Some(other) =
+            taken(&mut transaction, &after.tenant, &after.topics, &after.callback_url).await?
+    {
         transaction.rollback().await?;
         return Ok(UpdateOutcome::Exists(other));
     }
-    if changes {
+    if before != after {
         let parameters = (
-            &after.event_type,
+            &after.topics,
             &after.callback_url,
+            &after.description,
             after.active,
             after.max_retry_limit,
             i64::from(new_url),
             id.0,
         );
         transaction.exec_drop(UPDATE, parameters).await?;
+        change_topics(&mut transaction, id, &after.tenant, Some(&before.topics), &after.topics).await?;
     }
     let found = get(&mut transaction, id).await?;
     transaction.commit().await?;
@@ -184,14 +293,14 @@ async fn update(
 /// With the new one at most `max_valid` are valid.
 async fn rotate(
     mut connection: Conn,
+    scope: &TenantScope,
     id: SubscriptionId,
     secret: &SealedSecret,
     overlap: Duration,
     max_valid: u32,
 ) -> DbResult<bool> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let row: Option<Row> = transaction.exec_first(LOCK, (id.0,)).await?;
-    if row.is_none() {
+    if lock(&mut transaction, scope, id).await?.is_none() {
         transaction.rollback().await?;
         return Ok(false);
     }

@@ -2,7 +2,8 @@
 //! and MariaDB 10.6 have it alike). So every statement has one text, is prepared once per connection, and its plan
 //! is always driven by the given rows in their order.
 //!
-//! Text goes in as hexadecimal, read back with UNHEX: no escapes, and no character set in between.
+//! Text goes in as hexadecimal, read back with UNHEX: no escapes, and no character set in between. Identifiers are
+//! compared as what they are stored as: see [`identifier!`].
 
 use crate::time::Time;
 use hooksaga_saga::Timestamp;
@@ -10,6 +11,15 @@ use std::fmt::Write as _;
 
 /// A document is closed at this length and another begun, so that none comes near `max_allowed_packet`.
 const DOCUMENT_BYTES: usize = 1 << 20;
+
+/// An identifier that a document holds, to be compared with a column: of the column's own collation, so that the column's
+/// index serves.
+macro_rules! identifier {
+    ($column:literal) => {
+        concat!("CONVERT(UNHEX(", $column, ") USING ascii) COLLATE ascii_bin")
+    };
+}
+pub(crate) use identifier;
 
 /// One column of a row.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +37,10 @@ impl<'a> Field<'a> {
 
     pub(crate) fn maybe_int(number: Option<impl Into<i64>>) -> Self {
         number.map_or(Self::Null, |number| Self::Int(number.into()))
+    }
+
+    pub(crate) fn maybe_at(time: Option<Timestamp>) -> Self {
+        time.map_or(Self::Null, Self::At)
     }
 
     fn write(self, json: &mut String) {
@@ -68,6 +82,11 @@ impl Batch {
         }
         batch.close();
         batch.documents
+    }
+
+    /// One row per id.
+    pub(crate) fn ids(ids: impl IntoIterator<Item = i64>) -> Vec<String> {
+        Self::of(ids, |id| [Field::Int(id)])
     }
 
     fn push(&mut self, row: &[Field<'_>]) {

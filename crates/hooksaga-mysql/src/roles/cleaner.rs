@@ -4,7 +4,7 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        batch::{Batch, Field, list},
+        batch::Batch,
         rows::{expect_rows, natural, rows, take},
     },
     time::Time,
@@ -25,15 +25,12 @@ SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
 WHERE leased_until < ? ORDER BY leased_until LIMIT ? FOR UPDATE SKIP LOCKED";
 
 /// The status is repeated: without that guard a job that has just finished would become active again.
-pub(crate) fn reset_statement(expired: &str, now: Time) -> String {
-    let now = now.literal();
-    format!(
-        "/* cleaner.reset */
-UPDATE webhook_delivery_jobs FORCE INDEX (PRIMARY)
-SET status = 'Pending', lease_until = {now}, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = {now}
-WHERE status = 'Leased' AND id IN ({expired})"
-    )
-}
+pub(crate) const RESET: &str = "/* cleaner.reset */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+SET j.status = 'Pending', j.lease_until = ?, j.lease_token = NULL, j.lease_resets = j.lease_resets + 1,
+    j.updated_at = ?
+WHERE j.status = 'Leased'";
 
 pub(crate) const READ: &str = "/* cleaner.read */
 SELECT j.id, j.saga_id, j.lease_resets, e.correlation_id
@@ -72,10 +69,15 @@ async fn reset(mut connection: Conn, limit: u32) -> DbResult<Vec<ResetLease>> {
         return Ok(Vec::new());
     }
     expired.sort_unstable();
-    transaction.query_drop(reset_statement(&list(expired.iter().copied()), now)).await?;
-    expect_rows("a reset", rows(expired.len()), transaction.affected_rows())?;
+    let documents = Batch::ids(expired.iter().copied());
+    let mut changed = 0;
+    for document in &documents {
+        transaction.exec_drop(RESET, (document, now, now)).await?;
+        changed += transaction.affected_rows();
+    }
+    expect_rows("a reset", rows(expired.len()), changed)?;
     let mut reset = Vec::with_capacity(expired.len());
-    for document in Batch::of(expired, |id| [Field::Int(id)]) {
+    for document in documents {
         let read: Vec<Row> = transaction.exec(READ, (document,)).await?;
         for mut row in read {
             reset.push(ResetLease {

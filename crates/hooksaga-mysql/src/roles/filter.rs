@@ -29,6 +29,29 @@ impl Filter {
         }
     }
 
+    /// The same for an identifier, which is ASCII: other text is equal to none, and the server would refuse to compare it.
+    pub(crate) fn add_identifier(&mut self, condition: &'static str, identifier: Option<&str>) {
+        match identifier {
+            Some(text) if text.is_ascii() && !text.ends_with(' ') => self.add(condition, text),
+            Some(_) => self.add_fixed("FALSE"),
+            None => {}
+        }
+    }
+
+    /// Any of these constants of this program.
+    pub(crate) fn add_any(&mut self, column: &'static str, values: &[&'static str]) {
+        if values.is_empty() {
+            return;
+        }
+        self.add_fixed(column);
+        self.sql.push_str(" IN (");
+        for (i, value) in values.iter().enumerate() {
+            self.sql.push_str(if i == 0 { "?" } else { ",?" });
+            self.parameters.push((*value).into());
+        }
+        self.sql.push(')');
+    }
+
     /// A condition without a parameter.
     pub(crate) fn add_fixed(&mut self, condition: &'static str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
@@ -38,6 +61,11 @@ impl Filter {
     /// Empty without conditions.
     pub(crate) fn where_clause(&self) -> &str {
         &self.sql
+    }
+
+    /// With one that stands before the conditions.
+    pub(crate) fn parameters_after(&self, first: impl Into<Value>) -> Params {
+        Params::Positional(std::iter::once(first.into()).chain(self.parameters.iter().cloned()).collect())
     }
 
     pub(crate) fn parameters(&self) -> Params {
@@ -60,7 +88,20 @@ mod tests {
         filter.add_some("b = ", None::<i64>);
         filter.add_fixed("c");
         filter.add("d < ", "x");
-        assert_eq!(filter.where_clause(), "WHERE a = ? AND c AND d < ?");
-        assert_eq!(filter.parameters(), Params::Positional(vec![Value::from(1), Value::from("x")]));
+        filter.add_any("e", &["y", "z"]);
+        filter.add_any("f", &[]);
+        assert_eq!(filter.where_clause(), "WHERE a = ? AND c AND d < ? AND e IN (?,?)");
+        let values = vec![Value::from(1), Value::from("x"), Value::from("y"), Value::from("z")];
+        assert_eq!(filter.parameters(), Params::Positional(values));
+    }
+
+    #[test]
+    fn what_no_identifier_can_be_matches_nothing() {
+        let mut filter = Filter::new();
+        filter.add_identifier("a = ", Some("plain"));
+        filter.add_identifier("b = ", Some("naïve"));
+        filter.add_identifier("c = ", Some("blank "));
+        filter.add_identifier("d = ", None);
+        assert_eq!(filter.where_clause(), "WHERE a = ? AND FALSE AND FALSE");
     }
 }

@@ -4,6 +4,13 @@
 //! id that somebody takes in between fails the insert, and the next try sees its holder; "on conflict nothing" would
 //! need a right to UPDATE events here, or hide other errors (INSERT IGNORE).
 //!
+//! An id can also be held by a transaction that has not ended, and may not end soon: that of a process that is frozen. An
+//! INSERT would wait for it, and while it waits it locks the gap before the id too, so that everybody whose id falls in
+//! there waits as well. So the look is a locking one that does not wait: it locks rows and no gaps (READ COMMITTED), sees
+//! an id that is being inserted, and fails at once. Then the whole is tried again, a little later, with nothing locked in
+//! between; after about a second the caller is told. What is left is an id that is taken between the look and the insert:
+//! there the server's wait is limited to a second (`options`).
+//!
 //! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
 //! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is not taken on trust:
 //! the run is read back and compared. A server where it fails gets its rows one by one from then on.
@@ -12,15 +19,15 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        batch::{Batch, Field, list},
+        batch::{Batch, Field, identifier, list},
         rows::take,
     },
     time::Time,
 };
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_saga::{EventId, ExternalId, Timestamp};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
-use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
+use mysql_async::{Conn, Error, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, Ordering},
@@ -30,22 +37,37 @@ use std::{
 const CLOCK: &str =
     "/* ingest.clock */ SELECT UTC_TIMESTAMP(6), @@auto_increment_increment, @@max_allowed_packet";
 
-/// The events that hold the given external ids.
-pub(crate) const EXISTING: &str = "/* ingest.existing */
-SELECT e.id, e.external_id, e.event_type, e.correlation_id, e.created_at, OCTET_LENGTH(e.payload)
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (external_id VARCHAR(400) PATH '$[0]')) AS t) u
-STRAIGHT_JOIN events e FORCE INDEX (uniq_event_external_id) ON e.external_id = UNHEX(u.external_id)";
+/// The events that hold the given external ids. (The comments: each server has its own words for a shared lock.)
+pub(crate) const EXISTING: &str = concat!(
+    "/* ingest.existing */
+SELECT e.id, e.external_id, e.event_type, e.correlation_id, e.created_at, e.payload_bytes, e.tenant
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    tenant VARCHAR(200) PATH '$[0]', external_id VARCHAR(400) PATH '$[1]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (uniq_event_external_id)
+    ON e.external_id = ",
+    identifier!("u.external_id"),
+    " AND e.tenant = ",
+    identifier!("u.tenant"),
+    " /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */ NOWAIT"
+);
 
 /// Payloads to compare with.
 pub(crate) const PAYLOADS: &str =
     "/* ingest.payloads */ SELECT id, payload FROM events FORCE INDEX (PRIMARY)";
 
-const INSERT: &str = "/* ingest.append */ INSERT INTO events (event_type, payload, external_id, correlation_id, created_at) VALUES ";
+const INSERT: &str = "/* ingest.append */ INSERT INTO events (tenant, event_type, payload, external_id, correlation_id, created_at) VALUES ";
 
 pub(crate) const READ_BACK: &str = "/* ingest.read_back */
 SELECT id, correlation_id FROM events FORCE INDEX (PRIMARY) WHERE id BETWEEN ? AND ? ORDER BY id";
 
 const QUEUE: &str = "/* ingest.queue */ INSERT INTO unrouted_events (event_id) VALUES ";
+
+/// An external id, in the name of a tenant.
+type Key<'e> = (&'e str, &'e str);
+
+fn key(event: &NewEvent) -> Option<Key<'_>> {
+    event.external_id.as_ref().map(|id| (event.tenant.as_str(), id.as_str()))
+}
 
 /// The most rows in one INSERT. Their number is a power of two, so that there are few texts to prepare.
 const MOST_ROWS: usize = 256;
@@ -72,21 +94,21 @@ impl Ingest {
 
         let held = existing(&mut transaction, events).await?;
         // Of two equal ids in a batch the first goes in.
-        let mut first_of: HashMap<&str, usize> = HashMap::new();
+        let mut first_of: HashMap<Key<'_>, usize> = HashMap::new();
         let mut places: Vec<usize> = Vec::with_capacity(events.len());
         for (place, event) in events.iter().enumerate() {
-            match event.external_id.as_deref() {
-                Some(id) if held.contains_key(id) => {}
-                Some(id) if first_of.contains_key(id) => {}
-                Some(id) => {
-                    first_of.insert(id, place);
+            match key(event) {
+                Some(key) if held.contains_key(&key) => {}
+                Some(key) if first_of.contains_key(&key) => {}
+                Some(key) => {
+                    first_of.insert(key, place);
                     places.push(place);
                 }
                 None => places.push(place),
             }
         }
-        // By external id, so that two batches with the same ids wait for each other instead of deadlocking.
-        places.sort_by_key(|&place| events[place].external_id.as_deref());
+        // In the order of the key, so that two batches with the same ids wait for each other instead of deadlocking.
+        places.sort_by_key(|&place| key(&events[place]).map(|(tenant, id)| (id, tenant)));
 
         let mut heads: HashMap<usize, EventHead> = HashMap::with_capacity(places.len());
         for run in runs(events, &places, packet, self.one_by_one.load(Ordering::Relaxed)) {
@@ -107,14 +129,14 @@ impl Ingest {
             if let Some(head) = heads.get(&place) {
                 return Ok(Appended::Created(head.clone()));
             }
-            let id = event.external_id.as_deref().unwrap_or_default();
-            if let Some(holder) = held.get(id) {
+            let key = key(event).unwrap_or_default();
+            if let Some(holder) = held.get(&key) {
                 return Ok(match holder.same.contains(&place) {
                     true => Appended::Duplicate(holder.head.clone()),
                     false => Appended::Conflict { existing: holder.head.id },
                 });
             }
-            let first = first_of.get(id).copied();
+            let first = first_of.get(&key).copied();
             let holder = first.and_then(|first| Some((&events[first], heads.get(&first)?)));
             let (original, head) = holder.ok_or_else(|| DbError::unreadable("an event without an answer"))?;
             let same = original.event_type == event.event_type && original.payload == event.payload;
@@ -135,18 +157,19 @@ impl Ingest {
         now: Timestamp,
         numbering: Numbering,
     ) -> DbResult<Vec<i64>> {
-        let mut values = Vec::with_capacity(run.len() * 5);
+        let mut values = Vec::with_capacity(run.len() * 6);
         for &place in run {
             let event = &events[place];
             values.extend([
+                Value::from(event.tenant.as_str()),
                 Value::from(event.event_type.as_str()),
                 Value::from(&*event.payload),
-                Value::from(event.external_id.as_deref()),
+                Value::from(event.external_id.as_ref().map(ExternalId::as_str)),
                 Value::from(event.correlation_id.as_str()),
                 Value::from(Time(now)),
             ]);
         }
-        let sql = format!("{INSERT}{}", vec!["(?,?,?,?,?)"; run.len()].join(","));
+        let sql = format!("{INSERT}{}", vec!["(?,?,?,?,?,?)"; run.len()].join(","));
         transaction.exec_drop(sql, Params::Positional(values)).await?;
         let first = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
         let first = first.ok_or_else(|| DbError::unreadable("an insert without an id"))?;
@@ -156,7 +179,8 @@ impl Ingest {
         }
         let bounds = (first, ids.last().copied().unwrap_or(first));
         let found: Vec<(i64, Vec<u8>)> = transaction.exec(READ_BACK, bounds).await?;
-        let expected = ids.iter().zip(run).map(|(&id, &place)| (id, events[place].correlation_id.as_bytes()));
+        let expected =
+            ids.iter().zip(run).map(|(&id, &place)| (id, events[place].correlation_id.as_str().as_bytes()));
         if !expected.eq(found.iter().map(|(id, correlation_id)| (*id, correlation_id.as_slice()))) {
             self.one_by_one.store(true, Ordering::Relaxed);
             return Err(DbError::Store(StoreError::Unavailable(
@@ -197,9 +221,10 @@ fn only(row: Option<Row>) -> DbResult<Row> {
 fn head(event: &NewEvent, id: i64, created_at: Timestamp) -> EventHead {
     EventHead {
         id: EventId(id),
-        event_type: event.event_type.clone(),
-        external_id: event.external_id.clone(),
-        correlation_id: event.correlation_id.clone(),
+        tenant: event.tenant.to_string(),
+        event_type: event.event_type.to_string(),
+        external_id: event.external_id.as_ref().map(ExternalId::to_string),
+        correlation_id: event.correlation_id.to_string(),
         created_at,
     }
 }
@@ -235,36 +260,43 @@ struct Holder {
     same: HashSet<usize>,
 }
 
-async fn existing(
+async fn existing<'e>(
     transaction: &mut Transaction<'_>,
-    events: &[NewEvent],
-) -> DbResult<HashMap<String, Holder>> {
-    let wanted: HashSet<&str> = events.iter().filter_map(|event| event.external_id.as_deref()).collect();
-    let mut held: HashMap<String, (EventHead, usize)> = HashMap::new();
-    for document in Batch::of(wanted, |id| [Field::Text(id)]) {
-        let rows: Vec<Row> = transaction.exec(EXISTING, (document,)).await?;
+    events: &'e [NewEvent],
+) -> DbResult<HashMap<Key<'e>, Holder>> {
+    let wanted: HashSet<Key<'e>> = events.iter().filter_map(key).collect();
+    let mut found: HashMap<(String, String), (EventHead, usize)> = HashMap::new();
+    for document in Batch::of(&wanted, |(tenant, id)| [Field::Text(tenant), Field::Text(id)]) {
+        let rows: Vec<Row> = transaction.exec(EXISTING, (document,)).await.map_err(held_elsewhere)?;
         for mut row in rows {
             let external_id: String = take(&mut row, 1)?;
+            let tenant: String = take(&mut row, 6)?;
             let head = EventHead {
                 id: EventId(take(&mut row, 0)?),
+                tenant: tenant.clone(),
                 event_type: take(&mut row, 2)?,
                 external_id: Some(external_id.clone()),
                 correlation_id: take(&mut row, 3)?,
                 created_at: take::<Time>(&mut row, 4)?.0,
             };
-            held.insert(external_id, (head, take(&mut row, 5)?));
+            found.insert((tenant, external_id), (head, take(&mut row, 5)?));
         }
     }
-    if held.is_empty() {
+    if found.is_empty() {
         return Ok(HashMap::new());
     }
+    let holder = |key: Key<'e>| {
+        let holder = found.remove(&(key.0.to_owned(), key.1.to_owned()))?;
+        Some((key, holder))
+    };
+    let held: HashMap<Key<'e>, (EventHead, usize)> = wanted.into_iter().filter_map(holder).collect();
 
     // Only what has the same type and length can be the same; that much is read, a few megabytes at a time.
     let mut candidates: HashMap<i64, Vec<usize>> = HashMap::new();
     for (place, event) in events.iter().enumerate() {
-        let holder = event.external_id.as_deref().and_then(|id| held.get(id));
+        let holder = key(event).and_then(|key| held.get(&key));
         if let Some((head, length)) = holder
-            && head.event_type == event.event_type
+            && head.event_type == event.event_type.as_str()
             && *length == event.payload.len()
         {
             candidates.entry(head.id.0).or_default().push(place);
@@ -292,24 +324,38 @@ async fn existing(
         }
         ids = rest;
     }
-    let holders = held.into_iter().map(|(external_id, (head, _))| {
+    let holders = held.into_iter().map(|(key, (head, _))| {
         let same = same.remove(&head.id.0).unwrap_or_default();
-        (external_id, Holder { head, same })
+        (key, Holder { head, same })
     });
     Ok(holders.collect())
+}
+
+/// The look found a row that somebody has locked.
+fn held_elsewhere(error: Error) -> DbError {
+    let error = DbError::from(error);
+    if error.is_locked_out() {
+        return DbError::Held(
+            "an external_id of this batch is being stored by a transaction that has not ended; try again later"
+                .to_owned(),
+        );
+    }
+    error
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hooksaga_saga::{CorrelationId, EventType, Tenant};
     use std::sync::Arc;
 
     fn events(sizes: &[usize]) -> Vec<NewEvent> {
         let event = |size: &usize| NewEvent {
-            event_type: "t".to_owned(),
+            tenant: "default".parse::<Tenant>().expect("a name"),
+            event_type: "t".parse::<EventType>().expect("a name"),
             payload: Arc::from("x".repeat(*size)),
             external_id: None,
-            correlation_id: "c".to_owned(),
+            correlation_id: "c".parse::<CorrelationId>().expect("a name"),
         };
         sizes.iter().map(event).collect()
     }

@@ -1,30 +1,50 @@
-//! `key_admin`: API keys. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
-    roles::rows::{parsed, take},
-    time::Time,
+    roles::{
+        batch::Batch,
+        rows::{parsed, take},
+    },
+    time::{Time, micros},
 };
 use async_trait::async_trait;
-use hooksaga_saga::KeyId;
-use hooksaga_store::{ApiKey, KeyStore, NewApiKey, StoreResult};
+use hooksaga_saga::{KeyId, Tenant};
+use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
 use mysql_async::{Row, prelude::Queryable as _};
 
-const CREATE: &str = "/* keys.create */ INSERT INTO api_keys (name, scopes, sha256) VALUES (?, ?, ?)";
+/// The columns that [`api_key`] reads, as a literal for `concat!`.
+macro_rules! key_columns {
+    () => {
+        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
+    };
+}
 
-const LIST: &str = "/* keys.list */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys ORDER BY id";
+/// Without a duration there is no end: a sum with NULL is NULL.
+const CREATE: &str = "/* keys.create */
+INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
-const GET: &str = "/* keys.get */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys WHERE id = ?";
+const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
+
+const GET: &str = concat!("/* keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?");
 
 /// The first time counts.
 const REVOKE: &str = "/* keys.revoke */
 UPDATE api_keys SET revoked_at = UTC_TIMESTAMP(6) WHERE id = ? AND revoked_at IS NULL";
 
-const FIND: &str = "/* keys.find */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys WHERE sha256 = ? AND revoked_at IS NULL";
+const FIND: &str = concat!(
+    "/* keys.find */ SELECT ",
+    key_columns!(),
+    " FROM api_keys FORCE INDEX (uniq_key_sha256)
+WHERE sha256 = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))"
+);
+
+const NOTE_USE: &str = "/* keys.note_use */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN api_keys k FORCE INDEX (PRIMARY) ON k.id = u.id
+SET k.last_used_at = UTC_TIMESTAMP(6)";
 
 pub(crate) struct Keys {
     pool: RolePool,
@@ -42,7 +62,9 @@ impl KeyStore for Keys {
         let scopes = &key.scopes.to_string();
         self.pool
             .run(|mut connection| async move {
-                connection.exec_drop(CREATE, (&key.name, scopes, &key.sha256[..])).await?;
+                let tenant = key.tenant.as_ref().map(Tenant::as_str);
+                let parameters = (&key.name, scopes, &key.sha256[..], tenant, key.expires_in.map(micros));
+                connection.exec_drop(CREATE, parameters).await?;
                 let id = connection.last_insert_id();
                 let row: Option<Row> = connection.exec_first(GET, (id,)).await?;
                 api_key(row.ok_or_else(|| DbError::unreadable("a new key that cannot be seen"))?)
@@ -68,7 +90,20 @@ impl KeyStore for Keys {
             })
             .await
     }
+}
 
+pub(crate) struct KeyReader {
+    pool: RolePool,
+}
+
+impl KeyReader {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl KeyReaderStore for KeyReader {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         self.pool
             .run(|mut connection| async move {
@@ -77,15 +112,33 @@ impl KeyStore for Keys {
             })
             .await
     }
+
+    async fn note_use(&self, ids: &[KeyId]) -> StoreResult<()> {
+        let mut sorted: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        sorted.sort_unstable();
+        let documents = &Batch::ids(sorted);
+        self.pool
+            .run(|mut connection| async move {
+                for document in documents {
+                    connection.exec_drop(NOTE_USE, (document,)).await?;
+                }
+                Ok(())
+            })
+            .await
+    }
 }
 
 fn api_key(mut row: Row) -> DbResult<ApiKey> {
     let row = &mut row;
+    let tenant = take::<Option<String>>(row, 3)?;
     Ok(ApiKey {
         id: KeyId(take(row, 0)?),
         name: take(row, 1)?,
         scopes: parsed(&take::<String>(row, 2)?)?,
-        created_at: take::<Time>(row, 3)?.0,
-        revoked_at: take::<Option<Time>>(row, 4)?.map(|time| time.0),
+        tenant: tenant.map(|tenant| tenant.parse::<Tenant>()).transpose().map_err(DbError::unreadable)?,
+        created_at: take::<Time>(row, 4)?.0,
+        expires_at: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+        revoked_at: take::<Option<Time>>(row, 6)?.map(|time| time.0),
+        last_used_at: take::<Option<Time>>(row, 7)?.map(|time| time.0),
     })
 }

@@ -13,6 +13,8 @@ pub(crate) mod reader;
 pub(crate) mod router;
 pub(crate) mod rows;
 pub(crate) mod subscription;
+pub(crate) mod tenant;
+pub(crate) mod topics;
 pub(crate) mod verifier;
 pub(crate) mod worker;
 
@@ -20,7 +22,7 @@ pub(crate) use admin::Admin;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
-pub(crate) use keys::Keys;
+pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
 pub(crate) use router::Router;

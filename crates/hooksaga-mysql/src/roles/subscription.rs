@@ -13,7 +13,7 @@ use mysql_async::Row;
 macro_rules! subscription_columns {
     () => {
         "id, event_type, callback_url, active, verified, max_retry_limit, created_at, updated_at, check_error, \
-         checked_at, open_check_at IS NOT NULL"
+         checked_at, open_check_at IS NOT NULL, tenant, description"
     };
 }
 pub(crate) use subscription_columns;
@@ -29,8 +29,10 @@ pub(crate) fn subscription(mut row: Row) -> DbResult<Subscription> {
     };
     Ok(Subscription {
         id: SubscriptionId(take(row, 0)?),
+        tenant: take(row, 11)?,
         event_type: take(row, 1)?,
         callback_url: take(row, 2)?,
+        description: take(row, 12)?,
         active: take(row, 3)?,
         verified,
         max_retry_limit: take::<Option<i64>>(row, 5)?.map(natural),

@@ -4,7 +4,7 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        batch::{Batch, Field, list},
+        batch::Batch,
         rows::{natural, take},
         worker::secret_key_ids,
     },
@@ -26,21 +26,17 @@ SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
 /// Walks the index of open rounds, in which a new round is due since ever.
 pub(crate) const PICK: &str = "/* verifier.pick */
 SELECT id, callback_url, verification_round, IF(check_round = verification_round, check_attempts, 0) + 1,
-       check_number + 1
+       check_number + 1, tenant
 FROM subscriptions FORCE INDEX (idx_sub_open_check)
 WHERE open_check_at <= ? ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// An assignment sees the columns that stand before it already changed: check_round comes after check_attempts.
-pub(crate) fn hold(picked: &str, until: Time) -> String {
-    let until = until.literal();
-    format!(
-        "/* verifier.hold */
-UPDATE subscriptions FORCE INDEX (PRIMARY)
-SET check_attempts = IF(check_round = verification_round, check_attempts, 0) + 1,
-    check_round = verification_round, check_done = FALSE, check_number = check_number + 1, next_check_at = {until}
-WHERE id IN ({picked})"
-    )
-}
+/// An assignment may see the columns that stand before it already changed: check_round comes after check_attempts.
+pub(crate) const HOLD: &str = "/* verifier.hold */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
+SET s.check_attempts = IF(s.check_round = s.verification_round, s.check_attempts, 0) + 1,
+    s.check_round = s.verification_round, s.check_done = FALSE, s.check_number = s.check_number + 1,
+    s.next_check_at = ?";
 
 pub(crate) const SECRETS: &str = "/* verifier.secrets */
 SELECT k.subscription_id, k.id, k.key_id, k.sealed
@@ -134,6 +130,7 @@ async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> Db
     for mut row in picked {
         checks.push(Check {
             subscription_id: SubscriptionId(take(&mut row, 0)?),
+            tenant: take(&mut row, 5)?,
             callback_url: take(&mut row, 1)?,
             round: take(&mut row, 2)?,
             attempt: natural(take(&mut row, 3)?),
@@ -143,9 +140,12 @@ async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> Db
     }
     let mut ids: Vec<i64> = checks.iter().map(|check| check.subscription_id.0).collect();
     ids.sort_unstable();
-    transaction.query_drop(hold(&list(ids.iter().copied()), until)).await?;
+    let documents = Batch::ids(ids);
+    for document in &documents {
+        transaction.exec_drop(HOLD, (document, until)).await?;
+    }
     let mut secrets: HashMap<SubscriptionId, Vec<StoredSecret>> = HashMap::new();
-    for document in Batch::of(ids, |id| [Field::Int(id)]) {
+    for document in documents {
         let read: Vec<Row> = transaction.exec(SECRETS, (document,)).await?;
         for mut row in read {
             let secret = SealedSecret { key_id: take(&mut row, 2)?, sealed: take(&mut row, 3)? };

@@ -5,8 +5,9 @@ use super::{
     connect::Connector,
     failure::{self, SendError},
     guard::EgressPolicy,
-    resolve::{Resolve, SystemResolver},
-    shortage::Shortage,
+    interim::InterimLimit,
+    rarely::Rarely,
+    resolve::{NameResolver, Resolve},
     sign,
     tls::{self, ClientSetupError},
 };
@@ -31,17 +32,15 @@ use tokio::time::{Instant, timeout_at};
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// As many as a worker sends at a time, so that a burst to one host finds its connections again.
 const MAX_IDLE_PER_HOST: usize = 512;
-/// An HTTP/2 connection is shared by every request to its host: one that went dead without a word must
-/// be noticed soon.
-const H2_PING_EVERY: Duration = Duration::from_secs(5);
-const H2_PING_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that a response's header section may take. (HTTP/1 has a limit of 100 headers besides, which
-/// is the library's: another one would cost an allocation per response.)
+/// The most that a response's header section may take. (There is a limit of 100 headers besides, which is
+/// the library's: another one would cost an allocation per response.)
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Timeouts are minutes at most; a limit, so that adding an absurd one to the clock cannot overflow.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// The most that is kept of a failed attempt's response.
 const EXCERPT_BYTES: usize = 4096;
+/// A longer `Retry-After` is none: seconds and dates are shorter.
+const RETRY_AFTER_CHARS: usize = 64;
 /// The most that is read of the answer to a challenge.
 const ANSWER_BYTES: usize = 4096;
 
@@ -50,7 +49,7 @@ const ANSWER_BYTES: usize = 4096;
 pub struct DeliveryClient {
     pool: Client<Connector, Full<Bytes>>,
     connector: Connector,
-    shortage: Arc<Shortage>,
+    shortage: Arc<Rarely>,
 }
 
 /// One callback to send.
@@ -75,18 +74,21 @@ pub struct PostOutcome {
     pub duration: Duration,
     /// The beginning of a failed attempt's response: at most 4096 bytes.
     pub excerpt: Option<String>,
+    /// The text of `Retry-After` in a 429 or 503, as it came: at most 64 visible ASCII characters and blanks.
+    pub retry_after: Option<String>,
 }
 
-/// This process has no file descriptor left for a connection: nothing was sent, and nobody was asked.
+/// This process has no file descriptor left for a connection, or no room for a lookup: nothing was sent, and
+/// the endpoint was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no file descriptor was left for a connection")]
+#[error("nothing was left in this process to open a connection with")]
 pub struct NotSent;
 
 impl DeliveryClient {
-    /// A client that looks names up with the operating system. `extra_roots_pem`: trusted besides the
-    /// public roots.
+    /// A client that looks names up as the system is configured to, with a resolver and connections of its own.
+    /// `extra_roots_pem`: trusted besides the public roots.
     pub fn new(policy: EgressPolicy, extra_roots_pem: Option<&[u8]>) -> Result<Self, ClientSetupError> {
-        Self::with_resolver(policy, extra_roots_pem, Arc::new(SystemResolver::new()))
+        Self::with_resolver(policy, extra_roots_pem, Arc::new(NameResolver::of_system()))
     }
 
     /// A client with another resolver.
@@ -104,9 +106,6 @@ impl DeliveryClient {
             // Only requests of which nothing was written, on a connection that the server had closed.
             .retry_canceled_requests(true)
             .http1_max_buf_size(MAX_HEADER_BYTES)
-            .http2_max_header_list_size(MAX_HEADER_BYTES as u32)
-            .http2_keep_alive_interval(H2_PING_EVERY)
-            .http2_keep_alive_timeout(H2_PING_TIMEOUT)
             .build(connector.clone());
         Ok(Self { pool, connector, shortage: Arc::default() })
     }
@@ -115,32 +114,39 @@ impl DeliveryClient {
     /// success, for the beginning of a failure's body; `timeout` at the longest.
     pub async fn post(&self, request: CallbackRequest, timeout: Duration) -> Result<PostOutcome, NotSent> {
         let started = Instant::now();
-        let (outcome, response_status, excerpt) = self.attempt(request, deadline(started, timeout)).await?;
-        Ok(PostOutcome { outcome, response_status, duration: started.elapsed(), excerpt })
+        let mut done = self.attempt(request, deadline(started, timeout)).await?;
+        done.duration = started.elapsed();
+        Ok(done)
     }
 
-    async fn attempt(
-        &self,
-        request: CallbackRequest,
-        deadline: Instant,
-    ) -> Result<(Outcome, Option<u16>, Option<String>), NotSent> {
+    /// Everything but the duration.
+    async fn attempt(&self, request: CallbackRequest, deadline: Instant) -> Result<PostOutcome, NotSent> {
+        let ended = |outcome, response_status| PostOutcome {
+            outcome,
+            response_status,
+            duration: Duration::ZERO,
+            excerpt: None,
+            retry_after: None,
+        };
         let response = match self.send(request, deadline).await {
             Ok(response) => response,
-            Err(SendError::Failed(code)) => return Ok((Outcome::Failed(code), None, None)),
-            Err(SendError::NoDescriptor) => return Err(NotSent),
+            Err(SendError::Failed(code)) => return Ok(ended(Outcome::Failed(code), None)),
+            Err(SendError::NoDescriptor | SendError::NoLookup) => return Err(NotSent),
         };
         let status = response.status();
+        let retry_after = retry_after(status, response.headers());
         let mut body = response.into_body();
         if status.is_success() {
             body::discard(body);
-            return Ok((Outcome::Delivered, Some(status.as_u16()), None));
+            return Ok(ended(Outcome::Delivered, Some(status.as_u16())));
         }
         let (start, end) = body::read_start(&mut body, EXCERPT_BYTES, deadline).await;
         if end == End::Cut {
             body::discard(body);
         }
         let excerpt = body::excerpt(&start, EXCERPT_BYTES, end != End::Complete);
-        Ok((Outcome::Failed(status_code(status)), Some(status.as_u16()), excerpt))
+        let failed = Outcome::Failed(status_code(status));
+        Ok(PostOutcome { excerpt, retry_after, ..ended(failed, Some(status.as_u16())) })
     }
 
     /// Sends a verification and answers the body of its 2xx response, complete and of at most 4096 bytes.
@@ -152,7 +158,7 @@ impl DeliveryClient {
         let deadline = deadline(Instant::now(), timeout);
         let response = self.send(request, deadline).await.map_err(|error| match error {
             SendError::Failed(code) => code,
-            SendError::NoDescriptor => ErrorCode::INTERNAL,
+            SendError::NoDescriptor | SendError::NoLookup => ErrorCode::INTERNAL,
         })?;
         let status = response.status();
         let mut body = response.into_body();
@@ -188,12 +194,21 @@ impl DeliveryClient {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        match timeout_at(deadline, self.pool.request(request)).await {
+        let interim = InterimLimit::on(&mut request);
+        let sent = tokio::select! {
+            sent = timeout_at(deadline, self.pool.request(request)) => sent,
+            // The connection closes with the request that is dropped here.
+            () = interim.exceeded() => return Err(SendError::Failed(ErrorCode::RESPONSE_INVALID)),
+        };
+        match sent {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 let cause = failure::cause_of(&error);
-                if cause == SendError::NoDescriptor {
-                    self.shortage.report(Instant::now());
+                if cause == SendError::NoDescriptor && self.shortage.is_news(Instant::now()) {
+                    tracing::error!(
+                        "no file descriptor is left for connections, so deliveries wait: raise the limit of open \
+                         files (ulimit -n, LimitNOFILE in systemd), or lower worker.concurrency"
+                    );
                 }
                 Err(cause)
             }
@@ -217,4 +232,13 @@ fn deadline(started: Instant, timeout: Duration) -> Instant {
 /// The code of a response that is not 2xx.
 fn status_code(status: http::StatusCode) -> ErrorCode {
     if status.is_redirection() { ErrorCode::REDIRECT } else { ErrorCode::http(status.as_u16()) }
+}
+
+/// What an endpoint that has too much to do says about when to come back.
+fn retry_after(status: http::StatusCode, headers: &http::HeaderMap) -> Option<String> {
+    if !matches!(status.as_u16(), 429 | 503) {
+        return None;
+    }
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    (1..=RETRY_AFTER_CHARS).contains(&text.len()).then(|| text.to_owned())
 }

@@ -1,9 +1,17 @@
-//! Connections to callbacks: look up, check, connect, encrypt.
+//! Connections to callbacks: look up, judge, connect, encrypt.
 //!
-//! The address that the guard checked is the address that is dialled; there is no second lookup that a
-//! name could answer differently.
+//! The addresses that the guard judged are the addresses that are dialled; there is no second lookup that a
+//! name could answer differently. Where a proxy is set it is told to dial the judged address.
 
-use super::{failure::ConnectError, guard::EgressPolicy, resolve::Resolve, stream::Stream};
+use super::{
+    failure::ConnectError,
+    guard::EgressPolicy,
+    literal,
+    proxy::{self, ProxyAddress, ProxyError},
+    rarely::Rarely,
+    resolve::Resolve,
+    stream::Stream,
+};
 use http::{Uri, uri::Scheme};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
@@ -16,7 +24,10 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
 use tokio_rustls::TlsConnector;
 
 /// A connection is never worked on for longer. Requests have their own, usually shorter deadline; this
@@ -35,11 +46,12 @@ struct Parts {
     policy: EgressPolicy,
     resolver: Arc<dyn Resolve>,
     tls: TlsConnector,
+    proxy_trouble: Rarely,
 }
 
 impl Connector {
     pub(super) fn new(policy: EgressPolicy, resolver: Arc<dyn Resolve>, tls: TlsConnector) -> Self {
-        Self(Arc::new(Parts { policy, resolver, tls }))
+        Self(Arc::new(Parts { policy, resolver, tls, proxy_trouble: Rarely::default() }))
     }
 
     /// Whether a URL of this scheme may be called at all.
@@ -75,51 +87,95 @@ impl Parts {
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
 
         let addresses = self.permitted_addresses(host).await?;
-        let tcp = connect_to_first(&addresses, port).await?;
+        let tcp = self.connect_to_first(&addresses, port).await?;
         // Only latency is at stake: a request leaves in one write.
         let _ = tcp.set_nodelay(true);
         if !encrypted {
-            return Ok(Stream::Plain(tcp));
+            return Ok(Stream::plain(tcp));
         }
         let name = ServerName::try_from(host.to_owned())
             .map_err(|error| ConnectError::Tls(io::Error::other(error)))?;
         let tls = self.tls.connect(name, tcp).await.map_err(ConnectError::Tls)?;
-        Ok(Stream::Tls(Box::new(tls)))
+        Ok(Stream::tls(tls))
     }
 
-    /// The addresses of the host that may be called: at least one.
+    /// The addresses of the host, at least one. All of them may be called: one that may not refuses the host,
+    /// since nobody who means well lists it beside others.
     async fn permitted_addresses(&self, host: &str) -> Result<Vec<IpAddr>, ConnectError> {
-        let mut addresses = match host.parse() {
-            Ok(literal) => vec![literal],
-            Err(_) => self.resolver.resolve(host).await.map_err(ConnectError::from_lookup)?,
-        };
+        let mut addresses = self.look_up(host).await.map_err(ConnectError::from_lookup)?;
         if addresses.is_empty() {
             return Err(ConnectError::Dns);
         }
-        addresses.retain(|address| self.policy.permits(*address));
+        if !addresses.iter().all(|address| self.policy.permits(*address)) {
+            return Err(ConnectError::Blocked);
+        }
         addresses.truncate(MAX_ADDRESSES);
-        if addresses.is_empty() { Err(ConnectError::Blocked) } else { Ok(addresses) }
+        Ok(addresses)
     }
-}
 
-/// Tries the addresses in turn; the last one's error stands for all.
-async fn connect_to_first(addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
-    let mut failure = ConnectError::Dns;
-    for (index, address) in addresses.iter().enumerate() {
-        let connecting = TcpStream::connect(SocketAddr::new(*address, port));
-        let connected = if index + 1 == addresses.len() {
-            connecting.await
-        } else {
-            timeout(MAX_PER_ADDRESS, connecting).await.unwrap_or_else(|elapsed| Err(elapsed.into()))
-        };
-        match connected {
-            Ok(tcp) => return Ok(tcp),
-            Err(error) => failure = ConnectError::from_connect(error),
-        }
-        // The next address would want a descriptor, too.
-        if matches!(failure, ConnectError::NoDescriptor(_)) {
-            break;
+    async fn look_up(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        match literal::address(host) {
+            Some(literal) => Ok(vec![literal]),
+            None => self.resolver.resolve(host).await,
         }
     }
-    Err(failure)
+
+    /// Tries the addresses in turn; the last one's error stands for all.
+    async fn connect_to_first(&self, addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
+        let mut failure = ConnectError::Dns;
+        for (index, address) in addresses.iter().enumerate() {
+            let connecting = self.connect_to(SocketAddr::new(*address, port));
+            let connected = if index + 1 == addresses.len() {
+                connecting.await
+            } else {
+                timeout(MAX_PER_ADDRESS, connecting)
+                    .await
+                    .unwrap_or_else(|elapsed| Err(ConnectError::Tcp(elapsed.into())))
+            };
+            match connected {
+                Ok(tcp) => return Ok(tcp),
+                Err(error) => failure = error,
+            }
+            // The next address would want a descriptor, or the proxy, too.
+            if matches!(
+                failure,
+                ConnectError::NoDescriptor(_) | ConnectError::Proxy(ProxyError::Unreachable(_))
+            ) {
+                break;
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect_to(&self, target: SocketAddr) -> Result<TcpStream, ConnectError> {
+        let Some(proxy) = &self.policy.proxy else {
+            return TcpStream::connect(target).await.map_err(ConnectError::from_connect);
+        };
+        let tunnelled = self.tunnel_to(target, proxy).await;
+        if let Err(ConnectError::Proxy(error @ (ProxyError::Unreachable(_) | ProxyError::Refused(407)))) =
+            &tunnelled
+            && self.proxy_trouble.is_news(Instant::now())
+        {
+            tracing::warn!(%proxy, %error, "callbacks do not get through: see callbacks.proxy");
+        }
+        tunnelled
+    }
+
+    async fn tunnel_to(&self, target: SocketAddr, proxy: &ProxyAddress) -> Result<TcpStream, ConnectError> {
+        let unreachable = |error| match ConnectError::from_connect(error) {
+            ConnectError::Tcp(error) => ConnectError::Proxy(ProxyError::Unreachable(error)),
+            other => other,
+        };
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        for address in self.look_up(proxy.host()).await.map_err(unreachable)? {
+            match TcpStream::connect(SocketAddr::new(address, proxy.port())).await {
+                Ok(mut tcp) => {
+                    proxy::tunnel(&mut tcp, target).await.map_err(ConnectError::Proxy)?;
+                    return Ok(tcp);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        Err(unreachable(failure))
+    }
 }

@@ -1,5 +1,6 @@
 //! From an error of any layer to the error code of the attempt, or to the fact that there was none.
 
+use super::proxy::ProxyError;
 use hooksaga_saga::ErrorCode;
 use hyper_util::client::legacy;
 use std::{error::Error, io};
@@ -7,12 +8,17 @@ use std::{error::Error, io};
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
-    #[error("every address of the host is one that must not be called")]
+    #[error("the host has an address that must not be called")]
     Blocked,
     #[error("the host name did not resolve")]
     Dns,
+    /// The name was not asked for.
+    #[error("too many lookups are under way in this process")]
+    NoLookup,
     #[error("no TCP connection: {0}")]
     Tcp(io::Error),
+    #[error("no connection through the proxy: {0}")]
+    Proxy(ProxyError),
     /// The other side was not even tried.
     #[error("this process has no file descriptor left: {0}")]
     NoDescriptor(io::Error),
@@ -29,15 +35,18 @@ pub(super) enum SendError {
     Failed(ErrorCode),
     /// No attempt: this process could not even open a connection.
     NoDescriptor,
+    /// No attempt: this process could not even ask for the host's addresses.
+    NoLookup,
 }
 
 impl ConnectError {
     fn seen_from_outside(&self) -> SendError {
         SendError::Failed(match self {
             Self::NoDescriptor(_) => return SendError::NoDescriptor,
+            Self::NoLookup => return SendError::NoLookup,
             Self::Blocked => ErrorCode::BLOCKED_ADDRESS,
             Self::Dns => ErrorCode::DNS_FAILED,
-            Self::Tcp(_) => ErrorCode::CONNECT_FAILED,
+            Self::Tcp(_) | Self::Proxy(_) => ErrorCode::CONNECT_FAILED,
             Self::Tls(_) => ErrorCode::TLS_FAILED,
             Self::TooLong => ErrorCode::TIMEOUT,
         })
@@ -45,7 +54,11 @@ impl ConnectError {
 
     /// A failed lookup, sorted by whose fault it is.
     pub(super) fn from_lookup(error: io::Error) -> Self {
-        if is_shortage(&error) { Self::NoDescriptor(error) } else { Self::Dns }
+        match error.kind() {
+            _ if is_shortage(&error) => Self::NoDescriptor(error),
+            io::ErrorKind::ResourceBusy => Self::NoLookup,
+            _ => Self::Dns,
+        }
     }
 
     /// A failed `connect`, sorted by whose fault it is.
@@ -55,7 +68,7 @@ impl ConnectError {
 }
 
 /// Whether this process, or the whole system, has no file descriptor left.
-fn is_shortage(error: &io::Error) -> bool {
+pub(super) fn is_shortage(error: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
@@ -110,10 +123,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lookup_for_which_there_was_no_room_is_no_failed_attempt() {
+        let busy = io::Error::from(io::ErrorKind::ResourceBusy);
+        assert_eq!(ConnectError::from_lookup(busy).seen_from_outside(), SendError::NoLookup);
+    }
+
+    #[test]
     fn any_other_error_is_the_other_sides() {
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let code = |cause: ConnectError| cause.seen_from_outside();
         assert_eq!(code(ConnectError::from_connect(refused())), SendError::Failed(ErrorCode::CONNECT_FAILED));
-        assert_eq!(code(ConnectError::from_lookup(refused())), SendError::Failed(ErrorCode::DNS_FAILED));
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut, io::ErrorKind::NotFound] {
+            assert_eq!(
+                code(ConnectError::from_lookup(kind.into())),
+                SendError::Failed(ErrorCode::DNS_FAILED)
+            );
+        }
     }
 }

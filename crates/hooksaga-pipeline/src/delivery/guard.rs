@@ -2,19 +2,29 @@
 //!
 //! Callback URLs come from outside, and this server usually stands where others cannot reach. Without the
 //! guard a subscription could make it call its neighbours, its own ports or the cloud's metadata service.
-//! Every address is checked, after the lookup and before the dial; what is not plainly a public unicast
+//! Every address of a host is judged, after the lookup and before the dial; what is not plainly a public unicast
 //! address is refused, unless the operator has opened its network.
+//!
+//! An IPv6 address that leads to an IPv4 address (mapped, NAT64) is judged as that IPv4 address, and only an
+//! allowed network of IPv4 opens it: `::/0` opens no `::ffff:127.0.0.1`. A denied network matches both the
+//! address as it is written and where it leads. The order: metadata services are refused whatever is allowed,
+//! then denied networks, then allowed networks and public addresses pass.
 
+use super::{literal, proxy::ProxyAddress};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What callbacks may reach.
+/// What callbacks may reach, and how.
 #[derive(Clone, Debug, Default)]
 pub struct EgressPolicy {
     /// Plain `http://` too: for development.
     pub allow_http: bool,
     /// Networks that may be called though they are not public.
     pub allow_networks: Vec<IpNet>,
+    /// Networks that are not called, public or allowed or not.
+    pub deny_networks: Vec<IpNet>,
+    /// Callbacks go through this proxy, after they were judged here.
+    pub proxy: Option<ProxyAddress>,
 }
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
@@ -66,13 +76,70 @@ const FORBIDDEN_V6: &[Ipv6Net] = &[
 /// Translated to the IPv4 address in its last 32 bits by the network's NAT64.
 const NAT64: Ipv6Net = v6(0x0064, 0xff9b, 0, 96);
 
+/// Services that hand out a machine's credentials to whoever asks from it: no network that the operator opens
+/// includes them.
+const METADATA_V4: &[Ipv4Addr] = &[
+    Ipv4Addr::new(169, 254, 169, 254), // AWS, Azure, Google, Oracle, DigitalOcean, OpenStack and others
+    Ipv4Addr::new(169, 254, 170, 2),   // AWS, containers
+    Ipv4Addr::new(169, 254, 170, 23),  // AWS, Kubernetes
+    Ipv4Addr::new(169, 254, 42, 42),   // Scaleway
+    Ipv4Addr::new(100, 100, 100, 200), // Alibaba
+    Ipv4Addr::new(192, 0, 0, 192),     // Oracle, classic
+    Ipv4Addr::new(168, 63, 129, 16),   // Azure's host agent
+];
+const METADATA_V6: &[Ipv6Addr] = &[
+    Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254), // AWS
+    Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x23),  // AWS, Kubernetes
+    Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x254), // Google
+    Ipv6Addr::new(0xfd00, 0x00c1, 0, 0, 0, 0, 0xa9fe, 0xa9fe), // Oracle
+    Ipv6Addr::new(0xfd00, 0x0042, 0, 0, 0, 0, 0, 0x42),  // Scaleway
+];
+
 impl EgressPolicy {
-    /// Whether this address may be called. An IPv6 address that leads to an IPv4 address is judged as it.
+    /// Whether this address may be called.
     pub fn permits(&self, address: IpAddr) -> bool {
         let target = effective_target(address);
-        is_public(target)
-            || self.allow_networks.iter().any(|net| net.contains(&target) || net.contains(&address))
+        let denied = |net: &IpNet| net.contains(&target) || net.contains(&address);
+        if is_metadata(target) || self.deny_networks.iter().any(denied) {
+            return false;
+        }
+        is_public(target) || self.allow_networks.iter().any(|net| net.contains(&target))
     }
+
+    /// Whether a URL's host can be refused without a lookup: it is an address that may not be called, or a name
+    /// of this host itself where neither loopback network is allowed.
+    pub fn refuses_literally(&self, host: &str) -> bool {
+        match literal::address(host) {
+            Some(address) => !self.permits(address),
+            None => {
+                literal::is_localhost(host)
+                    && !self.permits(Ipv4Addr::LOCALHOST.into())
+                    && !self.permits(Ipv6Addr::LOCALHOST.into())
+            }
+        }
+    }
+}
+
+fn is_metadata(target: IpAddr) -> bool {
+    match target {
+        IpAddr::V4(v4) => METADATA_V4.contains(&v4),
+        IpAddr::V6(v6) => {
+            METADATA_V6.contains(&v6) || embedded_v4(v6).is_some_and(|inside| METADATA_V4.contains(&inside))
+        }
+    }
+}
+
+/// The IPv4 address inside an IPv6 address of a form that some network may translate: IPv4-compatible, a local
+/// NAT64, or 6to4. None of these is public.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let octets = address.octets();
+    let at = match address.segments() {
+        [0, 0, 0, 0, 0, 0, ..] | [0x0064, 0xff9b, 1, ..] => 12,
+        [0x2002, ..] => 2,
+        _ => return None,
+    };
+    let [a, b, c, d] = [octets[at], octets[at + 1], octets[at + 2], octets[at + 3]];
+    Some(Ipv4Addr::new(a, b, c, d))
 }
 
 /// Where packets to this address end up: mapped (::ffff:0:0/96) and NAT64 addresses at an IPv4 address.

@@ -12,7 +12,7 @@ fn permitted(text: &str) -> bool {
 
 fn allowing(networks: &[&str]) -> EgressPolicy {
     let allow_networks = networks.iter().map(|net| net.parse().expect("a network")).collect();
-    EgressPolicy { allow_http: false, allow_networks }
+    EgressPolicy { allow_networks, ..EgressPolicy::default() }
 }
 
 /// First and last address of a block; the addresses just outside that are public (none where the
@@ -147,4 +147,94 @@ fn both_loopbacks_need_their_own_exception() {
     assert!(policy.permits(ip("127.0.0.1")) && policy.permits(ip("::ffff:127.0.0.1")));
     assert!(!policy.permits(ip("::1")));
     assert!(allowing(&["::1/128"]).permits(ip("::1")));
+}
+
+#[test]
+fn an_allowed_network_opens_addresses_of_its_own_family_only() {
+    let everything_v6 = allowing(&["::/0"]);
+    assert!(everything_v6.permits(ip("::1")) && everything_v6.permits(ip("fd12::1")));
+    for address in ["::ffff:127.0.0.1", "64:ff9b::127.0.0.1", "::ffff:10.0.0.1", "127.0.0.1"] {
+        assert!(!everything_v6.permits(ip(address)), "{address}");
+    }
+    // Not even when the network is written in the mapped form.
+    assert!(!allowing(&["::ffff:0:0/96"]).permits(ip("::ffff:10.0.0.1")));
+    let everything_v4 = allowing(&["0.0.0.0/0"]);
+    assert!(everything_v4.permits(ip("::ffff:127.0.0.1")) && !everything_v4.permits(ip("::1")));
+}
+
+#[test]
+fn metadata_services_are_refused_whatever_is_allowed() {
+    let open = allowing(&["0.0.0.0/0", "::/0", "169.254.169.254/32", "fd00:ec2::254/128"]);
+    for address in METADATA_V4 {
+        let [a, b, c, d] = address.octets();
+        let hex = format!("{a:02x}{b:02x}:{c:02x}{d:02x}");
+        for form in [
+            address.to_string(),
+            format!("::ffff:{address}"),
+            format!("64:ff9b::{address}"),
+            format!("64:ff9b:1::{address}"),
+            format!("::{address}"),
+            format!("2002:{hex}::1"),
+        ] {
+            assert!(!open.permits(ip(&form)), "{form}");
+            assert!(open.refuses_literally(&form), "{form}");
+        }
+    }
+    for address in ["fd00:ec2::254", "fd20:ce::254", "fd00:ec2::23", "fd00:c1::a9fe:a9fe", "fd00:42::42"] {
+        assert!(!open.permits(ip(address)), "{address}");
+    }
+    // Their neighbours are ordinary addresses of an open network.
+    for address in ["169.254.169.253", "100.100.100.201", "fd00:ec2::253", "2002:a9fe:a9fd::1"] {
+        assert!(open.permits(ip(address)), "{address}");
+    }
+}
+
+#[test]
+fn a_denied_network_wins() {
+    let deny = |networks: &[&str]| EgressPolicy {
+        deny_networks: networks.iter().map(|net| net.parse().expect("a network")).collect(),
+        ..allowing(&["10.0.0.0/8", "fd00::/8"])
+    };
+    let policy = deny(&["10.1.0.0/16", "93.184.216.0/24", "fd00:1::/32", "64:ff9b::/96"]);
+    for address in ["10.1.0.1", "::ffff:10.1.0.1", "93.184.216.34", "::ffff:93.184.216.34", "fd00:1::1"] {
+        assert!(!policy.permits(ip(address)), "{address}");
+    }
+    // The form itself can be denied, too.
+    assert!(!policy.permits(ip("64:ff9b::8.8.8.8")) && policy.permits(ip("8.8.8.8")));
+    for address in ["10.2.0.1", "::ffff:10.2.0.1", "93.184.217.1", "fd00:2::1"] {
+        assert!(policy.permits(ip(address)), "{address}");
+    }
+    assert!(!deny(&["10.0.0.0/8"]).permits(ip("10.2.0.1")), "the same network, allowed and denied");
+}
+
+#[test]
+fn hosts_that_are_addresses_or_localhost_are_refused_without_a_lookup() {
+    let closed = EgressPolicy::default();
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "0x7f000001",
+        "2130706433",
+        "0177.0.0.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "10.0.0.1",
+        "169.254.169.254",
+        "[fd00:ec2::254]",
+        "localhost",
+        "LOCALHOST.",
+        "a.localhost",
+        "0.0.0.0",
+    ] {
+        assert!(closed.refuses_literally(host), "{host}");
+    }
+    for host in ["example.com", "localhost.example.com", "8.8.8.8", "[2606:4700::1111]", "1.2.3.4.5"] {
+        assert!(!closed.refuses_literally(host), "{host}");
+    }
+    let development = allowing(&["127.0.0.0/8", "::1/128"]);
+    for host in ["127.0.0.1", "localhost", "a.localhost", "[::1]", "127.1"] {
+        assert!(!development.refuses_literally(host), "{host}");
+    }
+    assert!(!allowing(&["127.0.0.0/8"]).refuses_literally("localhost"));
+    assert!(development.refuses_literally("10.0.0.1"));
 }

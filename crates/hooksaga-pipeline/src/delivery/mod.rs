@@ -7,13 +7,16 @@
 //! | file | does |
 //! |---|---|
 //! | [`guard`] | which addresses may be called |
+//! | [`literal`] | hosts that are addresses already |
 //! | [`resolve`] | names to addresses |
+//! | [`proxy`] | a tunnel through an HTTP proxy |
 //! | [`connect`] | resolve, guard, TCP, TLS: a connection with the error typed |
 //! | [`stream`] | what a connection is, plain or TLS |
 //! | [`tls`] | trusted roots and TLS settings |
 //! | [`failure`] | an error of any layer to its error code |
-//! | [`shortage`] | says that file descriptors are short |
+//! | [`rarely`] | what many requests notice is said once |
 //! | [`sign`] | the headers of a callback, its signature among them |
+//! | [`interim`] | how many interim responses are put up with |
 //! | [`body`] | reading as much of a response as is wanted, no more |
 //! | [`client`] | all of it together |
 
@@ -22,13 +25,17 @@ mod client;
 mod connect;
 mod failure;
 mod guard;
+mod interim;
+mod literal;
+mod proxy;
+mod rarely;
 mod resolve;
-mod shortage;
 mod sign;
 mod stream;
 mod tls;
 
 pub use client::{CallbackRequest, DeliveryClient, NotSent, PostOutcome};
 pub use guard::EgressPolicy;
-pub use resolve::Resolve;
+pub use proxy::{InvalidProxy, ProxyAddress};
+pub use resolve::{NameResolver, Resolve};
 pub use tls::ClientSetupError;

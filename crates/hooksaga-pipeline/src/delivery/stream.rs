@@ -1,4 +1,7 @@
 //! A connection to a callback's server: plain TCP, or TLS over it.
+//!
+//! One poll takes a bounded number of bytes. The library reads and skips for as long as there is something (a
+//! flood of interim responses, say), and sees only between polls that nobody waits for the response any more.
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use std::{
@@ -12,39 +15,62 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-pub(super) enum Stream {
+/// The most that is read before others get a turn. Responses are shorter.
+const PER_TURN: usize = 64 * 1024;
+
+pub(super) struct Stream {
+    transport: Transport,
+    /// What was read since there was nothing to read, or others had a turn.
+    read: usize,
+}
+
+enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
+impl Stream {
+    pub(super) fn plain(tcp: TcpStream) -> Self {
+        Self { transport: Transport::Plain(tcp), read: 0 }
+    }
+
+    pub(super) fn tls(tls: TlsStream<TcpStream>) -> Self {
+        Self { transport: Transport::Tls(Box::new(tls)), read: 0 }
+    }
+}
+
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        match self {
-            Self::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                Connected::new().negotiated_h2()
-            }
-            Self::Plain(_) | Self::Tls(_) => Connected::new(),
-        }
+        Connected::new()
     }
 }
 
 /// Calls the same method on whichever stream it is.
 macro_rules! forward {
     ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self.get_mut() {
-            Self::Plain(tcp) => Pin::new(tcp).$method($($argument),*),
-            Self::Tls(tls) => Pin::new(tls.as_mut()).$method($($argument),*),
+        match &mut $self.get_mut().transport {
+            Transport::Plain(tcp) => Pin::new(tcp).$method($($argument),*),
+            Transport::Tls(tls) => Pin::new(tls.as_mut()).$method($($argument),*),
         }
     };
 }
 
 impl AsyncRead for Stream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        forward!(self.poll_read(cx, buffer))
+        if self.read >= PER_TURN {
+            self.read = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let stream = self.as_mut();
+        let polled = forward!(stream.poll_read(cx, buffer));
+        self.read = if polled.is_pending() { 0 } else { self.read + buffer.filled().len() - before };
+        polled
     }
 }
 
@@ -62,9 +88,9 @@ impl AsyncWrite for Stream {
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(tcp) => tcp.is_write_vectored(),
-            Self::Tls(tls) => tls.is_write_vectored(),
+        match &self.transport {
+            Transport::Plain(tcp) => tcp.is_write_vectored(),
+            Transport::Tls(tls) => tls.is_write_vectored(),
         }
     }
 

@@ -45,8 +45,13 @@ impl Submit {
 /// What an event takes up in memory, about.
 fn size(event: &NewEvent) -> usize {
     const BOOKKEEPING: usize = 256;
-    let external_id = event.external_id.as_ref().map_or(0, String::len);
-    event.payload.len() + event.event_type.len() + event.correlation_id.len() + external_id + BOOKKEEPING
+    let external_id = event.external_id.as_ref().map_or(0, |id| id.as_str().len());
+    event.payload.len()
+        + event.tenant.as_str().len()
+        + event.event_type.as_str().len()
+        + event.correlation_id.as_str().len()
+        + external_id
+        + BOOKKEEPING
 }
 
 #[derive(Debug)]

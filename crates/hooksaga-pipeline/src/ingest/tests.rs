@@ -2,7 +2,7 @@
 
 use super::*;
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_saga::{EventId, Tenant, Timestamp};
 use hooksaga_store::EventHead;
 use std::{
     sync::{
@@ -26,19 +26,20 @@ struct FakeStore {
 #[async_trait]
 impl IngestStore for FakeStore {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
-        self.calls.lock().unwrap().push(events.iter().map(|event| event.event_type.clone()).collect());
+        self.calls.lock().unwrap().push(events.iter().map(|event| event.event_type.to_string()).collect());
         self.gate.acquire().await.unwrap().forget();
         if self.away.load(Ordering::SeqCst) {
             return Err(StoreError::Unavailable("away".to_owned()));
         }
-        if events.iter().any(|event| event.event_type == "bad") {
+        if events.iter().any(|event| event.event_type.as_str() == "bad") {
             return Err(StoreError::Refused("bad".to_owned()));
         }
         let head = |event: &NewEvent| EventHead {
             id: EventId(self.next_id.fetch_add(1, Ordering::SeqCst)),
-            event_type: event.event_type.clone(),
+            tenant: event.tenant.to_string(),
+            event_type: event.event_type.to_string(),
             external_id: None,
-            correlation_id: event.correlation_id.clone(),
+            correlation_id: event.correlation_id.to_string(),
             created_at: Timestamp::from_micros(0),
         };
         Ok(events.iter().map(|event| Appended::Created(head(event))).collect())
@@ -91,10 +92,11 @@ impl Bench {
 
 fn event(name: &str) -> NewEvent {
     NewEvent {
-        event_type: name.to_owned(),
+        tenant: Tenant::default(),
+        event_type: name.parse().unwrap(),
         payload: "{}".into(),
         external_id: None,
-        correlation_id: format!("about-{name}"),
+        correlation_id: format!("about-{name}").parse().unwrap(),
     }
 }
 

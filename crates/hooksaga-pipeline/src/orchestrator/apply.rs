@@ -25,16 +25,21 @@ impl Orchestrator {
 
     /// Learns from the results and wakes whoever has work through them.
     fn follow_up(&self, batch: &ApplyBatch) {
-        let makes_room = self.windows.applied(&batch.results, Instant::now());
+        let now = Instant::now();
+        let room_is_wanted = self.lanes.applied(&batch.results, now);
         let is_retry = |result: &&AppliedResult| result.changed && result.status == SagaStatus::PendingRetry;
         let retries = || batch.results.iter().filter(is_retry);
-        self.due.add(retries().map(|result| result.next_attempt_at.since(batch.now)), Instant::now());
-
-        // The scheduler's to look at: room where more may wait, and a retry, which may be the next to fall due. A
-        // result that had been applied before may hide one that was never announced, so it counts too.
+        self.due.add(
+            retries().map(|result| (result.subscription_id, result.next_attempt_at.since(batch.now))),
+            now,
+        );
+        // A retry may be the next to fall due.
+        if room_is_wanted || retries().next().is_some() {
+            self.signals.nudge_schedule();
+        }
+        // A result that had been applied before may hide a retry that was never announced.
         let unannounced = batch.results.iter().filter(|result| !result.changed);
-        let more = retries().chain(unannounced).map(|result| result.subscription_id);
-        self.signals.wake_schedule(makes_room.into_iter().chain(more));
+        self.signals.wake_schedule(unannounced.map(|result| result.subscription_id));
         if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {
             self.signals.wake(Stage::DeadLetters);
         }

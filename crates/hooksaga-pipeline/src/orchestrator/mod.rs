@@ -1,8 +1,8 @@
 //! The saga orchestrator: the only component that changes a saga, and the only one that creates jobs.
 //!
-//! Two loops share it. `schedule` gives due sagas their jobs, within each subscription's admission window;
-//! `apply` turns finished jobs into the next state of their sagas. What it knows in memory, the windows and
-//! the times at which retries fall due, is about speed and fairness: losing it costs a few round trips.
+//! Two loops share it. `schedule` gives due sagas their jobs, as many per subscription as the allotment says;
+//! `apply` turns finished jobs into the next state of their sagas. What it knows in memory, how endpoints behave and
+//! when retries fall due, is about speed and fairness: losing it costs a few round trips.
 //!
 //! Promises: at most one active job per saga, every result applied exactly once, with any number of
 //! orchestrators and after any crash; the state machine of `hooksaga_saga` takes every decision.
@@ -11,18 +11,16 @@
 
 mod apply;
 mod due;
+mod lanes;
 mod schedule;
-mod windows;
 
 use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, driver::Rhythm};
 use due::DueTimes;
 use hooksaga_saga::{RetryPolicy, apply_result};
 use hooksaga_store::{Decide, OrchestratorStore, Stage};
-use std::{
-    sync::{Arc, Mutex},
-    time::Instant,
-};
-use windows::Windows;
+use lanes::Lanes;
+use schedule::Look;
+use std::sync::Arc;
 
 pub struct Orchestrator {
     store: Arc<dyn OrchestratorStore>,
@@ -30,10 +28,9 @@ pub struct Orchestrator {
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
-    windows: Windows,
+    lanes: Lanes,
     due: DueTimes,
-    /// When a pass last looked for something to schedule everywhere.
-    looked_everywhere: Mutex<Option<Instant>>,
+    look: Look,
 }
 
 impl Orchestrator {
@@ -51,9 +48,9 @@ impl Orchestrator {
             signals,
             metrics,
             log,
-            windows: Windows::default(),
+            lanes: Lanes::default(),
             due: DueTimes::new(),
-            looked_everywhere: Mutex::default(),
+            look: Look::default(),
         }
     }
 

@@ -1,22 +1,103 @@
 //! Gives due sagas their jobs.
+//!
+//! A pass works on subscriptions that are known to have something due: the router and the operator name them, retries are
+//! remembered until they fall due, and where a pass took all that it was allotted more may wait. Whatever nobody has named
+//! is found by a look at all subscriptions that wait, in bounded pages: with the driver's polls, at most once a second, and
+//! whenever this stage is woken without a name.
 
 use super::Orchestrator;
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ScheduledSaga, Stage, StoreResult};
 use std::{
-    collections::BTreeSet,
-    sync::PoisonError,
+    ops::ControlFlow,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 pub(super) const NAME: &str = "schedule";
 /// Jobs per pass.
 const BATCH: u32 = 1000;
-/// At most so many subscriptions are looked at one by one.
-const MOST: usize = 64;
-/// How often a pass looks everywhere, whatever was said.
-const EVERYWHERE: Duration = Duration::from_secs(1);
+
+/// A look at every subscription that waits, page by page.
+#[derive(Debug, Default)]
+pub(super) struct Look(Mutex<LookState>);
+
+#[derive(Debug, Default)]
+struct LookState {
+    /// Somebody has work that is not known here.
+    wanted: bool,
+    /// Where the next page begins, while a look is under way.
+    under_way: Option<Option<SubscriptionId>>,
+    began: Option<Instant>,
+    /// How long the statements of this look took so far.
+    spent: Duration,
+    /// How long those of the last whole look took, within bounds.
+    took: Duration,
+}
+
+impl Look {
+    /// Subscriptions per page.
+    const PAGE: u32 = 1000;
+    const EVERY: Duration = Duration::from_secs(1);
+    /// Looks take a tenth of the time at most, however many subscriptions wait,
+    const COST: u32 = 10;
+    /// but a slow one puts the next off by no more than ten of these.
+    const LONGEST: Duration = Duration::from_millis(500);
+
+    fn state(&self) -> MutexGuard<'_, LookState> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a look that begins after now.
+    fn want(&self) {
+        self.state().wanted = true;
+    }
+
+    /// Where the next page begins; nothing if none is due.
+    fn next_page(&self, now: Instant) -> Option<Option<SubscriptionId>> {
+        let mut state = self.state();
+        if state.under_way.is_none() {
+            let since = state.began.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
+            // What was asked for does not wait, unless looks are long.
+            let pause = state.took * Self::COST;
+            let due = since >= if state.wanted { pause } else { pause.max(Self::EVERY) };
+            if !due {
+                return None;
+            }
+            state.wanted = false;
+            state.began = Some(now);
+            state.spent = Duration::ZERO;
+            state.under_way = Some(None);
+        }
+        state.under_way
+    }
+
+    /// A page was read, which took `spent`.
+    fn read(&self, resume_after: Option<SubscriptionId>, spent: Duration) {
+        let mut state = self.state();
+        state.spent += spent;
+        state.under_way = resume_after.map(Some);
+        if resume_after.is_none() {
+            state.took = state.spent.min(Self::LONGEST);
+        }
+    }
+
+    /// A page could not be read: the next look begins anew.
+    fn failed(&self) {
+        let mut state = self.state();
+        state.under_way = None;
+        state.wanted = true;
+    }
+
+    /// How long until a look that was asked for may begin; nothing if none was.
+    fn until_wanted(&self, now: Instant) -> Option<Duration> {
+        let state = self.state();
+        let due = state.began.map(|at| at + state.took * Self::COST).filter(|_| state.wanted);
+        due.map(|due| due.saturating_duration_since(now))
+    }
+}
 
 impl Orchestrator {
     /// One pass: jobs for due sagas, then those sagas to InProgress. A crash in between leaves due sagas
@@ -25,7 +106,7 @@ impl Orchestrator {
         let done = self.schedule_pass().await;
         if done.is_err() {
             // What the pass was told of is still to be done.
-            self.signals.wake(Stage::Schedule);
+            self.look.want();
         }
         done
     }
@@ -33,58 +114,71 @@ impl Orchestrator {
     async fn schedule_pass(&self) -> StoreResult<Progress> {
         let started = Instant::now();
         // Before the pass, so that what falls due or is announced while it runs is not forgotten.
-        let only = self.look_at(started);
-        if self.windows.begin_count(started) {
-            self.count_open_jobs(started).await;
+        self.note_waiting(self.due.take_past(started));
+        let told = self.signals.take_to_schedule();
+        self.note_waiting(told.subscriptions);
+        if told.anywhere {
+            self.look.want();
         }
-        let admission = self.windows.admission(BATCH, only);
-        let has_room = |only: &BTreeSet<_>| only.iter().any(|id| admission.room_of(*id) > 0);
-        let sagas = if admission.only.as_ref().is_none_or(has_room) {
-            self.store.schedule(&admission).await?.sagas
-        } else {
-            Vec::new()
-        };
-        self.signals.wake_schedule(self.windows.created(&admission, &sagas));
-        if sagas.len() >= BATCH as usize {
-            // Cut short: there is more where this came from.
-            match admission.only {
-                Some(only) => self.signals.wake_schedule(only),
-                None => self.signals.wake(Stage::Schedule),
-            }
+        let looking = self.look_around(started).await?;
+        if self.lanes.wants_load(started) {
+            self.read_load(started).await;
         }
-        if !sagas.is_empty() {
-            // The jobs are there: workers need not wait for the sagas to be moved.
+        let scheduled = self.create_jobs(started).await?;
+        // Whoever took all that it was allotted may have more, and room for it.
+        if looking || !self.lanes.allot(1, Instant::now()).is_empty() {
+            return Ok(Progress::Worked);
+        }
+        let now = Instant::now();
+        Ok(Progress::of_batch(scheduled, u32::MAX)
+            .or_after(self.due.until_next(now))
+            .or_after(self.look.until_wanted(now)))
+    }
+
+    /// These subscriptions may have due sagas. What there is no room to remember is found by a look.
+    fn note_waiting(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
+        if !self.lanes.may_wait(subscriptions) {
+            self.look.want();
+        }
+    }
+
+    /// Creates the jobs that are allotted now. Returns how many sagas were scheduled.
+    async fn create_jobs(&self, started: Instant) -> StoreResult<usize> {
+        let allotted = self.lanes.allot(BATCH, Instant::now());
+        if allotted.is_empty() {
+            return Ok(0);
+        }
+        let created = || {
             self.signals.wake(Stage::Worker);
-            let mut keys: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-            keys.sort_unstable_by_key(|(saga_id, _)| *saga_id);
-            self.store.mark_in_progress(&keys).await?;
+            ControlFlow::Continue(())
+        };
+        let sagas = self.store.create_jobs(&allotted, &created).await?.sagas;
+        self.lanes.created(&allotted, &sagas, Instant::now());
+        if !sagas.is_empty() {
             self.metrics.pass(NAME, started.elapsed());
             self.account_scheduled(&sagas);
         }
-        Ok(Progress::of_batch(sagas.len(), BATCH).or_after(self.due.until_next(Instant::now())))
+        Ok(sagas.len())
     }
 
-    /// Where this pass looks: where something is said to have come up; everywhere if that is not known, if a retry has
-    /// fallen due, and every second, for what nobody has said anything about.
-    fn look_at(&self, now: Instant) -> Option<BTreeSet<SubscriptionId>> {
-        let due = self.due.forget_past(now);
-        let only = self.signals.take_to_schedule().filter(|only| !due && only.len() <= MOST);
-        let mut everywhere = self.looked_everywhere.lock().unwrap_or_else(PoisonError::into_inner);
-        if only.is_none() || everywhere.is_none_or(|at| now.saturating_duration_since(at) >= EVERYWHERE) {
-            *everywhere = Some(now);
-            return None;
-        }
-        only
+    /// Reads the next page of a look, if one is due. Returns whether the look goes on.
+    async fn look_around(&self, now: Instant) -> StoreResult<bool> {
+        let Some(after) = self.look.next_page(now) else { return Ok(false) };
+        let asked = Instant::now();
+        let page = self.store.waiting(after, Look::PAGE).await.inspect_err(|_| self.look.failed())?;
+        self.look.read(page.resume_after, asked.elapsed());
+        self.note_waiting(page.subscriptions);
+        Ok(page.resume_after.is_some())
     }
 
-    /// Learns how many jobs are open. If that fails, this process goes on with what it knows.
-    async fn count_open_jobs(&self, began: Instant) {
-        let jobs = self.store.open_jobs().await;
-        if let Err(error) = &jobs {
+    /// Learns what the workers can do and what is open. If that fails, this process goes on with what it knows.
+    async fn read_load(&self, began: Instant) {
+        let load = self.store.load().await;
+        if let Err(error) = &load {
             self.metrics.store_error(NAME, error.is_transient());
-            tracing::warn!(%error, "open jobs were not counted; windows may be too wide or too narrow");
+            tracing::warn!(%error, "the load was not read; endpoints may be given too many or too few jobs");
         }
-        self.windows.counted(jobs.ok().as_ref(), began);
+        self.lanes.loaded(load.ok(), began, Instant::now());
     }
 
     fn account_scheduled(&self, sagas: &[ScheduledSaga]) {

@@ -2,43 +2,66 @@ use super::*;
 use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, RetryPolicy, SagaId, Timestamp};
-use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreError};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
+use hooksaga_store::{
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, WaitingPage,
 };
+use std::{collections::BTreeMap, sync::Arc};
 
-/// Remembers where it was told to look, and answers with so many sagas; fails if there is no number left.
+/// A store that counts what is asked of it.
 #[derive(Default)]
-struct Looks {
-    told: Mutex<Vec<Option<BTreeSet<SubscriptionId>>>>,
-    sagas: Mutex<Vec<usize>>,
+struct Scripted {
+    /// Due sagas by subscription.
+    due: Mutex<BTreeMap<SubscriptionId, u32>>,
+    /// Where looks began.
+    looks: Mutex<Vec<Option<SubscriptionId>>>,
+    /// What was allotted.
+    allotted: Mutex<Vec<Vec<Allotted>>>,
+    /// Subscriptions that a page of a look holds at the most; 0: as many as asked for.
+    page: Mutex<usize>,
+    away: Mutex<bool>,
 }
 
 #[async_trait]
-impl OrchestratorStore for Looks {
-    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
-        self.told.lock().unwrap().push(admission.only.clone());
-        let Some(sagas) = self.sagas.lock().unwrap().pop() else {
+impl OrchestratorStore for Scripted {
+    async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
+        self.looks.lock().unwrap().push(after);
+        let page = match *self.page.lock().unwrap() {
+            0 => limit as usize,
+            page => page,
+        };
+        let due = self.due.lock().unwrap();
+        let subscriptions: Vec<_> =
+            due.keys().copied().filter(|id| after.is_none_or(|after| *id > after)).take(page).collect();
+        let resume_after = subscriptions.last().copied().filter(|_| subscriptions.len() == page);
+        Ok(WaitingPage { subscriptions, resume_after })
+    }
+
+    async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
+        if *self.away.lock().unwrap() {
             return Err(StoreError::Unavailable("away".to_owned()));
-        };
-        let at = Timestamp::from_micros(0);
-        let saga = ScheduledSaga {
-            saga_id: SagaId(1),
-            subscription_id: SubscriptionId(99),
-            attempt_at: at,
-            correlation_id: String::new(),
-            job_id: Some(JobId(1)),
-        };
-        Ok(Scheduled { now: at, sagas: vec![saga; sagas] })
+        }
+        self.allotted.lock().unwrap().push(allotted.to_vec());
+        let mut due = self.due.lock().unwrap();
+        let mut sagas = Vec::new();
+        for Allotted { subscription_id, jobs } in allotted {
+            let left = due.entry(*subscription_id).or_default();
+            let taken = (*jobs).min(*left);
+            *left -= taken;
+            sagas.extend((0..taken).map(|_| ScheduledSaga {
+                saga_id: SagaId(1),
+                subscription_id: *subscription_id,
+                attempt_at: Timestamp::from_micros(0),
+                correlation_id: String::new(),
+                job_id: Some(JobId(1)),
+            }));
+        }
+        due.retain(|_, left| *left > 0);
+        let _ = created();
+        Ok(Scheduled { now: Timestamp::from_micros(0), sagas })
     }
 
-    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
-        Ok(HashMap::new())
-    }
-
-    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        Ok(sagas.len() as u64)
+    async fn load(&self) -> StoreResult<Load> {
+        Ok(Load { workers: 1, slots: 512, ..Load::default() })
     }
 
     async fn apply(&self, _: u32, _: &Decide) -> StoreResult<ApplyBatch> {
@@ -46,90 +69,117 @@ impl OrchestratorStore for Looks {
     }
 }
 
-fn ids(ids: &[i64]) -> BTreeSet<SubscriptionId> {
-    ids.iter().copied().map(SubscriptionId).collect()
+impl Scripted {
+    fn taken<T>(list: &Mutex<Vec<T>>) -> Vec<T> {
+        std::mem::take(&mut *list.lock().unwrap())
+    }
 }
 
+const A: SubscriptionId = SubscriptionId(1);
+const B: SubscriptionId = SubscriptionId(2);
+
 /// An orchestrator that has just looked everywhere, its store, and its signals.
-async fn orchestrator() -> (Orchestrator, Arc<Looks>, Signals) {
-    let (store, signals) = (Arc::new(Looks::default()), Signals::new(Stage::ALL));
+async fn orchestrator() -> (Orchestrator, Arc<Scripted>, Signals) {
+    let (store, signals) = (Arc::new(Scripted::default()), Signals::new(Stage::ALL));
     let (metrics, log) = (Metrics::new(), DeliveryLog::default());
     let orchestrator =
         Orchestrator::new(store.clone(), RetryPolicy::default(), signals.clone(), metrics, log);
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [None], "the first pass");
+    orchestrator.schedule_once().await.unwrap();
+    assert_eq!(Scripted::taken(&store.looks), [None], "the first pass");
     (orchestrator, store, signals)
 }
 
-async fn pass(orchestrator: &Orchestrator, store: &Looks, sagas: usize) {
-    store.sagas.lock().unwrap().push(sagas);
-    orchestrator.schedule_once().await.unwrap();
-}
-
-/// Where the store was told to look since this was asked last.
-fn told(store: &Looks) -> Vec<Option<BTreeSet<SubscriptionId>>> {
-    std::mem::take(&mut store.told.lock().unwrap())
+#[tokio::test]
+async fn a_pass_works_where_something_has_come_up_and_looks_nowhere_else() {
+    let (orchestrator, store, signals) = orchestrator().await;
+    store.due.lock().unwrap().extend([(A, 2), (B, 1)]);
+    signals.wake_schedule([A]);
+    assert!(orchestrator.schedule_once().await.unwrap().did_work());
+    assert_eq!(Scripted::taken(&store.looks), []);
+    let allotted = Scripted::taken(&store.allotted);
+    assert_eq!(allotted.concat().iter().map(|one| one.subscription_id).collect::<Vec<_>>(), [A]);
+    assert!(!orchestrator.schedule_once().await.unwrap().did_work(), "all of A was taken");
+    assert_eq!(Scripted::taken(&store.allotted), Vec::<Vec<Allotted>>::new());
 }
 
 #[tokio::test]
-async fn a_pass_looks_where_something_has_come_up() {
+async fn a_wake_up_without_a_name_leads_to_a_look() {
     let (orchestrator, store, signals) = orchestrator().await;
-    signals.wake_schedule(ids(&[1, 2]));
-    pass(&orchestrator, &store, 0).await;
-    pass(&orchestrator, &store, 0).await;
-    signals.wake_schedule(ids(&[1]));
+    store.due.lock().unwrap().insert(B, 1);
     signals.wake(Stage::Schedule);
-    pass(&orchestrator, &store, 0).await;
-    signals.wake_schedule((0..65).map(SubscriptionId));
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [Some(ids(&[1, 2])), None, None, None], "told; a poll; anywhere; too many");
+    // What was looked at a moment ago is looked at again, as soon as the last look was short enough.
+    for _ in 0..100 {
+        orchestrator.schedule_once().await.unwrap();
+        if store.due.lock().unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(store.due.lock().unwrap().len(), 0);
+    assert_eq!(Scripted::taken(&store.looks), [None]);
 }
 
 #[tokio::test]
-async fn a_pass_looks_everywhere_once_a_second_and_when_a_retry_falls_due() {
-    let (orchestrator, store, signals) = orchestrator().await;
-    *orchestrator.looked_everywhere.lock().unwrap() = Instant::now().checked_sub(EVERYWHERE);
-    signals.wake_schedule(ids(&[1]));
-    pass(&orchestrator, &store, 0).await;
-    orchestrator.due.add([Duration::ZERO].into_iter(), Instant::now());
-    tokio::time::sleep(Duration::from_millis(5)).await;
-    signals.wake_schedule(ids(&[1]));
-    pass(&orchestrator, &store, 0).await;
-    signals.wake_schedule(ids(&[1]));
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [None, None, Some(ids(&[1]))]);
+async fn a_look_goes_page_by_page_and_every_page_is_worked_on() {
+    let (orchestrator, store, _) = orchestrator().await;
+    *store.page.lock().unwrap() = 2;
+    store.due.lock().unwrap().extend((1..=5).map(|id| (SubscriptionId(id), 1)));
+    orchestrator.look.state().began = Instant::now().checked_sub(Look::EVERY);
+    let mut passes = 0;
+    while orchestrator.schedule_once().await.unwrap() == Progress::Worked {
+        passes += 1;
+        assert!(passes < 10);
+    }
+    assert!(store.due.lock().unwrap().is_empty());
+    assert_eq!(Scripted::taken(&store.looks)[0], None, "from the beginning, and on from there");
 }
 
 #[tokio::test]
-async fn a_pass_that_is_cut_short_or_fails_is_gone_on_with() {
+async fn a_retry_is_worked_on_when_it_falls_due_without_a_look() {
+    let (orchestrator, store, _) = orchestrator().await;
+    store.due.lock().unwrap().insert(A, 1);
+    orchestrator.due.add([(A, Duration::from_millis(3))].into_iter(), Instant::now());
+    let Progress::Idle { until: Some(until) } = orchestrator.schedule_once().await.unwrap() else {
+        panic!("it is not due yet");
+    };
+    tokio::time::sleep(until).await;
+    assert!(orchestrator.schedule_once().await.unwrap().did_work());
+    assert_eq!((store.due.lock().unwrap().len(), Scripted::taken(&store.looks)), (0, vec![]));
+}
+
+#[tokio::test]
+async fn what_a_failed_pass_was_told_is_not_forgotten() {
     let (orchestrator, store, signals) = orchestrator().await;
-    let full = BATCH as usize;
-    signals.wake_schedule(ids(&[1]));
-    pass(&orchestrator, &store, full).await;
-    signals.wake_schedule(ids(&[2]));
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [Some(ids(&[1])), Some(ids(&[1, 2]))]);
-
-    signals.wake(Stage::Schedule);
-    pass(&orchestrator, &store, full).await;
-    signals.wake_schedule(ids(&[2]));
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [None, None]);
-
-    signals.wake_schedule(ids(&[1]));
+    store.due.lock().unwrap().insert(A, 1);
+    *store.away.lock().unwrap() = true;
+    signals.wake_schedule([A]);
     assert!(orchestrator.schedule_once().await.is_err());
-    signals.wake_schedule(ids(&[2]));
-    pass(&orchestrator, &store, 0).await;
-    assert_eq!(told(&store), [Some(ids(&[1])), None]);
+    *store.away.lock().unwrap() = false;
+    assert!(orchestrator.schedule_once().await.unwrap().did_work());
+    assert!(store.due.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn nobody_is_asked_where_there_is_no_room() {
+async fn a_backlog_is_given_no_more_than_its_share() {
     let (orchestrator, store, signals) = orchestrator().await;
-    let floor = orchestrator.windows.admission(1, None).default_room as usize;
-    signals.wake_schedule(ids(&[99]));
-    pass(&orchestrator, &store, floor).await;
-    signals.wake_schedule(ids(&[99]));
-    orchestrator.schedule_once().await.unwrap();
-    assert_eq!(told(&store), [Some(ids(&[99]))]);
+    store.due.lock().unwrap().insert(A, 5000);
+    signals.wake_schedule([A]);
+    for _ in 0..20 {
+        orchestrator.schedule_once().await.unwrap();
+    }
+    let jobs: u32 = Scripted::taken(&store.allotted).concat().iter().map(|one| one.jobs).sum();
+    assert!((1..=16).contains(&jobs), "an endpoint that never answered was given {jobs} jobs");
+}
+
+#[test]
+fn an_outage_puts_no_look_off() {
+    let (look, start) = (Look::default(), Instant::now());
+    let second = Duration::from_secs(1);
+    assert_eq!(look.next_page(start), Some(None));
+    look.failed();
+    assert_eq!(look.next_page(start + 60 * second), Some(None), "a look begins anew");
+    look.read(None, Duration::from_secs(30));
+    look.want();
+    let soon = start + 60 * second + Look::LONGEST * Look::COST;
+    assert_eq!(look.next_page(soon), Some(None), "one slow statement does not put the next off for minutes");
 }

@@ -69,13 +69,27 @@ impl SecretKey {
 
     /// Encrypts a secret: nonce, ciphertext and tag. Twice the same secret looks different.
     pub fn seal(&self, secret: &SigningSecret) -> SealedSecret {
+        SealedSecret { key_id: self.key_id.clone(), sealed: self.seal_as(CONTEXT, secret.as_bytes()) }
+    }
+
+    /// Encrypts something else that is small. `context` says what it is, and only the same context opens it.
+    pub fn seal_as(&self, context: &'static [u8], bytes: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         random::fill(&mut nonce);
-        let mut text = secret.as_bytes().to_vec();
+        let mut text = bytes.to_vec();
         self.cipher
-            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(CONTEXT), &mut text)
-            .expect("a secret is far shorter than the cipher's limit");
-        SealedSecret { key_id: self.key_id.clone(), sealed: [&nonce[..], &text].concat() }
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(context), &mut text)
+            .expect("what is sealed is far shorter than the cipher's limit");
+        [&nonce[..], &text].concat()
+    }
+
+    /// Decrypts what this key sealed in this context; nothing if it did not.
+    pub fn open_as(&self, context: &'static [u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
+        let mut text = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let bytes = self.cipher.open_in_place(nonce, Aad::from(context), &mut text).ok()?;
+        Some(bytes.to_vec())
     }
 
     /// Decrypts a secret that this key sealed.
@@ -86,13 +100,8 @@ impl SecretKey {
                 configured: self.key_id.clone(),
             });
         }
-        let (nonce, text) = sealed.sealed.split_first_chunk::<NONCE_LEN>().ok_or(SealError::Changed)?;
-        let mut text = text.to_vec();
-        let bytes = self
-            .cipher
-            .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(CONTEXT), &mut text)
-            .map_err(|_| SealError::Changed)?;
-        SigningSecret::from_bytes(bytes).map_err(|_| SealError::Changed)
+        let bytes = self.open_as(CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
+        SigningSecret::from_bytes(&bytes).map_err(|_| SealError::Changed)
     }
 }
 
@@ -160,6 +169,16 @@ mod tests {
             changed.sealed.truncate(index);
             assert_eq!(open_err(&key, &changed), SealError::Changed);
         }
+    }
+
+    #[test]
+    fn what_is_sealed_for_one_purpose_does_not_open_for_another() {
+        let key = SecretKey::generate();
+        let sealed = key.seal_as(b"a purpose", b"something");
+        assert_eq!(key.open_as(b"a purpose", &sealed).as_deref(), Some(&b"something"[..]));
+        assert_eq!(key.open_as(b"another purpose", &sealed), None);
+        assert_eq!(SecretKey::generate().open_as(b"a purpose", &sealed), None);
+        assert_eq!(key.open_as(b"a purpose", b"short"), None);
     }
 
     #[test]

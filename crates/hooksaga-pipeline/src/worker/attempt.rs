@@ -1,7 +1,7 @@
 //! One attempt, and how it is settled.
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
-use hooksaga_saga::{ErrorCode, Outcome};
+use hooksaga_saga::{ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
 use hooksaga_store::{JobReport, LeaseRef};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -9,6 +9,22 @@ use tokio::time::Instant;
 /// An attempt that came too late to start, or found no file descriptor, is given back for so long: whatever
 /// is slow or short may recover.
 const LATE_DELAY: Duration = Duration::from_secs(1);
+
+/// The database's clock, as a claim read it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// What it said.
+    pub(super) read: Timestamp,
+    /// When it was asked, by this process's clock.
+    pub(super) asked: Instant,
+}
+
+impl Clock {
+    /// What it says by now; ahead by what the claim took, at the most.
+    fn now(self) -> Timestamp {
+        self.read.after(self.asked.elapsed())
+    }
+}
 
 /// What stays known of a job after its request is gone.
 #[derive(Debug)]
@@ -23,8 +39,18 @@ pub(super) struct About {
 /// What is to be written about a job.
 #[derive(Debug)]
 pub(super) enum Settled {
-    Finished { about: About, report: JobReport },
-    GivenBack { about: About, delay: Duration },
+    Finished {
+        about: About,
+        report: JobReport,
+    },
+    GivenBack {
+        about: About,
+        delay: Duration,
+    },
+    /// Its subscription is paused or not verified.
+    Parked {
+        about: About,
+    },
 }
 
 impl About {
@@ -33,12 +59,20 @@ impl About {
         Settled::GivenBack { about: self, delay }
     }
 
+    /// The job was not sent, and may be claimed again when its subscription is active and verified.
+    pub(super) fn park(self) -> Settled {
+        Settled::Parked { about: self }
+    }
+
     /// The job has failed without being sent.
     pub(super) fn failed_unsent(self, code: ErrorCode) -> Settled {
         let report = JobReport {
             lease: self.lease,
             outcome: Outcome::Failed(code),
+            started_at: None,
+            callback_url: None,
             response_status: None,
+            retry_at: None,
             duration: Duration::ZERO,
             response_excerpt: None,
         };
@@ -50,9 +84,11 @@ impl About {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) about: About,
+    pub(super) subscription: SubscriptionId,
     pub(super) request: CallbackRequest,
     /// Later than this it might outlive its lease.
     pub(super) start_by: Instant,
+    pub(super) clock: Clock,
 }
 
 impl Attempt {
@@ -63,20 +99,24 @@ impl Attempt {
         timeout: Duration,
         shutdown: &Shutdown,
     ) -> Settled {
-        let Self { about, request, start_by } = self;
+        let Self { about, request, start_by, clock, .. } = self;
         if shutdown.is_triggered() {
             return about.give_back(Duration::ZERO);
         }
         if Instant::now() > start_by {
             return about.give_back(LATE_DELAY);
         }
+        let (started_at, callback_url) = (clock.now(), request.url.clone());
         let Ok(done) = client.post(request, timeout).await else {
             return about.give_back(LATE_DELAY);
         };
         let report = JobReport {
             lease: about.lease,
             outcome: done.outcome,
+            started_at: Some(started_at),
+            callback_url: Some(callback_url),
             response_status: done.response_status,
+            retry_at: done.retry_after.and_then(|text| retry_after(&text, clock.now())),
             duration: done.duration,
             response_excerpt: done.excerpt,
         };

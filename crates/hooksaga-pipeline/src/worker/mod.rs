@@ -5,13 +5,19 @@
 //! POST; results are written under the lease's token, so that one that comes too late changes nothing. A
 //! crash at any point loses nothing: the lease runs out and the delivery happens again.
 //!
+//! It claims in the order of admission, no more than it has slots and memory for, and passes over subscriptions that hold
+//! their part of the slots already ([`in_flight`]). Jobs of paused subscriptions are parked ([`parking`]).
+//!
 //! On the order to stop it claims nothing more, gives back what it had not started, and finishes and reports
 //! what is in flight. The caller bounds how long that may take.
 //!
 //! Not done here: deciding about retries, touching sagas, creating jobs.
 
 mod attempt;
+mod in_flight;
+mod parking;
 mod prepare;
+mod presence;
 mod report;
 
 use crate::{
@@ -19,13 +25,13 @@ use crate::{
     random_i64,
 };
 use attempt::Settled;
-use hooksaga_store::{LeaseToken, Stage, StoreResult, WorkerStore};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
+use in_flight::{InFlight, PAYLOAD_BYTES};
+use parking::Parked;
 use report::Reporter;
 use std::{sync::Arc, time::Duration};
-use tokio::{
-    sync::{Semaphore, mpsc},
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 
 /// What a lease must have besides the timeout of a POST: time to claim, and time to write the result. A
 /// configuration without it is refused at the start.
@@ -52,15 +58,18 @@ pub struct Worker {
     signals: Signals,
     metrics: Arc<Metrics>,
     reporter: Arc<Reporter>,
+    parked: Arc<Parked>,
 }
 
 impl Worker {
     const NAME: &str = "worker";
     /// Jobs per claim: each brings its payload along.
     const BATCH: u32 = 1000;
-    /// While fewer than a quarter of the slots are free, so long is waited for more to become free: claims
-    /// of a few jobs each would cost more than the deliveries.
+    /// While few slots are free and more may soon be, so long is waited for them: claims of a few jobs each would
+    /// cost more than the deliveries.
     const GATHER: Duration = Duration::from_millis(5);
+    /// How long a worker whose only claimable jobs are of skipped subscriptions waits at the most.
+    const SKIPPED_POLL: Duration = Duration::from_millis(200);
 
     pub fn new(
         store: Arc<dyn WorkerStore>,
@@ -71,17 +80,18 @@ impl Worker {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        let reporter = Arc::new(Reporter::new(store.clone(), signals.clone(), metrics.clone(), log));
-        Self { store, client, key, config, signals, metrics, reporter }
+        let parked = Arc::<Parked>::default();
+        let reporter =
+            Arc::new(Reporter::new(store.clone(), signals.clone(), metrics.clone(), log, parked.clone()));
+        Self { store, client, key, config, signals, metrics, reporter, parked }
     }
 
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
     /// the order only if results can no longer be written, which is a bug.
     pub async fn run(&self, shutdown: &Shutdown) {
-        let concurrency = usize::try_from(self.config.concurrency).unwrap_or(usize::MAX).max(1);
-        let slots = Arc::new(Semaphore::new(concurrency));
+        let in_flight = InFlight::new(self.config.concurrency);
         // Bounded: when results cannot be written, slots stay taken and nothing more is claimed.
-        let (settled, results) = mpsc::channel(concurrency);
+        let (settled, results) = mpsc::channel(self.config.concurrency.max(1) as usize);
         let reporter = self.reporter.clone();
         let mut reporting = tokio::spawn(async move { reporter.run(results).await });
 
@@ -92,8 +102,15 @@ impl Worker {
             metrics: &self.metrics,
             shutdown,
         };
+        let work = async {
+            tokio::join!(
+                driver.run(|| self.claim_and_start(&in_flight, &settled, shutdown)),
+                self.be_present(shutdown),
+                self.unpark_resumed(shutdown),
+            );
+        };
         tokio::select! {
-            () = driver.run(|| self.claim_and_start(&slots, &settled, shutdown)) => {}
+            () = work => {}
             // This side of the channel is open: only a panic ends the reporter. What is sent from now on
             // would never be written down, and be sent again and again.
             ended = &mut reporting => {
@@ -109,26 +126,26 @@ impl Worker {
         }
     }
 
-    /// Claims as many jobs as there are free slots, starts them, and does not wait for them.
+    /// Claims as many jobs as may start now, starts them, and does not wait for them.
     async fn claim_and_start(
         &self,
-        slots: &Arc<Semaphore>,
+        in_flight: &Arc<InFlight>,
         settled: &mpsc::Sender<Settled>,
         shutdown: &Shutdown,
     ) -> StoreResult<Progress> {
-        let free = tokio::select! {
-            free = self.free_slots(slots) => free,
+        let limits = tokio::select! {
+            limits = self.claim_limits(in_flight) => limits,
             () = shutdown.wait() => return Ok(Progress::IDLE),
         };
-        let limit = free.min(Self::BATCH);
-        let work = self.claim(limit).await?;
-        let claimed = work.attempts.len() + work.settled.len();
+        let work = self.claim(&limits).await?;
+        let claimed = work.claimed();
         for done in work.settled {
             // Fails only when the reporter is gone; then the lease runs out.
             let _ = settled.send(done).await;
         }
+        let began = std::time::Instant::now();
         for attempt in work.attempts {
-            let slot = slots.clone().acquire_owned().await.expect("this semaphore is never closed");
+            let slot = in_flight.begin(attempt.subscription, attempt.request.body.len() as u64, began);
             let (client, settled, shutdown) = (self.client.clone(), settled.clone(), shutdown.clone());
             let timeout = self.config.http_timeout;
             tokio::spawn(async move {
@@ -137,26 +154,64 @@ impl Worker {
                 drop(slot);
             });
         }
-        Ok(Progress::of_batch(claimed, limit))
-    }
-
-    /// Waits until a slot is free, and a little for company if few are.
-    async fn free_slots(&self, slots: &Semaphore) -> u32 {
-        let enough = (self.config.concurrency / 4).max(1);
-        if slots.available_permits() < enough as usize {
-            // The permits go back at once: this only waits.
-            let _ = tokio::time::timeout(Self::GATHER, slots.acquire_many(enough)).await;
-            let _ = slots.acquire().await;
+        if work.cut_short || claimed >= limits.jobs as usize {
+            return Ok(Progress::Worked);
         }
-        // Only this loop takes permits, so there is at least one now.
-        u32::try_from(slots.available_permits()).unwrap_or(u32::MAX)
+        if !limits.skip.is_empty() {
+            return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
+        }
+        Ok(Progress::of_batch(claimed, limits.jobs))
     }
 
-    async fn claim(&self, limit: u32) -> StoreResult<prepare::Work> {
+    /// Waits until one of the subscriptions that a claim had to pass over may have more in flight, or until something else
+    /// can be claimed.
+    async fn wait_for_the_skipped(
+        &self,
+        in_flight: &InFlight,
+        skipped: &[SubscriptionId],
+        shutdown: &Shutdown,
+    ) -> Progress {
+        let freed = async {
+            loop {
+                in_flight.changed().await;
+                let limits = in_flight.claim_limits(Self::BATCH);
+                if limits.is_some_and(|limits| skipped.iter().any(|id| !limits.skip.contains(id))) {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = freed => {}
+            () = self.signals.woken(Stage::Worker) => {}
+            () = shutdown.wait() => {}
+            // Jobs of other processes' making, should their wake-up be lost.
+            () = tokio::time::sleep(Self::SKIPPED_POLL) => {}
+        }
+        Progress::Worked
+    }
+
+    /// Waits until something may be claimed, and a little for company if few slots are free.
+    async fn claim_limits(&self, in_flight: &InFlight) -> ClaimLimits {
+        let gathered = tokio::time::sleep(Self::GATHER);
+        tokio::pin!(gathered);
+        let mut waited = false;
+        loop {
+            let enough = waited || in_flight.has_enough_free(std::time::Instant::now());
+            if let Some(limits) = in_flight.claim_limits(Self::BATCH).filter(|_| enough) {
+                return limits;
+            }
+            tokio::select! {
+                () = in_flight.changed() => {}
+                () = &mut gathered, if !waited => waited = true,
+            }
+        }
+    }
+
+    async fn claim(&self, limits: &ClaimLimits) -> StoreResult<prepare::Work> {
         // Read before the claim is sent: the lease begins no earlier, so it lasts at least this long.
         let asked = Instant::now();
         let token = LeaseToken(random_i64());
-        let batch = self.store.claim(limit, self.config.lease_duration, token).await?;
+        let batch = self.store.claim(limits, self.config.lease_duration, token).await?;
         if !batch.jobs.is_empty() {
             self.metrics.pass("claim", asked.elapsed());
         }
@@ -171,8 +226,9 @@ impl Worker {
     /// The same; attempts that have not started when the order to stop comes are given back.
     pub async fn run_once_until(&self, shutdown: &Shutdown) -> StoreResult<Progress> {
         let limit = self.config.concurrency.min(Self::BATCH);
-        let work = self.claim(limit).await?;
-        let claimed = work.attempts.len() + work.settled.len();
+        let limits = ClaimLimits { jobs: limit, payload_bytes: PAYLOAD_BYTES, skip: Vec::new() };
+        let work = self.claim(&limits).await?;
+        let claimed = work.claimed();
         let mut running = tokio::task::JoinSet::new();
         for attempt in work.attempts {
             let (client, shutdown) = (self.client.clone(), shutdown.clone());

@@ -2,20 +2,18 @@
 
 use super::{
     REPORT_MARGIN, WorkerConfig,
-    attempt::{About, Attempt, Settled},
+    attempt::{About, Attempt, Clock, Settled},
 };
 use crate::{CallbackRequest, SecretKey, SigningSecret};
 use bytes::Bytes;
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{ClaimedBatch, DeliveryJob, Target};
 use http::{HeaderName, HeaderValue};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 use tokio::time::Instant;
 
 /// A job that was reset more often than this has outlived every worker that took it.
 const MOST_LEASE_RESETS: u32 = 5;
-/// A job whose subscription is paused or unverified is looked at again after this.
-const PAUSED_DELAY: Duration = Duration::from_secs(5);
 
 static EVENT_TYPE: HeaderName = HeaderName::from_static("hooksaga-event-type");
 static CORRELATION_ID: HeaderName = HeaderName::from_static("hooksaga-correlation-id");
@@ -25,23 +23,38 @@ static ATTEMPT: HeaderName = HeaderName::from_static("hooksaga-attempt");
 pub(super) struct Work {
     pub(super) attempts: Vec<Attempt>,
     pub(super) settled: Vec<Settled>,
+    /// More can be claimed.
+    pub(super) cut_short: bool,
+}
+
+impl Work {
+    /// How many jobs were claimed.
+    pub(super) fn claimed(&self) -> usize {
+        self.attempts.len() + self.settled.len()
+    }
 }
 
 /// What is to become of one job.
 enum Verdict {
     Send(CallbackRequest),
     Fail(ErrorCode),
-    GiveBack,
+    Park,
 }
 
 /// `asked`: when the claim was sent, before any of its leases began.
 pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfig, asked: Instant) -> Work {
     let lease_end = asked + config.lease_duration;
     let start_by = asked + config.lease_duration.saturating_sub(config.http_timeout + REPORT_MARGIN);
+    let clock = Clock { read: batch.now, asked };
     let mut judge = Judge { targets: &batch.targets, key, opened: HashMap::new() };
-    let mut work = Work { attempts: Vec::with_capacity(batch.jobs.len()), settled: Vec::new() };
+    let mut work = Work {
+        attempts: Vec::with_capacity(batch.jobs.len()),
+        settled: Vec::new(),
+        cut_short: batch.cut_short,
+    };
     for lease in batch.jobs {
         let verdict = judge.judge(&lease.held);
+        let subscription = lease.held.subscription_id;
         let about = About {
             lease: lease.as_ref(),
             attempt: lease.held.attempt,
@@ -49,9 +62,11 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
             lease_end,
         };
         match verdict {
-            Verdict::Send(request) => work.attempts.push(Attempt { about, request, start_by }),
+            Verdict::Send(request) => {
+                work.attempts.push(Attempt { about, subscription, request, start_by, clock });
+            }
             Verdict::Fail(code) => work.settled.push(about.failed_unsent(code)),
-            Verdict::GiveBack => work.settled.push(about.give_back(PAUSED_DELAY)),
+            Verdict::Park => work.settled.push(about.park()),
         }
     }
     work
@@ -68,7 +83,7 @@ impl Judge<'_> {
     fn judge(&mut self, job: &DeliveryJob) -> Verdict {
         let id = job.subscription_id;
         let Some(target) = self.targets.get(&id).filter(|target| target.deliverable) else {
-            return Verdict::GiveBack;
+            return Verdict::Park;
         };
         if job.lease_resets > MOST_LEASE_RESETS {
             return Verdict::Fail(ErrorCode::LEASE_EXHAUSTED);

@@ -4,7 +4,10 @@
 //! A write that the database is not there for is tried again until the lease is over; then the job is
 //! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
 
-use super::attempt::{About, Settled};
+use super::{
+    attempt::{About, Settled},
+    parking::Parked,
+};
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, backoff::Backoff, rest::rest_after};
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef, Stage, StoreError, StoreResult, WorkerStore};
@@ -20,6 +23,7 @@ pub(super) struct Reporter {
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
+    parked: Arc<Parked>,
 }
 
 /// Results that are written together; the two lists go side by side.
@@ -37,8 +41,9 @@ impl Reporter {
         signals: Signals,
         metrics: Arc<Metrics>,
         log: DeliveryLog,
+        parked: Arc<Parked>,
     ) -> Self {
-        Self { store, signals, metrics, log }
+        Self { store, signals, metrics, log, parked }
     }
 
     /// Writes what comes, until nothing can come any more.
@@ -55,6 +60,7 @@ impl Reporter {
     pub(super) async fn settle(&self, settled: Vec<Settled>) {
         let mut results = Results::default();
         let mut back: BTreeMap<Duration, Vec<About>> = BTreeMap::new();
+        let mut parked = Vec::new();
         for one in settled {
             match one {
                 Settled::Finished { about, report } => {
@@ -62,11 +68,15 @@ impl Reporter {
                     results.reports.push(report);
                 }
                 Settled::GivenBack { about, delay } => back.entry(delay).or_default().push(about),
+                Settled::Parked { about } => parked.push(about),
             }
         }
         self.report(results).await;
         for (delay, jobs) in back {
             self.hand_back(jobs, delay).await;
+        }
+        if !parked.is_empty() {
+            self.park(&parked).await;
         }
     }
 
@@ -98,24 +108,46 @@ impl Reporter {
 
     async fn hand_back(&self, jobs: Vec<About>, delay: Duration) {
         let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
-        match self.until_lease_end(&jobs, || self.store.hand_back(&leases, delay)).await {
+        let changed = self.until_lease_end(&jobs, || self.store.hand_back(&leases, delay)).await;
+        self.account_unsent(&jobs, changed, "HandedBack", "given back unsent");
+    }
+
+    async fn park(&self, jobs: &[About]) {
+        let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
+        let changed = self.until_lease_end(jobs, || self.store.park(&leases)).await;
+        self.parked.announce();
+        self.account_unsent(
+            jobs,
+            changed,
+            "Held",
+            "held until its subscription is active and verified again",
+        );
+    }
+
+    fn account_unsent(
+        &self,
+        jobs: &[About],
+        changed: StoreResult<Vec<JobId>>,
+        delivery_status: &'static str,
+        what: &'static str,
+    ) {
+        match changed {
             Ok(changed) => self.metrics.handed_back(changed.len() as u64),
             Err(error) => {
                 tracing::error!(%error, jobs = jobs.len(), "jobs could not be given back: their leases run out");
             }
         }
         if self.log.wants(false) {
-            for about in &jobs {
+            for about in jobs {
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = "worker",
-                    delivery_status = "HandedBack",
+                    delivery_status,
                     correlation_id = about.correlation_id.as_str(),
                     saga_id = about.lease.saga_id.0,
                     job_id = about.lease.job_id.0,
                     attempt = about.attempt,
-                    not_before_seconds = delay.as_secs(),
-                    "given back unsent"
+                    "{what}"
                 );
             }
         }

@@ -3,7 +3,7 @@
 use super::{super::attempt::About, *};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
-use hooksaga_store::{ClaimedBatch, LeaseToken};
+use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, WorkerBeat};
 use std::sync::Mutex;
 
 /// Refuses every batch with job 13 in it; is away as often as told.
@@ -13,12 +13,31 @@ struct FakeStore {
     calls: Mutex<Vec<Vec<i64>>>,
     written: Mutex<Vec<i64>>,
     handed_back: Mutex<Vec<(Duration, Vec<i64>)>>,
+    parked: Mutex<Vec<JobId>>,
 }
 
 #[async_trait]
 impl WorkerStore for FakeStore {
-    async fn claim(&self, _: u32, _: Duration, _: LeaseToken) -> StoreResult<ClaimedBatch> {
+    async fn claim(&self, _: &ClaimLimits, _: Duration, _: LeaseToken) -> StoreResult<ClaimedBatch> {
         Err(StoreError::Other("nothing to claim here".to_owned()))
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        let jobs: Vec<JobId> = leases.iter().map(|lease| lease.job_id).collect();
+        self.parked.lock().unwrap().extend(&jobs);
+        Ok(jobs)
+    }
+
+    async fn unpark(&self, _: u32) -> StoreResult<u64> {
+        Ok(0)
+    }
+
+    async fn heartbeat(&self, _: &WorkerBeat) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn leave(&self, _: i64) -> StoreResult<()> {
+        Ok(())
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -68,7 +87,8 @@ fn finished(jobs: impl IntoIterator<Item = i64>) -> Vec<Settled> {
 fn reporter() -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
     let store = Arc::new(FakeStore::default());
     let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
-    let reporter = Reporter::new(store.clone(), signals.clone(), metrics.clone(), DeliveryLog::All);
+    let reporter =
+        Reporter::new(store.clone(), signals.clone(), metrics.clone(), DeliveryLog::All, Arc::default());
     (store, signals, metrics, reporter)
 }
 

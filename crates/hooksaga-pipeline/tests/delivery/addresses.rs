@@ -49,7 +49,7 @@ async fn post(policy: EgressPolicy, resolver: &Arc<Fixed>, url: String) -> Outco
 }
 
 fn http_only() -> EgressPolicy {
-    EgressPolicy { allow_http: true, allow_networks: Vec::new() }
+    EgressPolicy { allow_http: true, ..EgressPolicy::default() }
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_name_that_does_not_resolve_is_dns_failed() {
     let url = || "http://nowhere.example/".to_owned();
     assert_eq!(post(loopback(), &Fixed::failing(), url()).await, failed(ErrorCode::DNS_FAILED));
     assert_eq!(post(loopback(), &Fixed::to(&[]), url()).await, failed(ErrorCode::DNS_FAILED));
-    // The operating system's resolver; this top-level name is reserved never to exist.
+    // The resolver proper; this top-level name is reserved never to exist.
     let done = client().post(request("http://nowhere.invalid/"), PLENTY).await.unwrap();
     assert_eq!(done.outcome, failed(ErrorCode::DNS_FAILED));
 }
@@ -74,7 +74,7 @@ async fn a_name_that_leads_to_forbidden_addresses_is_blocked_without_a_dial() {
 }
 
 #[tokio::test]
-async fn the_system_resolver_passes_the_guard_as_well() {
+async fn what_the_system_resolves_passes_the_guard_as_well() {
     let server = Server::always("HTTP/1.1 204 x\r\n\r\n").await;
     let port = server.address.port();
     let guarded = DeliveryClient::new(http_only(), None).unwrap();
@@ -89,15 +89,33 @@ async fn the_system_resolver_passes_the_guard_as_well() {
 }
 
 #[tokio::test]
-async fn forbidden_addresses_are_skipped_and_the_others_tried_in_turn() {
+async fn addresses_are_tried_in_turn() {
     let server = Server::always("HTTP/1.1 204 x\r\n\r\n").await;
     let port = server.address.port();
-    // Nobody listens on 127.0.0.2 at that port; 10.0.0.1 must not be dialled at all.
-    let resolver = Fixed::to(&["10.0.0.1", "127.0.0.2", "127.0.0.1"]);
+    // Nobody listens on 127.0.0.2 at that port.
+    let resolver = Fixed::to(&["127.0.0.2", "127.0.0.1"]);
     let outcome = post(loopback(), &resolver, format!("http://some.example:{port}/")).await;
     assert_eq!(outcome, Outcome::Delivered);
     assert_eq!(server.accepted(), 1);
     assert_eq!(resolver.asked(), ["some.example"]);
+}
+
+#[tokio::test]
+async fn one_forbidden_address_refuses_the_host() {
+    let server = Server::always("HTTP/1.1 204 x\r\n\r\n").await;
+    let url = || format!("http://some.example:{}/", server.address.port());
+    let many: Vec<String> = (1..20).map(|n| format!("127.0.0.{n}")).chain(["10.0.0.1".to_owned()]).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for addresses in
+        [&["127.0.0.1", "10.0.0.1"][..], &["10.0.0.1", "127.0.0.1"], &["127.0.0.1", "fd00::1"], &many]
+    {
+        let outcome = post(loopback(), &Fixed::to(addresses), url()).await;
+        assert_eq!(outcome, failed(ErrorCode::BLOCKED_ADDRESS), "{addresses:?}");
+    }
+    let denied = EgressPolicy { deny_networks: vec!["127.0.0.2/32".parse().unwrap()], ..loopback() };
+    let resolver = Fixed::to(&["127.0.0.1", "127.0.0.2"]);
+    assert_eq!(post(denied, &resolver, url()).await, failed(ErrorCode::BLOCKED_ADDRESS));
+    assert_eq!(server.accepted(), 0);
 }
 
 #[tokio::test]

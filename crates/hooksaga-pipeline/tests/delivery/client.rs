@@ -169,3 +169,24 @@ async fn a_chunked_failure_has_its_excerpt_too() {
     let chunked = "HTTP/1.1 502 x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nbad\r\n5\r\n gate\r\n0\r\n\r\n";
     assert_eq!(outcome_of(chunked).await.excerpt.as_deref(), Some("bad gate"));
 }
+
+#[tokio::test]
+async fn retry_after_is_kept_of_a_429_or_503() {
+    let of = async |status: u16, header: &str| {
+        outcome_of(format!("HTTP/1.1 {status} x\r\n{header}content-length: 0\r\n\r\n")).await.retry_after
+    };
+    let date = "Fri, 31 Dec 1999 23:59:59 GMT";
+    assert_eq!(of(429, "retry-after: 120\r\n").await.as_deref(), Some("120"));
+    assert_eq!(of(503, &format!("Retry-After:  {date} \r\n")).await.as_deref(), Some(date));
+    // Whether it makes sense is decided elsewhere.
+    assert_eq!(of(503, "retry-after: soon\r\n").await.as_deref(), Some("soon"));
+    assert_eq!(of(429, &format!("retry-after: {}\r\n", "9".repeat(64))).await.unwrap().len(), 64);
+    for header in
+        ["", "retry-after:\r\n", "retry-after: \u{e9}\r\n", &format!("retry-after: {}\r\n", "9".repeat(65))]
+    {
+        assert_eq!(of(503, header).await, None, "{header}");
+    }
+    for status in [200, 302, 404, 500] {
+        assert_eq!(of(status, "retry-after: 120\r\n").await, None, "{status}");
+    }
+}

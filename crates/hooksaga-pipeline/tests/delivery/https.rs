@@ -1,37 +1,33 @@
-//! TLS: who is trusted, and HTTP/2.
+//! TLS: who is trusted, and what is spoken inside.
 
 use super::{
     client::{PLENTY, failed, loopback, request},
     server::{Server, answer, hold, read_request},
 };
-use bytes::Bytes;
 use hooksaga_pipeline::{ClientSetupError, DeliveryClient, PostOutcome};
 use hooksaga_saga::{ErrorCode, Outcome};
-use http::{Response, Version};
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use std::{convert::Infallible, sync::Arc};
-use tokio::{io::AsyncWriteExt, net::TcpStream};
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
 use tokio_rustls::TlsAcceptor;
 
 /// A certificate authority of the test's own.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
     /// A TLS acceptor for a server of this name.
-    fn acceptor(&self, name: &str, alpn: &[&str]) -> TlsAcceptor {
+    pub(super) fn acceptor(&self, name: &str, alpn: &[&str]) -> TlsAcceptor {
         self.acceptor_that(name, alpn, WebPkiClientVerifier::no_client_auth())
     }
 
@@ -60,12 +56,16 @@ impl Authority {
 
     /// A client that trusts this authority.
     fn client(&self) -> DeliveryClient {
-        DeliveryClient::new(loopback(), Some(self.0.pem().as_bytes())).unwrap()
+        DeliveryClient::new(loopback(), Some(self.pem().as_bytes())).unwrap()
+    }
+
+    pub(super) fn pem(&self) -> String {
+        self.0.pem()
     }
 }
 
 /// An HTTP/1.1 server behind TLS that answers 204.
-async fn http1(acceptor: TlsAcceptor) -> Server {
+pub(super) async fn http1(acceptor: TlsAcceptor) -> Server {
     Server::start(move |stream, _| {
         let acceptor = acceptor.clone();
         async move {
@@ -78,23 +78,6 @@ async fn http1(acceptor: TlsAcceptor) -> Server {
         }
     })
     .await
-}
-
-/// An HTTP/2 server behind TLS that answers with the version and the length of the request.
-async fn http2(acceptor: TlsAcceptor) -> Server {
-    async fn serve(acceptor: TlsAcceptor, stream: TcpStream) {
-        let tls = acceptor.accept(stream).await.unwrap();
-        let service = hyper::service::service_fn(|request: http::Request<hyper::body::Incoming>| async {
-            assert_eq!(request.version(), Version::HTTP_2);
-            let body = request.into_body().collect().await.unwrap().to_bytes();
-            let response = Response::builder().status(418).body(Full::new(body));
-            Ok::<Response<Full<Bytes>>, Infallible>(response.unwrap())
-        });
-        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(tls), service)
-            .await;
-    }
-    Server::start(move |stream, _| serve(acceptor.clone(), stream)).await
 }
 
 async fn post(client: &DeliveryClient, host: &str, server: &Server) -> PostOutcome {
@@ -182,23 +165,14 @@ async fn a_tls_connection_that_closes_without_an_answer_is_response_invalid() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_http2_gets_it_on_one_connection() {
+async fn http2_is_not_offered() {
     let authority = Authority::new();
-    let server = http2(authority.acceptor("localhost", &["h2", "http/1.1"])).await;
     let client = authority.client();
-    assert_eq!(post(&client, "localhost", &server).await.outcome, failed(ErrorCode::http(418)));
-    let mut posts = tokio::task::JoinSet::new();
-    for _ in 0..50 {
-        let (client, port) = (client.clone(), server.address.port());
-        posts.spawn(async move {
-            client.post(request(format!("https://localhost:{port}/hook")), PLENTY).await.unwrap()
-        });
-    }
-    for done in posts.join_all().await {
-        assert_eq!(done.response_status, Some(418));
-        assert_eq!(done.excerpt.as_deref(), Some("{\"n\":1}"));
-    }
-    assert_eq!(server.accepted(), 1);
+    let both = http1(authority.acceptor("localhost", &["h2", "http/1.1"])).await;
+    assert_eq!(post(&client, "localhost", &both).await.outcome, Outcome::Delivered);
+    // Nothing is agreed on with a server that speaks nothing else.
+    let only = http1(authority.acceptor("localhost", &["h2"])).await;
+    assert_eq!(post(&client, "localhost", &only).await.outcome, failed(ErrorCode::TLS_FAILED));
 }
 
 #[test]

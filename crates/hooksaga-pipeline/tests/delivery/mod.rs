@@ -2,8 +2,11 @@
 
 mod addresses;
 mod client;
+mod dns;
 mod failures;
+mod floods;
 mod https;
+mod proxy;
 mod reuse;
 mod timeouts;
 mod verifier;

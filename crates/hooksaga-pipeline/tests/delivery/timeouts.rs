@@ -73,18 +73,6 @@ async fn headers_that_drip_time_out() {
 }
 
 #[tokio::test]
-async fn interim_responses_without_end_time_out() {
-    let server = Server::start(|mut stream, _| async move {
-        read_request(&mut stream).await.unwrap();
-        while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-    assert_times_out(&client(), server.url()).await;
-}
-
-#[tokio::test]
 async fn a_failure_whose_body_drips_is_cut_at_the_deadline_and_keeps_its_status() {
     let server = Server::start(|mut stream, _| async move {
         answer(&mut stream, b"HTTP/1.1 503 x\r\n\r\n").await;

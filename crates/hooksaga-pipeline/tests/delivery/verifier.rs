@@ -95,6 +95,7 @@ impl Fixture {
 fn check(key: &SecretKey, id: i64, url: String, attempt: u32) -> Check {
     let secret = key.seal(&SigningSecret::generate());
     Check {
+        tenant: String::from("default"),
         subscription_id: SubscriptionId(id),
         callback_url: url,
         round: 1,
@@ -280,4 +281,86 @@ async fn checks_under_way_are_finished_before_a_stop() {
     };
     tokio::join!(verifier.run(&shutdown), stop);
     assert_eq!(*store.outcomes.lock().unwrap(), [(SubscriptionId(1), retry(ErrorCode::http(500)))]);
+}
+
+/// How long a good endpoint's check took that came when 500 others hung for half a second.
+async fn beside_hanging(url_of: impl Fn(usize, u16) -> String) -> (Duration, usize) {
+    let hanging = Server::start(|stream, _| hold(stream)).await;
+    let good = endpoint(200, |_, challenge| challenge.to_owned()).await;
+    let mut fixture = Fixture::new();
+    for n in 0..500 {
+        let url = url_of(n, hanging.address.port());
+        fixture = fixture.check(1000 + i64::try_from(n).unwrap(), url, 1);
+    }
+    let newcomer = check(&fixture.key, 7, good.url(), 1);
+    let (store, signals, verifier) = fixture.verifier();
+    let test = async {
+        sleep(Duration::from_millis(500)).await;
+        let came = tokio::time::Instant::now();
+        store.checks.lock().unwrap().push(newcomer);
+        signals.wake(Stage::Verifier);
+        let verified = (SubscriptionId(7), CheckOutcome::Verified);
+        until(|| store.outcomes.lock().unwrap().contains(&verified)).await;
+        came.elapsed()
+    };
+    let never = Shutdown::new();
+    tokio::select! {
+        () = verifier.run(&never) => panic!("nobody told it to stop"),
+        took = test => (took, hanging.accepted()),
+    }
+}
+
+#[tokio::test]
+async fn five_hundred_hosts_that_hang_do_not_keep_a_good_endpoint_waiting() {
+    let (took, _) = beside_hanging(|n, port| format!("http://h{n}.localhost:{port}/hook")).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn five_hundred_endpoints_of_one_host_that_hangs_do_not_either_and_it_gets_few_challenges() {
+    let (took, challenges) = beside_hanging(|n, port| format!("http://127.0.0.1:{port}/{n}")).await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!((1..=40).contains(&challenges), "{challenges}");
+}
+
+#[tokio::test]
+async fn a_host_that_refuses_challenges_gets_a_burst_and_then_a_few_per_second() {
+    let refusing = Server::always("HTTP/1.1 404 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+    let mut fixture = Fixture::new();
+    for n in 0..200 {
+        fixture = fixture.check(1000 + n, refusing.url(), 1);
+    }
+    let (_, _, verifier) = fixture.verifier();
+    let shutdown = Shutdown::new();
+    let stop = async {
+        sleep(Duration::from_secs(2)).await;
+        shutdown.trigger();
+    };
+    tokio::join!(verifier.run(&shutdown), stop);
+    // 20 at once, and 5 in each of two seconds.
+    assert!((25..=31).contains(&refusing.accepted()), "{}", refusing.accepted());
+}
+
+#[tokio::test]
+async fn a_host_that_proves_itself_is_verified_as_fast_as_it_answers() {
+    let server = Server::start(|mut stream, _| async move {
+        while let Some(request) = read_request(&mut stream).await {
+            let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+            let answer = json["challenge"].as_str().unwrap();
+            let response = format!("HTTP/1.1 200 x\r\ncontent-length: {}\r\n\r\n{answer}", answer.len());
+            stream.write_all(response.as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let mut fixture = Fixture::new();
+    for n in 0..1000 {
+        fixture = fixture.check(1000 + n, server.url(), 1);
+    }
+    let (store, _, verifier) = fixture.verifier();
+    let never = Shutdown::new();
+    tokio::select! {
+        () = verifier.run(&never) => panic!("nobody told it to stop"),
+        () = until(|| store.outcomes.lock().unwrap().len() == 1000) => {}
+    }
+    assert!(store.outcomes.lock().unwrap().iter().all(|(_, outcome)| *outcome == CheckOutcome::Verified));
 }

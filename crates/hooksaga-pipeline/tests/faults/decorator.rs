@@ -1,18 +1,19 @@
 //! Stores that let every call through but one.
 
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, JobId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{DeadLetterId, JobId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Admission, Appended, ApplyBatch, Buried, ClaimedBatch, CleanerStore, DeadLetterStore, Decide,
-    IngestStore, JobReport, LeaseRef, LeaseToken, NewEvent, OrchestratorStore, RequeueOutcome,
-    RequeueRequest, RequeueTally, ResetLease, RouteBatch, RouterStore, Scheduled, StoreError, StoreResult,
-    Stores, WorkerStore,
+    Allotted, Appended, ApplyBatch, Buried, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide,
+    IngestStore, JobReport, JobsCreated, LeaseRef, LeaseToken, Load, NewEvent, OrchestratorStore,
+    RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
+    RouterStore, Scheduled, StoreError, StoreResult, Stores, TenantScope, WaitingPage, WorkerBeat,
+    WorkerStore,
 };
 use std::{
-    collections::HashMap,
+    ops::ControlFlow,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -61,6 +62,15 @@ impl FaultPlan {
         if matches!(self.fault, Fault::ErrorAfter | Fault::KillAfter) {
             call.await?;
         }
+        self.strike().await
+    }
+
+    /// Whether the one call is this step in the middle of another.
+    fn is_now(&self) -> bool {
+        self.calls.fetch_add(1, Ordering::SeqCst) == self.n
+    }
+
+    async fn strike<T>(&self) -> StoreResult<T> {
         if matches!(self.fault, Fault::KillBefore | Fault::KillAfter) {
             self.killed.notify_one();
             std::future::pending::<()>().await;
@@ -99,23 +109,33 @@ impl IngestStore for Faulty<dyn IngestStore> {
 
 #[async_trait]
 impl RouterStore for Faulty<dyn RouterStore> {
-    async fn route(&self, limit: u32, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.plan.call(self.inner.route(limit, default_limit)).await
+    async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.plan.call(self.inner.route(limits, default_limit)).await
     }
 }
 
 #[async_trait]
 impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
-    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
-        self.plan.call(self.inner.schedule(admission)).await
+    async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
+        self.plan.call(self.inner.waiting(after, limit)).await
     }
 
-    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
-        self.plan.call(self.inner.open_jobs()).await
+    /// Two transactions: the step between them is one at which it can fail, too.
+    async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
+        let broken = AtomicBool::new(false);
+        let between = || {
+            if self.plan.is_now() {
+                broken.store(true, Ordering::SeqCst);
+                return ControlFlow::Break(());
+            }
+            created()
+        };
+        let done = self.plan.call(self.inner.create_jobs(allotted, &between)).await;
+        if broken.load(Ordering::SeqCst) { self.plan.strike().await } else { done }
     }
 
-    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        self.plan.call(self.inner.mark_in_progress(sagas)).await
+    async fn load(&self) -> StoreResult<Load> {
+        self.plan.call(self.inner.load()).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
@@ -125,8 +145,29 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
 
 #[async_trait]
 impl WorkerStore for Faulty<dyn WorkerStore> {
-    async fn claim(&self, limit: u32, lease: Duration, token: LeaseToken) -> StoreResult<ClaimedBatch> {
-        self.plan.call(self.inner.claim(limit, lease, token)).await
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        self.plan.call(self.inner.claim(limits, lease, token)).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        self.plan.call(self.inner.park(leases)).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        self.plan.call(self.inner.unpark(limit)).await
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        self.plan.call(self.inner.heartbeat(beat)).await
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.plan.call(self.inner.leave(worker_id)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -155,11 +196,25 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
         self.plan.call(self.inner.bury(limit)).await
     }
 
-    async fn requeue(&self, id: DeadLetterId, default_limit: u32) -> StoreResult<RequeueOutcome> {
-        self.plan.call(self.inner.requeue(id, default_limit)).await
+    async fn requeue(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+        default_limit: u32,
+    ) -> StoreResult<RequeueOutcome> {
+        self.plan.call(self.inner.requeue(scope, id, default_limit)).await
     }
 
-    async fn requeue_matching(&self, request: &RequeueRequest) -> StoreResult<RequeueTally> {
-        self.plan.call(self.inner.requeue_matching(request)).await
+    async fn resend(
+        &self,
+        scope: &TenantScope,
+        id: SagaId,
+        default_limit: u32,
+    ) -> StoreResult<ResendOutcome> {
+        self.plan.call(self.inner.resend(scope, id, default_limit)).await
+    }
+
+    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
+        self.plan.call(self.inner.requeue_step(scope, step)).await
     }
 }

@@ -7,7 +7,7 @@
 
 mod decorator;
 
-use crate::support::{PAGE, Pipeline, WORKER, World, event, ingest};
+use crate::support::{ALL, PAGE, Pipeline, WORKER, World, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};
 use hooksaga_pipeline::WorkerConfig;
 use hooksaga_saga::{ErrorCode, SagaStatus};
@@ -35,7 +35,7 @@ async fn start() -> World {
 }
 
 fn the_event() -> NewEvent {
-    NewEvent { external_id: Some("only-once".to_owned()), ..event("a", 1) }
+    NewEvent { external_id: Some("only-once".parse().unwrap()), ..event("a", 1) }
 }
 
 /// The story, told through these stores until it has ended. Store errors are met as in a server: the same
@@ -62,11 +62,11 @@ async fn tell(world: &World, stores: &Stores) {
 
 async fn requeue_what_died(world: &World, stores: &Stores) {
     let filter = DeadLetterFilter { requeued: Some(false), ..DeadLetterFilter::default() };
-    for letter in world.stores.reader.dead_letters(&filter, PAGE).await.unwrap().items {
+    for letter in world.stores.reader.dead_letters(&ALL, &filter, PAGE).await.unwrap().items {
         world.receiver.answer("/bad", [Behaviour::Status(200)]);
-        if let Ok(outcome) = stores.dead_letters.requeue(letter.id, 5).await {
+        if let Ok(outcome) = stores.dead_letters.requeue(&ALL, letter.id, 5).await {
             assert!(
-                matches!(outcome, RequeueOutcome::Created(_) | RequeueOutcome::Already(_)),
+                matches!(outcome, RequeueOutcome::Created(..) | RequeueOutcome::Already(_)),
                 "{outcome:?}"
             );
         }
@@ -100,9 +100,10 @@ async fn check_the_end(world: &World) {
             (bad, 1, SagaStatus::Completed, 1, None),
         ]
     );
-    let letters = world.stores.reader.dead_letters(&DeadLetterFilter::default(), PAGE).await.unwrap().items;
+    let letters =
+        world.stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), PAGE).await.unwrap().items;
     assert_eq!(letters.len(), 1);
-    let letter = world.stores.reader.dead_letter(letters[0].id).await.unwrap().unwrap();
+    let letter = world.stores.reader.dead_letter(&ALL, letters[0].id).await.unwrap().unwrap();
     assert_eq!(letter.payload, the_event().payload);
     assert!(!world.receiver.deliveries("/good").is_empty());
     assert!(world.receiver.deliveries("/bad").len() >= 3);

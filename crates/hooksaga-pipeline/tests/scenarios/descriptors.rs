@@ -1,9 +1,9 @@
 //! A process that has no file descriptor left for connections.
 
-use crate::support::{Pipeline, WORKER, World, capture::Capture, loopback};
+use crate::support::{ALL, Pipeline, WORKER, World, capture::Capture, loopback};
 use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryClient, DeliveryLog, Resolve, Worker};
-use hooksaga_saga::{JobStatus, SagaStatus};
+use hooksaga_saga::{CallbackUrl, JobStatus, SagaStatus};
 use hooksaga_store::SubscriptionPatch;
 use std::{
     io,
@@ -39,7 +39,15 @@ async fn without_descriptors_deliveries_wait_and_no_attempt_is_spent() {
     let world = World::new().await;
     let id = world.subscribe_with("a", "/hook", Some(1)).await;
     let url = world.receiver.url("/hook").replace("127.0.0.1", "localhost");
-    world.patch(id, SubscriptionPatch { callback_url: Some(url), ..SubscriptionPatch::default() }).await;
+    world
+        .patch(
+            id,
+            SubscriptionPatch {
+                callback_url: Some(CallbackUrl::parse(&url, true).unwrap()),
+                ..SubscriptionPatch::default()
+            },
+        )
+        .await;
     world.verify().await;
     world.append("a", 3).await;
     let pipeline = Pipeline::new(&world);
@@ -75,7 +83,7 @@ async fn without_descriptors_deliveries_wait_and_no_attempt_is_spent() {
     pipeline.orchestrator.apply_once().await.unwrap();
     for delivery in world.deliveries().await {
         assert_eq!((delivery.status, delivery.attempt_count), (SagaStatus::Completed, 1));
-        let detail = world.stores.reader.delivery(delivery.saga_id).await.unwrap().unwrap();
+        let detail = world.stores.reader.delivery(&ALL, delivery.saga_id).await.unwrap().unwrap();
         let attempts: Vec<_> = detail.attempts.iter().map(|a| (a.status, a.lease_resets)).collect();
         assert_eq!(attempts, [(JobStatus::Completed, 0)]);
     }

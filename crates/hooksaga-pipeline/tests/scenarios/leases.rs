@@ -11,7 +11,10 @@ fn delivered(lease: LeaseRef) -> JobReport {
     JobReport {
         lease,
         outcome: Outcome::Delivered,
+        started_at: None,
+        callback_url: None,
         response_status: Some(200),
+        retry_at: None,
         duration: Duration::from_millis(1),
         response_excerpt: None,
     }
@@ -62,6 +65,11 @@ async fn a_job_that_outlives_every_worker_fails_unsent() {
     assert_eq!(detail.delivery.status, SagaStatus::DeadLettered);
     assert_eq!(detail.delivery.final_error_code, Some(ErrorCode::LEASE_EXHAUSTED));
     assert_eq!((detail.attempts[0].status, detail.attempts[0].lease_resets), (JobStatus::Failed, 6));
+    assert_eq!(
+        (detail.attempts[0].started_at, &detail.attempts[0].callback_url),
+        (None, &None),
+        "it was not sent"
+    );
 }
 
 #[tokio::test]

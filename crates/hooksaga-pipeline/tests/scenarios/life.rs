@@ -1,8 +1,9 @@
 //! From an event to its end: delivered, retried, dead, requeued.
 
-use crate::support::{PAGE, Pipeline, World, event, ingest};
+use crate::support::{ALL, PAGE, Pipeline, World, event, ingest};
+use hooksaga_pipeline::{DeliveryLog, Requeue};
 use hooksaga_saga::{ErrorCode, JobStatus, SagaStatus};
-use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome};
+use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome, ResendOutcome};
 use hooksaga_testkit::receiver::Behaviour;
 
 #[tokio::test]
@@ -41,7 +42,7 @@ async fn the_same_event_ingested_twice_is_delivered_once() {
     world.subscribe("a", "/hook").await;
     let ingest = ingest(&world.stores);
     let mut once = event("a", 1);
-    once.external_id = Some("order-1".to_owned());
+    once.external_id = Some("order-1".parse().unwrap());
     let mut other = once.clone();
     other.payload = "{}".into();
 
@@ -101,6 +102,35 @@ async fn a_failed_attempt_is_retried_and_its_code_is_kept() {
 }
 
 #[tokio::test]
+async fn what_was_delivered_is_delivered_again_on_request() {
+    let world = World::new().await;
+    world.subscribe("a", "/hook").await;
+    world.append("a", 1).await;
+    let pipeline = Pipeline::new(&world);
+    pipeline.settle().await;
+    let first = world.delivery().await.delivery;
+    let (signals, metrics) = (pipeline.signals.clone(), pipeline.metrics.clone());
+    let requeue = Requeue::new(world.stores.dead_letters.clone(), 5, signals, metrics, DeliveryLog::All);
+    let ResendOutcome::Created(new, _) = requeue.resend(&ALL, first.saga_id).await.unwrap() else {
+        panic!("not sent again")
+    };
+    assert_eq!(
+        requeue.resend(&ALL, first.saga_id).await.unwrap(),
+        ResendOutcome::Already(new),
+        "twice is once"
+    );
+    pipeline.settle().await;
+
+    let arrivals = world.receiver.deliveries("/hook");
+    let [one, two] = arrivals.as_slice() else { panic!("{arrivals:?}") };
+    assert_eq!((one.text(), one.header("webhook-id")), (two.text(), two.header("webhook-id")));
+    assert_eq!(two.header("hooksaga-attempt"), Some("1"), "attempts count anew");
+    let deliveries = world.deliveries().await;
+    assert_eq!(deliveries[0], first, "the first delivery is not touched");
+    assert_eq!((deliveries[1].saga_id, deliveries[1].status), (new.saga_id, SagaStatus::Completed));
+}
+
+#[tokio::test]
 async fn retries_end_in_a_dead_letter_and_a_requeue_is_a_new_delivery() {
     let world = World::new().await;
     let subscription = world.subscribe_with("a", "/hook", Some(3)).await;
@@ -113,15 +143,16 @@ async fn retries_end_in_a_dead_letter_and_a_requeue_is_a_new_delivery() {
     let dead = world.delivery().await;
     assert_eq!((dead.delivery.status, dead.delivery.attempt_count), (SagaStatus::DeadLettered, 3));
     assert_eq!(dead.delivery.final_error_code, Some(ErrorCode::http(500)));
-    let letters = world.stores.reader.dead_letters(&DeadLetterFilter::default(), PAGE).await.unwrap().items;
+    let letters =
+        world.stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), PAGE).await.unwrap().items;
     let [letter] = letters.as_slice() else { panic!("{letters:?}") };
     assert_eq!((letter.saga_id, letter.subscription_id), (dead.delivery.saga_id, subscription));
-    let letter = world.stores.reader.dead_letter(letter.id).await.unwrap().unwrap();
+    let letter = world.stores.reader.dead_letter(&ALL, letter.id).await.unwrap().unwrap();
     assert_eq!(&*letter.payload, r#"{ "number":  0 }"#);
 
     world.receiver.answer("/hook", [Behaviour::Status(200)]);
-    let requeue = || world.stores.dead_letters.requeue(letter.summary.id, 5);
-    let RequeueOutcome::Created(new) = requeue().await.unwrap() else { panic!("not requeued") };
+    let requeue = || world.stores.dead_letters.requeue(&ALL, letter.summary.id, 5);
+    let RequeueOutcome::Created(new, _) = requeue().await.unwrap() else { panic!("not requeued") };
     assert_eq!(requeue().await.unwrap(), RequeueOutcome::Already(new), "twice is once");
     pipeline.settle().await;
     assert_eq!(requeue().await.unwrap(), RequeueOutcome::Already(new), "also when it is done");

@@ -1,5 +1,6 @@
 //! What must happen to deliveries, told pass by pass.
 
+mod attempts;
 mod descriptors;
 mod fairness;
 mod leases;

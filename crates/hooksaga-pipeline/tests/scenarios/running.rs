@@ -4,7 +4,9 @@ use crate::support::{DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, event};
 use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerConfig};
 use hooksaga_saga::{JobId, SagaStatus};
-use hooksaga_store::{ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerStore};
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+};
 use hooksaga_testkit::receiver::Behaviour;
 use std::{
     sync::Arc,
@@ -86,8 +88,29 @@ struct PanicsOnReport(Arc<dyn WorkerStore>);
 
 #[async_trait]
 impl WorkerStore for PanicsOnReport {
-    async fn claim(&self, limit: u32, lease: Duration, token: LeaseToken) -> StoreResult<ClaimedBatch> {
-        self.0.claim(limit, lease, token).await
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        self.0.claim(limits, lease, token).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        self.0.park(leases).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        self.0.unpark(limit).await
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        self.0.heartbeat(beat).await
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.0.leave(worker_id).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -6,16 +6,19 @@ use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryClient, DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics,
     Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker, WorkerConfig,
 };
-use hooksaga_saga::{RetryPolicy, SagaStatus, SubscriptionId};
+use hooksaga_saga::{CallbackUrl, RetryPolicy, SagaStatus, SubscriptionId, Tenant};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
-    Appended, CreateOutcome, Delivery, DeliveryDetail, DeliveryFilter, LeaseRef, LeaseToken, NewEvent,
-    NewSubscription, PageRequest, Stage, StoreResult, Stores, SubscriptionPatch, UpdateOutcome,
+    Appended, ClaimLimits, CreateOutcome, Delivery, DeliveryDetail, DeliveryFilter, LeaseRef, LeaseToken,
+    NewEvent, NewSubscription, PageRequest, Stage, StoreResult, Stores, SubscriptionPatch, TenantScope,
+    UpdateOutcome, WorkerBeat,
 };
 use hooksaga_testkit::{receiver::Receiver, scratch::ScratchDir};
 use std::{sync::Arc, time::Duration};
 
 pub(crate) const DEFAULT_LIMIT: u32 = 5;
+
+pub(crate) const ALL: TenantScope = TenantScope::All;
 
 pub(crate) const PAGE: PageRequest = PageRequest { limit: 500, before: None };
 
@@ -44,6 +47,8 @@ impl World {
         let folder = ScratchDir::new("pipeline");
         let path = folder.path().join("hooksaga.db");
         let database = hooksaga_sqlite::open(SqliteOptions { path }).await.unwrap();
+        let beat = WorkerBeat { worker_id: 1, slots: 512, version: String::from("test") };
+        database.stores().worker.heartbeat(&beat).await.unwrap();
         Self {
             stores: database.stores(),
             receiver: Receiver::start().await,
@@ -65,8 +70,10 @@ impl World {
         max_retry_limit: Option<u32>,
     ) -> SubscriptionId {
         let new = NewSubscription {
-            event_type: event_type.to_owned(),
-            callback_url: self.receiver.url(path),
+            tenant: Tenant::default(),
+            topics: event_type.parse().unwrap(),
+            callback_url: self.url(path),
+            description: None,
             active: true,
             max_retry_limit,
         };
@@ -75,6 +82,11 @@ impl World {
         let CreateOutcome::Created(subscription) = created else { panic!("{created:?}") };
         self.verify().await;
         subscription.id
+    }
+
+    /// A URL of the receiver, as a subscription has it.
+    pub(crate) fn url(&self, path: &str) -> CallbackUrl {
+        CallbackUrl::parse(&self.receiver.url(path), true).unwrap()
     }
 
     /// Lets every subscription that waits for it prove itself.
@@ -86,7 +98,7 @@ impl World {
     }
 
     pub(crate) async fn patch(&self, id: SubscriptionId, patch: SubscriptionPatch) {
-        let outcome = self.stores.admin.update(id, &patch).await.unwrap();
+        let outcome = self.stores.admin.update(&ALL, id, &patch).await.unwrap();
         assert!(matches!(outcome, UpdateOutcome::Updated(_)), "{outcome:?}");
     }
 
@@ -101,7 +113,7 @@ impl World {
 
     /// Every delivery, oldest first.
     pub(crate) async fn deliveries(&self) -> Vec<Delivery> {
-        let mut page = self.stores.reader.deliveries(&DeliveryFilter::default(), PAGE).await.unwrap();
+        let mut page = self.stores.reader.deliveries(&ALL, &DeliveryFilter::default(), PAGE).await.unwrap();
         assert_eq!(page.next, None, "the test's deliveries fit on one page");
         page.items.reverse();
         page.items
@@ -111,7 +123,7 @@ impl World {
     pub(crate) async fn delivery(&self) -> DeliveryDetail {
         let deliveries = self.deliveries().await;
         let [delivery] = deliveries.as_slice() else { panic!("not one delivery: {deliveries:?}") };
-        self.stores.reader.delivery(delivery.saga_id).await.unwrap().unwrap()
+        self.stores.reader.delivery(&ALL, delivery.saga_id).await.unwrap().unwrap()
     }
 
     pub(crate) async fn statuses(&self) -> Vec<SagaStatus> {
@@ -121,10 +133,15 @@ impl World {
     /// A worker that claims a job and is never heard of again; its lease is over at once.
     pub(crate) async fn claim_and_die(&self) -> LeaseRef {
         let token = LeaseToken(hooksaga_pipeline::random_i64());
-        let batch = self.stores.worker.claim(1, Duration::from_micros(1), token).await.unwrap();
+        let batch =
+            self.stores.worker.claim(&claim_limits(1), Duration::from_micros(1), token).await.unwrap();
         let [lease] = batch.jobs.as_slice() else { panic!("not one job: {batch:?}") };
         lease.as_ref()
     }
+}
+
+pub(crate) fn claim_limits(jobs: u32) -> ClaimLimits {
+    ClaimLimits { jobs, payload_bytes: u64::MAX, skip: Vec::new() }
 }
 
 /// One of each component.
@@ -141,6 +158,15 @@ pub(crate) struct Pipeline {
 impl Pipeline {
     pub(crate) fn new(world: &World) -> Self {
         Self::over(&world.stores, &world.key, WORKER)
+    }
+
+    /// With another policy of retries.
+    pub(crate) fn with_policy(world: &World, policy: RetryPolicy) -> Self {
+        let pipeline = Self::new(world);
+        let (signals, metrics) = (pipeline.signals.clone(), pipeline.metrics.clone());
+        let store = world.stores.orchestrator.clone();
+        let orchestrator = Orchestrator::new(store, policy, signals, metrics, DeliveryLog::All);
+        Self { orchestrator, ..pipeline }
     }
 
     /// Over these stores, which need not be the world's own.
@@ -168,6 +194,8 @@ impl Pipeline {
 
     /// Passes of every component until nothing is left that can be done now or within milliseconds.
     pub(crate) async fn settle(&self) {
+        // Whatever a test did outside the pipeline: somebody would have said so.
+        self.signals.wake(Stage::Schedule);
         for _ in 0..1000 {
             match self.round().await.unwrap() {
                 Progress::Worked | Progress::Drained { .. } => {}
@@ -183,6 +211,7 @@ impl Pipeline {
     pub(crate) async fn round(&self) -> StoreResult<Progress> {
         let routed = self.router.run_once().await?;
         let scheduled = self.orchestrator.schedule_once().await?;
+        self.worker.unpark_once().await?;
         let sent = self.worker.run_once().await?;
         let applied = self.orchestrator.apply_once().await?;
         let buried = self.dead_letters.run_once().await?;
@@ -199,7 +228,8 @@ pub(crate) fn client() -> DeliveryClient {
 
 /// http, and loopback.
 pub(crate) fn loopback() -> EgressPolicy {
-    EgressPolicy { allow_http: true, allow_networks: vec!["127.0.0.0/8".parse().unwrap()] }
+    let allow_networks = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap()).to_vec();
+    EgressPolicy { allow_http: true, allow_networks, ..EgressPolicy::default() }
 }
 
 /// Ingestion over these stores; its task ends with the handle.
@@ -213,9 +243,10 @@ pub(crate) fn ingest(stores: &Stores) -> Ingest {
 
 pub(crate) fn event(event_type: &str, number: usize) -> NewEvent {
     NewEvent {
-        event_type: event_type.to_owned(),
+        tenant: Tenant::default(),
+        event_type: event_type.parse().unwrap(),
         payload: format!(r#"{{ "number":  {number} }}"#).into(),
         external_id: None,
-        correlation_id: format!("trace-{number}"),
+        correlation_id: format!("trace-{number}").parse().unwrap(),
     }
 }

@@ -1,23 +1,20 @@
-//! `dead_letter_operator`: stores dead letters, and requeues them as new sagas.
+//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
-    roles::{
-        filter::Filter,
-        rows::{bigint, integer, natural, parsed},
-    },
+    roles::rows::{bigint, integer, natural, parsed},
     time::Time,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
-use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId, requeue};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueRequest, RequeueTally, Requeued,
-    StoreError, StoreResult,
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
+    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope,
 };
 use std::collections::HashMap;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::ToSql};
 
 /// One statement: what its snapshot sees queued, it also sees dead. A queued saga that is not dead stays queued.
 /// Deleted by place, as the router does. OFFSET 0 keeps the lookups of sagas as written, one by its key for each of
@@ -27,7 +24,7 @@ WITH batch AS MATERIALIZED (
     SELECT saga_id, ctid AS place FROM pending_dead_letters ORDER BY saga_id LIMIT $1 FOR UPDATE SKIP LOCKED
 ), dead AS MATERIALIZED (
     SELECT b.place, s.id, s.event_id, s.subscription_id, coalesce(s.final_error_code, 'INTERNAL') AS code,
-           e.correlation_id, e.payload
+           e.correlation_id, e.payload, e.tenant
     FROM batch b
     CROSS JOIN LATERAL (
         SELECT * FROM webhook_delivery_sagas WHERE id = b.saga_id AND status::text = 'DeadLettered' OFFSET 0
@@ -41,22 +38,38 @@ WITH batch AS MATERIALIZED (
 ), gone AS (
     DELETE FROM pending_dead_letters WHERE ctid = ANY (ARRAY(SELECT place FROM dead))
 )
-SELECT id, event_id, subscription_id, correlation_id, code, NULL::bigint FROM dead
+SELECT id, event_id, subscription_id, correlation_id, code, NULL::bigint, tenant FROM dead
 UNION ALL
-SELECT saga_id, NULL, NULL, NULL, NULL, id FROM letters";
+SELECT saga_id, NULL, NULL, NULL, NULL, id, NULL FROM letters";
 
-/// What a requeue needs to know of a letter; `successor` is the saga that an earlier requeue made.
-const LETTER: &str = "
-SELECT now(), d.id, d.event_id, d.subscription_id, s.generation, s.status::text, s.attempt_count,
+/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as.
+macro_rules! saga {
+    ($more:literal, $from:literal) => {
+        concat!(
+            "
+SELECT now(), s.event_id, s.subscription_id, s.generation, s.status::text, s.attempt_count,
        s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit, coalesce(sub.active AND sub.verified, false),
-       e.correlation_id, successor.id
-FROM dead_letters d
-JOIN webhook_delivery_sagas s ON s.id = d.saga_id
-JOIN events e ON e.id = d.event_id
-LEFT JOIN subscriptions sub ON sub.id = d.subscription_id
+       e.correlation_id, successor.id",
+            $more,
+            "
+FROM ",
+            $from,
+            "
+JOIN events e ON e.id = s.event_id
+LEFT JOIN subscriptions sub ON sub.id = s.subscription_id
 LEFT JOIN webhook_delivery_sagas successor
     ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
-   AND successor.generation = s.generation + 1";
+   AND successor.generation = s.generation + 1"
+        )
+    };
+}
+
+const SAGA: &str = saga!("", "webhook_delivery_sagas s");
+/// With what a requeue of many filters by.
+const LETTER: &str = saga!(
+    ", d.id, e.tenant, e.event_type, d.final_error_code, d.created_at",
+    "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
+);
 
 /// Twice is once: the unique key (event, subscription, generation) lets one of them in.
 const REQUEUE: &str = "/* dead_letters.requeue */
@@ -71,8 +84,7 @@ ORDER BY event_id, subscription_id, generation
 ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id, generation";
 
-/// How many letters a requeue of many looks at in one go; each go is a transaction of its own.
-const CHUNK: u32 = 1000;
+const IN_SCOPE: &str = "$2::text IS NULL OR e.tenant = $2";
 
 pub(crate) struct DeadLetters {
     pool: RolePool,
@@ -91,7 +103,7 @@ impl DeadLetterStore for DeadLetters {
             .run(|client| async move {
                 let statement = client.prepare_cached(BURY).await?;
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
-                // A UNION ALL answers its halves in turn: the sagas, then the letters that are new.
+                // A UNION ALL returns its halves in turn: the sagas, then the letters that are new.
                 let mut buried: Vec<Buried> = Vec::with_capacity(rows.len());
                 let mut place_of = HashMap::with_capacity(rows.len());
                 for row in &rows {
@@ -109,6 +121,7 @@ impl DeadLetterStore for DeadLetters {
                         saga_id,
                         event_id: EventId(row.try_get(1)?),
                         subscription_id: SubscriptionId(row.try_get(2)?),
+                        tenant: row.try_get(6)?,
                         correlation_id: row.try_get(3)?,
                         final_error_code: ErrorCode::from_stored(row.try_get(4)?),
                     });
@@ -118,148 +131,201 @@ impl DeadLetterStore for DeadLetters {
             .await
     }
 
-    async fn requeue(&self, id: DeadLetterId, default_limit: u32) -> StoreResult<RequeueOutcome> {
+    async fn requeue(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+        default_limit: u32,
+    ) -> StoreResult<RequeueOutcome> {
+        let sql = &format!("/* dead_letters.letter */{LETTER} WHERE d.id = $1 AND ({IN_SCOPE})");
+        let again = |client| async move { again(&client, sql, scope, id.0, default_limit).await };
+        Ok(self.pool.run(again).await?.into())
+    }
+
+    async fn resend(
+        &self,
+        scope: &TenantScope,
+        id: SagaId,
+        default_limit: u32,
+    ) -> StoreResult<ResendOutcome> {
+        let sql = &format!("/* dead_letters.saga */{SAGA} WHERE s.id = $1 AND ({IN_SCOPE})");
+        self.pool.run(|client| async move { again(&client, sql, scope, id.0, default_limit).await }).await
+    }
+
+    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
         self.pool
             .run(|client| async move {
-                // A second look is needed only if another requeue came in between.
-                for _ in 0..2 {
-                    let sql = format!("/* dead_letters.letter */{LETTER} WHERE d.id = $1");
-                    let statement = client.prepare_cached(&sql).await?;
-                    let Some(row) = client.query_opt(&statement, &[&id.0]).await? else {
-                        return Ok(RequeueOutcome::NotFound);
-                    };
-                    let letter = Letter::from_row(&row, default_limit)?;
-                    if let Some(requeued) = letter.requeued() {
-                        return Ok(RequeueOutcome::Already(requeued));
+                let letters = examine(&client, scope, step).await?;
+                let mut batch = RequeuedBatch::default();
+                let mut chosen: Vec<&Ended> = Vec::new();
+                let mut last = None;
+                for letter in &letters {
+                    if chosen.len() >= step.requeue as usize {
+                        break;
                     }
-                    if !letter.deliverable {
-                        return Ok(RequeueOutcome::NotDeliverable(letter.subscription_id));
-                    }
-                    if let Some((requeued, _)) = insert(&client, &[&letter]).await?.pop() {
-                        return Ok(RequeueOutcome::Created(requeued));
+                    last = Some(letter.id);
+                    match letter.matches {
+                        true if letter.ended.deliverable => chosen.push(&letter.ended),
+                        true => batch.skipped += 1,
+                        false => {}
                     }
                 }
-                Err(DbError::Store(StoreError::Other("a requeued saga cannot be seen".to_owned())))
+                // The end of the letters was seen, and nothing is left between here and there.
+                let is_end =
+                    letters.len() < step.examine as usize && last == letters.last().map(|letter| letter.id);
+                batch.resume_after = last.filter(|_| !is_end);
+                if step.dry_run {
+                    batch.requeued = length(chosen.len());
+                } else if !chosen.is_empty() {
+                    batch.sagas = insert(&client, &chosen).await?;
+                    batch.requeued = length(batch.sagas.len());
+                }
+                Ok(batch)
             })
             .await
     }
+}
 
-    async fn requeue_matching(&self, request: &RequeueRequest) -> StoreResult<RequeueTally> {
-        let mut tally = RequeueTally::default();
-        let mut after = 0;
-        loop {
-            let wanted = u64::from(request.limit).saturating_sub(tally.requeued);
-            if wanted == 0 {
-                return Ok(tally);
-            }
-            let letters =
-                &self.pool.run(|client| async move { matching(&client, request, after).await }).await?;
-            let Some(last) = letters.last() else { return Ok(tally) };
-            after = last.id.0;
-
-            // Up to the one that fills the limit; what comes after it was not considered.
-            let mut chosen: Vec<&Letter> = Vec::new();
-            for letter in letters {
-                if u64::try_from(chosen.len()).is_ok_and(|chosen| chosen == wanted) {
-                    break;
-                }
-                if letter.deliverable {
-                    chosen.push(letter);
-                } else {
-                    tally.skipped += 1;
-                }
-            }
-            if request.dry_run {
-                tally.requeued += length(chosen.len());
-            } else if !chosen.is_empty() {
-                let chosen = &chosen;
-                let sagas = self.pool.run(|client| async move { insert(&client, chosen).await }).await?;
-                tally.requeued += length(sagas.len());
-                tally.sagas.extend(sagas);
-            }
-            tally.matched = tally.requeued + tally.skipped;
+/// Sends the saga that `sql` finds by this id again, if it has ended.
+async fn again(
+    client: &Client,
+    sql: &str,
+    scope: &TenantScope,
+    id: i64,
+    default_limit: u32,
+) -> DbResult<ResendOutcome> {
+    let statement = client.prepare_cached(sql).await?;
+    // A second look is needed only if somebody else came in between.
+    for _ in 0..2 {
+        let Some(row) = client.query_opt(&statement, &[&id, &scope.tenant()]).await? else {
+            return Ok(ResendOutcome::NotFound);
+        };
+        let Some(ended) = Ended::from_row(&row, default_limit)? else {
+            return Ok(ResendOutcome::Open);
+        };
+        if let Some(requeued) = ended.sent_again() {
+            return Ok(ResendOutcome::Already(requeued));
+        }
+        if !ended.deliverable {
+            return Ok(ResendOutcome::NotDeliverable(ended.subscription_id));
+        }
+        if let Some(saga) = insert(client, &[&ended]).await?.pop() {
+            return Ok(ResendOutcome::Created(saga.requeued, saga.correlation_id));
         }
     }
+    Err(DbError::Store(StoreError::Other("a saga that was sent again cannot be seen".to_owned())))
 }
 
 fn length(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-/// The next letters, oldest first, that fit and are not requeued.
-async fn matching(client: &Client, request: &RequeueRequest, after: i64) -> DbResult<Vec<Letter>> {
-    let mut filter = Filter::new();
-    filter.add("d.id > ", after);
-    filter_letters(&mut filter, &request.filter);
-    filter.add_fixed("successor.id IS NULL");
+/// The next letters, oldest first, that a step looks at: those of its subscription, else of its tenant's subscriptions,
+/// else all. The rest of the filter, and whether they were requeued already, is told of each ([`Letter::matches`]): however
+/// few match, a step ends.
+async fn examine(client: &Client, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<Letter>> {
+    let after = step.after.map_or(0, |id| id.0);
+    let limit = bigint(step.examine);
+    let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&after, &limit];
+    let subscription_id = step.filter.subscription_id.map(|id| id.0);
+    let tenant = scope.tenant();
+    let ids = if let Some(id) = &subscription_id {
+        parameters.push(id);
+        "SELECT id FROM dead_letters WHERE subscription_id = $3 AND id > $1 ORDER BY id LIMIT $2"
+    } else if let Some(tenant) = &tenant {
+        parameters.push(tenant);
+        "SELECT l.id FROM subscriptions s CROSS JOIN LATERAL (
+            SELECT id FROM dead_letters WHERE subscription_id = s.id AND id > $1 ORDER BY id LIMIT $2
+         ) l WHERE s.tenant = $3 ORDER BY l.id LIMIT $2"
+    } else {
+        "SELECT id FROM dead_letters WHERE id > $1 ORDER BY id LIMIT $2"
+    };
     let sql =
-        format!("/* dead_letters.matching */{LETTER} {} ORDER BY d.id LIMIT {CHUNK}", filter.where_clause());
+        format!("/* dead_letters.examine */{LETTER} WHERE d.id = ANY (ARRAY({ids})) ORDER BY d.id LIMIT $2");
     let statement = client.prepare_cached(&sql).await?;
-    let rows = client.query(&statement, &filter.parameters()).await?;
-    rows.iter().map(|row| Letter::from_row(row, request.default_limit)).collect()
+    let rows = client.query(&statement, &parameters).await?;
+    rows.iter()
+        .map(|row| {
+            let ended = Ended::from_row(row, step.default_limit)?
+                .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
+            let matches = ended.successor.is_none() && is_wanted(row, scope, &step.filter)?;
+            Ok(Letter { id: DeadLetterId(row.try_get(12)?), matches, ended })
+        })
+        .collect()
 }
 
-/// The conditions that the API's list and a requeue of many have in common. `d` are dead letters, `e` events.
-pub(crate) fn filter_letters(filter: &mut Filter, wanted: &DeadLetterFilter) {
-    filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_some("e.event_type = ", wanted.event_type.clone());
-    filter.add_some("d.final_error_code = ", wanted.final_error_code.clone());
-    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+/// Whether a row of [`LETTER`] is what the filter asks for.
+fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbResult<bool> {
+    let is = |wanted: &Option<String>, column: usize| -> DbResult<bool> {
+        let value: &str = row.try_get(column)?;
+        Ok(wanted.as_ref().is_none_or(|wanted| wanted == value))
+    };
+    let created_at = row.try_get::<_, Time>(16)?.0;
+    Ok(scope.includes(row.try_get(13)?)
+        && is(&wanted.event_type, 14)?
+        && is(&wanted.final_error_code, 15)?
+        && wanted.created_after.is_none_or(|after| created_at >= after)
+        && wanted.created_before.is_none_or(|before| created_at < before))
 }
 
+/// A letter that a requeue of many looks at.
 struct Letter {
     id: DeadLetterId,
+    /// It is what is asked for.
+    matches: bool,
+    ended: Ended,
+}
+
+/// A saga that has ended.
+struct Ended {
     event_id: EventId,
     subscription_id: SubscriptionId,
     deliverable: bool,
     correlation_id: String,
     successor: Option<SagaId>,
-    /// What a requeue would create; the state machine's answer.
+    /// What it is sent again as, as the state machine says.
     next: (u32, Saga),
 }
 
-impl Letter {
-    fn from_row(row: &Row, default_limit: u32) -> DbResult<Self> {
+impl Ended {
+    /// Nothing if the saga is open.
+    fn from_row(row: &Row, default_limit: u32) -> DbResult<Option<Self>> {
         let now = row.try_get::<_, Time>(0)?.0;
-        let dead = Saga {
-            status: parsed(row.try_get(5)?)?,
-            attempt_count: natural(row.try_get(6)?),
-            max_retry_limit: natural(row.try_get(7)?),
-            next_attempt_at: row.try_get::<_, Time>(8)?.0,
+        let saga = Saga {
+            status: parsed(row.try_get(4)?)?,
+            attempt_count: natural(row.try_get(5)?),
+            max_retry_limit: natural(row.try_get(6)?),
+            next_attempt_at: row.try_get::<_, Time>(7)?.0,
             final_error_code: None,
         };
-        let limit = row.try_get::<_, Option<i32>>(9)?.map_or(default_limit, natural);
-        let next = requeue(&dead, natural(row.try_get(4)?), limit, now)
-            .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
-        Ok(Self {
-            id: DeadLetterId(row.try_get(1)?),
-            event_id: EventId(row.try_get(2)?),
-            subscription_id: SubscriptionId(row.try_get(3)?),
-            deliverable: row.try_get(10)?,
-            correlation_id: row.try_get(11)?,
-            successor: row.try_get::<_, Option<i64>>(12)?.map(SagaId),
+        let limit = row.try_get::<_, Option<i32>>(8)?.map_or(default_limit, natural);
+        let Some(next) = send_again(&saga, natural(row.try_get(3)?), limit, now) else { return Ok(None) };
+        Ok(Some(Self {
+            event_id: EventId(row.try_get(1)?),
+            subscription_id: SubscriptionId(row.try_get(2)?),
+            deliverable: row.try_get(9)?,
+            correlation_id: row.try_get(10)?,
+            successor: row.try_get::<_, Option<i64>>(11)?.map(SagaId),
             next,
-        })
+        }))
     }
 
-    fn requeued(&self) -> Option<Requeued> {
+    fn sent_again(&self) -> Option<Requeued> {
         self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.0 })
     }
 }
 
-/// Inserts the letters' next sagas; those that were not there yet, with their correlation ids.
-async fn insert(client: &Client, letters: &[&Letter]) -> DbResult<Vec<(Requeued, String)>> {
-    let column = |of: fn(&Letter) -> i64| letters.iter().map(|letter| of(letter)).collect::<Vec<i64>>();
-    let narrow =
-        |of: fn(&Letter) -> u32| letters.iter().map(|letter| integer(of(letter))).collect::<Vec<i32>>();
-    let event_ids = column(|letter| letter.event_id.0);
-    let subscription_ids = column(|letter| letter.subscription_id.0);
-    let generations = narrow(|letter| letter.next.0);
-    let statuses: Vec<&str> = letters.iter().map(|letter| letter.next.1.status.as_str()).collect();
-    let attempt_counts = narrow(|letter| letter.next.1.attempt_count);
-    let limits = narrow(|letter| letter.next.1.max_retry_limit);
-    let next_attempts: Vec<Time> = letters.iter().map(|letter| Time(letter.next.1.next_attempt_at)).collect();
+/// Inserts the next sagas of these; those that were not there yet, with their correlation ids.
+async fn insert(client: &Client, sagas: &[&Ended]) -> DbResult<Vec<RequeuedSaga>> {
+    let column = |of: fn(&Ended) -> i64| sagas.iter().map(|ended| of(ended)).collect::<Vec<i64>>();
+    let narrow = |of: fn(&Ended) -> u32| sagas.iter().map(|ended| integer(of(ended))).collect::<Vec<i32>>();
+    let event_ids = column(|ended| ended.event_id.0);
+    let subscription_ids = column(|ended| ended.subscription_id.0);
+    let generations = narrow(|ended| ended.next.0);
+    let statuses: Vec<&str> = sagas.iter().map(|ended| ended.next.1.status.as_str()).collect();
+    let attempt_counts = narrow(|ended| ended.next.1.attempt_count);
+    let limits = narrow(|ended| ended.next.1.max_retry_limit);
+    let next_attempts: Vec<Time> = sagas.iter().map(|ended| Time(ended.next.1.next_attempt_at)).collect();
 
     let statement = client.prepare_cached(REQUEUE).await?;
     let rows = client
@@ -276,16 +342,21 @@ async fn insert(client: &Client, letters: &[&Letter]) -> DbResult<Vec<(Requeued,
             ],
         )
         .await?;
-    let correlation_of: HashMap<(i64, i64), &str> = letters
+    let correlation_of: HashMap<(i64, i64), &str> = sagas
         .iter()
-        .map(|letter| ((letter.event_id.0, letter.subscription_id.0), letter.correlation_id.as_str()))
+        .map(|ended| ((ended.event_id.0, ended.subscription_id.0), ended.correlation_id.as_str()))
         .collect();
     rows.iter()
         .map(|row| {
             let requeued =
                 Requeued { saga_id: SagaId(row.try_get(0)?), generation: natural(row.try_get(3)?) };
-            let correlation_id = correlation_of.get(&(row.try_get(1)?, row.try_get(2)?)).copied();
-            Ok((requeued, correlation_id.unwrap_or_default().to_owned()))
+            let subscription_id: i64 = row.try_get(2)?;
+            let correlation_id = correlation_of.get(&(row.try_get(1)?, subscription_id)).copied();
+            Ok(RequeuedSaga {
+                requeued,
+                subscription_id: SubscriptionId(subscription_id),
+                correlation_id: correlation_id.unwrap_or_default().to_owned(),
+            })
         })
         .collect()
 }

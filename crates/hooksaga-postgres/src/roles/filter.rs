@@ -1,6 +1,7 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
 //! is always a parameter.
 
+use hooksaga_store::TenantScope;
 use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
 
@@ -18,10 +19,20 @@ impl Filter {
 
     /// `condition` ends where its parameter stands, such as `id < `.
     pub(crate) fn add(&mut self, condition: &'static str, parameter: impl ToSql + Sync + Send + 'static) {
+        self.add_around(condition, parameter, "");
+    }
+
+    /// The parameter stands between the two parts of the condition.
+    pub(crate) fn add_around(
+        &mut self,
+        before: &'static str,
+        parameter: impl ToSql + Sync + Send + 'static,
+        behind: &'static str,
+    ) {
         self.parameters.push(Box::new(parameter));
         let number = self.parameters.len();
         self.join();
-        write!(self.sql, "{condition}${number}").expect("writing to a String cannot fail");
+        write!(self.sql, "{before}${number}{behind}").expect("writing to a String cannot fail");
     }
 
     /// The same, if there is a parameter.
@@ -36,9 +47,14 @@ impl Filter {
     }
 
     /// A condition without a parameter.
-    pub(crate) fn add_fixed(&mut self, condition: &'static str) {
+    pub(crate) fn add_fixed(&mut self, condition: &str) {
         self.join();
         self.sql.push_str(condition);
+    }
+
+    /// Rows of the scope's tenant only; `column` is such as `tenant = `.
+    pub(crate) fn add_scope(&mut self, column: &'static str, scope: &TenantScope) {
+        self.add_some(column, scope.tenant().map(str::to_owned));
     }
 
     fn join(&mut self) {
@@ -67,7 +83,8 @@ mod tests {
         filter.add_some("b = ", None::<i64>);
         filter.add_fixed("c");
         filter.add("d < ", "x".to_owned());
-        assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2");
-        assert_eq!(filter.parameters().len(), 2);
+        filter.add_around("e IN (", 2_i64, ")");
+        assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
+        assert_eq!(filter.parameters().len(), 3);
     }
 }

@@ -7,26 +7,26 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
-use hooksaga_saga::EventId;
+use hooksaga_saga::{EventId, ExternalId};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreResult};
 
 /// One statement, one round trip, one commit. Ids are drawn first and the answer has a line for every event (with
 /// its id) and one for every event that went in (without its place): they are matched here, not in SQL, where
-/// without hash joins every line would be compared with every other. Rows go in by `external_id`, so that two
-/// batches with the same ids wait for each other instead of deadlocking; of two equal ones in a batch the first
+/// without hash joins every line would be compared with every other. Rows go in by `external_id` and tenant, so that
+/// two batches with the same ids wait for each other instead of deadlocking; of two equal ones in a batch the first
 /// goes in.
 macro_rules! append {
     ($on_conflict:literal) => {
         concat!(
             r#"/* ingest.append */
 WITH input AS MATERIALIZED (
-    SELECT nextval('events_id_seq') AS id, ord, event_type, payload, external_id, correlation_id
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
-         WITH ORDINALITY AS u (event_type, payload, external_id, correlation_id, ord)
+    SELECT nextval('events_id_seq') AS id, ord, tenant, event_type, payload, external_id, correlation_id
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+         WITH ORDINALITY AS u (tenant, event_type, payload, external_id, correlation_id, ord)
 ), created AS (
-    INSERT INTO events (id, event_type, payload, external_id, correlation_id, created_at)
-    SELECT id, event_type, payload, external_id, correlation_id, now()
-    FROM input ORDER BY external_id COLLATE "C", ord
+    INSERT INTO events (id, tenant, event_type, payload, external_id, correlation_id, created_at)
+    SELECT id, tenant, event_type, payload, external_id, correlation_id, now()
+    FROM input ORDER BY external_id COLLATE "C", tenant COLLATE "C", ord
     "#,
             $on_conflict,
             r#"
@@ -50,8 +50,9 @@ pub(crate) const APPEND_NEW: &str = append!("");
 pub(crate) const EXISTING: &str = "/* ingest.existing */
 SELECT u.place, e.id, e.event_type, e.correlation_id, e.created_at,
        e.event_type = u.event_type AND e.payload = u.payload
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) AS u (place, event_type, payload, external_id)
-JOIN events e ON e.external_id = u.external_id";
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
+     AS u (place, tenant, event_type, payload, external_id)
+JOIN events e ON e.external_id = u.external_id AND e.tenant = u.tenant";
 
 /// How often an event is tried whose `external_id` was taken and then free again.
 const TRIES: usize = 5;
@@ -99,24 +100,52 @@ impl IngestStore for Ingest {
     }
 }
 
+/// Events as columns, in the order of `places`.
+struct Columns<'a> {
+    tenants: Vec<&'a str>,
+    types: Vec<&'a str>,
+    payloads: Vec<&'a str>,
+    external_ids: Vec<Option<&'a str>>,
+    correlation_ids: Vec<&'a str>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(events: &'a [NewEvent], places: &[usize]) -> Self {
+        let of = |column: fn(&'a NewEvent) -> &'a str| {
+            places.iter().map(|&place| column(&events[place])).collect()
+        };
+        Self {
+            tenants: of(|event| event.tenant.as_str()),
+            types: of(|event| event.event_type.as_str()),
+            payloads: of(|event| &event.payload),
+            external_ids: places
+                .iter()
+                .map(|&place| events[place].external_id.as_ref().map(ExternalId::as_str))
+                .collect(),
+            correlation_ids: of(|event| event.correlation_id.as_str()),
+        }
+    }
+}
+
 /// The events that went in, each with its place in `events`.
 async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbResult<Vec<(usize, EventHead)>> {
-    let mut types = Vec::with_capacity(places.len());
-    let mut payloads = Vec::with_capacity(places.len());
-    let mut external_ids = Vec::with_capacity(places.len());
-    let mut correlation_ids = Vec::with_capacity(places.len());
-    for &place in places {
-        let event = &events[place];
-        types.push(event.event_type.as_str());
-        payloads.push(&*event.payload);
-        external_ids.push(event.external_id.as_deref());
-        correlation_ids.push(event.correlation_id.as_str());
-    }
-    let sql = if external_ids.iter().all(Option::is_none) { APPEND_NEW } else { APPEND };
+    let columns = Columns::new(events, places);
+    let sql = if columns.external_ids.iter().all(Option::is_none) { APPEND_NEW } else { APPEND };
     let statement = client.prepare_cached(sql).await?;
-    let rows = client.query(&statement, &[&types, &payloads, &external_ids, &correlation_ids]).await?;
+    let rows = client
+        .query(
+            &statement,
+            &[
+                &columns.tenants,
+                &columns.types,
+                &columns.payloads,
+                &columns.external_ids,
+                &columns.correlation_ids,
+            ],
+        )
+        .await?;
 
-    // A UNION ALL answers its halves in turn: ids with their place first, then those that went in.
+    // A UNION ALL returns its halves in turn: ids with their place first, then those that went in.
     let mut place_of = std::collections::HashMap::with_capacity(places.len());
     let mut created = Vec::with_capacity(places.len());
     for row in rows {
@@ -135,9 +164,10 @@ async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbRes
             let event = &events[place];
             let head = EventHead {
                 id: EventId(id),
-                event_type: event.event_type.clone(),
-                external_id: event.external_id.clone(),
-                correlation_id: event.correlation_id.clone(),
+                tenant: event.tenant.to_string(),
+                event_type: event.event_type.to_string(),
+                external_id: event.external_id.as_ref().map(ToString::to_string),
+                correlation_id: event.correlation_id.to_string(),
                 created_at,
             };
             Ok((place, head))
@@ -151,19 +181,16 @@ async fn existing(
     events: &[NewEvent],
     places: &[usize],
 ) -> DbResult<Vec<(usize, Appended)>> {
-    let mut keys = Vec::with_capacity(places.len());
-    let mut types = Vec::with_capacity(places.len());
-    let mut payloads = Vec::with_capacity(places.len());
-    let mut external_ids = Vec::with_capacity(places.len());
-    for &place in places {
-        let event = &events[place];
-        keys.push(i64::try_from(place).map_err(DbError::unreadable)?);
-        types.push(event.event_type.as_str());
-        payloads.push(&*event.payload);
-        external_ids.push(event.external_id.as_deref());
-    }
+    let keys = places.iter().map(|&place| i64::try_from(place)).collect::<Result<Vec<_>, _>>();
+    let keys = keys.map_err(DbError::unreadable)?;
+    let columns = Columns::new(events, places);
     let statement = client.prepare_cached(EXISTING).await?;
-    let rows = client.query(&statement, &[&keys, &types, &payloads, &external_ids]).await?;
+    let rows = client
+        .query(
+            &statement,
+            &[&keys, &columns.tenants, &columns.types, &columns.payloads, &columns.external_ids],
+        )
+        .await?;
     rows.iter()
         .map(|row| {
             let place = usize::try_from(row.try_get::<_, i64>(0)?).map_err(DbError::unreadable)?;
@@ -173,8 +200,9 @@ async fn existing(
             }
             let head = EventHead {
                 id,
+                tenant: events[place].tenant.to_string(),
                 event_type: row.try_get(2)?,
-                external_id: events[place].external_id.clone(),
+                external_id: events[place].external_id.as_ref().map(ToString::to_string),
                 correlation_id: row.try_get(3)?,
                 created_at: row.try_get::<_, Time>(4)?.0,
             };

@@ -1,25 +1,52 @@
-//! `key_admin`: API keys. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `key_reader` looks them up. Only their SHA-256 is stored.
 
-use crate::{error::DbResult, pool::RolePool, roles::rows::parsed, time::Time};
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::rows::parsed,
+    time::{Time, micros},
+};
 use async_trait::async_trait;
-use hooksaga_saga::KeyId;
-use hooksaga_store::{ApiKey, KeyStore, NewApiKey, StoreResult};
+use hooksaga_saga::{KeyId, Tenant};
+use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
 use tokio_postgres::Row;
 
-const CREATE: &str = "/* keys.create */
-INSERT INTO api_keys (name, scopes, sha256) VALUES ($1, $2, $3)
-RETURNING id, name, scopes, created_at, revoked_at";
+/// The columns that [`api_key`] reads, as a literal for `concat!`.
+macro_rules! key_columns {
+    () => {
+        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
+    };
+}
 
-const LIST: &str = "/* keys.list */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys ORDER BY id";
+const CREATE: &str = concat!(
+    "/* keys.create */
+INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at)
+VALUES ($1, $2, $3, $4, now() + $5::bigint * interval '1 microsecond')
+RETURNING ",
+    key_columns!()
+);
+
+const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
 
 /// The first time counts.
-const REVOKE: &str = "/* keys.revoke */
+const REVOKE: &str = concat!(
+    "/* keys.revoke */
 UPDATE api_keys SET revoked_at = coalesce(revoked_at, now()) WHERE id = $1
-RETURNING id, name, scopes, created_at, revoked_at";
+RETURNING ",
+    key_columns!()
+);
 
-const FIND: &str = "/* keys.find */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys WHERE sha256 = $1 AND revoked_at IS NULL";
+const FIND: &str = concat!(
+    "/* key_reader.find */ SELECT ",
+    key_columns!(),
+    " FROM api_keys
+WHERE sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+);
+
+/// In the order of ids, so that two processes wait for each other instead of deadlocking.
+const NOTE_USE: &str = "/* key_reader.note_use */
+WITH used AS MATERIALIZED (SELECT id FROM api_keys WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE)
+UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM used))";
 
 pub(crate) struct Keys {
     pool: RolePool,
@@ -35,10 +62,14 @@ impl Keys {
 impl KeyStore for Keys {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
+        let tenant = key.tenant.as_ref().map(Tenant::as_str);
+        let expires_in = key.expires_in.map(micros);
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(CREATE).await?;
-                let row = client.query_one(&statement, &[&key.name, scopes, &&key.sha256[..]]).await?;
+                let row = client
+                    .query_one(&statement, &[&key.name, scopes, &&key.sha256[..], &tenant, &expires_in])
+                    .await?;
                 api_key(&row)
             })
             .await
@@ -61,7 +92,20 @@ impl KeyStore for Keys {
             })
             .await
     }
+}
 
+pub(crate) struct KeyReader {
+    pool: RolePool,
+}
+
+impl KeyReader {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl KeyReaderStore for KeyReader {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         self.pool
             .run(|client| async move {
@@ -70,14 +114,31 @@ impl KeyStore for Keys {
             })
             .await
     }
+
+    async fn note_use(&self, ids: &[KeyId]) -> StoreResult<()> {
+        let ids: &Vec<i64> = &ids.iter().map(|id| id.0).collect();
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(NOTE_USE).await?;
+                client.execute(&statement, &[ids]).await?;
+                Ok(())
+            })
+            .await
+    }
 }
 
 fn api_key(row: &Row) -> DbResult<ApiKey> {
+    let time =
+        |column: usize| -> DbResult<_> { Ok(row.try_get::<_, Option<Time>>(column)?.map(|time| time.0)) };
+    let tenant = row.try_get::<_, Option<&str>>(3)?.map(str::parse::<Tenant>).transpose();
     Ok(ApiKey {
         id: KeyId(row.try_get(0)?),
         name: row.try_get(1)?,
         scopes: parsed(row.try_get(2)?)?,
-        created_at: row.try_get::<_, Time>(3)?.0,
-        revoked_at: row.try_get::<_, Option<Time>>(4)?.map(|time| time.0),
+        tenant: tenant.map_err(DbError::unreadable)?,
+        created_at: row.try_get::<_, Time>(4)?.0,
+        expires_at: time(5)?,
+        revoked_at: time(6)?,
+        last_used_at: time(7)?,
     })
 }

@@ -23,7 +23,7 @@ pub(crate) use admin::Admin;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
-pub(crate) use keys::Keys;
+pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
 pub(crate) use router::Router;

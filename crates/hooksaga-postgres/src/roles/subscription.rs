@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 macro_rules! subscription_columns {
     () => {
         "id, event_type, callback_url, active, verified, max_retry_limit, created_at, updated_at, check_error, \
-         checked_at, check_round <> verification_round OR NOT check_done"
+         checked_at, check_round <> verification_round OR NOT check_done, tenant, description"
     };
 }
 pub(crate) use subscription_columns;
@@ -24,8 +24,10 @@ pub(crate) fn subscription(row: &Row) -> DbResult<Subscription> {
     };
     Ok(Subscription {
         id: SubscriptionId(row.try_get(0)?),
+        tenant: row.try_get(11)?,
         event_type: row.try_get(1)?,
         callback_url: row.try_get(2)?,
+        description: row.try_get(12)?,
         active: row.try_get(3)?,
         verified,
         max_retry_limit: row.try_get::<_, Option<i32>>(5)?.map(natural),

@@ -31,7 +31,7 @@ SET check_attempts = CASE WHEN s.check_round = s.verification_round THEN s.check
     check_number = s.check_number + 1,
     next_check_at = now() + $2::bigint * interval '1 microsecond'
 WHERE s.id = ANY (ARRAY(SELECT id FROM due))
-RETURNING s.id, s.callback_url, s.check_round, s.check_attempts, s.check_number";
+RETURNING s.id, s.callback_url, s.check_round, s.check_attempts, s.check_number, s.tenant";
 
 pub(crate) const SECRETS: &str = "/* verifier.secrets */
 SELECT subscription_id, id, key_id, sealed FROM subscription_secrets
@@ -76,6 +76,7 @@ impl VerifierStore for Verifier {
                     .map(|row| {
                         Ok(Check {
                             subscription_id: SubscriptionId(row.try_get(0)?),
+                            tenant: row.try_get(5)?,
                             callback_url: row.try_get(1)?,
                             round: row.try_get(2)?,
                             attempt: natural(row.try_get(3)?),

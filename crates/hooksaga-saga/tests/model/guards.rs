@@ -21,8 +21,10 @@ guards! {
     RouteLock,
     /// 2: subscriptions are read after that lock.
     RouteReadsListAfterLock,
-    /// 2: the queue row is deleted in the commit that writes the sagas.
+    /// 2: the queue row is deleted in the commit that writes the last saga.
     RouteDeletesInOneCommit,
+    /// 2: a saga and how far the event has come are one commit.
+    RouteProgressInOneCommit,
     /// Unique (event, subscription, generation), on conflict nothing.
     SagaKey,
     /// Unique (saga, attempt_at), on conflict nothing.
@@ -31,6 +33,8 @@ guards! {
     ActiveJobKey,
     /// 3: the job is inserted before the saga moves.
     JobsFirst,
+    /// 3b: on the connection of 3a or not at all: a crash of the database, which may forget the job, ends it.
+    MoveOnTheJobsConnection,
     /// 3b: … WHERE status is Pending or PendingRetry.
     MoveChecksStatus,
     /// 3b: … AND next_attempt_at = the job's attempt_at.
@@ -88,8 +92,12 @@ pub(super) struct Guards(u64);
 impl Guards {
     pub(super) const ALL: Self = Self(u64::MAX);
 
-    pub(super) fn without(self, left_out: &[Guard]) -> Self {
-        Self(left_out.iter().fold(self.0, |set, guard| set & !(1 << *guard as u64)))
+    pub(super) const fn without(mut self, mut left_out: &[Guard]) -> Self {
+        while let [guard, rest @ ..] = left_out {
+            self.0 &= !(1 << *guard as u64);
+            left_out = rest;
+        }
+        self
     }
 
     pub(super) fn has(self, guard: Guard) -> bool {
@@ -108,15 +116,52 @@ impl fmt::Debug for Guards {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model {
     pub guards: Guards,
-    /// Sagas in a row: the routed one and its requeues.
+    /// Sagas in a row: the routed one, and those that it was sent again as.
     pub generations: u8,
+    /// Operators send again whatever has ended, not dead letters alone.
+    pub resending: bool,
     /// The attempt limit of every saga.
     pub limit: u8,
     /// The subscription is paused and resumed; it starts paused.
     pub pausing: bool,
+    /// Subscriptions that the event goes to: it is routed to one after another, each in a transaction.
+    pub subscriptions: u8,
+    /// A failure may be final, and an endpoint may ask for a later attempt.
+    pub endpoints_say_more: bool,
+    /// The queue rows of finished jobs carry the result, as on PostgreSQL.
+    pub results_in_queue: bool,
+    /// The commits of routing, scheduling and moving do not wait for the disk: a crash of the database may forget
+    /// the last of them, although they were acknowledged.
+    pub deferred_commits: bool,
 }
 
 impl Model {
+    /// One saga after another, everything durable, results read from the jobs.
+    pub(super) const SMALL: Self = Self {
+        guards: Guards::ALL,
+        generations: 1,
+        limit: 2,
+        pausing: true,
+        subscriptions: 1,
+        endpoints_say_more: false,
+        resending: false,
+        results_in_queue: false,
+        deferred_commits: false,
+    };
+
+    /// PostgreSQL's form: results in the queue rows, so that what guards reading the jobs does not apply; sagas not
+    /// locked before the update; deferred commits.
+    pub(super) const POSTGRES: Self = Self {
+        guards: Guards::ALL.without(&[
+            Guard::ApplyLocksSaga,
+            Guard::ApplyReadsAfterLock,
+            Guard::ApplyLeavesUnfinished,
+        ]),
+        results_in_queue: true,
+        deferred_commits: true,
+        ..Self::SMALL
+    };
+
     pub(super) fn has(&self, guard: Guard) -> bool {
         self.guards.has(guard)
     }

@@ -1,6 +1,7 @@
 //! What must hold in every state, what must hold across every step, and when everything is finished.
 
 use super::{
+    guards::Model,
     state::{SagaRow, State, Token},
     steps::{Actor, Step},
 };
@@ -13,6 +14,10 @@ pub(super) type Violation = &'static str;
 pub(super) fn check(before: &State, step: &Step, after: &State) -> Result<(), Violation> {
     after.sagas.iter().flatten().try_for_each(check_saga)?;
     check_generations(after)?;
+    if step.actor == Actor::Database {
+        // It forgets: sagas and jobs go back to what they were.
+        return Ok(());
+    }
     for saga in before.saga_ids() {
         check_change(before.saga(saga), after.saga(saga), step)?;
     }
@@ -30,21 +35,22 @@ pub(super) fn check(before: &State, step: &Step, after: &State) -> Result<(), Vi
 }
 
 /// All is delivered or buried, and no queue holds anything.
-pub(super) fn finished(state: &State) -> bool {
-    let routed = state.sagas.iter().flatten().any(|saga| saga.generation == 0);
+pub(super) fn finished(model: &Model, state: &State) -> bool {
+    let routed = state.routed_to_all(model.subscriptions);
     let done = |saga: &SagaRow| {
         saga.core.status.is_final()
             && saga.letters == u8::from(saga.core.status == SagaStatus::DeadLettered)
             && !saga.letter_queued
             && !saga.job_rows().any(|job| job.queued || job.status.is_active())
     };
-    !state.unrouted && (routed || !state.must_route) && state.sagas.iter().flatten().all(done)
+    state.unrouted.is_none() && (routed || !state.must_route) && state.sagas.iter().flatten().all(done)
 }
 
 pub(super) const TWO_ACTIVE_JOBS: Violation = "a saga has two active jobs";
 pub(super) const APPLIED_TWICE: Violation = "a result was applied twice";
 pub(super) const MISCOUNTED: Violation = "attempt_count is not the number of applied results";
 pub(super) const BEYOND_LIMIT: Violation = "a saga waits for a retry beyond its limit";
+pub(super) const ALIVE_AFTER_GONE: Violation = "a saga goes on after a final failure";
 pub(super) const TWO_LETTERS: Violation = "a saga has two dead letters";
 pub(super) const LETTER_OF_LIVING: Violation = "a dead letter, or its queue row, for a saga that is not dead";
 pub(super) const UNFINISHED_QUEUED: Violation = "a job that is not finished is queued as a result";
@@ -62,6 +68,11 @@ fn check_saga(saga: &SagaRow) -> Result<(), Violation> {
         (saga.job_rows().all(|job| job.applied <= 1), APPLIED_TWICE),
         (saga.job_rows().map(|job| job.applied).sum::<u8>() == saga.core.attempts, MISCOUNTED),
         (saga.core.status != SagaStatus::PendingRetry || saga.core.attempts < saga.core.limit, BEYOND_LIMIT),
+        (
+            saga.core.status == SagaStatus::DeadLettered
+                || !saga.job_rows().any(|job| job.gone && job.applied > 0),
+            ALIVE_AFTER_GONE,
+        ),
         (saga.letters <= 1, TWO_LETTERS),
         (
             saga.core.status == SagaStatus::DeadLettered || (saga.letters == 0 && !saga.letter_queued),
@@ -73,9 +84,10 @@ fn check_saga(saga: &SagaRow) -> Result<(), Violation> {
 }
 
 fn check_generations(state: &State) -> Result<(), Violation> {
-    let mut seen = [false; 8];
+    let mut seen = [[false; 8]; 2];
     for saga in state.sagas.iter().flatten() {
-        if std::mem::replace(&mut seen[usize::from(saga.generation)], true) {
+        let seen = &mut seen[usize::from(saga.subscription)][usize::from(saga.generation)];
+        if std::mem::replace(seen, true) {
             return Err(SAME_GENERATION);
         }
     }

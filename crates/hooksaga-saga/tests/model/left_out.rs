@@ -13,7 +13,8 @@ use super::{
     search::explore,
 };
 
-const MODEL: Model = Model { guards: Guards::ALL, generations: 1, limit: 2, pausing: true };
+const MODEL: Model = Model::SMALL;
+const STEPS: Model = Model { subscriptions: 2, limit: 1, ..MODEL };
 
 /// Leaving out all of `set` shows `violation`; leaving out all but one of it shows none.
 fn breaks(model: &Model, set: &[Guard], violation: Violation) {
@@ -46,6 +47,8 @@ left_out! {
     list_read_before_the_lock: MODEL, [RouteReadsListAfterLock] => STUCK;
     /// A crash after the delete: the event is nowhere.
     routing_deletes_first: MODEL, [RouteDeletesInOneCommit] => STUCK;
+    /// A crash after the progress was written: one subscription is skipped.
+    routing_writes_its_progress_first: STEPS, [RouteProgressInOneCommit] => STUCK;
     /// Two operators requeue the same letter.
     requeue_without_a_key: Model { generations: 2, ..MODEL }, [SagaKey] => SAME_GENERATION;
     /// A late scheduler inserts the job again after its result was applied; the next attempt's job then
@@ -53,6 +56,9 @@ left_out! {
     job_without_a_key: MODEL, [JobKey] => STUCK;
     /// A crash after the move: InProgress, and no job will ever come.
     saga_before_its_job: MODEL, [JobsFirst] => STUCK;
+    /// A crash of the database forgets the job; its scheduler, which was told that it is there, moves the saga.
+    move_after_a_crash_of_the_database: Model::POSTGRES,
+        [MoveOnTheJobsConnection] => STUCK;
     /// A late scheduler reopens a completed saga.
     move_whatever_the_status: MODEL, [MoveChecksStatus] => FINAL_CHANGED;
     /// A late scheduler moves a saga that waits for its retry, whose job does not exist.
@@ -80,6 +86,8 @@ left_out! {
 
     /// Routing alone is safe with either: two routers with one event. (A requeue has only the key.)
     routing_lock_and_saga_key: MODEL, [RouteLock, SagaKey] => SAME_GENERATION;
+    /// The same in steps: a router without the lock sets the progress back, and the key makes that harmless.
+    routing_lock_and_saga_key_in_steps: STEPS, [RouteLock, SagaKey] => SAME_GENERATION;
     /// A report that is sent again, its acknowledgement lost, overwrites the result.
     report_status_and_cleared_token: MODEL, [ReportChecksStatus, TokenCleared] => FINISHED_JOB_CHANGED;
     /// An old snapshot shows the job unfinished, and its queue row is thrown away.
@@ -100,6 +108,9 @@ left_out! {
         [ApplyLock, ApplyLocksSaga, ApplyChecksStatus] => APPLIED_TWICE;
     /// … or its key: the saga may be InProgress again by then, for the next attempt.
     apply_unlocked_without_key: MODEL, [ApplyLock, ApplyLocksSaga, ApplyChecksKey] => APPLIED_TWICE;
+    /// On PostgreSQL, which does not lock the saga, the queue and the update's WHERE are the two that are left.
+    postgres_apply_without_status: Model::POSTGRES, [ApplyLock, ApplyChecksStatus] => APPLIED_TWICE;
+    postgres_apply_without_key: Model::POSTGRES, [ApplyLock, ApplyChecksKey] => APPLIED_TWICE;
     /// A letter from memory, for a saga that is still retrying: the update had refused the decision.
     letter_from_memory: MODEL,
         [ApplyLock, DecisionChecksKey, LettersFromChangedRows] => LETTER_OF_LIVING;
@@ -115,6 +126,35 @@ fn two_active_jobs_without_their_key() {
     for guard in [Guard::PauseLeavesSagas, Guard::JobKey] {
         let model = Model { guards: Guards::ALL.without(&[guard, Guard::ActiveJobKey]), ..MODEL };
         assert_eq!(explore(&model).unwrap_err().violation, TWO_ACTIVE_JOBS, "{guard:?}");
+    }
+}
+
+/// What nothing else backs up on SQLite and MySQL, nothing backs up on PostgreSQL either.
+#[test]
+fn alone_on_postgres_too() {
+    use Guard::{
+        ApplyPromotes, BuryDeletesInOneCommit, CleanerChecksStatus, HandBackChecksToken,
+        IngestQueuesInOneCommit, JobKey, JobsFirst, LetterQueuedInOneCommit, MoveChecksKey, MoveChecksStatus,
+        PauseLeavesSagas, ReportChecksToken, ReportQueuesInOneCommit, StrictlyLater,
+    };
+    for guard in [
+        IngestQueuesInOneCommit,
+        JobKey,
+        JobsFirst,
+        MoveChecksStatus,
+        MoveChecksKey,
+        PauseLeavesSagas,
+        ReportChecksToken,
+        ReportQueuesInOneCommit,
+        HandBackChecksToken,
+        CleanerChecksStatus,
+        ApplyPromotes,
+        StrictlyLater,
+        LetterQueuedInOneCommit,
+        BuryDeletesInOneCommit,
+    ] {
+        let guards = Model::POSTGRES.guards.without(&[guard]);
+        assert!(explore(&Model { guards, ..Model::POSTGRES }).is_err(), "{guard:?}");
     }
 }
 

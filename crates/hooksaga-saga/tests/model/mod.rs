@@ -1,6 +1,6 @@
 //! A model check of the delivery protocol: the transactions that docs/STATE_MACHINE.md numbers 1 to 8, the
 //! lease cleaner and the hand back, around the real [`hooksaga_saga::step`], `apply_result`,
-//! `may_create_job` and `requeue`.
+//! `may_create_job` and `send_again`.
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | `whole` | the tests: the protocol as it is |
 //! | `left_out` | the tests: the protocol with guards left out, so that the check is seen to fail |
 //!
-//! One event, one subscription, two copies of every component. Faults are not counted: any number of
-//! crashes, lost acknowledgements, expired leases, pauses and hand backs may happen, because none of them
-//! leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
+//! One event, one subscription or two, two copies of every component. Faults are not counted: any number of
+//! crashes (of processes, and of a database that forgets deferred commits), lost acknowledgements, expired leases,
+//! pauses and hand backs may happen, because none of them leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
 //! makes a difference (a retry is due, or not yet; the clock stands still, goes back, goes on).
 
 mod guards;

@@ -49,7 +49,7 @@ pub(super) fn explore(model: &Model) -> Result<Explored, Box<Counterexample>> {
                 calm.targets.push(u32::try_from(id).unwrap());
             }
         }
-        if calm.close_row() == 0 && !invariants::finished(&before) {
+        if calm.close_row() == 0 && !invariants::finished(model, &before) {
             return Err(search.counterexample(STUCK, current, "nothing more"));
         }
         current += 1;
@@ -135,7 +135,7 @@ struct Calm {
 }
 
 impl Calm {
-    /// Ends the current state's row and answers its length.
+    /// Ends the current state's row and returns its length.
     fn close_row(&mut self) -> usize {
         let start = self.row_ends.last().copied().unwrap_or(0);
         self.row_ends.push(self.targets.len());
@@ -223,7 +223,7 @@ impl Hasher for Mix {
 /// One line per saga: enough to follow a trace.
 fn show(state: &State) -> String {
     let mut lines = vec![format!(
-        "      unrouted={} active={} {:?} {:?}",
+        "      unrouted={:?} active={} {:?} {:?}",
         state.unrouted, state.active, state.schedulers, state.workers
     )];
     for saga in state.sagas.iter().flatten() {
@@ -235,7 +235,8 @@ fn show(state: &State) -> String {
             })
             .collect();
         lines.push(format!(
-            "      g{} {} next@{} attempts {} letters {} jobs [{}]",
+            "      s{} g{} {} next@{} attempts {} letters {} jobs [{}]",
+            saga.subscription,
             saga.generation,
             saga.core.status,
             saga.core.next_attempt_at,

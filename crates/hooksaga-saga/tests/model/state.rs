@@ -6,6 +6,8 @@ use hooksaga_saga::{ErrorCode, JobStatus, Saga, SagaStatus, Timestamp};
 /// may make one more before an invariant stops it.
 pub(super) const MAX_SAGAS: usize = 4;
 pub(super) const MAX_JOBS: usize = 4;
+/// Two subscriptions: routed, inserted, moved, each. Whatever else is written is durable, and all before it.
+pub(super) const MAX_DEFERRED: usize = 6;
 /// The key of every saga's first attempt; 0 is left free for a clock that goes back.
 pub(super) const FIRST_KEY: u8 = 1;
 
@@ -13,14 +15,16 @@ pub(super) const FIRST_KEY: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub ingested: bool,
-    /// The event's row in `unrouted_events`.
-    pub unrouted: bool,
+    /// The event's row in `unrouted_events`: to how many subscriptions it has been routed.
+    pub unrouted: Option<u8>,
     /// Ghost: the subscription was active when the event came and has been ever since, so that the event
     /// must get a saga.
     pub must_route: bool,
     /// The subscription is active and verified.
     pub active: bool,
     pub sagas: [Option<SagaRow>; MAX_SAGAS],
+    /// Commits that a crash of the database would forget, the last one last.
+    pub deferred: [Option<Deferred>; MAX_DEFERRED],
     /// Ingestion remembers that it owes the queue row (only if it does not write both at once).
     pub ingest_owes: bool,
     pub routers: [Router; 2],
@@ -34,6 +38,7 @@ pub(super) struct State {
 /// A row of `webhook_delivery_sagas`, with its jobs, its letters and its row in `pending_dead_letters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SagaRow {
+    pub subscription: u8,
     pub generation: u8,
     pub core: Core,
     pub jobs: [Option<JobRow>; MAX_JOBS],
@@ -57,9 +62,37 @@ pub(super) struct JobRow {
     pub attempt_at: u8,
     pub status: JobStatus,
     pub token: Token,
+    /// The failure is final: `HTTP_410`.
+    pub gone: bool,
     pub queued: bool,
+    /// The result in the queue row, where queue rows carry one.
+    pub carried: Option<Ending>,
     /// Ghost: how often its result changed the saga.
     pub applied: u8,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Ending {
+    Delivered,
+    Failed,
+    /// Failed for good.
+    Gone,
+}
+
+/// An acknowledged commit that is not on disk yet, as what undoes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Deferred {
+    /// The event was routed: to this saga, if its subscription was active.
+    Routed {
+        progress: u8,
+        saga: Option<u8>,
+    },
+    Inserted(JobRef),
+    Moved {
+        saga: u8,
+        from: SagaStatus,
+    },
 }
 
 /// A lease's token, named by who drew it: a process holds one lease at a time.
@@ -83,10 +116,10 @@ pub(super) enum Router {
     Idle,
     /// Has read whether the subscription is active, but locked nothing yet.
     HasList(bool),
-    /// Has read the queue row without locking it.
-    Took,
-    /// Has deleted the queue row before writing the saga.
-    Deleted,
+    /// Has read the queue row, with this progress, without locking it.
+    Took(u8),
+    /// Has moved the progress past this subscription, or deleted the queue row, before writing the saga.
+    Owes(u8),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,8 +178,9 @@ pub(super) enum Burier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operator {
     Idle,
-    /// Has read a dead letter's saga, to insert this generation.
+    /// Has read a saga that has ended, to insert this generation.
     Requeues {
+        subscription: u8,
         generation: u8,
     },
 }
@@ -156,10 +190,11 @@ impl State {
     pub(super) fn initial(active: bool) -> Self {
         Self {
             ingested: false,
-            unrouted: false,
+            unrouted: None,
             must_route: false,
             active,
             sagas: [None; MAX_SAGAS],
+            deferred: [None; MAX_DEFERRED],
             ingest_owes: false,
             routers: [Router::Idle; 2],
             schedulers: [Scheduler::Idle; 2],
@@ -198,6 +233,34 @@ impl State {
         })
     }
 
+    /// Whether the event has been routed to every subscription.
+    pub(super) fn routed_to_all(&self, subscriptions: u8) -> bool {
+        let has_saga = |subscription| {
+            self.sagas.iter().flatten().any(|saga| saga.subscription == subscription && saga.generation == 0)
+        };
+        (0..subscriptions).all(has_saga)
+    }
+
+    /// The database has committed something that a crash may forget.
+    pub(super) fn defer(&mut self, commit: Deferred) {
+        *self.deferred.iter_mut().find(|entry| entry.is_none()).unwrap() = Some(commit);
+    }
+
+    /// A crash of the database forgets its last deferred commit.
+    pub(super) fn forget_last(&mut self) {
+        let last = self.deferred.iter_mut().rev().find(|entry| entry.is_some()).unwrap();
+        match last.take().unwrap() {
+            Deferred::Routed { progress, saga } => {
+                self.unrouted = Some(progress);
+                if let Some(saga) = saga {
+                    self.sagas[usize::from(saga)] = None;
+                }
+            }
+            Deferred::Inserted(job) => self.saga_mut(job.saga).jobs[usize::from(job.job)] = None,
+            Deferred::Moved { saga, from } => self.saga_mut(saga).core.status = from,
+        }
+    }
+
     /// A worker's memory is gone: no lease bears a token that it knows.
     pub(super) fn forget_worker(&mut self, worker: u8) {
         self.workers[usize::from(worker)] = Worker::Idle;
@@ -229,6 +292,26 @@ impl State {
         for job in self.sagas.iter_mut().flatten().flat_map(|saga| saga.jobs.iter_mut().flatten()) {
             job.token = rename(job.token);
         }
+    }
+}
+
+impl JobRow {
+    pub(super) fn ending(&self) -> Ending {
+        match self.status {
+            JobStatus::Failed if self.gone => Ending::Gone,
+            JobStatus::Failed => Ending::Failed,
+            _ => Ending::Delivered,
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, with_result: bool) {
+        self.queued = true;
+        self.carried = with_result.then(|| self.ending());
+    }
+
+    pub(super) fn dequeue(&mut self) {
+        self.queued = false;
+        self.carried = None;
     }
 }
 

@@ -3,11 +3,11 @@
 use super::{
     guards::{Guard, Guards, Model},
     search::explore,
-    state::{JobRow, SagaRow, Scheduler, State, Token, Worker},
+    state::{FIRST_KEY, JobRow, SagaRow, Scheduler, State, Token, Worker},
 };
 use hooksaga_saga::{JobStatus, SagaStatus};
 
-const MODEL: Model = Model { guards: Guards::ALL, generations: 2, limit: 2, pausing: true };
+const MODEL: Model = Model { generations: 2, ..Model::SMALL };
 
 #[expect(clippy::print_stdout, reason = "the size of the run is a result of it")]
 fn holds(name: &str, model: &Model) -> Vec<State> {
@@ -22,6 +22,72 @@ fn holds(name: &str, model: &Model) -> Vec<State> {
 fn three_generations_of_three_attempts() {
     let model = Model { generations: 3, limit: 3, ..MODEL };
     assert_eq!(holds("three generations of three attempts", &model).len(), 761_671);
+}
+
+/// AG-1: what was delivered is sent again, and a dead saga before its letter is written.
+#[test]
+fn whatever_has_ended_is_sent_again() {
+    for (name, model) in [("SQLite, MySQL", Model::SMALL), ("PostgreSQL", Model::POSTGRES)] {
+        let model = Model { generations: 2, limit: 1, resending: true, ..model };
+        let states = holds(&format!("{name}: resending"), &model);
+        let sent_again_after = |fits: &dyn Fn(&SagaRow) -> bool| {
+            states.iter().any(|state| {
+                let of =
+                    |generation| state.sagas.iter().flatten().find(move |saga| saga.generation == generation);
+                of(1).is_some() && of(0).is_some_and(fits)
+            })
+        };
+        assert!(sent_again_after(&|saga| saga.core.status == SagaStatus::Completed));
+        assert!(sent_again_after(&|saga| saga.letters == 0 && saga.core.status == SagaStatus::DeadLettered));
+    }
+}
+
+/// SQLite and MySQL: results are read from the jobs, sagas are locked before the decision, every commit is durable.
+/// Final failures and later attempts included.
+#[test]
+fn on_sqlite_and_mysql() {
+    let model = Model { endpoints_say_more: true, ..Model::SMALL };
+    says_more(&holds("SQLite, MySQL: endpoints say more", &model));
+}
+
+/// PostgreSQL: results are in the queue rows, sagas are not locked before the update, commits are deferred.
+#[test]
+fn on_postgres() {
+    let model = Model { generations: 2, ..Model::POSTGRES };
+    let states = holds("PostgreSQL: two generations of two attempts", &model);
+    let may_be_lost = |state: &State| state.deferred.iter().flatten().count() == 3;
+    assert!(states.iter().any(may_be_lost), "a crash may forget the saga, its job and its move");
+}
+
+#[test]
+fn on_postgres_endpoints_say_more() {
+    let model = Model { endpoints_say_more: true, ..Model::POSTGRES };
+    says_more(&holds("PostgreSQL: endpoints say more", &model));
+}
+
+/// A final failure and an attempt that an endpoint has put off do come about.
+fn says_more(states: &[State]) {
+    let any =
+        |fits: &dyn Fn(&SagaRow) -> bool| states.iter().any(|state| state.sagas.iter().flatten().any(fits));
+    assert!(
+        any(&|saga| saga.core.status == SagaStatus::DeadLettered && saga.core.attempts < saga.core.limit)
+    );
+    assert!(any(&|saga| saga.core.attempts == 1 && saga.core.next_attempt_at == FIRST_KEY + 2));
+}
+
+/// TN-5: an event is routed to one subscription after another, with durable progress.
+#[test]
+fn routing_in_steps() {
+    let model = Model { subscriptions: 2, limit: 1, ..Model::SMALL };
+    let states = holds("two subscriptions, one attempt", &model);
+    let half_way = |state: &State| state.unrouted == Some(1) && state.sagas[0].is_some();
+    assert!(states.iter().any(half_way), "routed to one subscription of two");
+}
+
+#[test]
+fn routing_in_steps_on_postgres() {
+    let model = Model { subscriptions: 2, limit: 1, ..Model::POSTGRES };
+    holds("PostgreSQL: two subscriptions, one attempt", &model);
 }
 
 /// "At most one active job" hangs on the protocol, not on the unique key that says it once more: without

@@ -1,11 +1,16 @@
 //! Properties of the pure functions, over arbitrary input.
 
+mod allotment;
 mod backoff;
+mod callback_urls;
+mod endpoint;
+mod names;
 mod retries;
+mod retry_after;
 mod sequences;
+mod topics;
 mod transitions;
 mod values;
-mod windows;
 
 use hooksaga_saga::{ErrorCode, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp};
 use proptest::{option, prelude::*, sample::select};
@@ -53,7 +58,8 @@ fn counts() -> impl Strategy<Value = u32> {
 
 fn codes() -> impl Strategy<Value = ErrorCode> {
     prop_oneof![
-        select(vec![ErrorCode::TIMEOUT, ErrorCode::REDIRECT, ErrorCode::LEASE_EXHAUSTED]),
+        select(vec![ErrorCode::TIMEOUT, ErrorCode::LEASE_EXHAUSTED, ErrorCode::http(429)]),
+        select(vec![ErrorCode::SUBSCRIPTION_DELETED, ErrorCode::http(410)]),
         (100_u16..=999).prop_map(ErrorCode::http),
     ]
 }
@@ -77,11 +83,13 @@ fn sagas() -> impl Strategy<Value = Saga> {
 
 /// A saga and an event that speaks of its attempt, or (one time in three) of another.
 fn sagas_with_events() -> impl Strategy<Value = (Saga, SagaEvent)> {
-    (sagas(), option::weighted(0.33, timestamps()), option::of(outcomes())).prop_map(|(saga, at, outcome)| {
+    let other = option::weighted(0.33, timestamps());
+    let finished = option::of((outcomes(), option::of(timestamps())));
+    (sagas(), other, finished).prop_map(|(saga, at, finished)| {
         let attempt_at = at.unwrap_or(saga.next_attempt_at);
-        let event = match outcome {
+        let event = match finished {
             None => SagaEvent::JobCreated { attempt_at },
-            Some(outcome) => SagaEvent::JobFinished { attempt_at, outcome },
+            Some((outcome, retry_at)) => SagaEvent::JobFinished { attempt_at, outcome, retry_at },
         };
         (saga, event)
     })

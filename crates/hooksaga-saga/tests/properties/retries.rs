@@ -1,17 +1,25 @@
 //! The key of the next attempt, whatever the clock does.
 
 use super::{codes, policies, sagas, timestamps};
-use hooksaga_saga::{Outcome, Saga, SagaEvent, SagaStatus, Timestamp, backoff, may_create_job, step};
-use proptest::prelude::*;
+use hooksaga_saga::{
+    ErrorCode, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp, backoff, may_create_job, step,
+};
+use proptest::{option, prelude::*};
 
-fn fail(
+fn fail(saga: &Saga, code: ErrorCode, policy: &RetryPolicy, now: Timestamp) -> Saga {
+    fail_until(saga, code, None, policy, now)
+}
+
+fn fail_until(
     saga: &Saga,
-    code: hooksaga_saga::ErrorCode,
-    policy: &hooksaga_saga::RetryPolicy,
+    code: ErrorCode,
+    retry_at: Option<Timestamp>,
+    policy: &RetryPolicy,
     now: Timestamp,
 ) -> Saga {
     let saga = Saga { status: SagaStatus::InProgress, ..saga.clone() };
-    let failed = SagaEvent::JobFinished { attempt_at: saga.next_attempt_at, outcome: Outcome::Failed(code) };
+    let failed =
+        SagaEvent::JobFinished { attempt_at: saga.next_attempt_at, outcome: Outcome::Failed(code), retry_at };
     step(&saga, &failed, policy, now).unwrap()
 }
 
@@ -20,10 +28,26 @@ proptest! {
     /// zero and an absurd one included.
     #[test]
     fn the_next_attempt_is_strictly_later(
-        saga in sagas(), code in codes(), policy in policies(), now in timestamps(),
+        saga in sagas(), code in codes(), retry_at in option::of(timestamps()), policy in policies(),
+        now in timestamps(),
     ) {
         prop_assume!(saga.next_attempt_at < Timestamp::MAX);
-        prop_assert!(fail(&saga, code, &policy, now).next_attempt_at > saga.next_attempt_at);
+        let next = fail_until(&saga, code, retry_at, &policy, now).next_attempt_at;
+        prop_assert!(next > saga.next_attempt_at);
+    }
+
+    /// CA-1: not before what the endpoint asked for, and for its sake not later than `max_delay` from now.
+    #[test]
+    fn the_endpoint_may_ask_for_a_later_attempt(
+        saga in sagas(), code in codes(), retry_at in timestamps(), policy in policies(), now in timestamps(),
+    ) {
+        let without = fail(&saga, code.clone(), &policy, now);
+        let with = fail_until(&saga, code, Some(retry_at), &policy, now);
+        let cap = i128::from(now.as_micros()) + i128::try_from(policy.max_delay.as_micros()).unwrap();
+        let asked = i128::from(retry_at.as_micros()).min(cap);
+        let expected = asked.max(without.next_attempt_at.as_micros().into());
+        prop_assert_eq!(i128::from(with.next_attempt_at.as_micros()), expected);
+        prop_assert_eq!(Saga { next_attempt_at: without.next_attempt_at, ..with }, without);
     }
 
     /// SG-5: it is now plus the backoff, to the microsecond, unless that is not later.
@@ -57,7 +81,7 @@ proptest! {
         attempts in 0_u32..=100, secs in 0_u64..=3_155_760_000, code in codes(),
     ) {
         let max_delay = std::time::Duration::from_secs(secs);
-        let policy = hooksaga_saga::RetryPolicy { base_delay: max_delay, max_delay };
+        let policy = RetryPolicy { base_delay: max_delay, max_delay };
         let year_2200 = Timestamp::from_micros(7_258_118_400_000_000);
         let saga = Saga { attempt_count: attempts, ..Saga::new(101, year_2200) };
         prop_assert!(fail(&saga, code, &policy, year_2200).next_attempt_at < Timestamp::MAX);

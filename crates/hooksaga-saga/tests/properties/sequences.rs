@@ -2,9 +2,10 @@
 
 use super::{outcomes, policies, timestamps};
 use hooksaga_saga::{
-    Applied, JobResult, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp, apply_result, step,
+    Applied, ErrorCode, JobResult, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp,
+    apply_result, step,
 };
-use proptest::{collection::vec, prelude::*, sample::Index};
+use proptest::{collection::vec, option, prelude::*, sample::Index};
 
 /// One thing that happens. Jobs are named by an index into those that have existed.
 #[derive(Clone, Debug)]
@@ -14,21 +15,24 @@ enum Happening {
     /// The move to InProgress, for this job: perhaps late.
     Move(Index),
     /// The result of this job: perhaps for the second time. The first decides how the job ended.
-    Result(Index, Outcome),
+    Result(Index, End),
 }
+
+/// How a job ended, and when its endpoint wants to be asked again.
+type End = (Outcome, Option<Timestamp>);
 
 fn happenings() -> impl Strategy<Value = Vec<(Happening, Timestamp)>> {
     let one = prop_oneof![
         2 => Just(Happening::Create),
         2 => any::<Index>().prop_map(Happening::Move),
-        3 => (any::<Index>(), outcomes()).prop_map(|(job, outcome)| Happening::Result(job, outcome)),
+        3 => (any::<Index>(), (outcomes(), option::of(timestamps()))).prop_map(|(job, end)| Happening::Result(job, end)),
     ];
     vec((one, timestamps()), 0..60)
 }
 
 struct Job {
     attempt_at: Timestamp,
-    outcome: Option<Outcome>,
+    end: Option<End>,
     applied: u32,
 }
 
@@ -50,7 +54,7 @@ fn play(
                     && attempt_at < Timestamp::MAX
                     && jobs.iter().all(|job| job.attempt_at != attempt_at)
                 {
-                    jobs.push(Job { attempt_at, outcome: None, applied: 0 });
+                    jobs.push(Job { attempt_at, end: None, applied: 0 });
                 }
             }
             Happening::Move(index) if !jobs.is_empty() => {
@@ -60,11 +64,11 @@ fn play(
                     saga = moved;
                 }
             }
-            Happening::Result(index, outcome) if !jobs.is_empty() => {
+            Happening::Result(index, end) if !jobs.is_empty() => {
                 let index = index.index(jobs.len());
                 let job = &mut jobs[index];
-                let outcome = job.outcome.get_or_insert(outcome).clone();
-                let result = JobResult { attempt_at: job.attempt_at, outcome };
+                let (outcome, retry_at) = job.end.get_or_insert(end).clone();
+                let result = JobResult { attempt_at: job.attempt_at, outcome, retry_at };
                 let first_time = job.applied == 0;
                 match apply_result(&saga, &result, policy, now) {
                     Applied::Changed { saga: next, promoted } => {
@@ -91,18 +95,24 @@ fn check(before: &Saga, saga: &Saga, jobs: &[Job]) -> Result<(), TestCaseError> 
     prop_assert!(saga.attempt_count <= saga.max_retry_limit);
     prop_assert_eq!(
         saga.status == SagaStatus::Completed,
-        applied.clone().any(|job| job.outcome == Some(Outcome::Delivered))
+        applied.clone().any(|job| matches!(job.end, Some((Outcome::Delivered, _))))
     );
-    let last_failure = applied.rev().find_map(|job| match job.outcome.as_ref() {
-        Some(Outcome::Failed(code)) => Some(code),
+    let mut failures = applied.rev().filter_map(|job| match &job.end {
+        Some((Outcome::Failed(code), _)) => Some(code),
         _ => None,
     });
+    let last_failure = failures.next();
     prop_assert_eq!(saga.final_error_code.as_ref(), last_failure);
+    prop_assert!(!failures.any(ErrorCode::is_final), "an attempt after a final failure");
+    let given_up =
+        saga.attempt_count == saga.max_retry_limit || last_failure.is_some_and(ErrorCode::is_final);
+    let dead = given_up && saga.status != SagaStatus::Completed;
+    prop_assert_eq!(saga.status == SagaStatus::DeadLettered, dead);
     Ok(())
 }
 
 proptest! {
-    /// SG-4, SG-5, SG-7, SG-8 over whole lives.
+    /// SG-4, SG-5, SG-6, SG-7, SG-8, CA-1, CA-2 over whole lives.
     #[test]
     fn every_life_keeps_the_rules(limit in 1_u32..=6, policy in policies(), sequence in happenings()) {
         play(limit, &policy, sequence)?;

@@ -1,7 +1,7 @@
 //! One step: only legal transitions, and each changes exactly what it may.
 
 use super::{counts, policies, sagas, sagas_with_events, timestamps};
-use hooksaga_saga::{Outcome, Saga, SagaEvent, SagaStatus, may_create_job, requeue, step};
+use hooksaga_saga::{ErrorCode, Outcome, Saga, SagaEvent, SagaStatus, may_create_job, send_again, step};
 use proptest::prelude::*;
 
 /// The legal transitions, written down a second time: from, what happens, to.
@@ -11,6 +11,7 @@ const LEGAL: &[(&str, &str, &str)] = &[
     ("InProgress", "delivered", "Completed"),
     ("InProgress", "failed, attempts left", "PendingRetry"),
     ("InProgress", "failed, last attempt", "DeadLettered"),
+    ("InProgress", "failed for good", "DeadLettered"),
 ];
 
 fn what_happens(saga: &Saga, event: &SagaEvent) -> &'static str {
@@ -18,9 +19,17 @@ fn what_happens(saga: &Saga, event: &SagaEvent) -> &'static str {
     match event {
         SagaEvent::JobCreated { .. } => "created",
         SagaEvent::JobFinished { outcome: Outcome::Delivered, .. } => "delivered",
+        SagaEvent::JobFinished { outcome: Outcome::Failed(code), .. } if final_codes().contains(code) => {
+            "failed for good"
+        }
         SagaEvent::JobFinished { outcome: Outcome::Failed(_), .. } if left > 0 => "failed, attempts left",
         SagaEvent::JobFinished { outcome: Outcome::Failed(_), .. } => "failed, last attempt",
     }
+}
+
+/// The codes that end a delivery at once, written down a second time.
+fn final_codes() -> [ErrorCode; 2] {
+    ["HTTP_410", "SUBSCRIPTION_DELETED"].map(|code| ErrorCode::from_stored(code.to_owned()))
 }
 
 fn key(event: &SagaEvent) -> hooksaga_saga::Timestamp {
@@ -90,12 +99,26 @@ proptest! {
         for attempt in 1..=limit {
             let attempt_at = saga.next_attempt_at;
             saga = step(&saga, &SagaEvent::JobCreated { attempt_at }, &policy, now).unwrap();
-            let outcome = Outcome::Failed(hooksaga_saga::ErrorCode::TIMEOUT);
-            saga = step(&saga, &SagaEvent::JobFinished { attempt_at, outcome }, &policy, now).unwrap();
+            let outcome = Outcome::Failed(ErrorCode::TIMEOUT);
+            saga = step(&saga, &SagaEvent::JobFinished { attempt_at, outcome, retry_at: None }, &policy, now).unwrap();
             let dead = saga.status == SagaStatus::DeadLettered;
             prop_assert_eq!(dead, attempt == limit, "attempt {} of {}", attempt, limit);
         }
         prop_assert_eq!(saga.attempt_count, limit);
+    }
+
+    /// CA-2, CA-11: a final failure ends a delivery at its first attempt, however many are left.
+    #[test]
+    fn a_final_failure_is_the_last(limit in 1_u32..=100, policy in policies(), now in timestamps()) {
+        for code in final_codes() {
+            prop_assert!(code.is_final());
+            let saga = Saga { status: SagaStatus::InProgress, ..Saga::new(limit, now) };
+            let outcome = Outcome::Failed(code.clone());
+            let failed = SagaEvent::JobFinished { attempt_at: now, outcome, retry_at: None };
+            let dead = step(&saga, &failed, &policy, now).unwrap();
+            prop_assert_eq!((dead.status, dead.attempt_count), (SagaStatus::DeadLettered, 1));
+            prop_assert_eq!(dead.final_error_code, Some(code));
+        }
     }
 
     /// SG-3: when a job may be created.
@@ -111,14 +134,14 @@ proptest! {
         prop_assert_eq!(may_create_job(&saga, active, now), expected);
     }
 
-    /// DL-2, DL-3: a dead saga, and only a dead one, gets a successor; twice gives the same one.
+    /// DL-2, DL-3, AG-1: a saga that has ended, and only such a one, gets a successor; twice gives the same one.
     #[test]
-    fn requeue_makes_the_next_generation(
+    fn sending_again_makes_the_next_generation(
         saga in sagas(), generation in counts(), limit in counts(), now in timestamps(),
     ) {
-        let next = requeue(&saga, generation, limit, now);
-        prop_assert_eq!(&next, &requeue(&saga, generation, limit, now));
-        prop_assert_eq!(next.is_some(), saga.status.as_str() == "DeadLettered");
+        let next = send_again(&saga, generation, limit, now);
+        prop_assert_eq!(&next, &send_again(&saga, generation, limit, now));
+        prop_assert_eq!(next.is_some(), ["Completed", "DeadLettered"].contains(&saga.status.as_str()));
         if let Some((next_generation, next)) = next {
             prop_assert_eq!(next_generation, generation.saturating_add(1));
             prop_assert_eq!((next.status, next.attempt_count), (SagaStatus::Pending, 0));

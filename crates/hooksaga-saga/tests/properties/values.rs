@@ -35,6 +35,30 @@ fn unreachable_means_no_answer_in_time() {
     assert!(ErrorCode::TIMEOUT.means_unreachable() && !ErrorCode::http(504).means_unreachable());
 }
 
+/// The fixed codes are those of the interface, and those of verifications.
+#[test]
+fn error_codes_are_those_of_the_interface() {
+    let all: Vec<&str> = ErrorCode::ALL.iter().map(ErrorCode::as_str).collect();
+    let interface = [
+        "REDIRECT",
+        "TIMEOUT",
+        "CONNECT_FAILED",
+        "DNS_FAILED",
+        "TLS_FAILED",
+        "BLOCKED_ADDRESS",
+        "RESPONSE_INVALID",
+        "LEASE_EXHAUSTED",
+        "SUBSCRIPTION_DELETED",
+        "INTERNAL",
+        "CHALLENGE_MISMATCH",
+    ];
+    assert_eq!(all, interface);
+    let ends: Vec<&ErrorCode> = ErrorCode::ALL.iter().filter(|code| code.is_final()).collect();
+    assert_eq!(ends, [&ErrorCode::SUBSCRIPTION_DELETED]);
+    let statuses: Vec<u16> = (100..=999).filter(|status| ErrorCode::http(*status).is_final()).collect();
+    assert_eq!(statuses, [410]);
+}
+
 proptest! {
     #[test]
     fn other_names_are_refused(text in "[A-Za-z ]{0,14}") {

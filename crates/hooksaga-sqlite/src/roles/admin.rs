@@ -9,33 +9,41 @@ use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
     CreateOutcome, NewSubscription, SealedSecret, StoreResult, Subscription, SubscriptionAdminStore,
-    SubscriptionPatch, UpdateOutcome,
+    SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
 /// Its first round of verification is asked for by the column's default.
 const INSERT_SUBSCRIPTION: &str = "/* subscription_admin: insert_subscription */
-INSERT INTO subscriptions (event_type, callback_url, active, max_retry_limit, next_check_at, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?5)";
+INSERT INTO subscriptions
+    (tenant, event_type, callback_url, description, active, max_retry_limit, next_check_at, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)";
+
+const INSERT_TOPIC: &str = "/* subscription_admin: insert_topic */
+INSERT INTO subscription_topics (tenant, topic, subscription_id) VALUES (?1, ?2, ?3)";
+
+const DELETE_TOPICS: &str = "/* subscription_admin: delete_topics */
+DELETE FROM subscription_topics WHERE subscription_id = ?1";
 
 const READ: &str = concat!(
     "/* subscription_admin: read */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = ?1"
+    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
 );
 
 const FIND: &str = "/* subscription_admin: find */
-SELECT id FROM subscriptions WHERE event_type = ?1 AND callback_url = ?2";
+SELECT id FROM subscriptions WHERE tenant = ?1 AND event_type = ?2 AND callback_url = ?3";
 
 const UPDATE: &str = "/* subscription_admin: update */
 UPDATE subscriptions
-   SET event_type = ?2, callback_url = ?3, active = ?4, max_retry_limit = ?5,
-       verification_round = verification_round + ?6, updated_at = ?7
+   SET event_type = ?2, callback_url = ?3, description = ?4, active = ?5, max_retry_limit = ?6,
+       verification_round = verification_round + ?7, updated_at = ?8
  WHERE id = ?1";
 
 const REQUEST_VERIFICATION: &str = "/* subscription_admin: request_verification */
-UPDATE subscriptions SET verification_round = verification_round + 1 WHERE id = ?1";
+UPDATE subscriptions SET verification_round = verification_round + 1
+ WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)";
 
 const INSERT_SECRET: &str = "/* subscription_admin: insert_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) VALUES (?1, ?2, ?3, ?4)";
@@ -60,29 +68,48 @@ impl SubscriptionAdminStore for Admin {
         self.0.write(move |tx| create(tx, &new, &secret)).await
     }
 
-    async fn update(&self, id: SubscriptionId, patch: &SubscriptionPatch) -> StoreResult<UpdateOutcome> {
-        let patch = patch.clone();
-        self.0.write(move |tx| update(tx, id, patch)).await
+    async fn update(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+        patch: &SubscriptionPatch,
+    ) -> StoreResult<UpdateOutcome> {
+        let (scope, patch) = (scope.clone(), patch.clone());
+        self.0.write(move |tx| update(tx, &scope, id, patch)).await
     }
 
-    async fn request_verification(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
+    async fn request_verification(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<Subscription>> {
+        let scope = scope.clone();
         self.0
             .write(move |tx| {
-                tx.execute(REQUEST_VERIFICATION, [id.0])?;
-                read(tx, id)
+                tx.execute(REQUEST_VERIFICATION, (id.0, scope.tenant()))?;
+                read(tx, &scope, id)
             })
             .await
     }
 
     async fn rotate_secret(
         &self,
+        scope: &TenantScope,
         id: SubscriptionId,
         secret: &SealedSecret,
         overlap: Duration,
         max_valid: u32,
     ) -> StoreResult<bool> {
-        let secret = secret.clone();
-        self.0.write(move |tx| rotate_secret(tx, id, &secret, overlap, max_valid)).await
+        let (scope, secret) = (scope.clone(), secret.clone());
+        self.0
+            .write(move |tx| {
+                if read(tx, &scope, id)?.is_none() {
+                    return Ok(false);
+                }
+                rotate_secret(tx, id, &secret, overlap, max_valid)?;
+                Ok(true)
+            })
+            .await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -91,26 +118,36 @@ impl SubscriptionAdminStore for Admin {
 }
 
 fn create(tx: &Tx<'_>, new: &NewSubscription, secret: &SealedSecret) -> DbResult<CreateOutcome> {
+    let (tenant, topics, url) = (new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str());
     // Nobody else writes during this transaction: what is free now is free for the insert.
-    if let Some(existing) = find(tx, &new.event_type, &new.callback_url)? {
+    if let Some(existing) = find(tx, tenant, topics, url)? {
         return Ok(CreateOutcome::Exists(existing));
     }
     tx.execute(
         INSERT_SUBSCRIPTION,
-        (&new.event_type, &new.callback_url, new.active, new.max_retry_limit, tx.now.as_micros()),
+        (tenant, topics, url, &new.description, new.active, new.max_retry_limit, tx.now.as_micros()),
     )?;
     let id = SubscriptionId(tx.last_id());
+    insert_topics(tx, id, tenant, topics)?;
     insert_secret(tx, id, secret)?;
-    Ok(CreateOutcome::Created(tx.prepare(READ)?.query_row([id.0], subscription)?))
+    Ok(CreateOutcome::Created(read_again(tx, id)?))
 }
 
-fn update(tx: &Tx<'_>, id: SubscriptionId, patch: SubscriptionPatch) -> DbResult<UpdateOutcome> {
-    let Some(old) = read(tx, id)? else {
+fn update(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    id: SubscriptionId,
+    patch: SubscriptionPatch,
+) -> DbResult<UpdateOutcome> {
+    let Some(old) = read(tx, scope, id)? else {
         return Ok(UpdateOutcome::NotFound);
     };
     let new = Subscription {
-        event_type: patch.event_type.unwrap_or_else(|| old.event_type.clone()),
-        callback_url: patch.callback_url.unwrap_or_else(|| old.callback_url.clone()),
+        event_type: patch.topics.map_or_else(|| old.event_type.clone(), |topics| topics.as_str().to_owned()),
+        callback_url: patch
+            .callback_url
+            .map_or_else(|| old.callback_url.clone(), |url| url.as_str().to_owned()),
+        description: patch.description.unwrap_or_else(|| old.description.clone()),
         active: patch.active.unwrap_or(old.active),
         max_retry_limit: patch.max_retry_limit.unwrap_or(old.max_retry_limit),
         ..old.clone()
@@ -118,7 +155,8 @@ fn update(tx: &Tx<'_>, id: SubscriptionId, patch: SubscriptionPatch) -> DbResult
     if new == old {
         return Ok(UpdateOutcome::Updated(old));
     }
-    if let Some(existing) = find(tx, &new.event_type, &new.callback_url)?.filter(|existing| *existing != id) {
+    let taken = find(tx, &new.tenant, &new.event_type, &new.callback_url)?;
+    if let Some(existing) = taken.filter(|existing| *existing != id) {
         return Ok(UpdateOutcome::Exists(existing));
     }
     let new_rounds = i64::from(new.callback_url != old.callback_url);
@@ -128,13 +166,27 @@ fn update(tx: &Tx<'_>, id: SubscriptionId, patch: SubscriptionPatch) -> DbResult
             id.0,
             &new.event_type,
             &new.callback_url,
+            &new.description,
             new.active,
             new.max_retry_limit,
             new_rounds,
             tx.now.as_micros(),
         ),
     )?;
-    Ok(UpdateOutcome::Updated(tx.prepare(READ)?.query_row([id.0], subscription)?))
+    if new.event_type != old.event_type {
+        tx.execute(DELETE_TOPICS, [id.0])?;
+        insert_topics(tx, id, &new.tenant, &new.event_type)?;
+    }
+    Ok(UpdateOutcome::Updated(read_again(tx, id)?))
+}
+
+/// Puts a subscription into the routing index. `topics` is the canonical text, whose topics are distinct.
+fn insert_topics(tx: &Tx<'_>, id: SubscriptionId, tenant: &str, topics: &str) -> DbResult<()> {
+    let mut insert = tx.prepare(INSERT_TOPIC)?;
+    for topic in topics.split(',') {
+        insert.execute((tenant, topic, id.0))?;
+    }
+    Ok(())
 }
 
 fn rotate_secret(
@@ -143,10 +195,7 @@ fn rotate_secret(
     secret: &SealedSecret,
     overlap: Duration,
     max_valid: u32,
-) -> DbResult<bool> {
-    if read(tx, id)?.is_none() {
-        return Ok(false);
-    }
+) -> DbResult<()> {
     let now = tx.now.as_micros();
     let older = rows::all(tx, VALID_SECRETS, (id.0, now), |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
@@ -159,16 +208,20 @@ fn rotate_secret(
             tx.execute(EXPIRE_SECRET, (secret_id, end))?;
         }
     }
-    insert_secret(tx, id, secret)?;
-    Ok(true)
+    insert_secret(tx, id, secret)
 }
 
-fn read(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(READ)?.query_row([id.0], subscription).optional()?)
+fn read(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {
+    Ok(tx.prepare(READ)?.query_row((id.0, scope.tenant()), subscription).optional()?)
 }
 
-fn find(tx: &Tx<'_>, event_type: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {
-    let found = tx.prepare(FIND)?.query_row([event_type, callback_url], |row| row.get(0)).optional()?;
+/// One that this transaction has just written.
+fn read_again(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Subscription> {
+    Ok(tx.prepare(READ)?.query_row((id.0, None::<&str>), subscription)?)
+}
+
+fn find(tx: &Tx<'_>, tenant: &str, topics: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {
+    let found = tx.prepare(FIND)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
     Ok(found.map(SubscriptionId))
 }
 

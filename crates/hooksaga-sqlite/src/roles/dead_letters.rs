@@ -1,19 +1,19 @@
-//! `dead_letter_operator`: stores dead letters, and requeues them as new sagas.
+//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, requeue as next_saga};
+use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueRequest, RequeueTally, Requeued,
-    StoreError, StoreResult,
+    Buried, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga,
+    ResendOutcome, StoreError, StoreResult, TenantScope,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
 
 /// A queued saga that is not seen dead is left where it is.
 const TAKE_DEAD: &str = "/* dead_letter_operator: take_dead */
-SELECT g.id, g.event_id, g.subscription_id, g.final_error_code, e.correlation_id
+SELECT g.id, g.event_id, g.subscription_id, g.final_error_code, e.correlation_id, e.tenant
   FROM pending_dead_letters AS q
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = q.saga_id
  CROSS JOIN events AS e ON e.id = g.event_id
@@ -28,16 +28,34 @@ ON CONFLICT DO NOTHING";
 const LEAVE_QUEUE: &str = "/* dead_letter_operator: leave_queue */
 DELETE FROM pending_dead_letters WHERE saga_id = ?1";
 
-/// A letter's dead saga, the correlation id, and the saga that a requeue has made of it already.
-const LETTER: &str = "/* dead_letter_operator: letter */
+/// A saga, the correlation id, and the saga that it was sent again as.
+macro_rules! saga {
+    ($name:literal, $from:literal, $id:literal) => {
+        concat!(
+            "/* dead_letter_operator: ",
+            $name,
+            " */
 SELECT g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g.max_retry_limit,
        g.next_attempt_at, g.final_error_code, e.correlation_id, n.id
-  FROM dead_letters AS d
- CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
- CROSS JOIN events AS e ON e.id = d.event_id
+  FROM ",
+            $from,
+            "
+ CROSS JOIN events AS e ON e.id = g.event_id
   LEFT JOIN webhook_delivery_sagas AS n
     ON n.event_id = g.event_id AND n.subscription_id = g.subscription_id AND n.generation = g.generation + 1
- WHERE d.id = ?1";
+ WHERE ",
+            $id,
+            " = ?1 AND (?2 IS NULL OR e.tenant = ?2)"
+        )
+    };
+}
+
+const OF_LETTER: &str = saga!(
+    "saga_of_letter",
+    "dead_letters AS d CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id",
+    "d.id"
+);
+const SAGA: &str = saga!("saga", "webhook_delivery_sagas AS g", "g.id");
 
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription */
 SELECT active AND verified, coalesce(max_retry_limit, ?2) FROM subscriptions WHERE id = ?1";
@@ -49,22 +67,36 @@ INSERT INTO webhook_delivery_sagas
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
 ON CONFLICT DO NOTHING";
 
-/// Oldest first. One text for every filter: a search by an operator, read row by row until enough are
-/// found.
-const MATCHING: &str = "/* dead_letter_operator: matching */
-SELECT d.id, d.subscription_id
+/// What a step looks at, oldest first, and whether it matches. The filter is no condition of the walk: each letter that
+/// is passed counts.
+macro_rules! look {
+    ($name:literal, $of:literal) => {
+        concat!(
+            "/* dead_letter_operator: ",
+            $name,
+            " */
+SELECT d.id, d.subscription_id,
+       (:tenant IS NULL OR e.tenant = :tenant)
+       AND (:final_error_code IS NULL OR d.final_error_code = :final_error_code)
+       AND (:created_after IS NULL OR d.created_at >= :created_after)
+       AND (:created_before IS NULL OR d.created_at < :created_before)
+       AND (:event_type IS NULL OR e.event_type = :event_type)
+       AND NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
+                        WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
+                          AND n.generation = g.generation + 1)
   FROM dead_letters AS d
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
  CROSS JOIN events AS e ON e.id = d.event_id
- WHERE (:subscription_id IS NULL OR d.subscription_id = :subscription_id)
-   AND (:final_error_code IS NULL OR d.final_error_code = :final_error_code)
-   AND (:created_after IS NULL OR d.created_at >= :created_after)
-   AND (:created_before IS NULL OR d.created_at < :created_before)
-   AND (:event_type IS NULL OR e.event_type = :event_type)
-   AND NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
-                    WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
-                      AND n.generation = g.generation + 1)
- ORDER BY d.id";
+ WHERE d.id > :after",
+            $of,
+            " ORDER BY d.id LIMIT :limit"
+        )
+    };
+}
+
+/// With any value for the subscription, so that both texts have the same parameters.
+const LOOK: &str = look!("look", " AND :subscription_id IS NULL");
+const LOOK_OF_SUBSCRIPTION: &str = look!("look_of_subscription", " AND d.subscription_id = :subscription_id");
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[TAKE_DEAD, INSERT_LETTER, LEAVE_QUEUE];
@@ -77,26 +109,33 @@ impl DeadLetterStore for DeadLetters {
         self.0.write(move |tx| bury(tx, limit)).await
     }
 
-    async fn requeue(&self, id: DeadLetterId, default_limit: u32) -> StoreResult<RequeueOutcome> {
-        self.0
-            .write(move |tx| {
-                Ok(requeue(tx, id, &mut Subscriptions::new(default_limit))?
-                    .map_or(RequeueOutcome::NotFound, |(outcome, _)| outcome))
-            })
-            .await
+    async fn requeue(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+        default_limit: u32,
+    ) -> StoreResult<RequeueOutcome> {
+        let scope = scope.clone();
+        self.0.write(move |tx| requeue(tx, &scope, id, &mut Subscriptions::new(default_limit))).await
     }
 
-    /// Looks for the letters on a reading connection, so that a long search does not hold up the writer;
-    /// each requeue then decides anew.
-    async fn requeue_matching(&self, request: &RequeueRequest) -> StoreResult<RequeueTally> {
-        let RequeueRequest { filter, limit, dry_run, default_limit } = request.clone();
-        let found = self.0.read(move |tx| matching(tx, &filter, limit, default_limit)).await?;
-        if dry_run || found.letters.is_empty() {
-            let requeued = found.letters.len() as u64;
-            let skipped = found.skipped;
-            return Ok(RequeueTally { matched: requeued + skipped, requeued, skipped, sagas: Vec::new() });
+    async fn resend(
+        &self,
+        scope: &TenantScope,
+        id: SagaId,
+        default_limit: u32,
+    ) -> StoreResult<ResendOutcome> {
+        let scope = scope.clone();
+        self.0.write(move |tx| again(tx, SAGA, &scope, id.0, &mut Subscriptions::new(default_limit))).await
+    }
+
+    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
+        let (scope, step) = (scope.clone(), step.clone());
+        if step.dry_run {
+            self.0.read(move |tx| requeue_step(tx, &scope, &step)).await
+        } else {
+            self.0.write(move |tx| requeue_step(tx, &scope, &step)).await
         }
-        self.0.write(move |tx| requeue_all(tx, &found, default_limit)).await
     }
 }
 
@@ -109,6 +148,7 @@ fn bury(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<Buried>> {
             subscription_id: SubscriptionId(row.get(2)?),
             final_error_code: rows::error_code(row, 3)?,
             correlation_id: row.get(4)?,
+            tenant: row.get(5)?,
         })
     })?;
     let mut insert = tx.prepare(INSERT_LETTER)?;
@@ -153,22 +193,22 @@ impl Subscriptions {
     }
 }
 
-/// A letter's dead saga and what is around it.
-struct Letter {
+/// A saga and what is around it.
+struct Found {
     event_id: EventId,
     subscription_id: SubscriptionId,
     generation: u32,
-    dead: Saga,
+    saga: Saga,
     correlation_id: String,
     successor: Option<SagaId>,
 }
 
-fn letter(row: &Row<'_>) -> rusqlite::Result<Letter> {
-    Ok(Letter {
+fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
+    Ok(Found {
         event_id: EventId(row.get(0)?),
         subscription_id: SubscriptionId(row.get(1)?),
         generation: row.get(2)?,
-        dead: Saga {
+        saga: Saga {
             status: rows::parsed(row, 3)?,
             attempt_count: row.get(4)?,
             max_retry_limit: row.get(5)?,
@@ -180,85 +220,118 @@ fn letter(row: &Row<'_>) -> rusqlite::Result<Letter> {
     })
 }
 
-/// Requeues one letter; its correlation id with the outcome. Nothing if there is no such letter.
 fn requeue(
     tx: &Tx<'_>,
+    scope: &TenantScope,
     id: DeadLetterId,
     subscriptions: &mut Subscriptions,
-) -> DbResult<Option<(RequeueOutcome, String)>> {
-    let Some(letter) = tx.prepare(LETTER)?.query_row([id.0], letter).optional()? else {
-        return Ok(None);
+) -> DbResult<RequeueOutcome> {
+    Ok(again(tx, OF_LETTER, scope, id.0, subscriptions)?.into())
+}
+
+/// Sends the saga that `sql` finds by this id again, if it has ended.
+fn again(
+    tx: &Tx<'_>,
+    sql: &str,
+    scope: &TenantScope,
+    id: i64,
+    subscriptions: &mut Subscriptions,
+) -> DbResult<ResendOutcome> {
+    let Some(found) = tx.prepare(sql)?.query_row((id, scope.tenant()), found).optional()? else {
+        return Ok(ResendOutcome::NotFound);
     };
-    let outcome = if let Some(saga_id) = letter.successor {
-        RequeueOutcome::Already(Requeued { saga_id, generation: letter.generation + 1 })
-    } else if let Some(limit) = subscriptions.limit(tx, letter.subscription_id)? {
-        // A letter is only ever written for a dead saga, and that stays dead.
-        let Some((generation, saga)) = next_saga(&letter.dead, letter.generation, limit, tx.now) else {
-            return Ok(None);
-        };
-        let inserted = tx.execute(
-            INSERT_SAGA,
-            (
-                letter.event_id.0,
-                letter.subscription_id.0,
-                generation,
-                saga.status.as_str(),
-                saga.attempt_count,
-                saga.max_retry_limit,
-                saga.next_attempt_at.as_micros(),
-                tx.now.as_micros(),
-            ),
-        )?;
-        if inserted == 0 {
-            return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
+    if let Some(saga_id) = found.successor {
+        return Ok(ResendOutcome::Already(Requeued { saga_id, generation: found.generation + 1 }));
+    }
+    if !found.saga.status.is_final() {
+        return Ok(ResendOutcome::Open);
+    }
+    let Some(limit) = subscriptions.limit(tx, found.subscription_id)? else {
+        return Ok(ResendOutcome::NotDeliverable(found.subscription_id));
+    };
+    let Some((generation, saga)) = send_again(&found.saga, found.generation, limit, tx.now) else {
+        return Ok(ResendOutcome::Open);
+    };
+    let inserted = tx.execute(
+        INSERT_SAGA,
+        (
+            found.event_id.0,
+            found.subscription_id.0,
+            generation,
+            saga.status.as_str(),
+            saga.attempt_count,
+            saga.max_retry_limit,
+            saga.next_attempt_at.as_micros(),
+            tx.now.as_micros(),
+        ),
+    )?;
+    if inserted == 0 {
+        return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
+    }
+    let saga_id = SagaId(tx.last_id());
+    Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.correlation_id))
+}
+
+/// A letter that a step looks at.
+struct Seen {
+    id: DeadLetterId,
+    subscription_id: SubscriptionId,
+    matches: bool,
+}
+
+/// Looks at the next letters and requeues those that match, until one of the step's bounds is reached.
+fn requeue_step(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<RequeuedBatch> {
+    let seen = look(tx, scope, step)?;
+    let examine = step.examine.max(1) as usize;
+    let mut subscriptions = Subscriptions::new(step.default_limit);
+    let mut batch = RequeuedBatch::default();
+    let mut last = None;
+    let mut looked_at = 0;
+    for letter in seen.iter().take(examine) {
+        if batch.requeued >= u64::from(step.requeue.max(1)) {
+            break;
         }
-        RequeueOutcome::Created(Requeued { saga_id: SagaId(tx.last_id()), generation })
-    } else {
-        RequeueOutcome::NotDeliverable(letter.subscription_id)
-    };
-    Ok(Some((outcome, letter.correlation_id)))
+        looked_at += 1;
+        last = Some(letter.id);
+        if !letter.matches {
+            continue;
+        }
+        if subscriptions.limit(tx, letter.subscription_id)?.is_none() {
+            batch.skipped += 1;
+            continue;
+        }
+        batch.requeued += 1;
+        if !step.dry_run
+            && let RequeueOutcome::Created(requeued, correlation_id) =
+                requeue(tx, scope, letter.id, &mut subscriptions)?
+        {
+            let subscription_id = letter.subscription_id;
+            batch.sagas.push(RequeuedSaga { requeued, subscription_id, correlation_id });
+        }
+    }
+    batch.resume_after = last.filter(|_| looked_at < seen.len());
+    Ok(batch)
 }
 
-/// Letters that fit a filter and are not requeued yet.
-struct Matching {
-    letters: Vec<DeadLetterId>,
-    /// Passed over: their subscriptions are not active and verified.
-    skipped: u64,
-}
-
-fn matching(tx: &Tx<'_>, filter: &DeadLetterFilter, limit: u32, default_limit: u32) -> DbResult<Matching> {
-    let mut subscriptions = Subscriptions::new(default_limit);
-    let mut found = Matching { letters: Vec::new(), skipped: 0 };
-    let mut statement = tx.prepare(MATCHING)?;
-    let mut letters = statement.query(named_params! {
+/// The letters that a step may look at, and one more, which shows that there are more.
+fn look(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<Seen>> {
+    let filter = &step.filter;
+    let sql = if filter.subscription_id.is_some() { LOOK_OF_SUBSCRIPTION } else { LOOK };
+    let params = named_params! {
+        ":tenant": scope.tenant(),
+        ":after": step.after.map_or(0, |after| after.0),
+        ":limit": i64::from(step.examine.max(1)) + 1,
         ":subscription_id": filter.subscription_id.map(|id| id.0),
         ":final_error_code": filter.final_error_code,
-        ":created_after": filter.created_after.map(hooksaga_saga::Timestamp::as_micros),
-        ":created_before": filter.created_before.map(hooksaga_saga::Timestamp::as_micros),
+        ":created_after": filter.created_after.map(Timestamp::as_micros),
+        ":created_before": filter.created_before.map(Timestamp::as_micros),
         ":event_type": filter.event_type,
-    })?;
-    while found.letters.len() < limit as usize {
-        let Some(row) = letters.next()? else { break };
-        match subscriptions.limit(tx, SubscriptionId(row.get(1)?))? {
-            Some(_) => found.letters.push(DeadLetterId(row.get(0)?)),
-            None => found.skipped += 1,
-        }
-    }
-    Ok(found)
-}
-
-fn requeue_all(tx: &Tx<'_>, found: &Matching, default_limit: u32) -> DbResult<RequeueTally> {
-    let mut subscriptions = Subscriptions::new(default_limit);
-    let mut tally = RequeueTally { skipped: found.skipped, ..RequeueTally::default() };
-    for id in &found.letters {
-        match requeue(tx, *id, &mut subscriptions)? {
-            Some((RequeueOutcome::Created(saga), correlation_id)) => tally.sagas.push((saga, correlation_id)),
-            Some((RequeueOutcome::NotDeliverable(_), _)) => tally.skipped += 1,
-            // Somebody else has requeued it since the search: it does not match any more.
-            Some((RequeueOutcome::Already(_) | RequeueOutcome::NotFound, _)) | None => {}
-        }
-    }
-    tally.requeued = tally.sagas.len() as u64;
-    tally.matched = tally.requeued + tally.skipped;
-    Ok(tally)
+    };
+    rows::all(tx, sql, params, |row| {
+        Ok(Seen {
+            id: DeadLetterId(row.get(0)?),
+            subscription_id: SubscriptionId(row.get(1)?),
+            matches: row.get(2)?,
+        })
+    })
 }

@@ -19,6 +19,14 @@ impl Filter {
         }
     }
 
+    /// Adds `condition`, which has one `?`, for any of the values.
+    pub(crate) fn add_any<V: Into<Value>>(&mut self, condition: &str, values: impl Iterator<Item = V>) {
+        let first = self.values.len();
+        self.values.extend(values.map(Into::into));
+        let alternatives = vec![condition; self.values.len() - first];
+        self.add_fixed(&format!("({})", alternatives.join(" OR ")));
+    }
+
     /// Adds a condition without a value.
     pub(crate) fn add_fixed(&mut self, condition: &str) {
         self.sql.push_str(" AND ");

@@ -7,13 +7,13 @@ use crate::{
     session::Tx,
 };
 use async_trait::async_trait;
-use hooksaga_saga::EventId;
+use hooksaga_saga::{EventId, ExternalId};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
 use rusqlite::{CachedStatement, OptionalExtension};
 
 const INSERT_EVENT: &str = "/* event_ingest_writer: insert_event */
-INSERT INTO events (event_type, created_at, external_id, correlation_id, payload)
-VALUES (?1, ?2, ?3, ?4, ?5)
+INSERT INTO events (tenant, event_type, created_at, external_id, correlation_id, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT DO NOTHING";
 
 const QUEUE_EVENT: &str = "/* event_ingest_writer: queue_event */
@@ -22,7 +22,7 @@ INSERT INTO unrouted_events (event_id) VALUES (?1)";
 /// Text is compared byte by byte here: the columns have the default collation, BINARY.
 const FIND_ORIGINAL: &str = "/* event_ingest_writer: find_original */
 SELECT id, event_type, correlation_id, created_at, event_type = ?2 AND payload = ?3
-  FROM events WHERE external_id = ?1";
+  FROM events WHERE external_id = ?1 AND tenant = ?4";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[INSERT_EVENT, QUEUE_EVENT, FIND_ORIGINAL];
@@ -47,10 +47,11 @@ fn append(tx: &Tx<'_>, events: Vec<NewEvent>) -> DbResult<Vec<Appended>> {
     let mut answers = Vec::with_capacity(events.len());
     for event in events {
         let inserted = insert.execute((
-            &event.event_type,
+            event.tenant.as_str(),
+            event.event_type.as_str(),
             tx.now.as_micros(),
-            &event.external_id,
-            &event.correlation_id,
+            event.external_id.as_ref().map(ExternalId::as_str),
+            event.correlation_id.as_str(),
             &*event.payload,
         ))?;
         // An earlier event of the same batch counts as there already.
@@ -61,9 +62,10 @@ fn append(tx: &Tx<'_>, events: Vec<NewEvent>) -> DbResult<Vec<Appended>> {
             queue.execute([id])?;
             Appended::Created(EventHead {
                 id: EventId(id),
-                event_type: event.event_type,
-                external_id: event.external_id,
-                correlation_id: event.correlation_id,
+                tenant: event.tenant.as_str().to_owned(),
+                event_type: event.event_type.as_str().to_owned(),
+                external_id: event.external_id.as_ref().map(|id| id.as_str().to_owned()),
+                correlation_id: event.correlation_id.as_str().to_owned(),
                 created_at: tx.now,
             })
         };
@@ -74,16 +76,18 @@ fn append(tx: &Tx<'_>, events: Vec<NewEvent>) -> DbResult<Vec<Appended>> {
 
 /// The event that has taken this one's `external_id`.
 fn original(find: &mut CachedStatement<'_>, event: &NewEvent) -> DbResult<Appended> {
+    let external_id = event.external_id.as_ref().map(ExternalId::as_str);
     let found = find
-        .query_row((&event.external_id, &event.event_type, &*event.payload), |row| {
+        .query_row((external_id, event.event_type.as_str(), &*event.payload, event.tenant.as_str()), |row| {
             let existing = EventId(row.get(0)?);
             if !row.get::<_, bool>(4)? {
                 return Ok(Appended::Conflict { existing });
             }
             Ok(Appended::Duplicate(EventHead {
                 id: existing,
+                tenant: event.tenant.as_str().to_owned(),
                 event_type: row.get(1)?,
-                external_id: event.external_id.clone(),
+                external_id: external_id.map(str::to_owned),
                 correlation_id: row.get(2)?,
                 created_at: rows::time(row, 3)?,
             }))

@@ -1,26 +1,37 @@
-//! `key_admin`: API keys. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::KeyId;
-use hooksaga_store::{ApiKey, KeyStore, NewApiKey, StoreResult};
+use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
 use rusqlite::{OptionalExtension, Row};
 
-const INSERT_KEY: &str = "/* key_admin: insert_key */
-INSERT INTO api_keys (name, scopes, sha256, created_at) VALUES (?1, ?2, ?3, ?4)";
+/// What [`api_key`] reads, in its order.
+macro_rules! columns {
+    () => {
+        "id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at"
+    };
+}
 
-const LIST: &str = "/* key_admin: list */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys ORDER BY id";
+const INSERT_KEY: &str = "/* key_admin: insert_key */
+INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const LIST: &str = concat!("/* key_admin: list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
 
 const REVOKE: &str = "/* key_admin: revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
-const READ: &str = "/* key_admin: read */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys WHERE id = ?1";
+const READ: &str = concat!("/* key_admin: read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
-const FIND: &str = "/* key_admin: find */
-SELECT id, name, scopes, created_at, revoked_at FROM api_keys WHERE sha256 = ?1 AND revoked_at IS NULL";
+const FIND: &str = concat!(
+    "/* key_reader: find */ SELECT ",
+    columns!(),
+    " FROM api_keys WHERE sha256 = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)"
+);
+
+const NOTE_USE: &str = "/* key_reader: note_use */
+UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
 pub(crate) struct Keys(pub(crate) RoleHandle);
 
@@ -43,21 +54,61 @@ impl KeyStore for Keys {
             })
             .await
     }
+}
 
+pub(crate) struct KeyReader(pub(crate) RoleHandle);
+
+#[async_trait]
+impl KeyReaderStore for KeyReader {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         let sha256 = *sha256;
-        self.0.read(move |tx| Ok(tx.prepare(FIND)?.query_row([&sha256[..]], api_key).optional()?)).await
+        self.0
+            .read(move |tx| {
+                let mut find = tx.prepare(FIND)?;
+                Ok(find.query_row((&sha256[..], tx.now.as_micros()), api_key).optional()?)
+            })
+            .await
+    }
+
+    async fn note_use(&self, ids: &[KeyId]) -> StoreResult<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids = ids.to_vec();
+        self.0
+            .write(move |tx| {
+                let mut note = tx.prepare(NOTE_USE)?;
+                for id in ids {
+                    note.execute((id.0, tx.now.as_micros()))?;
+                }
+                Ok(())
+            })
+            .await
     }
 }
 
 fn create(tx: &Tx<'_>, key: NewApiKey) -> DbResult<ApiKey> {
-    tx.execute(INSERT_KEY, (&key.name, key.scopes.to_string(), &key.sha256[..], tx.now.as_micros()))?;
+    let expires_at = key.expires_in.map(|valid| tx.now.after(valid));
+    tx.execute(
+        INSERT_KEY,
+        (
+            &key.name,
+            key.scopes.to_string(),
+            &key.sha256[..],
+            key.tenant.as_ref().map(hooksaga_saga::Tenant::as_str),
+            tx.now.as_micros(),
+            expires_at.map(hooksaga_saga::Timestamp::as_micros),
+        ),
+    )?;
     Ok(ApiKey {
         id: KeyId(tx.last_id()),
         name: key.name,
         scopes: key.scopes,
+        tenant: key.tenant,
         created_at: tx.now,
+        expires_at,
         revoked_at: None,
+        last_used_at: None,
     })
 }
 
@@ -66,7 +117,10 @@ fn api_key(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
         id: KeyId(row.get(0)?),
         name: row.get(1)?,
         scopes: rows::parsed(row, 2)?,
-        created_at: rows::time(row, 3)?,
-        revoked_at: rows::optional_time(row, 4)?,
+        tenant: rows::optional_name(row, 3)?,
+        created_at: rows::time(row, 4)?,
+        expires_at: rows::optional_time(row, 5)?,
+        revoked_at: rows::optional_time(row, 6)?,
+        last_used_at: rows::optional_time(row, 7)?,
     })
 }

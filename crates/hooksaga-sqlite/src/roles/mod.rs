@@ -19,7 +19,7 @@ pub(crate) use admin::Admin;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
-pub(crate) use keys::Keys;
+pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
 pub(crate) use router::Router;
@@ -34,12 +34,12 @@ pub(crate) mod hot {
         dead_letters::HOT as BURY,
         ingest::HOT as APPEND,
         orchestrator::{
-            HOT_APPLY as APPLY, HOT_MARK as MARK_IN_PROGRESS, HOT_OPEN_JOBS as OPEN_JOBS,
-            HOT_SCHEDULE as SCHEDULE,
+            HOT_APPLY as APPLY, HOT_CREATE_JOBS as CREATE_JOBS, HOT_LOAD as LOAD,
+            HOT_MARK as MARK_IN_PROGRESS, HOT_WAITING as WAITING,
         },
         reader::HOT as GAUGES,
         router::HOT as ROUTE,
         verifier::HOT as TAKE_CHECKS,
-        worker::{HOT_CLAIM as CLAIM, HOT_HAND_BACK as HAND_BACK, HOT_REPORT as REPORT},
+        worker::{HOT_CLAIM as CLAIM, HOT_HAND_BACK as HAND_BACK, HOT_PARK as PARK, HOT_REPORT as REPORT},
     };
 }

@@ -1,22 +1,27 @@
-//! `router_worker`: makes one saga per event and matching subscription.
+//! `router_worker`: makes one saga per event and matching subscription, in steps of a bounded size.
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, SagaId, SubscriptionId};
-use hooksaga_store::{RouteBatch, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
-use std::{collections::HashMap, rc::Rc};
+use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId};
+use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+};
 
 const TAKE_EVENTS: &str = "/* router_worker: take_events */
-SELECT q.event_id, e.event_type, e.correlation_id
+SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id LIMIT ?1";
 
-/// By the unique key (event_type, callback_url); `+active`, or the planner may prefer the index on it,
-/// which nearly every subscription fits.
-const SUBSCRIPTIONS_OF_TYPE: &str = "/* router_worker: subscriptions_of_type */
-SELECT id, coalesce(max_retry_limit, ?2) FROM subscriptions
- WHERE event_type = ?1 AND +active AND verified ORDER BY id";
+/// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are looked at
+/// all the same.
+const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
+SELECT t.subscription_id, s.active AND s.verified, coalesce(s.max_retry_limit, ?5)
+  FROM subscription_topics AS t CROSS JOIN subscriptions AS s ON s.id = t.subscription_id
+ WHERE t.tenant = ?1 AND t.topic = ?2 AND t.subscription_id > ?3
+ ORDER BY t.subscription_id LIMIT ?4";
 
 const INSERT_SAGA: &str = "/* router_worker: insert_saga */
 INSERT INTO webhook_delivery_sagas
@@ -28,48 +33,122 @@ ON CONFLICT DO NOTHING";
 const LEAVE_QUEUE: &str = "/* router_worker: leave_queue */
 DELETE FROM unrouted_events WHERE event_id = ?1";
 
+const NOTE_PROGRESS: &str = "/* router_worker: note_progress */
+UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?1";
+
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[TAKE_EVENTS, SUBSCRIPTIONS_OF_TYPE, INSERT_SAGA, LEAVE_QUEUE];
+pub(crate) const HOT: &[&str] =
+    &[TAKE_EVENTS, SUBSCRIPTIONS_OF_TOPIC, INSERT_SAGA, LEAVE_QUEUE, NOTE_PROGRESS];
 
 pub(crate) struct Router(pub(crate) RoleHandle);
 
 #[async_trait]
 impl RouterStore for Router {
-    async fn route(&self, limit: u32, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.0.write(move |tx| route(tx, limit, default_limit)).await
+    async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.0.write(move |tx| route(tx, limits, default_limit)).await
     }
 }
 
-fn route(tx: &Tx<'_>, limit: u32, default_limit: u32) -> DbResult<RouteBatch> {
-    let queued = rows::all(tx, TAKE_EVENTS, [limit], |row| {
-        Ok((EventId(row.get(0)?), row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+/// An event of the queue.
+struct Queued {
+    id: EventId,
+    after: SubscriptionId,
+    tenant: String,
+    event_type: EventType,
+    correlation_id: String,
+}
+
+/// A subscription with a topic that matches.
+#[derive(Clone, Copy)]
+struct Candidate {
+    id: SubscriptionId,
+    is_deliverable: bool,
+    max_retry_limit: u32,
+}
+
+fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<RouteBatch> {
+    let queued = rows::all(tx, TAKE_EVENTS, [limits.events], |row| {
+        Ok(Queued {
+            id: EventId(row.get(0)?),
+            after: SubscriptionId(row.get(1)?),
+            tenant: row.get(2)?,
+            event_type: rows::parsed(row, 3)?,
+            correlation_id: row.get(4)?,
+        })
     })?;
     let mut insert = tx.prepare(INSERT_SAGA)?;
     let mut leave = tx.prepare(LEAVE_QUEUE)?;
-    // Read within this transaction, once per event type: a change is seen by the next batch.
-    let mut of_type: HashMap<String, Rc<[(SubscriptionId, u32)]>> = HashMap::new();
+    // A pass that could consider nobody would never get on.
+    let mut left = limits.sagas.max(1) as usize;
+    let mut resolver = Resolver { most: left + 1, default_limit, known: HashMap::new() };
     let mut events = Vec::with_capacity(queued.len());
-    for (event_id, event_type, correlation_id) in queued {
-        let subscriptions = match of_type.get(&event_type) {
-            Some(known) => known.clone(),
-            None => {
-                let found: Rc<[_]> =
-                    rows::all(tx, SUBSCRIPTIONS_OF_TYPE, (&event_type, default_limit), |row| {
-                        Ok((SubscriptionId(row.get(0)?), row.get(1)?))
-                    })?
-                    .into();
-                of_type.insert(event_type, found.clone());
-                found
-            }
-        };
-        let mut sagas = Vec::with_capacity(subscriptions.len());
-        for (subscription_id, max_retry_limit) in &*subscriptions {
-            if insert.execute((event_id.0, subscription_id.0, max_retry_limit, tx.now.as_micros()))? > 0 {
-                sagas.push(RoutedSaga { saga_id: SagaId(tx.last_id()), subscription_id: *subscription_id });
+    for event in queued {
+        if left == 0 {
+            // Not begun: this says that the queue is not empty.
+            let Queued { id: event_id, tenant, correlation_id, .. } = event;
+            events.push(RoutedEvent { event_id, tenant, correlation_id, sagas: Vec::new(), complete: false });
+            break;
+        }
+        let candidates = resolver.candidates(tx, &event)?;
+        let considered = &candidates[..candidates.len().min(left)];
+        left -= considered.len();
+        let mut sagas = Vec::with_capacity(considered.len());
+        for candidate in considered.iter().filter(|candidate| candidate.is_deliverable) {
+            let values = (event.id.0, candidate.id.0, candidate.max_retry_limit, tx.now.as_micros());
+            if insert.execute(values)? > 0 {
+                sagas.push(RoutedSaga { saga_id: SagaId(tx.last_id()), subscription_id: candidate.id });
             }
         }
-        leave.execute([event_id.0])?;
-        events.push(RoutedEvent { event_id, correlation_id, sagas });
+        let complete = considered.len() == candidates.len();
+        match considered.last() {
+            Some(last) if !complete => {
+                tx.execute(NOTE_PROGRESS, (event.id.0, last.id.0))?;
+            }
+            _ => {
+                leave.execute([event.id.0])?;
+            }
+        }
+        let Queued { id: event_id, tenant, correlation_id, .. } = event;
+        events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, complete });
     }
     Ok(RouteBatch { events })
+}
+
+/// Finds the subscriptions of events, once per transaction, tenant and type: a change is seen by the next batch.
+struct Resolver {
+    /// So many of one event: one more than a pass may consider shows that there are more.
+    most: usize,
+    default_limit: u32,
+    known: HashMap<(String, EventType, SubscriptionId), Rc<[Candidate]>>,
+}
+
+impl Resolver {
+    /// The first subscriptions behind `after` with a topic that matches, in the order of their ids.
+    fn candidates(&mut self, tx: &Tx<'_>, event: &Queued) -> DbResult<Rc<[Candidate]>> {
+        let key = (event.tenant.clone(), event.event_type.clone(), event.after);
+        if let Some(known) = self.known.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut found = BTreeMap::new();
+        let mut of_topic = tx.prepare(SUBSCRIPTIONS_OF_TOPIC)?;
+        for topic in event.event_type.matching_topics() {
+            let limit = i64::try_from(self.most).unwrap_or(i64::MAX);
+            let values = (&event.tenant, topic.as_str(), event.after.0, limit, self.default_limit);
+            let subscriptions = of_topic.query_map(values, |row| {
+                Ok(Candidate {
+                    id: SubscriptionId(row.get(0)?),
+                    is_deliverable: row.get(1)?,
+                    max_retry_limit: row.get(2)?,
+                })
+            })?;
+            for candidate in subscriptions {
+                let candidate = candidate?;
+                found.insert(candidate.id, candidate);
+            }
+        }
+        // Each topic contributed its first ones, so the first of all are among them.
+        let candidates: Rc<[Candidate]> = found.into_values().take(self.most).collect();
+        self.known.insert(key, candidates.clone());
+        Ok(candidates)
+    }
 }

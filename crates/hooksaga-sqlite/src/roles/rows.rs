@@ -1,7 +1,7 @@
 //! From columns to domain types.
 
 use crate::{error::DbResult, session::Tx};
-use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
+use hooksaga_saga::{ErrorCode, Invalid, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{SealedSecret, StoredSecret};
 use rusqlite::{Error, Params, Result, Row, types::Type};
 use std::{str::FromStr, sync::Arc};
@@ -29,6 +29,11 @@ pub(super) fn error_code(row: &Row<'_>, index: usize) -> Result<ErrorCode> {
 
 pub(super) fn optional_error_code(row: &Row<'_>, index: usize) -> Result<Option<ErrorCode>> {
     Ok(row.get::<_, Option<String>>(index)?.map(ErrorCode::from_stored))
+}
+
+/// A name that was checked before it was stored, if there is one.
+pub(super) fn optional_name<T: FromStr<Err = Invalid>>(row: &Row<'_>, index: usize) -> Result<Option<T>> {
+    row.get_ref(index)?.as_str_or_null()?.map(|_| parsed(row, index)).transpose()
 }
 
 pub(super) fn shared_text(row: &Row<'_>, index: usize) -> Result<Arc<str>> {

@@ -8,8 +8,9 @@ use rusqlite::{Result, Row};
 /// What [`subscription`] reads, in its order. A round is open while it is new or not done.
 macro_rules! subscription_columns {
     () => {
-        "id, event_type, callback_url, active, verified, max_retry_limit, \
-         check_round <> verification_round OR NOT check_done, check_error, checked_at, created_at, updated_at"
+        "subscriptions.id, subscriptions.event_type, callback_url, active, verified, max_retry_limit, \
+         check_round <> verification_round OR NOT check_done, check_error, checked_at, created_at, updated_at, \
+         subscriptions.tenant, description"
     };
 }
 pub(super) use subscription_columns;
@@ -35,5 +36,7 @@ pub(super) fn subscription(row: &Row<'_>) -> Result<Subscription> {
         },
         created_at: time(row, 9)?,
         updated_at: time(row, 10)?,
+        tenant: row.get(11)?,
+        description: row.get(12)?,
     })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// a scan of the table when it thinks that most rounds are open.
 const DUE_CHECKS: &str = "/* subscription_verifier: due_checks */
 SELECT id, callback_url, verification_round,
-       iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1
+       iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1, tenant
   FROM subscriptions INDEXED BY idx_sub_open_check
  WHERE (check_round <> verification_round OR NOT check_done)
    AND (check_round <> verification_round OR next_check_at <= ?1)
@@ -77,6 +77,7 @@ fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> 
     let mut checks = rows::all(tx, DUE_CHECKS, (tx.now.as_micros(), limit), |row| {
         Ok(Check {
             subscription_id: SubscriptionId(row.get(0)?),
+            tenant: row.get(5)?,
             callback_url: row.get(1)?,
             round: row.get(2)?,
             attempt: row.get(3)?,

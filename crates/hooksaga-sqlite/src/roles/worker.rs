@@ -3,26 +3,30 @@
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, JobId, JobStatus, Outcome, SagaId, SubscriptionId};
+use hooksaga_saga::{EventId, JobId, JobStatus, Outcome, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, StoreResult, Target, WorkerStore,
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, StoreResult, Target,
+    WorkerBeat, WorkerStore,
 };
 use rusqlite::OptionalExtension;
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
-/// In the order of the partial index: by id it would walk past every finished job.
+/// In the order of the partial index, which is that of admission: by id it would walk past every finished job. Read
+/// row by row until enough are found.
 const DUE_JOBS: &str = "/* job_worker: due_jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event_id, g.attempt_count + 1,
-       e.event_type, e.correlation_id, e.payload
-  FROM webhook_delivery_jobs AS j
- CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
- CROSS JOIN events AS e ON e.id = g.event_id
- WHERE j.status = 'Pending' AND j.lease_until <= ?1
- ORDER BY j.lease_until LIMIT ?2";
+SELECT id, saga_id, subscription_id, attempt_at, lease_resets
+  FROM webhook_delivery_jobs INDEXED BY idx_job_pending
+ WHERE status = 'Pending' AND lease_until <= ?1
+ ORDER BY lease_until, id";
+
+const CONTENT: &str = "/* job_worker: content */
+SELECT g.event_id, g.attempt_count + 1, e.tenant, e.event_type, e.correlation_id, e.payload
+  FROM webhook_delivery_sagas AS g CROSS JOIN events AS e ON e.id = g.event_id
+ WHERE g.id = ?1";
 
 /// `+status`, here and below: found by id; the planner must not consider the indexes over active jobs.
 const LEASE: &str = "/* job_worker: lease */
@@ -40,10 +44,39 @@ const HAND_BACK: &str = "/* job_worker: hand_back */
 UPDATE OR FAIL webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, lease_token = NULL, updated_at = ?4
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
+/// `?4` is the time that never comes.
+const PARK: &str = "/* job_worker: park */
+UPDATE OR FAIL webhook_delivery_jobs
+   SET status = 'Pending', lease_token = NULL, updated_at = ?3,
+       lease_until = iif((SELECT s.active AND s.verified FROM subscriptions AS s
+                           WHERE s.id = webhook_delivery_jobs.subscription_id), ?3, ?4)
+ WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
+
+const PARKED: &str = "/* job_worker: parked */
+SELECT j.id, coalesce((SELECT s.active AND s.verified FROM subscriptions AS s WHERE s.id = j.subscription_id), false)
+  FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
+ WHERE j.status = 'Pending' AND j.lease_until = ?1 AND j.id > ?2
+ ORDER BY j.id LIMIT ?3";
+
+const UNPARK: &str = "/* job_worker: unpark */
+UPDATE OR FAIL webhook_delivery_jobs SET lease_until = ?2, updated_at = ?2
+ WHERE id = ?1 AND +status = 'Pending' AND +lease_until = ?3";
+
+const HEARTBEAT: &str = "/* job_worker: heartbeat */
+INSERT INTO workers (id, slots, version, started_at, seen_at) VALUES (?1, ?2, ?3, ?4, ?4)
+ON CONFLICT (id) DO UPDATE SET slots = excluded.slots, version = excluded.version, seen_at = excluded.seen_at";
+
+/// There are only as many rows as there are processes.
+const FORGET: &str = "/* job_worker: forget */
+DELETE FROM workers WHERE seen_at < ?1";
+
+const LEAVE: &str = "/* job_worker: leave */
+DELETE FROM workers WHERE id = ?1";
+
 const REPORT: &str = "/* job_worker: report */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = ?3, response_status = ?4, error_code = ?5, duration_ms = ?6, response_excerpt = ?7,
-       lease_token = NULL, updated_at = ?8
+       started_at = ?9, callback_url = ?10, retry_at = ?11, lease_token = NULL, updated_at = ?8
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
 const QUEUE_RESULT: &str = "/* job_worker: queue_result */
@@ -54,18 +87,37 @@ const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
 SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, LEASE, TARGET, SECRETS];
+pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, CONTENT, LEASE, TARGET, SECRETS];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_HAND_BACK: &[&str] = &[HAND_BACK];
 #[cfg(feature = "test-support")]
+pub(crate) const HOT_PARK: &[&str] = &[PARK, PARKED, UNPARK];
+#[cfg(feature = "test-support")]
 pub(crate) const HOT_REPORT: &[&str] = &[REPORT, QUEUE_RESULT];
 
-pub(crate) struct Worker(pub(crate) RoleHandle);
+/// A worker that has been gone for so long is forgotten.
+const FORGOTTEN_AFTER_MICROS: i64 = 3_600_000_000;
+
+pub(crate) struct Worker {
+    handle: RoleHandle,
+}
+
+impl Worker {
+    pub(crate) fn new(handle: RoleHandle) -> Self {
+        Self { handle }
+    }
+}
 
 #[async_trait]
 impl WorkerStore for Worker {
-    async fn claim(&self, limit: u32, lease: Duration, token: LeaseToken) -> StoreResult<ClaimedBatch> {
-        self.0.write(move |tx| claim(tx, limit, lease, token)).await
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        let limits = limits.clone();
+        self.handle.write(move |tx| claim(tx, &limits, lease, token)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -73,7 +125,43 @@ impl WorkerStore for Worker {
             return Ok(Vec::new());
         }
         let leases = leases.to_vec();
-        self.0.write(move |tx| hand_back(tx, &leases, delay)).await
+        self.handle.write(move |tx| hand_back(tx, &leases, delay)).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let leases = leases.to_vec();
+        self.handle.write(move |tx| park(tx, &leases)).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        let (mut unparked, mut after) = (0, 0);
+        loop {
+            let look = self.handle.write(move |tx| unpark(tx, after, limit)).await?;
+            unparked += look.unparked;
+            after = look.resume_after;
+            if after == 0 {
+                return Ok(unparked);
+            }
+        }
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        let beat = beat.clone();
+        self.handle
+            .write(move |tx| {
+                let now = tx.now.as_micros();
+                tx.execute(HEARTBEAT, (beat.worker_id, beat.slots, &beat.version, now))?;
+                tx.execute(FORGET, [now - FORGOTTEN_AFTER_MICROS])?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.handle.write(move |tx| tx.execute(LEAVE, [worker_id]).map(drop)).await
     }
 
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
@@ -81,45 +169,72 @@ impl WorkerStore for Worker {
             return Ok(Vec::new());
         }
         let reports = reports.to_vec();
-        self.0.write(move |tx| report(tx, &reports)).await
+        self.handle.write(move |tx| report(tx, &reports)).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        self.0.read(|tx| rows::all(tx, SECRET_KEY_IDS, [tx.now.as_micros()], |row| row.get(0))).await
+        self.handle.read(|tx| rows::all(tx, SECRET_KEY_IDS, [tx.now.as_micros()], |row| row.get(0))).await
     }
 }
 
-fn claim(tx: &Tx<'_>, limit: u32, lease: Duration, token: LeaseToken) -> DbResult<ClaimedBatch> {
-    let now = tx.now.as_micros();
+fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: Duration, token: LeaseToken) -> DbResult<ClaimedBatch> {
     let until = tx.now.after(lease);
-    let due = rows::all(tx, DUE_JOBS, (now, limit), |row| {
-        let held = DeliveryJob {
-            saga_id: SagaId(row.get(1)?),
-            subscription_id: SubscriptionId(row.get(2)?),
-            attempt_at: rows::time(row, 3)?,
-            lease_resets: row.get(4)?,
-            event_id: EventId(row.get(5)?),
-            attempt: row.get(6)?,
-            event_type: row.get(7)?,
-            correlation_id: row.get(8)?,
-            payload: rows::shared_text(row, 9)?,
-        };
-        Ok(Lease { job_id: JobId(row.get(0)?), token, until, held })
-    })?;
+    let (due, cut_short) = due_jobs(tx, limits)?;
     let mut update = tx.prepare(LEASE)?;
     let mut jobs = Vec::with_capacity(due.len());
     let mut targets = HashMap::new();
-    for job in due {
-        if update.execute((job.job_id.0, until.as_micros(), token.0, now))? == 0 {
+    for (job_id, held) in due {
+        if update.execute((job_id.0, until.as_micros(), token.0, tx.now.as_micros()))? == 0 {
             continue;
         }
-        if let Entry::Vacant(missing) = targets.entry(job.held.subscription_id) {
+        if let Entry::Vacant(missing) = targets.entry(held.subscription_id) {
             let target = target(tx, *missing.key())?;
             missing.insert(Arc::new(target));
         }
-        jobs.push(job);
+        jobs.push(Lease { job_id, token, until, held });
     }
-    Ok(ClaimedBatch { now: tx.now, jobs, targets })
+    Ok(ClaimedBatch { now: tx.now, jobs, cut_short, targets })
+}
+
+/// The next jobs within the limits, and whether that of payload bytes ended the search. Nothing is written meanwhile:
+/// the walk over the index must not meet its own changes.
+fn due_jobs(tx: &Tx<'_>, limits: &ClaimLimits) -> DbResult<(Vec<(JobId, DeliveryJob)>, bool)> {
+    let skip: HashSet<_> = limits.skip.iter().copied().collect();
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    let mut statement = tx.prepare(DUE_JOBS)?;
+    let mut content = tx.prepare(CONTENT)?;
+    let mut rows = statement.query([tx.now.as_micros()])?;
+    while found.len() < limits.jobs as usize
+        && let Some(row) = rows.next()?
+    {
+        let subscription_id = SubscriptionId(row.get(2)?);
+        if skip.contains(&subscription_id) {
+            continue;
+        }
+        let saga_id = SagaId(row.get(1)?);
+        let (attempt_at, lease_resets) = (rows::time(row, 3)?, row.get(4)?);
+        let job = content.query_row([saga_id.0], |row| {
+            Ok(DeliveryJob {
+                saga_id,
+                subscription_id,
+                event_id: EventId(row.get(0)?),
+                tenant: row.get(2)?,
+                event_type: row.get(3)?,
+                correlation_id: row.get(4)?,
+                payload: rows::shared_text(row, 5)?,
+                attempt: row.get(1)?,
+                lease_resets,
+                attempt_at,
+            })
+        })?;
+        bytes += job.payload.len() as u64;
+        if bytes > limits.payload_bytes && !found.is_empty() {
+            return Ok((found, true));
+        }
+        found.push((JobId(row.get(0)?), job));
+    }
+    Ok((found, false))
 }
 
 fn target(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Target> {
@@ -139,6 +254,44 @@ fn hand_back(tx: &Tx<'_>, leases: &[LeaseRef], delay: Duration) -> DbResult<Vec<
         }
     }
     Ok(changed)
+}
+
+fn park(tx: &Tx<'_>, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
+    let mut update = tx.prepare(PARK)?;
+    let never = Timestamp::MAX.as_micros();
+    let mut changed = Vec::with_capacity(leases.len());
+    for lease in leases {
+        if update.execute((lease.job_id.0, lease.token.0, tx.now.as_micros(), never))? > 0 {
+            changed.push(lease.job_id);
+        }
+    }
+    Ok(changed)
+}
+
+/// One look at parked jobs.
+struct Look {
+    unparked: u64,
+    /// The job that was looked at last; 0 at the end.
+    resume_after: i64,
+}
+
+fn unpark(tx: &Tx<'_>, after: i64, limit: u32) -> DbResult<Look> {
+    let never = Timestamp::MAX.as_micros();
+    let parked = rows::all(tx, PARKED, (never, after, limit), |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?))
+    })?;
+    let more = parked.len() == limit as usize;
+    let mut look = Look { unparked: 0, resume_after: 0 };
+    let mut update = tx.prepare(UNPARK)?;
+    for (id, is_deliverable) in parked {
+        if is_deliverable {
+            look.unparked += update.execute((id, tx.now.as_micros(), never))? as u64;
+        }
+        if more {
+            look.resume_after = id;
+        }
+    }
+    Ok(look)
 }
 
 fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
@@ -161,6 +314,9 @@ fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
             duration_ms,
             report.storable_excerpt(),
             tx.now.as_micros(),
+            report.started_at.map(Timestamp::as_micros),
+            &report.callback_url,
+            report.retry_at.map(Timestamp::as_micros),
         ))?;
         if written > 0 {
             queue.execute([lease.job_id.0])?;

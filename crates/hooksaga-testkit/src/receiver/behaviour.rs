@@ -11,6 +11,8 @@ pub enum Behaviour {
     Status(u16),
     /// This status and body.
     Body(u16, String),
+    /// This status, with this `Retry-After`.
+    RetryAfter(u16, String),
     /// A wait, then this status.
     Slow(Duration, u16),
     /// The challenge as it should be answered.
@@ -41,6 +43,9 @@ impl Behaviour {
         match self {
             Self::Status(status) => respond(stream, status, "", &format!("status {status}\n")).await,
             Self::Body(status, body) => respond(stream, status, "", &body).await,
+            Self::RetryAfter(status, when) => {
+                respond(stream, status, &format!("retry-after: {when}\r\n"), "later\n").await
+            }
             Self::Slow(delay, status) => {
                 sleep(delay).await;
                 respond(stream, status, "", "late\n").await

@@ -2,23 +2,26 @@
 
 use super::options::ConfigOptions;
 use crate::{
-    config,
+    config, descriptors,
     failure::{Failure, Outcome},
-    output,
+    output, signals,
 };
-use clap::Args;
-use hooksaga_bench::{Backend, Plan, Report, Sending};
+use clap::{Args, builder::PossibleValuesParser};
+use hooksaga_bench::{Backend, Comparison, Plan, Report, Scenario, Sending};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
   hooksaga bench                                   throughput, latency, idle, on the configured back end
   hooksaga bench --events 100000 --clients 128     a longer run
   hooksaga bench --history 5000000                 beside five million finished deliveries, too
+  hooksaga bench --scenario hanging                a healthy endpoint beside ones that hang, and nothing else
   hooksaga bench --check                           everything, and exit code 1 when a bar is missed
+  hooksaga bench --against ./hooksaga-before       this program and another one, measured in turn
 
 It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server (or in
 an empty database named with --database-url and --given); never in the live tables. Everything shares this
-machine: compare ratios, not absolute figures.";
+machine: compare ratios, not absolute figures. Interrupted, it still removes what it made.";
 
 /// Measure deliveries per second and latency, in a scratch database
 #[derive(Args)]
@@ -54,6 +57,13 @@ pub(super) struct Bench {
     /// Deliveries that wait for the hanging endpoints
     #[arg(long, default_value_t = 20_000)]
     hanging_backlog: usize,
+    /// Only measure isolation: a healthy endpoint beside others in this state; can be repeated [with --check: all,
+    /// after everything else]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Scenario::ALL.map(Scenario::name)))]
+    scenario: Vec<String>,
+    /// Measure throughput, latency and idling of this program and of that one, in turn
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["scenario", "history", "backlog", "hanging", "given"])]
+    against: Option<PathBuf>,
     /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
@@ -78,12 +88,46 @@ impl Bench {
             return sending.send().await.map_err(Failure::new);
         }
         let config = self.options.load(Vec::new(), false)?;
+        let backend = match &config.database.backend {
+            config::Backend::Sqlite(_) => Backend::Sqlite,
+            config::Backend::Postgres(url) => Backend::Postgres(url.clone()),
+            config::Backend::MySql(url) => Backend::MySql(url.clone()),
+        };
+        // Endpoints that hang hold their connections.
+        descriptors::raise_limit();
+        let (plan, interrupted) = (self.plan(), signals::first());
+        let missed = match &self.against {
+            Some(other) => {
+                let other = other.canonicalize().map_err(|error| {
+                    Failure::new(format!("{}: {error}: name another hooksaga program", other.display()))
+                })?;
+                let compared =
+                    Box::pin(hooksaga_bench::compare(&plan, &backend, &other, &Deliveries, interrupted))
+                        .await?;
+                print_comparison(&compared, self.json);
+                compared.missed().join(", ")
+            }
+            None => {
+                let report = Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries, interrupted)).await?;
+                print(&report, self.json);
+                report.missed().join(", ")
+            }
+        };
+        if self.check && !missed.is_empty() {
+            return Err(Failure::new(format!("missed: {missed}")));
+        }
+        Ok(())
+    }
+
+    fn plan(&self) -> Plan {
         let checked = |value: Option<u64>, full| value.unwrap_or(if self.check { full } else { 0 });
         let hanging = match self.hanging.as_slice() {
             [] if self.check => vec![1, 50],
             given => given.iter().copied().filter(|endpoints| *endpoints > 0).collect(),
         };
-        let plan = Plan {
+        let named = |scenario: &Scenario| self.scenario.iter().any(|name| name == scenario.name());
+        let all = self.check && self.scenario.is_empty();
+        Plan {
             events: self.events,
             clients: usize::from(self.clients),
             payload_bytes: self.payload_bytes as usize,
@@ -94,22 +138,10 @@ impl Bench {
             backlog: checked(self.backlog, 500_000),
             hanging,
             hanging_backlog: self.hanging_backlog,
-            json: self.json,
-            check: self.check,
+            speed: self.scenario.is_empty(),
+            scenarios: Scenario::ALL.into_iter().filter(|scenario| all || named(scenario)).collect(),
             given: self.given,
-        };
-        let backend = match config.database.backend {
-            config::Backend::Sqlite(_) => Backend::Sqlite,
-            config::Backend::Postgres(url) => Backend::Postgres(url),
-            config::Backend::MySql(url) => Backend::MySql(url),
-        };
-        let report = Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries)).await?;
-        print(&report, self.json);
-        let missed = report.missed();
-        if self.check && !missed.is_empty() {
-            return Err(Failure::new(format!("missed: {}", missed.join(", "))));
         }
-        Ok(())
     }
 }
 
@@ -123,6 +155,14 @@ impl hooksaga_bench::Progress for Deliveries {
 
     fn clear(&self) {
         output::Progress::new(None).clear();
+    }
+}
+
+fn print_comparison(comparison: &Comparison, json: bool) {
+    if json {
+        output::line(serde_json::to_string_pretty(comparison).unwrap_or_default());
+    } else {
+        output::table(&comparison.rows()).into_iter().for_each(output::line);
     }
 }
 

@@ -1,18 +1,22 @@
 //! `hooksaga keys`: API keys, directly on the configured database, also beside a running embedded server.
 
-use super::options::ConfigOptions;
+use super::{options::ConfigOptions, remote::tenant};
 use crate::{
+    config::parse_duration,
     failure::{Failure, Outcome},
-    output, wiring,
+    output::{self, Cell, Table},
+    wiring,
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{KeyId, Timestamp};
-use hooksaga_store::{NewApiKey, Scopes};
+use hooksaga_saga::{KeyId, Tenant, Timestamp};
+use hooksaga_store::{ApiKey, NewApiKey, Scopes};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   hooksaga keys create --name shop --scopes ingest
   hooksaga keys create --name console --scopes ingest,admin,operator,read
+  hooksaga keys create --name acme --scopes ingest,read --tenant acme --expires 24h
   hooksaga keys list
   hooksaga keys revoke 3
 
@@ -37,6 +41,12 @@ enum Command {
         /// Comma-separated: ingest, admin, operator, read; none implies another
         #[arg(long, value_name = "SCOPES", value_parser = scopes)]
         scopes: Scopes,
+        /// Binds it to one tenant: it sees and changes nothing else
+        #[arg(long, value_name = "TENANT", value_parser = bindable_tenant)]
+        tenant: Option<Tenant>,
+        /// How long it is valid, such as 24h, at least 1s [default: for ever]
+        #[arg(long, value_name = "DURATION", value_parser = validity)]
+        expires: Option<Duration>,
         /// Print only the key, as JSON with its id, for scripts
         #[arg(long)]
         json: bool,
@@ -65,67 +75,78 @@ enum Command {
 impl Keys {
     pub(super) async fn run(self) -> Outcome {
         match self.command {
-            Command::Create { name, scopes, json, options } => create(&options, name, scopes, json).await,
+            Command::Create { name, scopes, tenant, expires, json, options } => {
+                let sha256 = [0; 32];
+                create(&options, NewApiKey { name, scopes, sha256, tenant, expires_in: expires }, json).await
+            }
             Command::List { json, options } => list(&options, json).await,
             Command::Revoke { id, options } => revoke(&options, KeyId(id)).await,
         }
     }
 }
 
-async fn create(options: &ConfigOptions, name: String, scopes: Scopes, json: bool) -> Outcome {
+/// `new` comes without its hash.
+async fn create(options: &ConfigOptions, new: NewApiKey, json: bool) -> Outcome {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     let key = hooksaga_http::generate_key();
-    let stored = store.create(&NewApiKey { name, scopes, sha256: hooksaga_http::hash_key(&key) }).await?;
+    let stored = store.create(&NewApiKey { sha256: hooksaga_http::hash_key(&key), ..new }).await?;
     if json {
-        let scopes: Vec<&str> = stored.scopes.iter().map(|scope| scope.as_str()).collect();
-        output::line(
-            serde_json::json!({ "id": stored.id.0, "name": stored.name, "scopes": scopes, "key": key })
-                .to_string(),
-        );
-    } else {
-        output::line(&key);
-        output::note(format!(
-            "key {} ({}) with scopes {}: keep it now, it is not shown again",
-            stored.id, stored.name, stored.scopes
-        ));
+        let mut shown = shown(&stored);
+        shown["key"] = key.into();
+        output::line(shown.to_string());
+        return Ok(());
     }
+    output::line(&key);
+    let tenant =
+        stored.tenant.as_ref().map(|tenant| format!(", bound to the tenant {tenant}")).unwrap_or_default();
+    let expiry = stored.expires_at.map(|at| format!(", valid until {}", rfc3339(at))).unwrap_or_default();
+    output::note(format!(
+        "key {} ({}) with scopes {}{tenant}{expiry}: keep it now, it is not shown again",
+        stored.id, stored.name, stored.scopes
+    ));
     Ok(())
+}
+
+fn shown(key: &ApiKey) -> serde_json::Value {
+    serde_json::json!({
+        "id": key.id.0,
+        "name": key.name,
+        "scopes": key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
+        "tenant": key.tenant.as_ref().map(Tenant::as_str),
+        "created_at": rfc3339(key.created_at),
+        "expires_at": key.expires_at.map(rfc3339),
+        "revoked_at": key.revoked_at.map(rfc3339),
+        "last_used_at": key.last_used_at.map(rfc3339),
+    })
 }
 
 async fn list(options: &ConfigOptions, json: bool) -> Outcome {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     let keys = store.list().await?;
     if json {
-        let keys: Vec<serde_json::Value> = keys
-            .iter()
-            .map(|key| {
-                serde_json::json!({
-                    "id": key.id.0,
-                    "name": key.name,
-                    "scopes": key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
-                    "created_at": rfc3339(key.created_at),
-                    "revoked_at": key.revoked_at.map(rfc3339),
-                })
-            })
-            .collect();
-        output::line(serde_json::Value::Array(keys).to_string());
+        output::line(serde_json::Value::Array(keys.iter().map(shown).collect()).to_string());
         return Ok(());
     }
     if keys.is_empty() {
         output::line("no keys yet: make one with `hooksaga keys create --name NAME --scopes ingest,read`");
         return Ok(());
     }
-    let mut rows = vec![["ID", "NAME", "SCOPES", "CREATED", "REVOKED"].map(str::to_owned).to_vec()];
-    rows.extend(keys.into_iter().map(|key| {
-        vec![
-            key.id.to_string(),
-            key.name,
-            key.scopes.to_string(),
-            rfc3339(key.created_at),
-            key.revoked_at.map_or_else(|| "-".to_owned(), rfc3339),
-        ]
-    }));
-    output::table(&rows).iter().for_each(output::line);
+    let titles = ["ID", "NAME", "SCOPES", "TENANT", "CREATED", "EXPIRES", "LAST USED", "REVOKED"];
+    let time = |at: Option<Timestamp>| Cell::optional(at.map(rfc3339));
+    let mut table = Table::new(&titles);
+    for key in keys {
+        table.row(vec![
+            key.id.into(),
+            key.name.into(),
+            key.scopes.into(),
+            Cell::optional(key.tenant),
+            rfc3339(key.created_at).into(),
+            time(key.expires_at),
+            time(key.last_used_at),
+            time(key.revoked_at),
+        ]);
+    }
+    table.print();
     Ok(())
 }
 
@@ -141,8 +162,7 @@ async fn revoke(options: &ConfigOptions, id: KeyId) -> Outcome {
 }
 
 fn rfc3339(time: Timestamp) -> String {
-    jiff::Timestamp::from_microsecond(time.as_micros())
-        .map_or_else(|_| time.as_micros().to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    output::rfc3339(time.as_micros())
 }
 
 fn key_name(text: &str) -> Result<String, String> {
@@ -153,8 +173,29 @@ fn key_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A bound key could change what only the server's operators may.
+fn bindable_tenant(text: &str) -> Result<Tenant, String> {
+    match tenant(text)? {
+        reserved if reserved.is_reserved() => {
+            Err(format!("the tenant {reserved} is the server's own: use a key that is bound to none"))
+        }
+        tenant => Ok(tenant),
+    }
+}
+
 fn scopes(text: &str) -> Result<Scopes, String> {
     text.parse()
+}
+
+/// A key that is valid for less would never work; one for longer need not expire.
+fn validity(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_secs(1)..=Duration::from_secs(100 * 366 * 24 * 3600);
+    let validity = parse_duration(text)?;
+    if range.contains(&validity) {
+        Ok(validity)
+    } else {
+        Err("a key is valid for 1s to 100 years".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -162,13 +203,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_shown_in_utc() {
-        assert_eq!(rfc3339(Timestamp::from_micros(1_700_000_000_123_456)), "2023-11-14T22:13:20Z");
-    }
-
-    #[test]
     fn unknown_scopes_are_named() {
         assert!(scopes("ingest,wrte").expect_err("no such scope").contains("wrte"));
         assert!(scopes("").is_err());
+    }
+
+    #[test]
+    fn a_validity_is_one_that_a_clock_can_reach() {
+        for good in ["1s", "24h", "36500d"] {
+            assert_eq!(validity(good), parse_duration(good));
+        }
+        for bad in ["0s", "999ms", "36601d", "99999999999d", "soon", "-1s"] {
+            assert!(validity(bad).is_err(), "{bad}");
+        }
     }
 }

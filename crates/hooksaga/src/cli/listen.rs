@@ -4,12 +4,12 @@ use crate::{
     config::parse_duration,
     failure::{Failure, Outcome},
     output,
-    receiver::{Arrival, Behaviour, Kind, Receiver},
+    receiver::{self, Arrival, Behaviour, Forward, Kind, Receiver},
     signals,
 };
 use clap::Args;
 use hooksaga_pipeline::SigningSecret;
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use std::{net::SocketAddr, time::Duration};
 use tokio::net::TcpListener;
 
@@ -19,6 +19,7 @@ Examples:
   hooksaga listen --secret whsec_…                         checks signatures; wrong ones are answered 401
   hooksaga listen --fail-first 2                           500 twice, then 200: see it retried
   hooksaga listen --status 503                             503 always: see it dead-lettered
+  hooksaga listen --forward http://localhost:3000/hook     passes deliveries on to your program
   hooksaga listen --delay 2s --port 0                      answers slowly, on any free port
 
 Verification challenges are always answered.";
@@ -43,6 +44,10 @@ pub(super) struct Listen {
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<StatusCode>,
 
+    /// Pass deliveries on to this address, and its responses back
+    #[arg(long, value_name = "URL", value_parser = receiver::target, conflicts_with_all = ["fail_first", "status"])]
+    forward: Option<Uri>,
+
     /// Wait this long before each answer, such as 250ms or 2s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
@@ -58,7 +63,10 @@ impl Listen {
         })?;
         let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
         let behaviour = self.behaviour();
-        let (receiver, mut arrivals) = Receiver::new(behaviour, self.secret);
+        let (receiver, mut arrivals) = match self.forward {
+            Some(to) => Receiver::forwarding(behaviour, self.secret, Forward::new(to)?),
+            None => Receiver::new(behaviour, self.secret),
+        };
         let stop = signals::first();
         tokio::pin!(stop);
         output::line(format!("listening on http://{address}"));
@@ -74,7 +82,7 @@ impl Listen {
             }
         }
         serving.abort();
-        output::line(format!("{count} deliveries received"));
+        output::line(format!("{count} {} received", if count == 1 { "delivery" } else { "deliveries" }));
         Ok(())
     }
 
@@ -91,12 +99,12 @@ impl Listen {
 /// An arrival for people: a line of facts, and the payload below it.
 fn describe(arrival: &Arrival, now: jiff::Timestamp) -> Vec<String> {
     let time = now.strftime("%H:%M:%S%.3f");
-    let Arrival { webhook_id, verdict, status, body, .. } = arrival;
+    let Arrival { webhook_id, verdict, status, body, remark, .. } = arrival;
     let facts = match &arrival.kind {
         Kind::Verification => format!("{time}  verification  {webhook_id}  {verdict}  -> challenge answered"),
         Kind::Delivery { event_type, attempt } => {
             format!(
-                "{time}  {event_type}  {webhook_id}  attempt {attempt}  {verdict}  -> {}",
+                "{time}  {event_type}  {webhook_id}  attempt {attempt}  {verdict}  -> {}{remark}",
                 status.as_u16()
             )
         }
@@ -105,8 +113,7 @@ fn describe(arrival: &Arrival, now: jiff::Timestamp) -> Vec<String> {
         }
     };
     let mut lines = vec![facts];
-    // Control characters would let a payload take over the terminal.
-    let body = String::from_utf8_lossy(body).replace(|c: char| c.is_control() && c != '\n' && c != '\t', "�");
+    let body = output::clean(&String::from_utf8_lossy(body));
     lines.extend(body.lines().map(|line| format!("    {line}")));
     lines
 }
@@ -154,6 +161,7 @@ mod tests {
             verdict: Verdict::Valid,
             status: StatusCode::OK,
             body: "{\"a\":\u{1b}1}".into(),
+            remark: String::new(),
         };
         let lines = describe(&arrival, jiff::Timestamp::UNIX_EPOCH);
         assert_eq!(lines[0], "00:00:00.000  order.created  evt_17  attempt 2  signature valid  -> 200");

@@ -1,13 +1,22 @@
 //! The command line: one file per subcommand.
 
 mod bench;
+mod completions;
+mod dead_letters;
+mod deliveries;
 mod demo;
+mod events;
 mod keys;
 mod listen;
 mod migrate;
 mod options;
+mod portal;
+mod remote;
 mod send;
 mod serve;
+mod stats;
+mod subscriptions;
+mod tail;
 
 use crate::failure::Outcome;
 use clap::{Parser, Subcommand};
@@ -17,11 +26,19 @@ Examples:
   hooksaga demo                                          the whole story in a few seconds
   hooksaga serve --dev                                   a server on 127.0.0.1:8080, nothing to set up
   hooksaga listen --port 9000                            a receiver for development
-  hooksaga send order.created '{\"order\": 17}'            one event
+  hooksaga subscriptions add order.created URL --wait    an endpoint for events, verified
+  hooksaga send order.created '{\"order\": 17}' --watch    one event, followed to its endpoints
   hooksaga send --file events.ndjson                     many events
+  hooksaga tail                                          deliveries as they happen
+  hooksaga events list --since 1h                        what came in
+  hooksaga deliveries list --status PendingRetry         what is on its way
+  hooksaga dead-letters requeue --subscription 3         another chance for what was given up
+  hooksaga stats                                         how everything stands
   hooksaga keys create --name shop --scopes ingest       an API key
+  hooksaga portal acme                                   a link to a customer's portal
   hooksaga migrate                                       prepare a database server
   hooksaga bench                                         how fast it is here
+  hooksaga completions bash                              completion for your shell
 
 Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wrong usage.";
 
@@ -39,9 +56,17 @@ enum Command {
     Migrate(migrate::Migrate),
     Keys(keys::Keys),
     Send(send::Send),
+    Subscriptions(subscriptions::Subscriptions),
+    Events(events::Events),
+    Deliveries(deliveries::Deliveries),
+    DeadLetters(dead_letters::DeadLetters),
+    Stats(stats::Stats),
+    Tail(tail::Tail),
+    Portal(portal::Portal),
     Listen(listen::Listen),
     Demo(demo::Demo),
     Bench(bench::Bench),
+    Completions(completions::Completions),
 }
 
 impl Cli {
@@ -52,9 +77,17 @@ impl Cli {
             Command::Migrate(command) => command.run().await,
             Command::Keys(command) => command.run().await,
             Command::Send(command) => command.run().await,
+            Command::Subscriptions(command) => command.run().await,
+            Command::Events(command) => command.run().await,
+            Command::Deliveries(command) => command.run().await,
+            Command::DeadLetters(command) => command.run().await,
+            Command::Stats(command) => command.run().await,
+            Command::Tail(command) => command.run().await,
+            Command::Portal(command) => command.run().await,
             Command::Listen(command) => command.run().await,
             Command::Demo(command) => Box::pin(command.run()).await,
             Command::Bench(command) => Box::pin(command.run()).await,
+            Command::Completions(command) => command.run(),
         }
     }
 }
@@ -76,6 +109,11 @@ mod tests {
             let name = format!("hooksaga {}", command.get_name());
             assert!(help.contains(&name), "{name} has no example");
             assert!(EXAMPLES.contains(&name), "{name} has no example in the overview");
+            for inner in command.get_subcommands() {
+                let help = inner.get_after_help().map(ToString::to_string).unwrap_or_default();
+                let name = format!("{name} {}", inner.get_name());
+                assert!(help.contains(&name), "{name} has no example");
+            }
         }
     }
 }

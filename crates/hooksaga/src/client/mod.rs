@@ -3,16 +3,16 @@
 //! The server is found through `HOOKSAGA_URL`, the key through `HOOKSAGA_API_KEY` or the embedded server's
 //! `root.key`. Every way to fail is one line with what to do.
 
-mod connection;
 mod problem;
 #[cfg(test)]
 pub(crate) mod scripted;
+mod transport;
 
 pub(crate) use problem::Problem;
+pub(crate) use transport::{Bounds, Transport, Unanswered};
 
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
-use connection::{Connection, Unanswered};
 use http::{Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
@@ -20,47 +20,15 @@ use std::{path::Path, time::Duration};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const DEFAULT_KEY_FILE: &str = "hooksaga-data/root.key";
+/// No response of the API that a client command reads is larger, nor takes longer.
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(60), bytes: 64 << 20 };
 
-/// The server's address, taken apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
-    tls: bool,
-    host: String,
-    port: u16,
-    /// What stands before every path, without a slash at its end.
-    prefix: String,
-}
-
-impl Target {
-    fn parse(url: &str) -> Outcome<Self> {
-        let wrong = || {
-            Failure::new(format!(
-                "HOOKSAGA_URL {url:?} is not the address of a server: write it like {DEFAULT_URL}"
-            ))
-        };
-        let uri: Uri = url.trim().parse().map_err(|_| wrong())?;
-        let tls = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(wrong()),
-        };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-        Ok(Self {
-            tls,
-            // An IPv6 address stands in brackets in a URL, and without them everywhere else.
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
-            prefix: uri.path().trim_end_matches('/').to_owned(),
-        })
-    }
-}
-
-/// A client of one server, with one connection.
+/// A client of one server.
 pub(crate) struct Client {
+    /// Without a slash at its end.
     url: String,
-    target: Target,
     api_key: String,
-    connection: Option<Connection>,
+    transport: Transport,
 }
 
 /// An answer of the server, of any status.
@@ -75,6 +43,11 @@ impl Answer {
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let value = self.0.headers().get(header::RETRY_AFTER)?;
         value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    }
+
+    /// Whether waiting may help: the server is overloaded, its database is away, or this key has asked too much.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(self.status(), 429 | 502 | 503 | 504)
     }
 
     /// What the server finds wrong, if it is no success.
@@ -106,8 +79,7 @@ impl Client {
                 "the API key is empty or has characters that no key has: check HOOKSAGA_API_KEY",
             ));
         }
-        let url = url.trim().trim_end_matches('/').to_owned();
-        Ok(Self { target: Target::parse(&url)?, url, api_key, connection: None })
+        Ok(Self { url: address(url)?, api_key, transport: Transport::from_environment()? })
     }
 
     /// The client of the server that flags and environment name.
@@ -121,57 +93,59 @@ impl Client {
         Self::new(&url, &api_key)
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Outcome<Answer> {
+    pub(crate) async fn get(&self, path: &str) -> Outcome<Answer> {
         self.request(&Method::GET, path, Bytes::new()).await
     }
 
     /// Posts a JSON body.
-    pub(crate) async fn post(&mut self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
         self.request(&Method::POST, path, body.into()).await
     }
 
-    async fn request(&mut self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {
-        let mut answer = self.try_request(method, path, body.clone()).await;
-        if matches!(&answer, Err(unanswered) if unanswered.stale) {
-            answer = self.try_request(method, path, body).await;
-        }
-        answer.map(Answer).map_err(|unanswered| {
+    /// Patches with a JSON body.
+    pub(crate) async fn patch(&self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
+        self.request(&Method::PATCH, path, body.into()).await
+    }
+
+    async fn request(&self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {
+        let answer = self.transport.send(self.build(method, path, body), BOUNDS).await;
+        answer.map(Answer).map_err(|Unanswered(cause)| {
             Failure::new(format!(
-                "cannot reach {}: {}; start it with `hooksaga serve`, or set HOOKSAGA_URL",
-                self.url, unanswered.cause
+                "cannot reach {}: {cause}; start it with `hooksaga serve`, or set HOOKSAGA_URL",
+                self.url
             ))
         })
     }
 
-    async fn try_request(
-        &mut self,
-        method: &Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Response<Bytes>, Unanswered> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => Connection::open(&self.target).await?,
-        };
-        let answer = connection.send(self.build(method, path, body)).await?;
-        self.connection = Some(connection);
-        Ok(answer)
-    }
-
     fn build(&self, method: &Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
-        let Target { host, port, prefix, .. } = &self.target;
-        let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{prefix}{path}"))
-            .header(header::HOST, host)
+            .uri(format!("{}{path}", self.url))
             .header(header::AUTHORIZATION, format!("Bearer {}", self.api_key))
             .header(header::USER_AGENT, concat!("hooksaga-cli/", env!("CARGO_PKG_VERSION")));
         if method != Method::GET {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        request.body(Full::new(body)).expect("the key and every path are checked to be visible ASCII")
+        request
+            .body(Full::new(body))
+            .expect("the address, the key and every path are checked to be visible ASCII")
     }
+}
+
+/// The address of a server, checked.
+fn address(url: &str) -> Outcome<String> {
+    let wrong = || {
+        Failure::new(format!(
+            "HOOKSAGA_URL {url:?} is not the address of a server: write it like {DEFAULT_URL}"
+        ))
+    };
+    let uri: Uri = url.trim().parse().map_err(|_| wrong())?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https"));
+    let host = uri.host().is_some_and(|host| !host.is_empty());
+    if !known || !host || uri.query().is_some() {
+        return Err(wrong());
+    }
+    Ok(url.trim().trim_end_matches('/').to_owned())
 }
 
 fn read_key_file(path: &Path) -> Outcome<String> {
@@ -192,14 +166,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_apart() {
-        let target = |url| Target::parse(url).expect(url);
-        assert_eq!(target("http://127.0.0.1:8080").port, 8080);
-        assert_eq!(target("https://hooks.example.com/base/").prefix, "/base");
-        assert_eq!(target("https://hooks.example.com").port, 443);
-        assert_eq!(target("http://[::1]:9").host, "::1");
-        for url in ["", "localhost:8080", "ftp://x", "/v1", "http://"] {
-            let error = Target::parse(url).expect_err(url).to_string();
+    fn addresses_are_checked_before_anything_is_sent() {
+        for (url, expected) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            (" https://hooks.example.com/base/ ", "https://hooks.example.com/base"),
+            ("http://[::1]:9", "http://[::1]:9"),
+        ] {
+            assert_eq!(address(url).expect(url), expected);
+        }
+        for url in ["", "localhost:8080", "ftp://x", "/v1", "http://", "http://x/?a=b", "http://a b"] {
+            let error = address(url).expect_err(url).to_string();
             assert!(error.contains("HOOKSAGA_URL"), "{error}");
         }
     }
@@ -217,8 +193,23 @@ mod tests {
         // A port that was just free and is closed again.
         let port =
             std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback").port();
-        let mut client = Client::new(&format!("http://127.0.0.1:{port}"), "k").expect("valid");
+        let client = Client::new(&format!("http://127.0.0.1:{port}"), "k").expect("valid");
         let error = client.get("/v1/events").await.err().expect("nobody listens").to_string();
         assert!(error.contains("hooksaga serve") && error.contains(&port.to_string()), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_and_a_get_survives_its_end() {
+        let (url, connections) = scripted::closing_after(2).await;
+        let client = Client::new(&url, "k").expect("valid");
+        for _ in 0..5 {
+            assert_eq!(client.get("/v1/stats").await.expect("an answer").status(), 200);
+        }
+        let used = || connections.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(used(), 3, "each takes 2 requests");
+        assert!(client.get("/v1/stats").await.is_ok());
+        let lost =
+            client.post("/v1/events", "{}").await.err().expect("it may have been carried out").to_string();
+        assert!(lost.contains("cannot reach") && used() == 3, "{lost}");
     }
 }

@@ -7,6 +7,8 @@ use serde::Deserialize;
 pub(crate) struct Problem {
     title: String,
     detail: String,
+    /// What a conflict is with.
+    pub(crate) existing_id: Option<i64>,
     pub(crate) errors: Vec<FieldError>,
 }
 
@@ -44,7 +46,9 @@ impl Problem {
         }
         let advice = match status {
             401 => Some("set HOOKSAGA_API_KEY to a valid key (`hooksaga keys create` makes one)"),
-            403 => Some("use a key with that scope"),
+            403 => Some("use a key that may do this (`hooksaga keys create`)"),
+            404 => Some("the lists show what there is"),
+            429 => Some("this key has sent too many requests: try again in a moment"),
             503 => Some("try again in a moment"),
             _ => None,
         };

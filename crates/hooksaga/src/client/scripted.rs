@@ -4,7 +4,10 @@ use hooksaga_testkit::server::{Server, read_request};
 use serde_json::Value;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
@@ -16,6 +19,37 @@ impl Reply {
     pub(crate) fn new(status: u16, body: &Value) -> Self {
         Self(status, body.to_string())
     }
+}
+
+/// Starts a server that responds to so many requests per connection, takes one more, and closes; its address and how many
+/// connections it has had.
+pub(crate) async fn closing_after(requests: usize) -> (String, Arc<AtomicUsize>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    let server = Server::start(move |mut stream: TcpStream, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            for _ in 0..requests {
+                if read_request(&mut stream).await.is_none() {
+                    return;
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+            }
+            read_request(&mut stream).await;
+        }
+    })
+    .await;
+    (keep(server), connections)
+}
+
+/// Keeps a server until the test's runtime ends; its address.
+fn keep(server: Server) -> String {
+    let url = format!("http://{}", server.address);
+    tokio::spawn(async move {
+        let _server = server;
+        std::future::pending::<()>().await;
+    });
+    url
 }
 
 /// The bodies that were sent.
@@ -34,13 +68,7 @@ pub(crate) async fn serve(script: Vec<Reply>) -> (String, Requests) {
     let bodies = Arc::clone(&asked);
     let server =
         Server::start(move |stream, _| converse(stream, Arc::clone(&script), Arc::clone(&bodies))).await;
-    let url = format!("http://{}", server.address);
-    // It ends with the test's runtime, whoever still holds its requests.
-    tokio::spawn(async move {
-        let _server = server;
-        std::future::pending::<()>().await;
-    });
-    (url, Requests(asked))
+    (keep(server), Requests(asked))
 }
 
 async fn converse(mut stream: TcpStream, script: Arc<Mutex<VecDeque<Reply>>>, asked: Arc<Mutex<Vec<Value>>>) {

@@ -1,8 +1,11 @@
-//! `auth.root_key` and `secrets.key`: the two secrets in the configuration. Neither is ever shown.
+//! `auth.root_key`, `secrets.key` and `secrets.old_key`: secrets that are never shown.
 
 use super::{ConfigError, settings::Settings};
 use hooksaga_pipeline::SecretKey;
 use std::{fmt, sync::Arc};
+
+/// A shorter key could be guessed; a longer one fits into no header.
+const KEY_LENGTH: std::ops::RangeInclusive<usize> = 24..=512;
 
 /// Who may call the API besides the keys in the database.
 #[derive(Clone, Default)]
@@ -17,9 +20,13 @@ impl AuthConfig {
         let root_key = settings.text(key)?;
         // It travels in an HTTP header, so it must be something that fits into one unchanged.
         if let Some(root_key) = &root_key
-            && (!(1..=512).contains(&root_key.len()) || !root_key.bytes().all(|byte| byte.is_ascii_graphic()))
+            && (!KEY_LENGTH.contains(&root_key.len())
+                || !root_key.bytes().all(|byte| byte.is_ascii_graphic()))
         {
-            return Err(settings.complain(key, "a key has 1 to 512 visible ASCII characters and no blanks"));
+            return Err(settings.complain(
+                key,
+                "a key has 24 to 512 visible ASCII characters and no blanks: make one with `openssl rand -hex 24`",
+            ));
         }
         Ok(Self { root_key })
     }
@@ -35,15 +42,29 @@ impl fmt::Debug for AuthConfig {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretsConfig {
     pub(crate) key: Option<Arc<SecretKey>>,
+    /// A former key, which still opens what it sealed.
+    pub(crate) old_key: Option<Arc<SecretKey>>,
 }
 
 impl SecretsConfig {
     pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
-        let name = "secrets.key";
-        let key = settings.text(name)?.map(|text| text.trim().parse::<SecretKey>()).transpose();
-        let key = key.map_err(|_| {
-            settings.complain(name, "this is not 32 bytes in base64: make one with `openssl rand -base64 32`")
-        })?;
-        Ok(Self { key: key.map(Arc::new) })
+        let secret = |name: &str| {
+            let key = settings.text(name)?.map(|text| text.trim().parse::<SecretKey>()).transpose();
+            let key = key.map_err(|_| {
+                settings
+                    .complain(name, "this is not 32 bytes in base64: make one with `openssl rand -base64 32`")
+            })?;
+            Ok::<_, ConfigError>(key.map(Arc::new))
+        };
+        let (key, old_key) = (secret("secrets.key")?, secret("secrets.old_key")?);
+        if let (Some(key), Some(old_key)) = (&key, &old_key)
+            && key.key_id() == old_key.key_id()
+        {
+            return Err(settings.complain(
+                "secrets.old_key",
+                "it is the same as secrets.key: set it to the former key, or remove it",
+            ));
+        }
+        Ok(Self { key, old_key })
     }
 }

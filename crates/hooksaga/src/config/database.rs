@@ -24,6 +24,8 @@ pub(crate) struct DatabaseConfig {
     pub(crate) role_urls: BTreeMap<Role, String>,
     /// Whether connections switch to the component's role (`database.roles = "off"`: they do not).
     pub(crate) roles: bool,
+    /// Root certificates (PEM) for the connection to the database server.
+    pub(crate) ca_file: Option<PathBuf>,
     /// As configured; may hold a password.
     url: String,
 }
@@ -58,7 +60,14 @@ impl DatabaseConfig {
                 "\"off\" and database.role_urls contradict each other: remove one of them",
             ));
         }
-        Ok(Self { backend, role_urls, roles, url })
+        let ca_file = settings.text("database.ca_file")?.map(PathBuf::from);
+        if ca_file.is_some() && matches!(backend, Backend::Sqlite(_)) {
+            return Err(settings.complain(
+                "database.ca_file",
+                "SQLite has no connection to secure: remove it, or set database.url to a database server",
+            ));
+        }
+        Ok(Self { backend, role_urls, roles, ca_file, url })
     }
 
     /// The URL with its password masked.

@@ -1,8 +1,9 @@
-//! Durations as people write them: `250ms`, `30s`, `5m`, `1h`; and sizes in bytes: `65536`, `64KiB`, `8 MiB`.
+//! Durations as people write them: `250ms`, `30s`, `5m`, `1h`, `7d`; and sizes in bytes: `65536`, `64KiB`, `8 MiB`.
 
 use std::time::Duration;
 
-const DURATION_FORM: &str = "write a duration as a whole number with its unit, such as 250ms, 30s, 5m or 1h";
+const DURATION_FORM: &str =
+    "write a duration as a whole number with its unit, such as 250ms, 30s, 5m, 1h or 7d";
 const SIZE_FORM: &str = "write a size as a whole number of bytes, or with KiB, MiB or GiB";
 
 /// Reads a duration; the error says how one is written.
@@ -14,6 +15,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "s" => 1000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return Err(wrong()),
     };
     number.checked_mul(millis_per_unit).map(Duration::from_millis).ok_or_else(wrong)
@@ -58,8 +60,14 @@ mod tests {
 
     #[test]
     fn durations_are_read_in_every_unit() {
-        for (text, millis) in [("250ms", 250), ("30s", 30_000), ("5m", 300_000), ("1h", 3_600_000), ("0s", 0)]
-        {
+        for (text, millis) in [
+            ("250ms", 250),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("1h", 3_600_000),
+            ("7d", 604_800_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
     }
@@ -67,10 +75,10 @@ mod tests {
     #[test]
     fn what_is_not_a_duration_is_refused_with_the_form() {
         for text in
-            ["", "30", "s", "-1s", "1.5s", "1d", "30 sec", "99999999999999999999h", "18446744073709551615h"]
+            ["", "30", "s", "-1s", "1.5s", "1w", "30 sec", "99999999999999999999h", "18446744073709551615h"]
         {
             let error = parse_duration(text).expect_err(text);
-            assert!(error.contains("250ms, 30s, 5m or 1h"), "{error}");
+            assert!(error.contains("250ms, 30s, 5m, 1h or 7d"), "{error}");
         }
     }
 

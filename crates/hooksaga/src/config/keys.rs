@@ -5,12 +5,19 @@ use hooksaga_store::Role;
 const KEYS: &[(&str, &str)] = &[
     ("database.url", "HOOKSAGA_DATABASE_URL"),
     ("database.roles", "HOOKSAGA_DATABASE_ROLES"),
+    ("database.ca_file", "HOOKSAGA_DATABASE_CA_FILE"),
     ("server.listen", "HOOKSAGA_LISTEN"),
     ("server.max_payload_bytes", "HOOKSAGA_MAX_PAYLOAD_BYTES"),
     ("server.max_batch_bytes", "HOOKSAGA_MAX_BATCH_BYTES"),
     ("server.shutdown_grace", "HOOKSAGA_SHUTDOWN_GRACE"),
+    ("server.metrics_listen", "HOOKSAGA_METRICS_LISTEN"),
+    ("server.public_url", "HOOKSAGA_PUBLIC_URL"),
+    ("server.tls_cert", "HOOKSAGA_TLS_CERT"),
+    ("server.tls_key", "HOOKSAGA_TLS_KEY"),
+    ("server.requests_per_second", "HOOKSAGA_REQUESTS_PER_SECOND"),
     ("auth.root_key", "HOOKSAGA_ROOT_KEY"),
     ("secrets.key", "HOOKSAGA_SECRET_KEY"),
+    ("secrets.old_key", "HOOKSAGA_SECRET_OLD_KEY"),
     ("retry.base_delay", "HOOKSAGA_RETRY_BASE_DELAY"),
     ("retry.max_delay", "HOOKSAGA_RETRY_MAX_DELAY"),
     ("retry.max_retry_limit", "HOOKSAGA_RETRY_MAX_RETRY_LIMIT"),
@@ -20,11 +27,27 @@ const KEYS: &[(&str, &str)] = &[
     ("cleaner.interval", "HOOKSAGA_CLEANER_INTERVAL"),
     ("callbacks.allow_http", "HOOKSAGA_CALLBACKS_ALLOW_HTTP"),
     ("callbacks.allow_networks", "HOOKSAGA_CALLBACKS_ALLOW_NETWORKS"),
+    ("callbacks.deny_networks", "HOOKSAGA_CALLBACKS_DENY_NETWORKS"),
+    ("callbacks.proxy", "HOOKSAGA_CALLBACKS_PROXY"),
     ("callbacks.ca_file", "HOOKSAGA_CALLBACKS_CA_FILE"),
+    ("callbacks.disable_after", "HOOKSAGA_CALLBACKS_DISABLE_AFTER"),
+    ("callbacks.catch_up", "HOOKSAGA_CALLBACKS_CATCH_UP"),
+    ("callbacks.allow_trusted", "HOOKSAGA_CALLBACKS_ALLOW_TRUSTED"),
+    ("retention.finished", "HOOKSAGA_RETENTION_FINISHED"),
+    ("retention.dead_letters", "HOOKSAGA_RETENTION_DEAD_LETTERS"),
+    ("retention.archive", "HOOKSAGA_RETENTION_ARCHIVE"),
+    ("portal.name", "HOOKSAGA_PORTAL_NAME"),
+    ("portal.color", "HOOKSAGA_PORTAL_COLOR"),
+    ("portal.frame_ancestors", "HOOKSAGA_PORTAL_FRAME_ANCESTORS"),
     ("log.format", "HOOKSAGA_LOG_FORMAT"),
     ("log.level", "HOOKSAGA_LOG_LEVEL"),
     ("log.deliveries", "HOOKSAGA_LOG_DELIVERIES"),
 ];
+
+/// The keys whose values are secrets: each has a variable that names a file with the value, too.
+const SECRET_KEYS: &[&str] = &["database.url", "auth.root_key", "secrets.key", "secrets.old_key"];
+
+const FILE_SUFFIX: &str = "_FILE";
 
 /// Variables of the client commands: no configuration of the server, and no mistake beside it.
 const CLIENT_VARIABLES: &[&str] = &["HOOKSAGA_URL", "HOOKSAGA_API_KEY"];
@@ -38,6 +61,8 @@ const ROLE_URL_VARIABLE: &str = "HOOKSAGA_DATABASE_URL_";
 pub(super) enum Variable {
     /// It overrides this key.
     Key(String),
+    /// It names a file that holds the value of this key, which the other variable would give itself.
+    FileOf { key: String, direct: String },
     /// Not ours, or a client's.
     Other,
     /// It looks like ours, and is not.
@@ -55,7 +80,20 @@ pub(super) fn variable(name: &str) -> Variable {
     let role = name.strip_prefix(ROLE_URL_VARIABLE).and_then(|suffix| {
         Role::ALL.iter().find(|role| role.as_str().to_ascii_uppercase() == suffix).copied()
     });
-    role.map_or(Variable::Unknown, |role| Variable::Key(role_url(role)))
+    if let Some(role) = role {
+        return Variable::Key(role_url(role));
+    }
+    match name.strip_suffix(FILE_SUFFIX).map(|direct| (direct, variable(direct))) {
+        Some((direct, Variable::Key(key))) if is_secret(&key) => {
+            Variable::FileOf { key, direct: direct.to_owned() }
+        }
+        _ => Variable::Unknown,
+    }
+}
+
+/// Whether the value of this key is a secret, or may hold one.
+fn is_secret(key: &str) -> bool {
+    SECRET_KEYS.contains(&key) || key.starts_with(ROLE_URL_KEY)
 }
 
 /// The key of a role's own login.
@@ -84,6 +122,22 @@ mod tests {
             Variable::Key("database.role_urls.job_worker".to_owned())
         );
         assert!(exists("database.role_urls.job_worker"));
+    }
+
+    #[test]
+    fn every_secret_has_a_variable_for_a_file_and_nothing_else_has() {
+        for (name, key) in [
+            ("HOOKSAGA_ROOT_KEY_FILE", "auth.root_key"),
+            ("HOOKSAGA_SECRET_KEY_FILE", "secrets.key"),
+            ("HOOKSAGA_SECRET_OLD_KEY_FILE", "secrets.old_key"),
+            ("HOOKSAGA_DATABASE_URL_FILE", "database.url"),
+            ("HOOKSAGA_DATABASE_URL_JOB_WORKER_FILE", "database.role_urls.job_worker"),
+        ] {
+            let direct = name.trim_end_matches("_FILE").to_owned();
+            assert_eq!(variable(name), Variable::FileOf { key: key.to_owned(), direct });
+        }
+        assert_eq!(variable("HOOKSAGA_LISTEN_FILE"), Variable::Unknown);
+        assert_eq!(variable("HOOKSAGA_ROOT_KEY_FILE_FILE"), Variable::Unknown);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Reads the layers, builds every section, and checks what only shows across sections.
 
 use super::{
-    AuthConfig, CallbacksConfig, CleanerConfig, Config, ConfigError, DatabaseConfig, LogConfig, RetryConfig,
-    SecretsConfig, ServerConfig, WorkerConfig, settings::Settings,
+    AuthConfig, CallbacksConfig, CleanerConfig, Config, ConfigError, DatabaseConfig, LogConfig, PortalConfig,
+    RetentionConfig, RetryConfig, SecretsConfig, ServerConfig, WorkerConfig, settings::Settings,
 };
 use std::{
     ffi::OsString,
@@ -59,6 +59,8 @@ fn build(settings: &Settings, dev: bool) -> Result<Config, ConfigError> {
         worker: WorkerConfig::read(settings)?,
         cleaner: CleanerConfig::read(settings)?,
         callbacks: CallbacksConfig::read(settings)?,
+        retention: RetentionConfig::read(settings)?,
+        portal: PortalConfig::read(settings)?,
         log: LogConfig::read(settings)?,
         dev,
     };
@@ -119,6 +121,21 @@ mod tests {
             "interval = \"5s\"",
             "allow_http = false",
             "allow_networks = []",
+            "deny_networks = []",
+            "# proxy is not set",
+            "disable_after = \"120h\"",
+            "catch_up = \"24h\"",
+            "allow_trusted = false",
+            "finished = \"off\"",
+            "dead_letters = \"off\"",
+            "# archive is not set",
+            "requests_per_second = \"off\"",
+            "# metrics_listen is not set",
+            "# public_url is not set",
+            "# tls_cert is not set",
+            "# old_key is not set",
+            "name = \"Webhooks\"",
+            "frame_ancestors = []",
             "level = \"info\"",
             "deliveries = \"all\"",
         ] {
@@ -148,6 +165,8 @@ mod tests {
             ("[retry]\nbase_delay = \"0ms\"", "retry.base_delay"),
             ("[retry]\nmax_retry_limit = 101", "retry.max_retry_limit"),
             ("[callbacks]\nallow_networks = [\"10.0.0.0/33\"]", "callbacks.allow_networks"),
+            ("[callbacks]\ndeny_networks = \"10.0.0.1/8/8\"", "callbacks.deny_networks"),
+            ("[callbacks]\nproxy = \"proxy:3128\"", "callbacks.proxy"),
             ("[callbacks]\nallow_http = \"yes\"", "callbacks.allow_http"),
             ("[server]\nlisten = \"8080\"", "server.listen"),
             ("[server]\nmax_payload_bytes = \"1MB\"", "server.max_payload_bytes"),
@@ -158,12 +177,38 @@ mod tests {
             ("[database.role_urls]\njob_worker = \"postgres://h/db\"", "database.role_urls.job_worker"),
             ("[secrets]\nkey = \"c2hvcnQ=\"", "secrets.key"),
             ("[auth]\nroot_key = \"two words\"", "auth.root_key"),
+            ("[auth]\nroot_key = \"only-23-characters-long\"", "auth.root_key"),
+            ("[secrets]\nold_key = \"c2hvcnQ=\"", "secrets.old_key"),
+            ("[server]\nmetrics_listen = \"9090\"", "server.metrics_listen"),
+            ("[server]\nmetrics_listen = \"127.0.0.1:8080\"", "server.metrics_listen"),
+            ("[server]\npublic_url = \"example.com\"", "server.public_url"),
+            ("[server]\ntls_cert = \"a.pem\"", "server.tls_cert"),
+            ("[server]\ntls_key = \"a.pem\"", "server.tls_key"),
+            ("[server]\nrequests_per_second = 0", "server.requests_per_second"),
+            ("[server]\nshutdown_grace = \"off\"", "server.shutdown_grace"),
+            ("[callbacks]\ndisable_after = \"1ms\"", "callbacks.disable_after"),
+            ("[callbacks]\ncatch_up = \"soon\"", "callbacks.catch_up"),
+            ("[callbacks]\nallow_trusted = 1", "callbacks.allow_trusted"),
+            ("[retention]\nfinished = \"59s\"", "retention.finished"),
+            ("[retention]\nfinished = \"2d\"\ndead_letters = \"1d\"", "retention.dead_letters"),
+            ("[retention]\ndead_letters = \"1d\"", "retention.dead_letters"),
+            ("[retention]\narchive = \"\"", "retention.archive"),
+            ("[portal]\nname = \"\"", "portal.name"),
+            ("[portal]\ncolor = \"blue\"", "portal.color"),
+            ("[portal]\nframe_ancestors = [\"*\"]", "portal.frame_ancestors"),
+            ("[database]\nca_file = \"ca.pem\"", "database.ca_file"),
             ("[log]\nlevel = \"loud\"", "log.level"),
             ("worker = 5", "worker"),
         ] {
             let error = refused(file, &[]);
             assert!(error.contains(key) && error.contains("hooksaga.toml"), "{file}: {error}");
         }
+    }
+
+    #[test]
+    fn a_password_in_the_proxy_s_address_is_not_repeated() {
+        let error = refused("", &[("HOOKSAGA_CALLBACKS_PROXY", "http://u:hunter2@proxy:3128")]);
+        assert!(error.contains("callbacks.proxy") && !error.contains("hunter2"), "{error}");
     }
 
     #[test]
@@ -206,14 +251,58 @@ mod tests {
         let environment = [
             ("HOOKSAGA_DATABASE_URL", "postgres://u:hunter2@h/db"),
             ("HOOKSAGA_DATABASE_URL_JOB_WORKER", "postgres://w:hunter2@h/db"),
-            ("HOOKSAGA_ROOT_KEY", "hunter2"),
+            ("HOOKSAGA_ROOT_KEY", "hunter2hunter2hunter2hunter2"),
             ("HOOKSAGA_SECRET_KEY", key),
             ("HOOKSAGA_CALLBACKS_ALLOW_NETWORKS", "10.0.0.0/8, fd00::/8"),
+            ("HOOKSAGA_CALLBACKS_DENY_NETWORKS", "10.1.0.0/16,fd00:1::/32"),
+            ("HOOKSAGA_CALLBACKS_PROXY", "http://proxy.example:3128"),
         ];
         let shown = with("", &environment, &[], false).expect("valid").show();
         assert!(!shown.contains("hunter2") && !shown.contains(key), "{shown}");
-        let again = with(&shown, &[("HOOKSAGA_SECRET_KEY", key)], &[], false).expect("it reads back");
+        // The secrets themselves have to be given again.
+        let secrets = [("HOOKSAGA_SECRET_KEY", key), ("HOOKSAGA_ROOT_KEY", "hunter2hunter2hunter2hunter2")];
+        let again = with(&shown, &secrets, &[], false).expect("it reads back");
         assert_eq!(again.show(), shown);
+    }
+
+    #[test]
+    fn every_new_setting_reads_back_as_it_is_shown() {
+        let file = "[server]\nmetrics_listen = \"127.0.0.1:9090\"\npublic_url = \"https://h.example.com/\"\n\
+            tls_cert = \"c.pem\"\ntls_key = \"k.pem\"\nrequests_per_second = 50\n\
+            [callbacks]\ndisable_after = \"off\"\ncatch_up = \"off\"\nallow_trusted = true\n\
+            [retention]\nfinished = \"7d\"\narchive = \"old\"\n\
+            [portal]\nname = \"Hooks\"\ncolor = \"#ABCDEF\"\nframe_ancestors = [\"https://a.example.com\"]\n";
+        let config = with(file, &[], &[], false).expect("valid");
+        assert_eq!(config.callbacks.disable_after, None);
+        assert_eq!(config.retention.dead_letters, Some(Duration::from_secs(7 * 86_400)), "as finished");
+        assert_eq!(config.server.requests_per_second.map(u32::from), Some(50));
+        let shown = config.show();
+        assert_eq!(with(&shown, &[], &[], false).expect("it reads back").show(), shown);
+    }
+
+    #[test]
+    fn a_secret_may_be_in_a_file_that_a_variable_names() {
+        let path = std::env::temp_dir().join(format!("hooksaga-secret-{}", hooksaga_pipeline::random_hex(8)));
+        std::fs::write(&path, "a-root-key-of-24-characters\n").expect("a scratch file");
+        let named = path.to_str().expect("ASCII");
+        let config = with("", &[("HOOKSAGA_ROOT_KEY_FILE", named)], &[], false).expect("valid");
+        assert_eq!(
+            config.auth.root_key.as_deref(),
+            Some("a-root-key-of-24-characters"),
+            "without the newline"
+        );
+
+        let both =
+            [("HOOKSAGA_ROOT_KEY_FILE", named), ("HOOKSAGA_ROOT_KEY", "another-root-key-of-24-characters")];
+        let error = refused("", &both);
+        assert!(error.contains("HOOKSAGA_ROOT_KEY and HOOKSAGA_ROOT_KEY_FILE"), "{error}");
+
+        let error = refused("", &[("HOOKSAGA_SECRET_KEY_FILE", named)]);
+        assert!(error.contains("secrets.key") && error.contains("HOOKSAGA_SECRET_KEY_FILE"), "{error}");
+        assert!(!error.contains("a-root-key"), "{error}");
+        std::fs::remove_file(&path).expect("it was there");
+        let error = refused("", &[("HOOKSAGA_ROOT_KEY_FILE", named)]);
+        assert!(error.contains("HOOKSAGA_ROOT_KEY_FILE") && error.contains(named), "{error}");
     }
 
     #[test]

@@ -11,10 +11,13 @@ mod duration;
 mod keys;
 mod load;
 mod log;
+mod portal;
+mod retention;
 mod retry;
 mod server;
 mod settings;
 mod show;
+mod warnings;
 mod worker;
 
 pub(crate) use auth::{AuthConfig, SecretsConfig};
@@ -23,6 +26,8 @@ pub(crate) use database::{Backend, DatabaseConfig};
 pub(crate) use duration::{parse_duration, show_duration};
 pub(crate) use load::{Sources, from_flags, load};
 pub(crate) use log::{LogConfig, LogFormat};
+pub(crate) use portal::PortalConfig;
+pub(crate) use retention::RetentionConfig;
 pub(crate) use retry::RetryConfig;
 pub(crate) use server::ServerConfig;
 pub(crate) use worker::{CleanerConfig, WorkerConfig};
@@ -40,6 +45,8 @@ pub(crate) struct Config {
     pub(crate) worker: WorkerConfig,
     pub(crate) cleaner: CleanerConfig,
     pub(crate) callbacks: CallbacksConfig,
+    pub(crate) retention: RetentionConfig,
+    pub(crate) portal: PortalConfig,
     pub(crate) log: LogConfig,
     /// `--dev`: http and loopback callbacks are allowed, on a loopback listener only.
     pub(crate) dev: bool,
@@ -49,6 +56,11 @@ impl Config {
     /// The effective configuration as TOML, with secrets masked.
     pub(crate) fn show(&self) -> String {
         show::show(self)
+    }
+
+    /// What an operator should hear about at the start, one line each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        warnings::warnings(self)
     }
 }
 

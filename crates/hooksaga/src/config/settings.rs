@@ -2,14 +2,29 @@
 //! wins, and every complaint about a value says where that value came from.
 
 use super::{ConfigError, duration, keys};
-use std::{collections::BTreeMap, ffi::OsString, fmt, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    fmt,
+    io::Read,
+    path::Path,
+    time::Duration,
+};
 use toml::Value;
+
+/// No secret is nearly as long.
+const MAX_SECRET_FILE: u64 = 64 << 10;
 
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     File(String),
     Variable(String),
+    /// A file that an environment variable names.
+    NamedFile {
+        variable: String,
+        path: String,
+    },
     Flag,
 }
 
@@ -18,6 +33,7 @@ impl fmt::Display for Origin {
         match self {
             Self::File(name) => write!(f, "in {name}"),
             Self::Variable(name) => write!(f, "from {name}"),
+            Self::NamedFile { variable, path } => write!(f, "from {path}, which {variable} names"),
             Self::Flag => write!(f, "from the command line"),
         }
     }
@@ -57,7 +73,9 @@ impl Settings {
         &mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<(), ConfigError> {
-        for (name, value) in variables {
+        let variables: Vec<_> = variables.into_iter().collect();
+        for (name, value) in &variables {
+            let (name, value) = (name.clone(), value.clone());
             // A name that is not text cannot be one of ours.
             let Ok(name) = name.into_string() else { continue };
             match keys::variable(&name) {
@@ -72,6 +90,17 @@ impl Settings {
                         ConfigError::new(format!("{key} (from {name}): the value is not UTF-8 text"))
                     })?;
                     self.add(key, Value::String(value), Origin::Variable(name))?;
+                }
+                keys::Variable::FileOf { direct, .. }
+                    if variables.iter().any(|(name, _)| *name == *direct) =>
+                {
+                    return Err(ConfigError::new(format!(
+                        "{direct} and {name} are both set: unset one of them"
+                    )));
+                }
+                keys::Variable::FileOf { key, .. } => {
+                    let (value, path) = secret_from_file(&name, &value)?;
+                    self.add(key, Value::String(value), Origin::NamedFile { variable: name, path })?;
                 }
             }
         }
@@ -161,7 +190,7 @@ impl Settings {
         self.read(key, |value| {
             let Value::String(text) = value else {
                 return Err(format!(
-                    "{} needs a unit, in quotes: \"250ms\", \"30s\", \"5m\" or \"1h\"",
+                    "{} needs a unit, in quotes: \"250ms\", \"30s\", \"5m\", \"1h\" or \"7d\"",
                     plain(value)
                 ));
             };
@@ -172,6 +201,28 @@ impl Settings {
             }
             Ok(read)
         })
+    }
+
+    /// A duration from `min` to `max`, or `off`, which is nothing.
+    pub(super) fn duration_or_off(
+        &self,
+        key: &str,
+        min: Duration,
+        max: Duration,
+    ) -> Result<Option<Option<Duration>>, ConfigError> {
+        if self.is_off(key) {
+            return Ok(Some(None));
+        }
+        Ok(self.duration(key, min, max)?.map(Some))
+    }
+
+    /// A whole number from `min` to `max`, or `off`, which is nothing.
+    pub(super) fn number_or_off(&self, key: &str, min: u64, max: u64) -> Result<Option<u64>, ConfigError> {
+        if self.is_off(key) { Ok(None) } else { self.number(key, min, max) }
+    }
+
+    fn is_off(&self, key: &str) -> bool {
+        matches!(self.0.get(key), Some((Value::String(text), _)) if text == "off")
     }
 
     /// A list of texts; in the environment and in flags, comma-separated.
@@ -215,6 +266,21 @@ impl Settings {
         let Some((value, _)) = self.0.get(key) else { return Ok(None) };
         parse(value).map(Some).map_err(|problem| self.complain(key, &problem))
     }
+}
+
+/// What a file with a secret holds, without the newline at its end; and the file's name.
+fn secret_from_file(variable: &str, path: &OsStr) -> Result<(String, String), ConfigError> {
+    let shown = Path::new(path).display().to_string();
+    let wrong = |why: &dyn fmt::Display| {
+        ConfigError::new(format!("{variable}: cannot read a secret from {shown}: {why}"))
+    };
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(MAX_SECRET_FILE).read_to_string(&mut text))
+        .map_err(|error| wrong(&error))?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() { Err(wrong(&"it is empty")) } else { Ok((text.to_owned(), shown)) }
 }
 
 /// A value as one short word for a message.

@@ -1,13 +1,16 @@
 //! A webhook receiver for development, used by `listen` and `demo`.
 //!
 //! It answers verification challenges, checks signatures when it knows a secret, answers deliveries as it is
-//! told to, and reports every arrival to whoever started it. It takes any path.
+//! told to or as the program says that it forwards them to, and reports every arrival to whoever started it. It takes any path.
 
+mod forward;
 mod signature;
 
+pub(crate) use forward::{Forward, target};
 pub(crate) use signature::Verdict;
 
 use bytes::Bytes;
+use forward::Forwarded;
 use hooksaga_pipeline::SigningSecret;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -59,6 +62,8 @@ pub(crate) struct Arrival {
     pub(crate) verdict: Verdict,
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
+    /// What there is to say about the status.
+    pub(crate) remark: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -79,6 +84,7 @@ pub(crate) enum Kind {
 pub(crate) struct Receiver {
     secrets: Vec<SigningSecret>,
     behaviour: RwLock<Behaviour>,
+    forward: Option<Forward>,
     deliveries: AtomicU64,
     arrivals: mpsc::UnboundedSender<Arrival>,
 }
@@ -89,9 +95,26 @@ impl Receiver {
         behaviour: Behaviour,
         secrets: Vec<SigningSecret>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
+        Self::with(behaviour, secrets, None)
+    }
+
+    /// The same, but deliveries whose signature is right go to another program, which responds to them.
+    pub(crate) fn forwarding(
+        behaviour: Behaviour,
+        secrets: Vec<SigningSecret>,
+        forward: Forward,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
+        Self::with(behaviour, secrets, Some(forward))
+    }
+
+    fn with(
+        behaviour: Behaviour,
+        secrets: Vec<SigningSecret>,
+        forward: Option<Forward>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
         let (arrivals, reported) = mpsc::unbounded_channel();
         let (behaviour, deliveries) = (RwLock::new(behaviour), AtomicU64::new(0));
-        (Arc::new(Self { secrets, behaviour, deliveries, arrivals }), reported)
+        (Arc::new(Self { secrets, behaviour, forward, deliveries, arrivals }), reported)
     }
 
     /// From now on, answers like this, counting afresh.
@@ -148,6 +171,12 @@ impl Receiver {
             event_type: text(&head.headers, "hooksaga-event-type"),
             attempt: text(&head.headers, "hooksaga-attempt"),
         };
+        if let Some(forward) = self.forward.clone().filter(|_| verdict.is_acceptable()) {
+            let passing = self.pass_on(forward, kind, head.headers, verdict, body, delay);
+            // Goes on, and is reported, also if the sender does not wait for the response.
+            let passed = tokio::spawn(passing).await;
+            return Ok(passed.unwrap_or_else(|_| answer(StatusCode::BAD_GATEWAY, Bytes::new())));
+        }
         // Told before the delay: it has arrived, also if the sender does not wait for the answer.
         self.report(kind, &head.headers, verdict, status, body);
         tokio::time::sleep(delay).await;
@@ -157,6 +186,22 @@ impl Receiver {
             _ => "this receiver was told to fail\n",
         };
         Ok(answer(status, said))
+    }
+
+    async fn pass_on(
+        self: Arc<Self>,
+        forward: Forward,
+        kind: Kind,
+        headers: HeaderMap,
+        verdict: Verdict,
+        body: Bytes,
+        delay: Duration,
+    ) -> Response<Full<Bytes>> {
+        tokio::time::sleep(delay).await;
+        let Forwarded { response, remark } = forward.pass_on(&headers, body.clone()).await;
+        let (webhook_id, status) = (text(&headers, "webhook-id"), response.status());
+        let _ = self.arrivals.send(Arrival { kind, webhook_id, verdict, status, body, remark });
+        response.map(Full::new)
     }
 
     /// The answer to a delivery, and how long it waits for it.
@@ -173,7 +218,8 @@ impl Receiver {
     fn report(&self, kind: Kind, headers: &HeaderMap, verdict: Verdict, status: StatusCode, body: Bytes) {
         let webhook_id = text(headers, "webhook-id");
         // Nobody listens any more: the program is about to end.
-        let _ = self.arrivals.send(Arrival { kind, webhook_id, verdict, status, body });
+        let _ =
+            self.arrivals.send(Arrival { kind, webhook_id, verdict, status, body, remark: String::new() });
     }
 }
 

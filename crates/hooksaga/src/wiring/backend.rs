@@ -2,6 +2,7 @@
 
 use crate::{
     config::{Backend, DatabaseConfig},
+    data_folder,
     failure::{Failure, Outcome},
 };
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
@@ -25,6 +26,7 @@ impl Database {
     pub(crate) async fn open(config: &DatabaseConfig) -> Outcome<Self> {
         Ok(match &config.backend {
             Backend::Sqlite(path) => {
+                data_folder::create(path)?;
                 Self::Sqlite(hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await?)
             }
             Backend::Postgres(url) => Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?),
@@ -44,7 +46,10 @@ impl Database {
 /// Creates or upgrades the schema and the roles.
 pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport> {
     Ok(match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::migrate(path).await?,
+        Backend::Sqlite(path) => {
+            data_folder::create(path)?;
+            hooksaga_sqlite::migrate(path).await?
+        }
         Backend::Postgres(url) => hooksaga_postgres::migrate(options(config, url)).await?,
         Backend::MySql(url) => hooksaga_mysql::migrate(mysql_options(config, url)).await?,
     })

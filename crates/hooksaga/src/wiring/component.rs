@@ -44,7 +44,7 @@ impl Component {
             Self::Verifier => &[Stage::Verifier],
             Self::Router => &[Stage::Router],
             Self::Orchestrator => &[Stage::Schedule, Stage::Apply],
-            Self::Worker => &[Stage::Worker],
+            Self::Worker => &[Stage::Worker, Stage::Resume],
             Self::DeadLetters => &[Stage::DeadLetters],
         }
     }
@@ -52,11 +52,6 @@ impl Component {
     /// Whether it encrypts or decrypts signing secrets.
     pub(crate) const fn needs_secret_key(self) -> bool {
         matches!(self, Self::Api | Self::Verifier | Self::Worker)
-    }
-
-    /// Whether it calls endpoints.
-    pub(super) const fn calls_endpoints(self) -> bool {
-        matches!(self, Self::Verifier | Self::Worker)
     }
 }
 

@@ -6,7 +6,8 @@
 //! subscription_admin      api (subscriptions)
 //! dead_letter_operator    api (requeue), deadletters
 //! api_reader              api (reads), every process (readiness, metrics)
-//! key_admin               api (authentication)
+//! key_reader              api (authentication)
+//! key_admin               api (portal sessions)
 //! subscription_verifier   verifier
 //! router_worker           router
 //! saga_orchestrator       orchestrator
@@ -25,17 +26,28 @@ use crate::{
     failure::{Failure, Outcome},
     keyfiles,
 };
-use hooksaga_http::ApiParts;
+use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
-    Cleaner, DeadLetters, DeliveryClient, EgressPolicy, Ingest, IngestLimits, Metrics, Orchestrator, Router,
+    Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Metrics, Orchestrator, Requeue, Router,
     SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig, forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    net::TcpListener,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
+
+/// Connections to the listener of the metrics.
+const METRICS_CONNECTIONS: usize = 64;
+
+/// What requests that have begun get to finish, even if the grace period is over.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// What the components of one process share.
 pub(crate) struct Wiring {
@@ -46,13 +58,44 @@ pub(crate) struct Wiring {
     _database: Database,
     signals: Signals,
     metrics: Arc<Metrics>,
-    /// Where a component calls endpoints.
-    client: Option<DeliveryClient>,
+    /// Each component that calls endpoints has connections and name lookups of its own: what hangs for the
+    /// verifier does not hold up deliveries, nor the other way round.
+    clients: Clients,
+}
+
+/// The clients of the components that run here and call endpoints.
+struct Clients {
+    worker: Option<DeliveryClient>,
+    verifier: Option<DeliveryClient>,
+}
+
+impl Clients {
+    fn new(components: &[Component], callbacks: &CallbacksConfig) -> Outcome<Self> {
+        let of = |component| components.contains(&component).then(|| delivery_client(callbacks)).transpose();
+        Ok(Self { worker: of(Component::Worker)?, verifier: of(Component::Verifier)? })
+    }
+}
+
+/// Where this process is reached.
+pub(crate) struct Sockets {
+    pub(crate) listener: TcpListener,
+    /// With it the listener speaks HTTPS.
+    pub(crate) tls: Option<Tls>,
+    /// Connections that the listener may hold.
+    pub(crate) max_connections: usize,
+    /// A listener of its own for the metrics.
+    pub(crate) metrics: Option<TcpListener>,
 }
 
 /// The running components.
 pub(crate) struct Running {
-    tasks: JoinSet<&'static str>,
+    /// What moves deliveries along.
+    components: JoinSet<&'static str>,
+    components_stop: Shutdown,
+    /// The listeners, and ingestion behind them.
+    serving: JoinSet<&'static str>,
+    serving_stop: Shutdown,
+    probes: Probes,
     forwarder: tokio::task::JoinHandle<()>,
     /// Ends the forwarder, after everyone who may leave it something.
     forwarder_stop: Shutdown,
@@ -61,10 +104,7 @@ pub(crate) struct Running {
 impl Wiring {
     /// Opens the database for these components; not before everything in the configuration is known to be usable.
     pub(crate) async fn open(config: Config, components: Vec<Component>) -> Outcome<Self> {
-        let client = match components.iter().any(|component| component.calls_endpoints()) {
-            true => Some(delivery_client(&config.callbacks)?),
-            false => None,
-        };
+        let clients = Clients::new(&components, &config.callbacks)?;
         let database = Database::open(&config.database).await?;
         let local: Vec<_> = components.iter().flat_map(|component| component.stages()).copied().collect();
         Ok(Self {
@@ -72,7 +112,7 @@ impl Wiring {
             _database: database,
             signals: Signals::new(&local),
             metrics: Metrics::new(),
-            client,
+            clients,
             config,
             components,
         })
@@ -133,34 +173,42 @@ impl Wiring {
         }
     }
 
-    /// Starts the components and the listener; all of them stop at the order to.
-    pub(crate) fn start(
-        &self,
-        secret_key: Option<&Arc<SecretKey>>,
-        listener: TcpListener,
-        shutdown: &Shutdown,
-    ) -> Running {
-        let mut tasks = JoinSet::new();
+    /// Starts the components and the listeners.
+    pub(crate) fn start(&self, secret_key: Option<&Arc<SecretKey>>, sockets: Sockets) -> Running {
+        let (mut components, components_stop) = (JoinSet::new(), Shutdown::new());
         for component in &self.components {
-            // Both are there for every component that needs them: see `needs_secret_key`, `calls_endpoints`.
-            self.start_component(*component, secret_key, shutdown, &mut tasks);
+            // The key and the client are there for every component that needs them: see `needs_secret_key` and
+            // `Clients`.
+            self.start_component(*component, secret_key, &components_stop, &mut components);
         }
+
+        let (mut serving, serving_stop) = (JoinSet::new(), Shutdown::new());
+        let probes = Probes::new(Arc::clone(&self.stores.reader), Arc::clone(&self.metrics));
+        let beside = if sockets.metrics.is_some() { probes.without_metrics() } else { probes.clone() };
         let app = match secret_key.filter(|_| self.runs(Component::Api)) {
-            Some(key) => self.api(Arc::clone(key), &mut tasks),
-            None => hooksaga_http::probes(Arc::clone(&self.stores.reader), Arc::clone(&self.metrics)),
+            Some(key) => self.api(Arc::clone(key), self.public_url(&sockets), beside, &mut serving),
+            None => beside.router(),
         };
-        let stop = shutdown.clone();
-        tasks.spawn(async move {
-            if let Err(error) = hooksaga_http::serve(listener, app, stop).await {
-                tracing::error!(%error, "the listener failed");
-            }
-            "the listener"
-        });
+        let options = ListenerOptions { tls: sockets.tls, ..ListenerOptions::new(sockets.max_connections) };
+        let mut listen = |listener: TcpListener, app: axum::Router, options: ListenerOptions| {
+            let stop = serving_stop.clone();
+            serving.spawn(async move {
+                if let Err(error) = hooksaga_http::serve(listener, app, options, stop).await {
+                    tracing::error!(%error, "the listener failed");
+                }
+                "the listener"
+            });
+        };
+        listen(sockets.listener, app, options);
+        if let Some(metrics) = sockets.metrics {
+            listen(metrics, probes.router(), ListenerOptions::new(METRICS_CONNECTIONS));
+        }
+
         let forwarder_stop = Shutdown::new();
         let (signals, wakeups) = (self.signals.clone(), Arc::clone(&self.stores.wakeups));
         let stop = forwarder_stop.clone();
         let forwarder = tokio::spawn(async move { forward_wakeups(&signals, wakeups, &stop).await });
-        Running { tasks, forwarder, forwarder_stop }
+        Running { components, components_stop, serving, serving_stop, probes, forwarder, forwarder_stop }
     }
 
     fn start_component(
@@ -182,7 +230,12 @@ impl Wiring {
                 });
             }};
         }
-        match (component, secret_key, &self.client) {
+        let client = match component {
+            Component::Worker => &self.clients.worker,
+            Component::Verifier => &self.clients.verifier,
+            _ => &None,
+        };
+        match (component, secret_key, client) {
             (Component::Verifier, Some(key), Some(client)) => {
                 run!(Verifier::new(stores.verifier.clone(), client.clone(), key.clone(), signals, metrics));
             }
@@ -215,8 +268,21 @@ impl Wiring {
         }
     }
 
-    fn api(&self, secret_key: Arc<SecretKey>, tasks: &mut JoinSet<&'static str>) -> axum::Router {
+    fn api(
+        &self,
+        secret_key: Arc<SecretKey>,
+        public_url: String,
+        probes: Probes,
+        tasks: &mut JoinSet<&'static str>,
+    ) -> axum::Router {
         let stores = self.stores.clone();
+        let requeue = Requeue::new(
+            stores.dead_letters,
+            self.config.retry.max_retry_limit,
+            self.signals.clone(),
+            Arc::clone(&self.metrics),
+            self.config.log.deliveries,
+        );
         let (ingest, task) = Ingest::start(
             stores.ingest,
             self.signals.clone(),
@@ -232,19 +298,38 @@ impl Wiring {
         hooksaga_http::api(ApiParts {
             ingest,
             admin: stores.admin,
-            dead_letters: stores.dead_letters,
+            requeue,
             reader: stores.reader,
-            keys: stores.keys,
+            keys: stores.key_reader,
+            key_admin: stores.keys,
+            public_url,
             secret_key,
             signals: self.signals.clone(),
             metrics: Arc::clone(&self.metrics),
             max_payload_bytes: self.config.server.max_payload_bytes,
             max_batch_bytes: self.config.server.max_batch_bytes,
             allow_http: self.config.callbacks.allow_http,
-            default_retry_limit: self.config.retry.max_retry_limit,
-            log: self.config.log.deliveries,
             root_key: self.config.auth.root_key.clone(),
+            requests_per_second: self.config.server.requests_per_second,
+            portal: PortalLook {
+                name: self.config.portal.name.clone(),
+                color: self.config.portal.color.clone(),
+                frame_ancestors: self.config.portal.frame_ancestors.clone(),
+            },
+            probes,
         })
+    }
+
+    /// How many deliveries this process has under way at a time.
+    pub(crate) fn deliveries_at_a_time(&self) -> u32 {
+        if self.runs(Component::Worker) { self.config.worker.concurrency } else { 0 }
+    }
+
+    /// Where this server is reached: as configured, else at the listener's address.
+    fn public_url(&self, sockets: &Sockets) -> String {
+        let scheme = if sockets.tls.is_some() { "https" } else { "http" };
+        let own = || sockets.listener.local_addr().map(|address| format!("{scheme}://{address}"));
+        self.config.server.public_url.clone().or_else(|| own().ok()).unwrap_or_default()
     }
 
     fn runs(&self, component: Component) -> bool {
@@ -258,41 +343,64 @@ fn delivery_client(callbacks: &CallbacksConfig) -> Outcome<DeliveryClient> {
         Failure::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
     };
     let pem = callbacks.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
-    let policy =
-        EgressPolicy { allow_http: callbacks.allow_http, allow_networks: callbacks.allow_networks.clone() };
-    DeliveryClient::new(policy, pem.as_deref()).map_err(|error| wrong(&error))
+    DeliveryClient::new(callbacks.egress(), pem.as_deref()).map_err(|error| wrong(&error))
 }
 
 impl Running {
     /// Waits until a component ends although nobody asked it to.
     pub(crate) async fn failure(&mut self) -> Failure {
+        let ended = |ended: Result<&'static str, tokio::task::JoinError>| match ended {
+            Ok(name) => format!("{name} ended unexpectedly"),
+            Err(error) => format!("a component failed: {error}"),
+        };
         let what = tokio::select! {
-            ended = self.tasks.join_next() => match ended {
-                Some(Ok(name)) => format!("{name} ended unexpectedly"),
-                Some(Err(error)) => format!("a component failed: {error}"),
-                None => "no component runs".to_owned(),
-            },
-            ended = &mut self.forwarder => match ended {
-                Ok(()) => "the forwarder of wake-ups ended unexpectedly".to_owned(),
-                Err(error) => format!("the forwarder of wake-ups failed: {error}"),
-            },
+            Some(component) = self.components.join_next() => ended(component),
+            Some(listener) = self.serving.join_next() => ended(listener),
+            forwarder = &mut self.forwarder => ended(forwarder.map(|()| "the forwarder of wake-ups")),
         };
         Failure::new(format!("{what}: this is a bug, please report it; starting again is safe"))
     }
 
-    /// Waits until everything has ended, after the order to stop.
-    pub(crate) async fn ended(mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a component failed while it stopped");
-            }
+    /// Ends everything, in this order: readiness goes, so that balancers look elsewhere; the components finish what
+    /// is in flight, while the API still accepts and serves; then the listeners close, and the requests that had
+    /// begun finish. Says what did not end within the grace period.
+    pub(crate) async fn stop(mut self, grace: Duration) {
+        let deadline = Instant::now() + grace;
+        self.probes.stop();
+        self.components_stop.trigger();
+        if timeout_at(deadline, all_ended(&mut self.components)).await.is_err() {
+            tracing::warn!(
+                "the grace period is over: deliveries in flight will be tried again when their lease has run out"
+            );
+            self.components.abort_all();
         }
+        self.serving_stop.trigger();
+        let deadline = deadline.max(Instant::now() + LAST_REQUESTS);
+        if timeout_at(deadline, all_ended(&mut self.serving)).await.is_err() {
+            tracing::warn!("the grace period is over: requests in progress are cut off");
+            self.serving.abort_all();
+        }
+
         self.forwarder_stop.trigger();
         // One that had ended before was a failure, and told as such.
-        if !self.forwarder.is_finished()
-            && let Err(error) = self.forwarder.await
-        {
-            tracing::error!(%error, "the forwarder of wake-ups failed while it stopped");
+        if !self.forwarder.is_finished() {
+            match timeout_at(deadline.max(Instant::now() + LAST_REQUESTS), self.forwarder).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the forwarder of wake-ups failed while it stopped")
+                }
+                Err(_) => tracing::warn!(
+                    "the grace period is over: other processes may hear of new work a little later"
+                ),
+            }
+        }
+    }
+}
+
+async fn all_ended(tasks: &mut JoinSet<&'static str>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a component failed while it stopped");
         }
     }
 }

@@ -4,7 +4,7 @@ use super::schedule::MARK_IN_PROGRESS;
 use crate::{
     error::{DbError, DbResult},
     roles::{
-        batch::{Batch, Field, list},
+        batch::{Batch, Field},
         rows::{expect_rows, natural, parsed, rows, take},
     },
     time::Time,
@@ -22,12 +22,13 @@ pub(crate) const PEEK: &str =
     "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";
 
 pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
-SELECT job_id FROM finished_jobs ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
+SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
 
 /// A statement of its own, after the queue's rows are locked. A job that is not seen finished has no line here, and so
 /// stays queued.
 pub(crate) const READ_JOBS: &str = "/* orchestrator.read_jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.correlation_id
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.correlation_id,
+       j.retry_at
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
@@ -35,10 +36,11 @@ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE j.status IN ('Completed', 'Failed')";
 
 /// Locks the sagas in the order of their ids; a locking read sees a row's newest state, also when the lock had to be
-/// waited for. The ids stand in the text, in order.
+/// waited for.
 pub(crate) const LOCK_SAGAS: &str = "/* orchestrator.lock_sagas */
-SELECT id, status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, created_at
-FROM webhook_delivery_sagas FORCE INDEX (PRIMARY)";
+SELECT s.id, s.status, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.created_at
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id FOR UPDATE";
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result from
 /// being applied twice.
@@ -49,7 +51,8 @@ UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     final_error_code VARCHAR(200) PATH '$[5]', now DATETIME(6) PATH '$[6]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
 SET s.status = CONVERT(UNHEX(u.status) USING ascii), s.attempt_count = u.attempt_count,
-    s.next_attempt_at = u.next_attempt_at, s.final_error_code = UNHEX(u.final_error_code), s.updated_at = u.now
+    s.next_attempt_at = u.next_attempt_at,
+    s.final_error_code = CONVERT(UNHEX(u.final_error_code) USING ascii), s.updated_at = u.now
 WHERE s.next_attempt_at = u.attempt_at AND s.status = 'InProgress'";
 
 /// IGNORE can hide nothing here but an id that is queued already: the table has its key and no more.
@@ -66,12 +69,15 @@ ON DUPLICATE KEY UPDATE delivered = delivered + VALUES(delivered), failed = fail
     )
 }
 
-pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */ DELETE FROM finished_jobs";
+/// By key, so that it never waits for rows that another orchestrator has locked.
+pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */
+DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN finished_jobs q FORCE INDEX (PRIMARY) ON q.job_id = u.id";
 
 pub(super) async fn apply(
     mut connection: Conn,
     limit: u32,
-    shard: i32,
+    shard: u32,
     decide: &Decide,
 ) -> DbResult<ApplyBatch> {
     let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
@@ -93,8 +99,11 @@ pub(super) async fn apply(
 
     write(&mut transaction, &read, &applied, &changed, now).await?;
     count(&mut transaction, &read, &applied, &changed, now, shard).await?;
-    let seen = list(read.iter().map(|read| read.finished.job_id.0));
-    transaction.query_drop(format!("{FORGET_RESULTS} WHERE job_id IN ({seen})")).await?;
+    let mut seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
+    seen.sort_unstable();
+    for document in Batch::ids(seen) {
+        transaction.exec_drop(FORGET_RESULTS, (document,)).await?;
+    }
     transaction.commit().await?;
 
     let results = read.into_iter().zip(applied).zip(changed);
@@ -105,7 +114,7 @@ pub(super) async fn apply(
 /// The finished jobs beside their locked sagas, in the order of the sagas' ids.
 async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec<QueuedResult>> {
     let mut jobs: Vec<Row> = Vec::with_capacity(queued.len());
-    for document in Batch::of(queued, |id| [Field::Int(*id)]) {
+    for document in Batch::ids(queued.iter().copied()) {
         jobs.extend(transaction.exec::<Row, _, _>(READ_JOBS, (document,)).await?);
     }
     let mut by_saga: BTreeMap<i64, Vec<Row>> = BTreeMap::new();
@@ -113,12 +122,10 @@ async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec
         let saga: i64 = take(&mut job, 1)?;
         by_saga.entry(saga).or_default().push(job);
     }
-    if by_saga.is_empty() {
-        return Ok(Vec::new());
+    let mut sagas: Vec<Row> = Vec::with_capacity(by_saga.len());
+    for document in Batch::ids(by_saga.keys().copied()) {
+        sagas.extend(transaction.exec::<Row, _, _>(LOCK_SAGAS, (document,)).await?);
     }
-    let ids = list(by_saga.keys().copied());
-    let sagas: Vec<Row> =
-        transaction.query(format!("{LOCK_SAGAS} WHERE id IN ({ids}) ORDER BY id FOR UPDATE")).await?;
     let mut read = Vec::with_capacity(queued.len());
     for mut row in sagas {
         let id: i64 = take(&mut row, 0)?;
@@ -195,7 +202,7 @@ async fn count(
     applied: &[Applied],
     changed: &[bool],
     now: Timestamp,
-    shard: i32,
+    shard: u32,
 ) -> DbResult<()> {
     #[derive(Default)]
     struct Counts {
@@ -245,7 +252,11 @@ fn read_result(
             saga_id,
             subscription_id: SubscriptionId(take(row, 2)?),
             saga,
-            result: JobResult { attempt_at: take::<Time>(row, 3)?.0, outcome },
+            result: JobResult {
+                attempt_at: take::<Time>(row, 3)?.0,
+                outcome,
+                retry_at: take::<Option<Time>>(row, 8)?.map(|time| time.0),
+            },
         },
         correlation_id: take(row, 7)?,
         duration: Duration::from_millis(duration_ms.into()),

@@ -2,48 +2,60 @@
 
 pub(crate) mod apply;
 pub(crate) mod schedule;
+pub(crate) mod waiting;
 
 use crate::pool::RolePool;
 use async_trait::async_trait;
-use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, WaitingPage,
+};
 use std::{
-    collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
-const SHARDS: u64 = 16;
+const SHARDS: u32 = 16;
 
 pub(crate) struct Orchestrator {
     pool: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
-    /// wait for each other's.
-    shard: i32,
+    /// wait for each other's; and another after a wait that was in vain, since who holds that row may be frozen.
+    shard: AtomicU32,
 }
 
 impl Orchestrator {
     pub(crate) fn new(pool: RolePool) -> Self {
-        let drawn = RandomState::new().build_hasher().finish() % SHARDS;
-        Self { pool, shard: i32::try_from(drawn).unwrap_or(0) }
+        let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
+        Self { pool, shard: AtomicU32::new(u32::try_from(drawn).unwrap_or(0)) }
     }
 }
 
 #[async_trait]
 impl OrchestratorStore for Orchestrator {
-    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
-        self.pool.run_inserting(|connection| schedule::schedule(connection, admission)).await
+    async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
+        self.pool.run(|connection| waiting::waiting(connection, after, limit)).await
     }
 
-    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
-        self.pool.run(schedule::open_jobs).await
+    async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
+        self.pool.run_inserting(|connection| schedule::create_jobs(connection, allotted, created)).await
     }
 
-    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        self.pool.run(|connection| schedule::mark_in_progress(connection, sagas)).await
+    async fn load(&self) -> StoreResult<Load> {
+        self.pool.run(waiting::load).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
-        self.pool.run(|connection| apply::apply(connection, limit, self.shard, decide)).await
+        self.pool
+            .run(|connection| async move {
+                let shard = self.shard.load(Ordering::Relaxed);
+                let applied = apply::apply(connection, limit, shard, decide).await;
+                if applied.as_ref().is_err_and(|error| error.is_locked_out()) {
+                    self.shard.store((shard + 1) % SHARDS, Ordering::Relaxed);
+                }
+                applied
+            })
+            .await
     }
 }

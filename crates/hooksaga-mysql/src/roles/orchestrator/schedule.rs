@@ -2,10 +2,10 @@
 //!
 //! Reads, and then one INSERT, which is the only write and so a transaction by itself. It is a plain one: what has its
 //! job already was looked up before; a key that another orchestrator takes in between fails it as a whole, and the
-//! next try sees that job.
+//! next try sees that job. The move follows on the same connection: a server that lost the jobs in a crash has closed it.
 
 use crate::{
-    error::{DbError, DbResult},
+    error::{Again, DbError, DbResult},
     roles::{
         batch::{Batch, Field},
         rows::{expect_rows, rows, take},
@@ -13,36 +13,38 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Admission, Scheduled, ScheduledSaga};
+use hooksaga_store::{Allotted, JobsCreated, Scheduled, ScheduledSaga};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 
-/// The waiting sagas' index from one subscription on, a stretch at a time: each subscription's first entry is its
-/// earliest. A stretch sees many small backlogs at once, and a large one costs one stretch, since the next begins with
-/// the next subscription.
-pub(crate) const WAITING: &str = "/* orchestrator.waiting */
-SELECT waiting_subscription_id, next_attempt_at FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)
-WHERE waiting_subscription_id > ?
-ORDER BY waiting_subscription_id, next_attempt_at LIMIT 64";
-const STRETCH: usize = 64;
-
-/// Which of the subscriptions can be delivered to.
-pub(crate) const ADMISSIBLE: &str = "/* orchestrator.admissible */
-SELECT s.id
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
-WHERE s.active AND s.verified";
-
-/// One subscription's oldest due sagas.
-pub(crate) const DUE: &str = "/* orchestrator.due */
-SELECT s.id, s.next_attempt_at, e.correlation_id
-FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
+/// One subscription's oldest due sagas, if it can be delivered to. MariaDB has no LATERAL: the subscriptions of a pass are
+/// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.
+fn due_branch(allotted: &Allotted, now: &str) -> String {
+    format!(
+        "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.correlation_id
+FROM subscriptions sub FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
-WHERE s.waiting_subscription_id = ? AND s.next_attempt_at <= ?
+WHERE sub.id = {id} AND sub.active AND sub.verified
+  AND s.waiting_subscription_id = {id} AND s.next_attempt_at <= {now}
   AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-ORDER BY s.next_attempt_at LIMIT ? OFFSET ?";
+ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
+        id = allotted.subscription_id.0,
+        jobs = allotted.jobs
+    )
+}
+const BRANCHES: usize = 50;
+
+pub(crate) fn due_statement(allotted: &[Allotted], now: Time) -> String {
+    let now = now.literal();
+    let branches: Vec<String> = allotted.iter().map(|allotted| due_branch(allotted, &now)).collect();
+    format!("/* orchestrator.due */ {}", branches.join(" UNION ALL "))
+}
 
 /// The jobs that are in the way of a new one, by either key. (Two lookups by their keys; an OR would be a scan.)
 pub(crate) const JOBS: &str = "/* orchestrator.jobs */
@@ -56,9 +58,10 @@ SELECT u.saga_id, j.id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_active) ON j.active_saga_id = u.saga_id";
 
+/// A new job may be claimed from its admission on, and jobs are claimed in that order: `lease_until` is now.
 pub(crate) const INSERT: &str = "/* orchestrator.schedule */
 INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
-SELECT u.saga_id, u.subscription_id, u.attempt_at, u.attempt_at, u.now, u.now
+SELECT u.saga_id, u.subscription_id, u.attempt_at, u.now, u.now, u.now
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     saga_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', attempt_at DATETIME(6) PATH '$[2]',
     now DATETIME(6) PATH '$[3]')) AS u";
@@ -71,141 +74,52 @@ UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
 SET s.status = 'InProgress', s.updated_at = UTC_TIMESTAMP(6)
 WHERE s.next_attempt_at = u.attempt_at AND s.status IN ('Pending', 'PendingRetry')";
+/// How often the move is tried in all, where it lost against others.
+const TRIES: u32 = 5;
 
-/// Along the indexes of open jobs and the queue of results.
-pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
-SELECT open.subscription_id, COUNT(*) FROM (
-    SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
-    WHERE pending_until >= '1000-01-01 00:00:00'
-    UNION ALL
-    SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
-    WHERE leased_until >= '1000-01-01 00:00:00'
-    UNION ALL
-    SELECT j.subscription_id FROM finished_jobs
-    STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
-) open GROUP BY open.subscription_id";
-
-pub(super) async fn schedule(mut connection: Conn, admission: &Admission) -> DbResult<Scheduled> {
+pub(super) async fn create_jobs(
+    mut connection: Conn,
+    allotted: &[Allotted],
+    created: JobsCreated<'_>,
+) -> DbResult<Scheduled> {
     let now: Option<Time> = connection.query_first(CLOCK).await?;
     let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
-    let waiting = waiting(&mut connection, now).await?;
-    if waiting.is_empty() || admission.limit == 0 {
-        return Ok(Scheduled { now, sagas: Vec::new() });
+    let mut sagas = due(&mut connection, allotted, now).await?;
+    if sagas.is_empty() {
+        return Ok(Scheduled { now, sagas });
     }
-    let admitted = admitted(&mut connection, &waiting, admission).await?;
-    let mut sagas = due(&mut connection, &admitted, now, admission.limit).await?;
     insert(&mut connection, &mut sagas, now).await?;
+    if created().is_continue() {
+        mark_in_progress(&mut connection, &sagas).await?;
+    }
     Ok(Scheduled { now, sagas })
 }
 
-/// The subscriptions with due sagas, the longest due first.
-async fn waiting(connection: &mut Conn, now: Timestamp) -> DbResult<Vec<i64>> {
-    let mut earliest: Vec<(Timestamp, i64)> = Vec::new();
-    let mut after = 0_i64;
-    loop {
-        let stretch: Vec<(i64, Time)> = connection.exec(WAITING, (after,)).await?;
-        let more = stretch.len() == STRETCH;
-        for (subscription, at) in stretch {
-            if subscription > after {
-                after = subscription;
-                if at.0 <= now {
-                    earliest.push((at.0, subscription));
-                }
-            }
-        }
-        if !more {
-            break;
+/// The oldest due sagas of each subscription, no more than allotted.
+async fn due(connection: &mut Conn, allotted: &[Allotted], now: Timestamp) -> DbResult<Vec<ScheduledSaga>> {
+    let allotted: Vec<Allotted> = allotted.iter().copied().filter(|allotted| allotted.jobs > 0).collect();
+    let mut sagas = Vec::new();
+    for some in allotted.chunks(BRANCHES) {
+        let read: Vec<Row> = connection.query(due_statement(some, Time(now))).await?;
+        for mut row in read {
+            sagas.push(ScheduledSaga {
+                saga_id: SagaId(take(&mut row, 0)?),
+                subscription_id: SubscriptionId(take(&mut row, 1)?),
+                attempt_at: take::<Time>(&mut row, 2)?.0,
+                correlation_id: take(&mut row, 3)?,
+                job_id: None,
+            });
         }
     }
-    earliest.sort_unstable();
-    Ok(earliest.into_iter().map(|(_, subscription)| subscription).collect())
-}
-
-/// A subscription with room for so many more jobs.
-#[derive(Clone, Copy)]
-struct Admitted {
-    subscription: i64,
-    room: usize,
-}
-
-async fn admitted(connection: &mut Conn, waiting: &[i64], admission: &Admission) -> DbResult<Vec<Admitted>> {
-    let mut admitted = Vec::new();
-    for document in Batch::of(waiting, |id| [Field::Int(*id)]) {
-        let read: Vec<i64> = connection.exec(ADMISSIBLE, (document,)).await?;
-        for subscription in read {
-            let room = admission.room.get(&SubscriptionId(subscription));
-            let room = usize::try_from(*room.unwrap_or(&admission.default_room)).unwrap_or(usize::MAX);
-            if room > 0 {
-                admitted.push(Admitted { subscription, room });
-            }
-        }
-    }
-    Ok(admitted)
-}
-
-/// Turn by turn, so that a large backlog does not crowd out a small one. Each subscription is read up to its fair share
-/// first; only if that does not fill the pass, the rest is read of those that have more. Where there are more
-/// subscriptions than places, the longest due come first.
-async fn due(
-    connection: &mut Conn,
-    admitted: &[Admitted],
-    now: Timestamp,
-    limit: u32,
-) -> DbResult<Vec<ScheduledSaga>> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let visited = &admitted[..admitted.len().min(limit)];
-    let share = limit.div_ceil(visited.len().max(1));
-    let mut found: Vec<(usize, ScheduledSaga)> = Vec::new();
-    let mut cut_off = Vec::new();
-    for &place in visited {
-        let wanted = place.room.min(share);
-        let read = oldest(connection, place, now, wanted, 0).await?;
-        if read.len() == share && place.room > share {
-            cut_off.push(place);
-        }
-        found.extend(read);
-    }
-    for place in cut_off {
-        let left = limit.saturating_sub(found.len());
-        if left == 0 {
-            break;
-        }
-        found.extend(oldest(connection, place, now, left.min(place.room - share), share).await?);
-    }
-    found.sort_by_key(|(turn, saga)| (*turn, saga.attempt_at));
-    found.truncate(limit);
-    Ok(found.into_iter().map(|(_, saga)| saga).collect())
-}
-
-/// Up to `wanted` of a subscription's due sagas after its `skipped` oldest, each with its turn.
-async fn oldest(
-    connection: &mut Conn,
-    place: Admitted,
-    now: Timestamp,
-    wanted: usize,
-    skipped: usize,
-) -> DbResult<Vec<(usize, ScheduledSaga)>> {
-    let parameters = (place.subscription, Time(now), rows(wanted), rows(skipped));
-    let read: Vec<Row> = connection.exec(DUE, parameters).await?;
-    let saga = |(number, mut row): (usize, Row)| {
-        let saga = ScheduledSaga {
-            saga_id: SagaId(take(&mut row, 0)?),
-            subscription_id: SubscriptionId(place.subscription),
-            attempt_at: take::<Time>(&mut row, 1)?.0,
-            correlation_id: take(&mut row, 2)?,
-            job_id: None,
-        };
-        Ok((skipped + number, saga))
-    };
-    read.into_iter().enumerate().map(saga).collect()
+    // One order for all: that of the jobs' ids, in which jobs of one admission are claimed.
+    sagas.sort_unstable_by_key(|saga| (saga.attempt_at, saga.saga_id));
+    Ok(sagas)
 }
 
 /// Inserts the jobs that are not there, and notes their ids.
 async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timestamp) -> DbResult<()> {
     let documents = |sagas: &[&ScheduledSaga]| {
-        let mut sorted = sagas.to_vec();
-        sorted.sort_unstable_by_key(|saga| saga.saga_id);
-        Batch::of(sorted, |saga| {
+        Batch::of(sagas.iter().copied(), |saga| {
             [
                 Field::Int(saga.saga_id.0),
                 Field::Int(saga.subscription_id.0),
@@ -237,18 +151,20 @@ async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timesta
     Ok(())
 }
 
-pub(super) async fn open_jobs(mut connection: Conn) -> DbResult<HashMap<SubscriptionId, u32>> {
-    let read: Vec<(i64, u32)> = connection.exec(OPEN_JOBS, ()).await?;
-    Ok(read.into_iter().map(|(subscription, jobs)| (SubscriptionId(subscription), jobs)).collect())
-}
-
-pub(super) async fn mark_in_progress(mut connection: Conn, sagas: &[(SagaId, Timestamp)]) -> DbResult<u64> {
-    let mut sorted = sagas.to_vec();
+/// By saga id, as results are applied. What is lost to a deadlock is tried again here: the jobs exist by now.
+async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSaga]) -> DbResult<()> {
+    let mut sorted: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
     sorted.sort_unstable();
-    let mut moved = 0;
     for document in Batch::of(sorted, |(id, at)| [Field::Int(id.0), Field::At(at)]) {
-        connection.exec_drop(MARK_IN_PROGRESS, (document,)).await?;
-        moved += connection.affected_rows();
+        let mut tried = 1;
+        while let Err(error) = connection.exec_drop(MARK_IN_PROGRESS, (document.as_str(),)).await {
+            let error = DbError::from(error);
+            if error.again() != Again::AtOnce || tried == TRIES {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(1 << tried)).await;
+            tried += 1;
+        }
     }
-    Ok(moved)
+    Ok(())
 }

@@ -3,19 +3,24 @@
 use super::page;
 use crate::{
     error::{DbError, DbResult},
-    roles::{dead_letters::filter_letters, filter::Filter, rows::take},
+    roles::{dead_letters::filter_letters, filter::Filter, rows::take, tenant::has_few_letters},
     time::Time,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
 /// `successor`: the saga that a requeue made of the letter.
-const SELECT: &str = "/* reader.dead_letters */
+const COLUMNS: &str = "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
-       successor.id
-FROM dead_letters d
+       successor.id, e.tenant
+FROM ";
+const LETTERS: &str = "dead_letters d";
+/// For a tenant that has few.
+const LETTERS_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
+STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = sub.id";
+const JOINED: &str = "
 JOIN events e ON e.id = d.event_id
 JOIN webhook_delivery_sagas s ON s.id = d.saga_id
 LEFT JOIN webhook_delivery_sagas successor
@@ -26,32 +31,49 @@ const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead
 
 pub(super) async fn list(
     mut connection: Conn,
+    scope: &TenantScope,
     wanted: &DeadLetterFilter,
     request: PageRequest,
 ) -> DbResult<Page<DeadLetterSummary>> {
     let mut filter = Filter::new();
     filter.add_some("d.id < ", request.before);
-    filter_letters(&mut filter, wanted);
+    filter_letters(&mut filter, scope, wanted);
     match wanted.requeued {
         Some(true) => filter.add_fixed("successor.id IS NOT NULL"),
         Some(false) => filter.add_fixed("successor.id IS NULL"),
         None => {}
     }
-    page(&mut connection, SELECT, "d.id", &filter, request, summary).await
+    let from = match scope.tenant() {
+        Some(tenant)
+            if wanted.subscription_id.is_none() && has_few_letters(&mut connection, tenant).await? =>
+        {
+            filter.add_identifier("sub.tenant = ", Some(tenant));
+            LETTERS_OF_TENANT
+        }
+        _ => LETTERS,
+    };
+    page(&mut connection, &format!("{COLUMNS}{from}{JOINED}"), "d.id", &filter, request, summary).await
 }
 
-pub(super) async fn get(mut connection: Conn, id: DeadLetterId) -> DbResult<Option<DeadLetterDetail>> {
-    let row: Option<Row> = connection.exec_first(format!("{SELECT} WHERE d.id = ?"), (id.0,)).await?;
-    let Some(row) = row else { return Ok(None) };
+pub(super) async fn get(
+    mut connection: Conn,
+    scope: &TenantScope,
+    id: DeadLetterId,
+) -> DbResult<Option<DeadLetterDetail>> {
+    let sql = format!("{COLUMNS}{LETTERS}{JOINED} WHERE d.id = ?");
+    let row: Option<Row> = connection.exec_first(sql, (id.0,)).await?;
+    let found = row.map(summary).transpose()?.filter(|letter| scope.includes(&letter.tenant));
+    let Some(summary) = found else { return Ok(None) };
     let payload: Option<String> = connection.exec_first(PAYLOAD, (id.0,)).await?;
     let payload = Arc::from(payload.ok_or_else(|| DbError::unreadable("a letter without its payload"))?);
-    Ok(Some(DeadLetterDetail { summary: summary(row)?, payload }))
+    Ok(Some(DeadLetterDetail { summary, payload }))
 }
 
 fn summary(mut row: Row) -> DbResult<DeadLetterSummary> {
     let row = &mut row;
     Ok(DeadLetterSummary {
         id: DeadLetterId(take(row, 0)?),
+        tenant: take(row, 8)?,
         saga_id: SagaId(take(row, 1)?),
         event_id: EventId(take(row, 2)?),
         event_type: take(row, 3)?,

@@ -4,75 +4,126 @@ use super::page;
 use crate::{
     error::DbResult,
     roles::{
+        batch::Batch,
         filter::Filter,
         rows::{natural, parsed, take},
+        tenant::has_few_events,
     },
     time::Time,
 };
-use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
-use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest};
+use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SubscriptionId};
+use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
+use std::collections::HashMap;
 
 /// Open, and waiting for its subscription: `held`.
-const SELECT: &str = "/* reader.deliveries */
+const COLUMNS: &str = "/* reader.deliveries */
 SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count, s.max_retry_limit,
        s.next_attempt_at, s.final_error_code, s.created_at, s.updated_at,
-       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT COALESCE(sub.active AND sub.verified, FALSE)
-FROM webhook_delivery_sagas s
+       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT COALESCE(sub.active AND sub.verified, FALSE),
+       e.tenant, e.event_type, e.external_id, e.correlation_id, COALESCE(sub.callback_url, '')
+FROM ";
+/// In the order of their ids.
+const SAGAS: &str =
+    "webhook_delivery_sagas s STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+/// For a filter by columns of the event: the server chooses.
+const SAGAS_OF_EVENTS: &str = "webhook_delivery_sagas s JOIN events e ON e.id = s.event_id";
+/// For a tenant that has few.
+const SAGAS_OF_TENANT: &str = "events e FORCE INDEX (idx_event_tenant)
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = e.id";
+const SUBSCRIPTION: &str = "
 LEFT JOIN subscriptions sub ON sub.id = s.subscription_id";
 
 const ATTEMPTS: &str = "/* reader.attempts */
-SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets
+SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
+       started_at, callback_url
 FROM webhook_delivery_jobs WHERE saga_id = ? ORDER BY attempt_at";
+
+/// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
+const LAST_RESPONSES: &str = "/* reader.last_responses */
+SELECT u.id, (SELECT j.response_status FROM webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt)
+              WHERE j.saga_id = u.id AND j.response_status IS NOT NULL ORDER BY j.attempt_at DESC LIMIT 1)
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u";
 
 /// How many deliveries an event shows.
 const PER_EVENT: usize = 500;
 
 pub(super) async fn list(
     mut connection: Conn,
+    scope: &TenantScope,
     wanted: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
     let mut filter = Filter::new();
     filter.add_some("s.id < ", request.before);
-    filter.add_some("s.status = ", wanted.status.map(SagaStatus::as_str));
+    let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
+    filter.add_any("s.status", &statuses);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
-    filter.add_some("e.event_type = ", wanted.event_type.as_deref());
-    filter.add_some("e.external_id = ", wanted.external_id.as_deref());
-    filter.add_some("e.correlation_id = ", wanted.correlation_id.as_deref());
+    filter.add_identifier("e.tenant = ", scope.tenant());
+    filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("e.external_id = ", wanted.external_id.as_deref());
+    filter.add_identifier("e.correlation_id = ", wanted.correlation_id.as_deref());
     filter.add_some("s.created_at >= ", wanted.created_after.map(Time));
     filter.add_some("s.created_at < ", wanted.created_before.map(Time));
-    let of_event = [&wanted.event_type, &wanted.external_id, &wanted.correlation_id];
-    let select = if of_event.iter().any(|filter| filter.is_some()) {
-        format!("{SELECT} JOIN events e ON e.id = s.event_id")
-    } else {
-        SELECT.to_owned()
+    let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
+    let from = match scope.tenant() {
+        _ if of_events => SAGAS_OF_EVENTS,
+        _ if wanted.event_id.is_some() => SAGAS,
+        Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
+        _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
+        _ => SAGAS,
     };
-    page(&mut connection, &select, "s.id", &filter, request, delivery).await
+    let select = format!("{COLUMNS}{from}{SUBSCRIPTION}");
+    let mut page = page(&mut connection, &select, "s.id", &filter, request, delivery).await?;
+    add_last_responses(&mut connection, &mut page.items).await?;
+    Ok(page)
 }
 
-pub(super) async fn get(mut connection: Conn, id: SagaId) -> DbResult<Option<DeliveryDetail>> {
-    let row: Option<Row> = connection.exec_first(format!("{SELECT} WHERE s.id = ?"), (id.0,)).await?;
-    let Some(row) = row else { return Ok(None) };
+async fn add_last_responses(connection: &mut Conn, deliveries: &mut [Delivery]) -> DbResult<()> {
+    let mut last: HashMap<i64, Option<i64>> = HashMap::with_capacity(deliveries.len());
+    for document in Batch::ids(deliveries.iter().map(|delivery| delivery.saga_id.0)) {
+        last.extend(connection.exec::<(i64, Option<i64>), _, _>(LAST_RESPONSES, (document,)).await?);
+    }
+    for delivery in deliveries {
+        let status = last.get(&delivery.saga_id.0).copied().flatten();
+        delivery.last_response_status = status.and_then(|status| u16::try_from(status).ok());
+    }
+    Ok(())
+}
+
+pub(super) async fn get(
+    mut connection: Conn,
+    scope: &TenantScope,
+    id: SagaId,
+) -> DbResult<Option<DeliveryDetail>> {
+    let sql = format!("{COLUMNS}{SAGAS}{SUBSCRIPTION} WHERE s.id = ?");
+    let row: Option<Row> = connection.exec_first(sql, (id.0,)).await?;
+    let found = row.map(delivery).transpose()?.filter(|delivery| scope.includes(&delivery.tenant));
+    let Some(mut delivery) = found else { return Ok(None) };
+    add_last_responses(&mut connection, std::slice::from_mut(&mut delivery)).await?;
     let attempts: Vec<Row> = connection.exec(ATTEMPTS, (id.0,)).await?;
     Ok(Some(DeliveryDetail {
-        delivery: delivery(row)?,
+        delivery,
         attempts: attempts.into_iter().map(attempt).collect::<Result<_, _>>()?,
     }))
 }
 
 /// An event's deliveries, oldest first.
 pub(super) async fn of_event(connection: &mut Conn, id: EventId) -> DbResult<Vec<Delivery>> {
-    let sql = format!("{SELECT} WHERE s.event_id = ? ORDER BY s.id LIMIT {PER_EVENT}");
+    let sql = format!("{COLUMNS}{SAGAS}{SUBSCRIPTION} WHERE s.event_id = ? ORDER BY s.id LIMIT {PER_EVENT}");
     let rows: Vec<Row> = connection.exec(sql, (id.0,)).await?;
-    rows.into_iter().map(delivery).collect()
+    let mut deliveries = rows.into_iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
+    add_last_responses(connection, &mut deliveries).await?;
+    Ok(deliveries)
 }
 
+/// Without its last response.
 fn delivery(mut row: Row) -> DbResult<Delivery> {
     let row = &mut row;
     Ok(Delivery {
         saga_id: SagaId(take(row, 0)?),
+        tenant: take(row, 12)?,
         event_id: EventId(take(row, 1)?),
         subscription_id: SubscriptionId(take(row, 2)?),
         generation: natural(take(row, 3)?),
@@ -84,6 +135,11 @@ fn delivery(mut row: Row) -> DbResult<Delivery> {
         created_at: take::<Time>(row, 9)?.0,
         updated_at: take::<Time>(row, 10)?.0,
         held: take(row, 11)?,
+        event_type: take(row, 13)?,
+        external_id: take(row, 14)?,
+        correlation_id: take(row, 15)?,
+        callback_url: take(row, 16)?,
+        last_response_status: None,
     })
 }
 
@@ -92,6 +148,8 @@ fn attempt(mut row: Row) -> DbResult<Attempt> {
     Ok(Attempt {
         job_id: JobId(take(row, 0)?),
         attempt_at: take::<Time>(row, 1)?.0,
+        started_at: take::<Option<Time>>(row, 8)?.map(|time| time.0),
+        callback_url: take(row, 9)?,
         status: parsed(&take::<String>(row, 2)?)?,
         response_status: take::<Option<i64>>(row, 3)?.and_then(|status| u16::try_from(status).ok()),
         error_code: take::<Option<String>>(row, 4)?.map(ErrorCode::from_stored),

@@ -7,38 +7,57 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
 const LIST: &str = "/* reader.events */
-SELECT id, event_type, external_id, correlation_id, created_at FROM events";
+SELECT id, event_type, external_id, correlation_id, created_at, tenant FROM events";
 
 const GET: &str = "/* reader.event */
-SELECT id, event_type, external_id, correlation_id, created_at, payload,
+SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
        NOT EXISTS (SELECT 1 FROM unrouted_events q WHERE q.event_id = events.id)
 FROM events WHERE id = ?";
 
 pub(super) async fn list(
     mut connection: Conn,
+    scope: &TenantScope,
     wanted: &EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
-    filter.add_some("event_type = ", wanted.event_type.as_deref());
-    filter.add_some("external_id = ", wanted.external_id.as_deref());
-    filter.add_some("correlation_id = ", wanted.correlation_id.as_deref());
-    page(&mut connection, LIST, "id", &filter, request, |mut row| head(&mut row)).await
+    filter.add_identifier("tenant = ", scope.tenant());
+    filter.add_identifier("event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("external_id = ", wanted.external_id.as_deref());
+    filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
+    filter.add_some("created_at >= ", wanted.created_after.map(Time));
+    filter.add_some("created_at < ", wanted.created_before.map(Time));
+    // The narrowest index; where none is named, the server chooses.
+    let index = match (&wanted.external_id, &wanted.correlation_id, scope, &wanted.event_type) {
+        (Some(_), ..) => " FORCE INDEX (uniq_event_external_id)",
+        (_, Some(_), ..) => " FORCE INDEX (idx_event_correlation)",
+        (_, _, TenantScope::One(_), None) => " FORCE INDEX (idx_event_tenant)",
+        _ => "",
+    };
+    page(&mut connection, &format!("{LIST}{index}"), "id", &filter, request, |mut row| head(&mut row)).await
 }
 
-pub(super) async fn get(mut connection: Conn, id: EventId) -> DbResult<Option<EventDetail>> {
+pub(super) async fn get(
+    mut connection: Conn,
+    scope: &TenantScope,
+    id: EventId,
+) -> DbResult<Option<EventDetail>> {
     let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
     let Some(mut row) = row else { return Ok(None) };
+    let head = head(&mut row)?;
+    if !scope.includes(&head.tenant) {
+        return Ok(None);
+    }
     Ok(Some(EventDetail {
-        head: head(&mut row)?,
-        payload: Arc::from(take::<String>(&mut row, 5)?),
-        routed: take(&mut row, 6)?,
+        head,
+        payload: Arc::from(take::<String>(&mut row, 6)?),
+        routed: take(&mut row, 7)?,
         deliveries: deliveries::of_event(&mut connection, id).await?,
     }))
 }
@@ -46,6 +65,7 @@ pub(super) async fn get(mut connection: Conn, id: EventId) -> DbResult<Option<Ev
 fn head(row: &mut Row) -> DbResult<EventHead> {
     Ok(EventHead {
         id: EventId(take(row, 0)?),
+        tenant: take(row, 5)?,
         event_type: take(row, 1)?,
         external_id: take(row, 2)?,
         correlation_id: take(row, 3)?,

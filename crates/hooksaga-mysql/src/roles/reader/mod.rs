@@ -10,18 +10,17 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{filter::Filter, rows::take},
-    schema::MIGRATIONS,
+    schema::{self, MIGRATIONS},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, Page, PageRequest, QueueGauges, ReaderStore, Stats, StoreResult,
-    Subscription, SubscriptionFilter, migration::check_current,
+    EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Stats,
+    StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    migration::{check_current, check_released},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-
-const VERSION: &str = "/* reader.version */ SELECT COALESCE(MAX(version), 0) FROM schema_migrations";
 
 pub(crate) struct Reader {
     pool: RolePool,
@@ -40,63 +39,83 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(&self, filter: &EventFilter, page: PageRequest) -> StoreResult<Page<EventHead>> {
-        self.pool.run(|connection| events::list(connection, filter, page)).await
+    async fn events(
+        &self,
+        scope: &TenantScope,
+        filter: &EventFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<EventHead>> {
+        self.pool.run(|connection| events::list(connection, scope, filter, page)).await
     }
 
-    async fn event(&self, id: EventId) -> StoreResult<Option<EventDetail>> {
-        self.pool.run(|connection| events::get(connection, id)).await
+    async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
+        self.pool.run(|connection| events::get(connection, scope, id)).await
     }
 
     async fn subscriptions(
         &self,
+        scope: &TenantScope,
         filter: &SubscriptionFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>> {
-        self.pool.run(|connection| subscriptions::list(connection, filter, page)).await
+        self.pool.run(|connection| subscriptions::list(connection, scope, filter, page)).await
     }
 
-    async fn subscription(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
-        self.pool.run(|connection| subscriptions::get(connection, id)).await
+    async fn subscription(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<Subscription>> {
+        self.pool.run(|connection| subscriptions::get(connection, scope, id)).await
     }
 
-    async fn deliveries(&self, filter: &DeliveryFilter, page: PageRequest) -> StoreResult<Page<Delivery>> {
-        self.pool.run(|connection| deliveries::list(connection, filter, page)).await
+    async fn deliveries(
+        &self,
+        scope: &TenantScope,
+        filter: &DeliveryFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<Delivery>> {
+        self.pool.run(|connection| deliveries::list(connection, scope, filter, page)).await
     }
 
-    async fn delivery(&self, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
-        self.pool.run(|connection| deliveries::get(connection, id)).await
+    async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
+        self.pool.run(|connection| deliveries::get(connection, scope, id)).await
     }
 
     async fn dead_letters(
         &self,
+        scope: &TenantScope,
         filter: &DeadLetterFilter,
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.pool.run(|connection| dead_letters::list(connection, filter, page)).await
+        self.pool.run(|connection| dead_letters::list(connection, scope, filter, page)).await
     }
 
-    async fn dead_letter(&self, id: DeadLetterId) -> StoreResult<Option<DeadLetterDetail>> {
-        self.pool.run(|connection| dead_letters::get(connection, id)).await
+    async fn dead_letter(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+    ) -> StoreResult<Option<DeadLetterDetail>> {
+        self.pool.run(|connection| dead_letters::get(connection, scope, id)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
         self.pool.run(stats::gauges).await
     }
 
-    async fn stats(&self) -> StoreResult<Stats> {
-        self.pool.run(stats::stats).await
+    async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        self.pool.run(|connection| stats::stats(connection, scope)).await
+    }
+
+    async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
+        self.pool.run(stats::workers).await
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        let version = self
-            .pool
-            .run(|mut connection| async move {
-                let version: Option<i64> = connection.exec_first(VERSION, ()).await?;
-                Ok(version.unwrap_or(0))
-            })
-            .await?;
-        check_current(version, MIGRATIONS)
+        let recorded =
+            self.pool.run(|mut connection| async move { schema::recorded(&mut connection).await }).await?;
+        check_released(&recorded, MIGRATIONS)?;
+        check_current(recorded.last().map_or(0, |(version, _)| *version), MIGRATIONS)
     }
 }
 

@@ -2,12 +2,15 @@
 
 use crate::{
     error::{DbError, DbResult},
-    roles::rows::{count, take},
-    time::Time,
+    roles::rows::{count, natural, take},
+    time::{Time, micros},
 };
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
-use mysql_async::{Conn, Row, prelude::Queryable as _};
+use hooksaga_store::{
+    Gauges, LivingWorker, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantGauges, TenantScope,
+    WORKER_GONE_AFTER,
+};
+use mysql_async::{Conn, Params, Row, prelude::Queryable as _};
 
 /// Counts come from the ranges of indexes that hold only what is open: finished rows cost nothing. What is held, and
 /// what has been due for longest, is looked up per subscription, by those indexes.
@@ -43,25 +46,101 @@ SELECT
      FROM subscriptions sub WHERE sub.active AND sub.verified),
     UTC_TIMESTAMP(6)";
 
-const MINUTES: &str = "/* reader.minutes */
-SELECT minute, CAST(SUM(delivered) AS SIGNED), CAST(SUM(failed) AS SIGNED), CAST(SUM(dead_lettered) AS SIGNED)
-FROM delivery_counts WHERE minute > UTC_TIMESTAMP(6) - INTERVAL 3 HOUR
-GROUP BY minute ORDER BY minute";
+/// One tenant's: what waits, from its own subscriptions, counted up to twice [`TenantGauges::MOST`] in all; and open jobs,
+/// of which there are never more than the workers can do, with those of paused subscriptions.
+pub(crate) const TENANT_WAITING: &str = "/* reader.tenant_waiting */
+SELECT CAST(COALESCE(SUM(w.status = 'Pending'), 0) AS SIGNED),
+       CAST(COALESCE(SUM(w.status = 'PendingRetry'), 0) AS SIGNED),
+       CAST(COALESCE(SUM(NOT w.deliverable), 0) AS SIGNED)
+FROM (SELECT s.status, sub.active AND sub.verified AS deliverable
+      FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
+      STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id
+      WHERE sub.tenant = ? LIMIT 20000) w";
 
-const SUBSCRIPTIONS: &str = "/* reader.subscription_counts */
-SELECT subscription_id, CAST(SUM(delivered) AS SIGNED), CAST(SUM(failed) AS SIGNED),
-       CAST(SUM(dead_lettered) AS SIGNED)
-FROM delivery_counts WHERE minute > UTC_TIMESTAMP(6) - INTERVAL 24 HOUR
-GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
+pub(crate) const TENANT_OPEN: &str = "/* reader.tenant_open */
+SELECT COUNT(*), CAST(COALESCE(SUM(NOT o.deliverable), 0) AS SIGNED)
+FROM (SELECT sub.active AND sub.verified AS deliverable FROM (
+        SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+        WHERE pending_until >= '1000-01-01 00:00:00'
+        UNION ALL
+        SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+        WHERE leased_until >= '1000-01-01 00:00:00'
+        UNION ALL
+        SELECT j.subscription_id FROM finished_jobs
+        STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
+      ) open STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = open.subscription_id
+      WHERE sub.tenant = ? LIMIT 10000) o";
+
+const TENANT_OLDEST: &str = "/* reader.tenant_oldest */
+SELECT UTC_TIMESTAMP(6),
+       MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
+            WHERE w.waiting_subscription_id = sub.id))
+FROM subscriptions sub FORCE INDEX (idx_sub_tenant) WHERE sub.tenant = ? AND sub.active AND sub.verified";
+
+/// The parts of the two statements below.
+const COUNTS: &str = "CAST(SUM(c.delivered) AS SIGNED), CAST(SUM(c.failed) AS SIGNED),
+       CAST(SUM(c.dead_lettered) AS SIGNED)
+FROM delivery_counts c";
+const OF_TENANT: &str =
+    " STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = c.subscription_id AND sub.tenant = ?";
+
+fn minutes_statement(of_tenant: &str) -> String {
+    format!(
+        "/* reader.minutes */ SELECT c.minute, {COUNTS}{of_tenant}
+WHERE c.minute > UTC_TIMESTAMP(6) - INTERVAL 3 HOUR GROUP BY c.minute ORDER BY c.minute"
+    )
+}
+
+fn subscriptions_statement(of_tenant: &str) -> String {
+    format!(
+        "/* reader.subscription_counts */ SELECT c.subscription_id, {COUNTS}{of_tenant}
+WHERE c.minute > UTC_TIMESTAMP(6) - INTERVAL 24 HOUR
+GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000"
+    )
+}
+
+const WORKERS: &str = "/* reader.workers */
+SELECT id, slots, version, started_at, seen_at FROM workers
+WHERE seen_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY started_at, id LIMIT 1000";
 
 pub(super) async fn gauges(mut connection: Conn) -> DbResult<QueueGauges> {
     Ok(read(&mut connection).await?.1)
 }
 
-pub(super) async fn stats(mut connection: Conn) -> DbResult<Stats> {
-    let (now, gauges) = read(&mut connection).await?;
-    let minutes: Vec<(Time, i64, i64, i64)> = connection.exec(MINUTES, ()).await?;
-    let subscriptions: Vec<(i64, i64, i64, i64)> = connection.exec(SUBSCRIPTIONS, ()).await?;
+pub(super) async fn workers(mut connection: Conn) -> DbResult<Vec<LivingWorker>> {
+    let read: Vec<Row> = connection.exec(WORKERS, (micros(WORKER_GONE_AFTER),)).await?;
+    let worker = |mut row: Row| {
+        let row = &mut row;
+        Ok(LivingWorker {
+            worker_id: take(row, 0)?,
+            slots: natural(take(row, 1)?),
+            version: take(row, 2)?,
+            started_at: take::<Time>(row, 3)?.0,
+            seen_at: take::<Time>(row, 4)?.0,
+        })
+    };
+    read.into_iter().map(worker).collect()
+}
+
+pub(super) async fn stats(mut connection: Conn, scope: &TenantScope) -> DbResult<Stats> {
+    let (now, gauges) = match scope.tenant() {
+        None => {
+            let (now, gauges) = read(&mut connection).await?;
+            (now, Gauges::Server(gauges))
+        }
+        Some(tenant) => {
+            let (now, gauges) = read_tenant(&mut connection, tenant).await?;
+            (now, Gauges::Tenant(gauges))
+        }
+    };
+    let (of_tenant, parameters) = match scope.tenant() {
+        None => ("", Params::Empty),
+        Some(tenant) => (OF_TENANT, Params::Positional(vec![tenant.into()])),
+    };
+    let minutes: Vec<(Time, i64, i64, i64)> =
+        connection.exec(minutes_statement(of_tenant), parameters.clone()).await?;
+    let subscriptions: Vec<(i64, i64, i64, i64)> =
+        connection.exec(subscriptions_statement(of_tenant), parameters).await?;
     let minute = |(minute, delivered, failed, dead): (Time, i64, i64, i64)| MinuteCount {
         minute: minute.0,
         delivered: count(delivered),
@@ -82,6 +161,30 @@ pub(super) async fn stats(mut connection: Conn) -> DbResult<Stats> {
     })
 }
 
+async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp, TenantGauges)> {
+    let missing = || DbError::unreadable("no gauges");
+    let waiting: Option<(i64, i64, i64)> = connection.exec_first(TENANT_WAITING, (tenant,)).await?;
+    let (pending, pending_retry, held_waiting) = waiting.ok_or_else(missing)?;
+    let open: Option<(i64, i64)> = connection.exec_first(TENANT_OPEN, (tenant,)).await?;
+    let (open, held_open) = open.ok_or_else(missing)?;
+    let oldest: Option<(Time, Option<Time>)> = connection.exec_first(TENANT_OLDEST, (tenant,)).await?;
+    let (Time(now), oldest) = oldest.ok_or_else(missing)?;
+    let bounded = |number: i64| count(number).min(TenantGauges::MOST.into());
+    let gauges = TenantGauges {
+        pending_sagas: bounded(pending),
+        pending_retry_sagas: bounded(pending_retry),
+        in_progress_sagas: bounded(open),
+        held_sagas: bounded(held_waiting + held_open),
+        oldest_due_age_micros: age(now, oldest),
+    };
+    Ok((now, gauges))
+}
+
+/// How long ago that was; 0 for what is to come.
+fn age(now: Timestamp, oldest: Option<Time>) -> u64 {
+    oldest.map_or(0, |oldest| u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX))
+}
+
 async fn read(connection: &mut Conn) -> DbResult<(Timestamp, QueueGauges)> {
     let row: Option<Row> = connection.exec_first(GAUGES, ()).await?;
     let mut row = row.ok_or_else(|| DbError::unreadable("no gauges"))?;
@@ -98,8 +201,6 @@ async fn read(connection: &mut Conn) -> DbResult<(Timestamp, QueueGauges)> {
         oldest_due_age_micros: 0,
     };
     let now = take::<Time>(&mut row, 9)?.0;
-    if let Some(oldest) = take::<Option<Time>>(&mut row, 8)? {
-        gauges.oldest_due_age_micros = u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX);
-    }
+    gauges.oldest_due_age_micros = age(now, take(&mut row, 8)?);
     Ok((now, gauges))
 }

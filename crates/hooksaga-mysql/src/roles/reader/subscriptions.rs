@@ -9,28 +9,46 @@ use crate::{
     },
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter};
+use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-const LIST: &str =
-    concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM subscriptions");
+const SELECT: &str = concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM ");
 const GET: &str =
     concat!("/* reader.subscription */ SELECT ", subscription_columns!(), " FROM subscriptions WHERE id = ?");
 
+/// Those with a topic; of one tenant they stand in the order of their ids.
+const WITH_TOPIC: &str = "(SELECT subscription_id, topic, tenant AS topic_tenant FROM subscription_topics) i
+JOIN subscriptions ON id = i.subscription_id";
+
 pub(super) async fn list(
     mut connection: Conn,
+    scope: &TenantScope,
     wanted: &SubscriptionFilter,
     request: PageRequest,
 ) -> DbResult<Page<Subscription>> {
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
-    filter.add_some("event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("tenant = ", scope.tenant());
+    let from = match &wanted.event_type {
+        Some(topic) => {
+            filter.add_identifier("i.topic = ", Some(topic.as_str()));
+            filter.add_identifier("i.topic_tenant = ", scope.tenant());
+            WITH_TOPIC
+        }
+        None => "subscriptions",
+    };
+    filter.add_identifier("callback_url = ", wanted.callback_url.as_deref());
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
-    page(&mut connection, LIST, "id", &filter, request, subscription).await
+    page(&mut connection, &format!("{SELECT}{from}"), "id", &filter, request, subscription).await
 }
 
-pub(super) async fn get(mut connection: Conn, id: SubscriptionId) -> DbResult<Option<Subscription>> {
+pub(super) async fn get(
+    mut connection: Conn,
+    scope: &TenantScope,
+    id: SubscriptionId,
+) -> DbResult<Option<Subscription>> {
     let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
-    row.map(subscription).transpose()
+    let found = row.map(subscription).transpose()?;
+    Ok(found.filter(|found| scope.includes(&found.tenant)))
 }

@@ -23,26 +23,27 @@ use tokio_postgres::{Row, Statement};
 /// catalogue for every row.) The first line is the clock, and how far the walk came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
-    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, ctid AS place FROM finished_jobs
+    SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, retry_at, ctid AS place FROM finished_jobs
     WHERE seq >= $2 ORDER BY seq LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
     SELECT b.place, s.created_at, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
            CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status,
-           s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id
+           s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id, b.retry_at
     FROM batch b JOIN webhook_delivery_sagas s ON s.id = b.saga_id
 ), gone AS (
     DELETE FROM finished_jobs WHERE ctid = ANY (ARRAY(SELECT place FROM finished))
 )
 SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::timestamptz, NULL::text, NULL::int,
-       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint
+       NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint,
+       NULL::timestamptz
 UNION ALL
 SELECT created_at, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
-       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id
+       status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id, retry_at
 FROM finished";
 
 /// The worker was faster than the move to InProgress: the move comes first. The job is there, finished.
-pub(crate) const PROMOTE: &str = super::schedule::MARK_IN_PROGRESS;
+pub(crate) const PROMOTE: &str = super::schedule::MOVE;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
 /// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
@@ -94,15 +95,15 @@ pub(super) async fn apply(
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
     )?;
-    let (now, mut read) =
-        frontier.walk(|from| take_from(&transaction, &take, limit, from, correlations)).await?;
+    let (now, mut read) = frontier.walk(|from| take_from(&transaction, &take, limit, from)).await?;
     if read.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
     // Sagas are written, and so locked, in the order of their ids (those that are promoted before the others, which
     // can meet another orchestrator's move in the wrong order: then the database picks one, and it is tried again).
-    read.sort_unstable_by_key(|read| read.finished.saga_id);
+    read.sort_unstable_by_key(|(read, _)| read.finished.saga_id);
+    let (mut read, events): (Vec<QueuedResult>, Vec<i64>) = read.into_iter().unzip();
     let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
     let changes = Changes::new(&read, &applied);
 
@@ -124,6 +125,11 @@ pub(super) async fn apply(
     )?;
     transaction.commit().await?;
 
+    // Only for the log: what is applied stays applied if this fails.
+    let known = correlations.of(client, &events).await.unwrap_or_default();
+    for (read, correlation_id) in read.iter_mut().zip(known) {
+        read.correlation_id = correlation_id;
+    }
     let changed: Option<Vec<i64>> = changed.try_get(0)?;
     let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
     let results = read
@@ -138,28 +144,26 @@ pub(super) async fn apply(
     Ok(ApplyBatch { now, results })
 }
 
-/// The database's clock and the results that were taken, and how far the walk came.
-type Taken = ((Timestamp, Vec<QueuedResult>), Option<i64>);
+/// The database's clock and the results that were taken, each with its event, and how far the walk came.
+type Taken = ((Timestamp, Vec<(QueuedResult, i64)>), Option<i64>);
 
 async fn take_from(
     transaction: &Transaction<'_>,
     take: &Statement,
     limit: u32,
     from: i64,
-    correlations: &Correlations,
 ) -> DbResult<Taken> {
     let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
-    // A UNION ALL answers its halves in turn.
+    // A UNION ALL returns its halves in turn.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
-    let events = rows.iter().map(|row| row.try_get(12)).collect::<Result<Vec<i64>, _>>()?;
-    let correlations = correlations.of(transaction, &events).await?;
-    let read =
-        rows.iter().zip(correlations).map(|(row, id)| read_result(row, id)).collect::<Result<_, _>>()?;
+    let read = |row| -> DbResult<_> { Ok((read_result(row)?, row.try_get(12)?)) };
+    let read = rows.iter().map(read).collect::<Result<_, _>>()?;
     Ok(((now, read), clock.try_get(1)?))
 }
 
-fn read_result(row: &Row, correlation_id: String) -> DbResult<QueuedResult> {
+/// Without its correlation id, which only the log needs.
+fn read_result(row: &Row) -> DbResult<QueuedResult> {
     let code = |column| -> DbResult<Option<ErrorCode>> {
         Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
     };
@@ -177,12 +181,16 @@ fn read_result(row: &Row, correlation_id: String) -> DbResult<QueuedResult> {
         saga_id: SagaId(row.try_get(2)?),
         subscription_id: SubscriptionId(row.try_get(3)?),
         saga,
-        result: JobResult { attempt_at: row.try_get::<_, Time>(4)?.0, outcome },
+        result: JobResult {
+            attempt_at: row.try_get::<_, Time>(4)?.0,
+            outcome,
+            retry_at: row.try_get::<_, Option<Time>>(13)?.map(|time| time.0),
+        },
     };
     let duration_ms = natural(row.try_get(6)?);
     Ok(QueuedResult {
         finished,
-        correlation_id,
+        correlation_id: String::new(),
         duration: Duration::from_millis(duration_ms.into()),
         saga_created_at: row.try_get::<_, Time>(0)?.0,
     })

@@ -1,7 +1,7 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
-mod last_pass;
+mod reached;
 pub(crate) mod schedule;
 
 use crate::{
@@ -9,11 +9,12 @@ use crate::{
     roles::{correlations::Correlations, frontier::Frontier, insert::Inserter},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Admission, ApplyBatch, Decide, OrchestratorStore, Scheduled, StoreResult};
-use last_pass::LastPass;
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, WaitingPage,
+};
+use reached::Reached;
 use std::{
-    collections::HashMap,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
 };
@@ -32,8 +33,7 @@ pub(crate) struct Orchestrator {
     shard: i32,
     results: Frontier,
     jobs: Inserter,
-    scheduled: schedule::Reached,
-    last_pass: LastPass,
+    reached: Reached,
     correlations: Arc<Correlations>,
 }
 
@@ -46,8 +46,7 @@ impl Orchestrator {
             shard: i32::try_from(drawn).unwrap_or(0),
             results: Frontier::new(apply::MARGIN),
             jobs: Inserter::default(),
-            scheduled: schedule::Reached::default(),
-            last_pass: LastPass::default(),
+            reached: Reached::default(),
             correlations,
         }
     }
@@ -55,26 +54,49 @@ impl Orchestrator {
 
 #[async_trait]
 impl OrchestratorStore for Orchestrator {
-    async fn schedule(&self, admission: &Admission) -> StoreResult<Scheduled> {
-        self.scheduling
-            .run(|client| async move {
-                let done =
-                    schedule::schedule(&client, &self.jobs, &self.scheduled, &self.correlations, admission)
-                        .await?;
-                self.last_pass.remember(&client, &done.sagas);
-                Ok(done)
-            })
-            .await
+    async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
+        self.scheduling.run(|client| async move { schedule::waiting(&client, after, limit).await }).await
     }
 
-    async fn open_jobs(&self) -> StoreResult<HashMap<SubscriptionId, u32>> {
-        self.scheduling.run(|client| async move { schedule::open_jobs(&client).await }).await
+    async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
+        // The connection is kept for the move.
+        let create = |client| async move {
+            let jobs = schedule::create_jobs(&client, &self.jobs, &self.reached, allotted).await?;
+            Ok((client, jobs))
+        };
+        let (client, done) = self.scheduling.run(create).await?;
+        if done.is_empty() {
+            return Ok(done.into_scheduled(Vec::new()));
+        }
+        let jobs = &done;
+        if created().is_break() {
+            let correlations = jobs.correlate(&client, &self.correlations).await;
+            return Ok(done.into_scheduled(correlations));
+        }
+        // They travel together; neither waits for the other.
+        let in_session = |client| async move {
+            let moved = jobs.move_sagas(&client, jobs.move_in_session());
+            let (moved, correlations) =
+                tokio::join!(biased; moved, jobs.correlate(&client, &self.correlations));
+            moved.map(|()| correlations)
+        };
+        let correlations = match self.scheduling.run_on(client, in_session).await {
+            Ok(correlations) => correlations,
+            // Lost to another transaction, or the session is gone and perhaps the jobs with it.
+            Err(_) => {
+                let elsewhere = |client| async move {
+                    jobs.move_sagas(&client, schedule::MOVE_WITH_JOB).await?;
+                    Ok(jobs.correlate(&client, &self.correlations).await)
+                };
+                self.scheduling.run(elsewhere).await?
+            }
+        };
+        done.remember(&self.reached);
+        Ok(done.into_scheduled(correlations))
     }
 
-    async fn mark_in_progress(&self, sagas: &[(SagaId, Timestamp)]) -> StoreResult<u64> {
-        self.scheduling
-            .run(|client| async move { schedule::mark_in_progress(&client, &self.last_pass, sagas).await })
-            .await
+    async fn load(&self) -> StoreResult<Load> {
+        self.scheduling.run(|client| async move { schedule::load(&client).await }).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {

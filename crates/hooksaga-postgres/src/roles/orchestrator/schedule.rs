@@ -1,71 +1,67 @@
-//! Jobs for due sagas, and the sagas' move to InProgress.
+//! Jobs for due sagas, and the sagas' move to InProgress. docs/SCHEDULING.md explains why the two transactions are safe.
 
-use super::last_pass::LastPass;
+use super::reached::{Reached, Wanted};
 use crate::{
     error::{DbError, DbResult},
     roles::{
         correlations::Correlations,
         insert::{Insert, Inserter},
-        rows::bigint,
-        waiting::with_waiting,
+        rows::{bigint, count},
     },
     time::{Time, micros},
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Admission, Scheduled, ScheduledSaga};
-use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    fmt::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use hooksaga_store::{Allotted, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
+use std::{collections::HashMap, time::Instant};
 use tokio_postgres::Row;
 
-/// One statement; jobs first, sagas are not touched. It begins with `admitted`: the subscriptions with due work and
-/// room for it, and since when that work is due.
+/// Hops through `idx_saga_waiting` from one subscription to the next, one entry each, which is also the earliest: a
+/// backlog costs one look, however large. The first line of `hops` is where the last look stopped.
 ///
-/// `offered` takes each one's oldest from `idx_saga_waiting`, up to a few times its fair share: with a hundred large
-/// backlogs, reading each as far as there is room would cost a hundred times what fits into the pass. Only if all of
-/// that does not fill the pass, `more` reads on in the few that had more. `due` takes turn by turn, so that a large
-/// backlog does not crowd out a small one.
+/// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits.
+pub(crate) const WAITING: &str = "/* orchestrator.waiting */
+WITH RECURSIVE hops AS (
+    SELECT 0::bigint AS hop, $1::bigint AS subscription_id, NULL::timestamptz AS next_attempt_at
+    UNION ALL
+    SELECT h.hop + 1, following.subscription_id, following.next_attempt_at
+    FROM hops h CROSS JOIN LATERAL (
+        SELECT s.subscription_id, s.next_attempt_at FROM webhook_delivery_sagas s
+        WHERE s.status IN ('Pending', 'PendingRetry') AND s.subscription_id > h.subscription_id
+          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+        ORDER BY s.subscription_id, s.next_attempt_at LIMIT 1
+    ) following
+    WHERE h.hop < $2::bigint
+)
+SELECT h.subscription_id, h.next_attempt_at <= now() AND sub.deliverable
+FROM hops h LEFT JOIN LATERAL (
+    SELECT active AND verified AS deliverable FROM subscriptions WHERE id = h.subscription_id OFFSET 0
+) sub ON true
+WHERE h.hop > 0 ORDER BY h.hop";
+
+/// One statement for all subscriptions; jobs first, sagas are not touched.
 ///
 /// ON CONFLICT names no target: a job can be there already by either of two keys. A job may be leased from now on, not
-/// from when it was due: so new ones come last in the workers' index.
-macro_rules! schedule {
-    ($admitted:expr, $on_conflict:literal) => {
+/// from when it was due: so workers claim in the order of admission. `(…) IS TRUE` hides `active` from the planner, which
+/// would otherwise go by `idx_sub_active`.
+macro_rules! create_jobs {
+    ($on_conflict:literal) => {
         concat!(
-            $admitted,
-            ", pass AS MATERIALIZED (
-    SELECT greatest(4 * $1::bigint / greatest(count(*), 1), 64) AS share FROM admitted
-), offered AS MATERIALIZED (
-    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
+            "/* orchestrator.create_jobs */
+WITH due AS MATERIALIZED (
+    SELECT d.* FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) AS u (id, jobs, since)
+    CROSS JOIN LATERAL (
+        SELECT id FROM subscriptions WHERE id = u.id AND (active AND verified) IS TRUE OFFSET 0
+    ) sub
+    CROSS JOIN LATERAL (
+        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at
         FROM webhook_delivery_sagas s
-        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at BETWEEN a.since AND now()
+        WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
+          AND s.next_attempt_at BETWEEN u.since AND now()
           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
         ORDER BY s.next_attempt_at, s.id
-        LIMIT least(a.room, (SELECT share FROM pass))
+        LIMIT u.jobs
     ) d
-), more AS MATERIALIZED (
-    SELECT d.* FROM admitted a CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at,
-               row_number() OVER (ORDER BY s.next_attempt_at, s.id) AS turn
-        FROM webhook_delivery_sagas s
-        WHERE s.subscription_id = a.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at BETWEEN a.since AND now()
-          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at, s.id
-        LIMIT least(a.room - (SELECT share FROM pass), $1::bigint - (SELECT count(*) FROM offered))
-        OFFSET (SELECT share FROM pass)
-    ) d
-    WHERE (SELECT count(*) FROM offered) < $1::bigint AND a.room > (SELECT share FROM pass)
-), due AS MATERIALIZED (
-    SELECT id, subscription_id, event_id, attempt_count, next_attempt_at
-    FROM (SELECT * FROM offered UNION ALL SELECT * FROM more) d
-    ORDER BY turn, next_attempt_at LIMIT $1::bigint
 ), jobs AS (
     INSERT INTO webhook_delivery_jobs
         (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until, created_at, updated_at)
@@ -85,59 +81,14 @@ SELECT next_attempt_at, id, subscription_id, event_id, NULL, NULL FROM due"
     };
 }
 
-/// Looks everywhere that something waits, from the earliest of each subscription on.
-///
-/// OFFSET 0 keeps the subscriptions' lookup as written, one by its key for each that waits. What room there is comes as
-/// one JSON object, parsed once; joining it as rows would compare all with all, without hash joins.
-macro_rules! everywhere {
-    () => {
-        concat!(
-            "/* orchestrator.schedule */
-",
-            with_waiting!(),
-            ", admitted AS MATERIALIZED (
-    SELECT sub.id, allowed.room, w.next_attempt_at AS since
-    FROM waiting w
-    CROSS JOIN LATERAL (
-        SELECT id, active AND verified AS deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
-    ) sub
-    CROSS JOIN LATERAL (
-        SELECT coalesce(((SELECT $2::text::jsonb) ->> sub.id::text)::bigint, $3::bigint) AS room
-    ) allowed
-    WHERE w.next_attempt_at <= now() AND sub.deliverable AND allowed.room > 0
-)"
-        )
-    };
-}
-
-pub(crate) const SCHEDULE: Insert = Insert {
-    plain: schedule!(everywhere!(), ""),
-    careful: schedule!(everywhere!(), "ON CONFLICT DO NOTHING"),
-};
-
-/// Looks at the given subscriptions, from where the last pass came to.
-macro_rules! given {
-    () => {
-        "/* orchestrator.schedule_given */
-WITH admitted AS MATERIALIZED (
-    SELECT sub.id, u.room, u.since
-    FROM unnest($2::bigint[], $3::bigint[], $4::timestamptz[]) AS u (id, room, since)
-    CROSS JOIN LATERAL (
-        SELECT id, active AND verified AS deliverable FROM subscriptions WHERE id = u.id OFFSET 0
-    ) sub
-    WHERE sub.deliverable
-)"
-    };
-}
-
-pub(crate) const SCHEDULE_GIVEN: Insert =
-    Insert { plain: schedule!(given!(), ""), careful: schedule!(given!(), "ON CONFLICT DO NOTHING") };
+pub(crate) const CREATE_JOBS: Insert =
+    Insert { plain: create_jobs!(""), careful: create_jobs!("ON CONFLICT DO NOTHING") };
 
 /// Driven by the given ids in their order. Statuses that are asked for (`SELECT`) instead of written down hide them from
 /// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both
 /// guards are needed: without the status a late pass reopens a finished saga, without next_attempt_at it moves one that has
 /// no job.
-macro_rules! mark_in_progress {
+macro_rules! move_sagas {
     ($name:literal, $also:literal) => {
         concat!(
             "/* orchestrator.",
@@ -152,21 +103,23 @@ WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at
     };
 }
 
-/// For sagas whose jobs are known to be there ([`LastPass`]).
-pub(crate) const MARK_IN_PROGRESS: &str = mark_in_progress!("mark_in_progress", "");
+/// For sagas whose jobs are known to be there: this session inserted them.
+pub(crate) const MOVE: &str = move_sagas!("move", "");
 
 /// For all others: looks for the job of each. (OFFSET 0: looked up for each row, not joined.)
-pub(crate) const MARK_WITH_JOB: &str = mark_in_progress!(
-    "mark_with_job",
+pub(crate) const MOVE_WITH_JOB: &str = move_sagas!(
+    "move_with_job",
     "
   AND EXISTS (SELECT 1 FROM webhook_delivery_jobs j
               WHERE j.saga_id = u.id AND j.attempt_at = u.attempt_at OFFSET 0)"
 );
 
-/// Along the indexes of open jobs (the order points the planner to them) and the queue of results.
+/// Along the indexes of open jobs (the order points the planner to them) and the queue of results. Parked jobs have a
+/// not-before that never comes, at the end of their index.
 pub(crate) const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
 SELECT subscription_id, count(*) FROM (
-    (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
+    (SELECT subscription_id FROM webhook_delivery_jobs
+     WHERE status = 'Pending' AND lease_until < '9999-12-31 23:59:59.999999+00' ORDER BY lease_until)
     UNION ALL
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
     UNION ALL
@@ -175,150 +128,138 @@ SELECT subscription_id, count(*) FROM (
      ORDER BY f.seq)
 ) open GROUP BY subscription_id";
 
-pub(super) async fn schedule(
+pub(crate) const WORKERS: &str = "/* orchestrator.workers */
+SELECT count(*), coalesce(sum(slots), 0)::bigint FROM workers
+WHERE seen_at > now() - $1::bigint * interval '1 microsecond'";
+
+pub(super) async fn waiting(
+    client: &Client,
+    after: Option<SubscriptionId>,
+    limit: u32,
+) -> DbResult<WaitingPage> {
+    let statement = client.prepare_cached(WAITING).await?;
+    let from = after.map_or(i64::MIN, |id| id.0);
+    let rows = client.query(&statement, &[&from, &bigint(limit)]).await?;
+    let mut subscriptions = Vec::with_capacity(rows.len());
+    for row in &rows {
+        if row.try_get::<_, Option<bool>>(1)?.unwrap_or(false) {
+            subscriptions.push(SubscriptionId(row.try_get(0)?));
+        }
+    }
+    let is_full = u32::try_from(rows.len()).is_ok_and(|hops| hops >= limit);
+    let last = rows.last().filter(|_| is_full).map(|row| row.try_get(0)).transpose()?;
+    Ok(WaitingPage { subscriptions, resume_after: last.map(SubscriptionId) })
+}
+
+/// A pass whose jobs exist. Its sagas are still to be moved, and their correlation ids to be looked up.
+pub(super) struct Created {
+    now: Timestamp,
+    sagas: Vec<ScheduledSaga>,
+    /// The event of each.
+    events: Vec<i64>,
+    wanted: Wanted,
+}
+
+/// The first transaction.
+pub(super) async fn create_jobs(
     client: &Client,
     jobs: &Inserter,
     reached: &Reached,
-    correlations: &Correlations,
-    admission: &Admission,
-) -> DbResult<Scheduled> {
-    let limit = bigint(admission.limit);
-    let rows = if let Some(only) = &admission.only {
-        let given = reached.given(only, admission);
-        jobs.run(client, SCHEDULE_GIVEN, &[&limit, &given.ids, &given.rooms, &given.since]).await?
-    } else {
-        let room = room_json(&admission.room);
-        jobs.run(client, SCHEDULE, &[&limit, &room, &bigint(admission.default_room)]).await?
-    };
+    allotted: &[Allotted],
+) -> DbResult<Created> {
+    let wanted = reached.begin(allotted, Instant::now());
+    let (now, sagas, events) = insert(client, jobs, &wanted).await?;
+    let mut created = Created { now, sagas, events, wanted };
+    let found = created.sagas.iter().map(|saga| saga.subscription_id).collect();
+    if let Some(again) = created.wanted.again(&found) {
+        let (_, sagas, events) = insert(client, jobs, &again).await?;
+        created.sagas.extend(sagas);
+        created.events.extend(events);
+    }
+    Ok(created)
+}
 
-    // A UNION ALL answers its parts in turn: the clock with the jobs that are new, then the sagas.
+/// The database's clock, the due sagas whose jobs exist now, and the event of each.
+async fn insert(
+    client: &Client,
+    jobs: &Inserter,
+    wanted: &Wanted,
+) -> DbResult<(Timestamp, Vec<ScheduledSaga>, Vec<i64>)> {
+    let rows = jobs.run(client, CREATE_JOBS, &[&wanted.ids, &wanted.jobs, &wanted.since]).await?;
+    // A UNION ALL returns its parts in turn: the clock with the jobs that are new, then the sagas.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let saga_ids = clock.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
     let job_ids = clock.try_get::<_, Option<Vec<i64>>>(5)?.unwrap_or_default();
     let mut job_of: HashMap<i64, i64> = saga_ids.into_iter().zip(job_ids).collect();
 
-    let mut sagas: Vec<ScheduledSaga> = Vec::with_capacity(rows.len());
-    let mut seen = HashSet::with_capacity(rows.len());
-    let events = rows.iter().map(|row| row.try_get(3)).collect::<Result<Vec<i64>, _>>()?;
-    // The jobs are made: a look that only serves the log must not make this pass a failed one.
-    let correlations =
-        correlations.of(client, &events).await.unwrap_or_else(|_| vec![String::new(); rows.len()]);
-    for (row, correlation_id) in rows.iter().zip(correlations) {
+    let mut sagas = Vec::with_capacity(rows.len());
+    let mut events = Vec::with_capacity(rows.len());
+    for row in rows {
         let saga_id: i64 = row.try_get(1)?;
-        // `more` begins where `offered` ended, by the same walk; were a saga in both, it counts once.
-        if seen.insert(saga_id) {
-            sagas.push(ScheduledSaga {
-                saga_id: SagaId(saga_id),
-                subscription_id: SubscriptionId(row.try_get(2)?),
-                attempt_at: row.try_get::<_, Time>(0)?.0,
-                correlation_id,
-                job_id: job_of.remove(&saga_id).map(JobId),
-            });
+        sagas.push(ScheduledSaga {
+            saga_id: SagaId(saga_id),
+            subscription_id: SubscriptionId(row.try_get(2)?),
+            attempt_at: row.try_get::<_, Time>(0)?.0,
+            correlation_id: String::new(),
+            job_id: job_of.remove(&saga_id).map(JobId),
+        });
+        events.push(row.try_get(3)?);
+    }
+    Ok((now, sagas, events))
+}
+
+impl Created {
+    /// Whether there is anything to move.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sagas.is_empty()
+    }
+
+    /// How the sagas are moved in the session that inserted the jobs: what a session was told of is there as long as it
+    /// lives. A job that was there before may be of another attempt, and is looked for.
+    pub(super) fn move_in_session(&self) -> &'static str {
+        if self.sagas.iter().all(|saga| saga.job_id.is_some()) { MOVE } else { MOVE_WITH_JOB }
+    }
+
+    /// The second transaction.
+    pub(super) async fn move_sagas(&self, client: &Client, sql: &str) -> DbResult<()> {
+        let mut keys: Vec<_> = self.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
+        keys.sort_unstable();
+        let ids: Vec<i64> = keys.iter().map(|(id, _)| id.0).collect();
+        let times: Vec<Time> = keys.iter().map(|&(_, at)| Time(at)).collect();
+        let statement = client.prepare_cached(sql).await?;
+        client.execute(&statement, &[&ids, &times]).await?;
+        Ok(())
+    }
+
+    /// Looks the correlation ids up. That only serves the log: where it fails they stay empty.
+    pub(super) async fn correlate(&self, client: &Client, correlations: &Correlations) -> Vec<String> {
+        correlations.of(client, &self.events).await.unwrap_or_default()
+    }
+
+    /// The sagas are moved, so the next pass may begin behind them.
+    pub(super) fn remember(&self, reached: &Reached) {
+        reached.remember(&self.wanted, &self.sagas, Instant::now());
+    }
+
+    pub(super) fn into_scheduled(mut self, correlations: Vec<String>) -> Scheduled {
+        for (saga, correlation_id) in self.sagas.iter_mut().zip(correlations) {
+            saga.correlation_id = correlation_id;
         }
-    }
-    reached.remember(&sagas);
-    Ok(Scheduled { now, sagas })
-}
-
-/// How far scheduling came in each subscription, by the time at which its sagas were due. What was scheduled leaves dead
-/// entries in `idx_saga_waiting` until the next vacuum; a pass that looks at given subscriptions begins after most of
-/// them, and what it may have passed over is found when a pass looks everywhere.
-#[derive(Default)]
-pub(crate) struct Reached(Mutex<HashMap<SubscriptionId, Timestamp>>);
-
-/// The subscriptions of a pass, as columns.
-struct Given {
-    ids: Vec<i64>,
-    rooms: Vec<i64>,
-    since: Vec<Time>,
-}
-
-impl Reached {
-    /// Sagas are due from when their router began, and are seen when it commits.
-    const MARGIN: Duration = Duration::from_millis(250);
-    /// More are not kept: then all are forgotten, which costs each one longer walk.
-    const MOST: usize = 10_000;
-
-    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, Timestamp>> {
-        // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn given(&self, only: &BTreeSet<SubscriptionId>, admission: &Admission) -> Given {
-        let places = self.places();
-        let mut given = Given { ids: Vec::new(), rooms: Vec::new(), since: Vec::new() };
-        for id in only {
-            let room = admission.room_of(*id);
-            if room > 0 {
-                let since = places.get(id).map_or(i64::MIN, |at| at.as_micros() - micros(Self::MARGIN));
-                given.ids.push(id.0);
-                given.rooms.push(bigint(room));
-                given.since.push(Time(Timestamp::from_micros(since)));
-            }
-        }
-        given
-    }
-
-    fn remember(&self, sagas: &[ScheduledSaga]) {
-        let mut places = self.places();
-        if places.len() > Self::MOST {
-            places.clear();
-        }
-        for saga in sagas {
-            // A pass takes each one's oldest first.
-            places.insert(saga.subscription_id, saga.attempt_at);
-        }
+        Scheduled { now: self.now, sagas: self.sagas }
     }
 }
 
-pub(super) async fn open_jobs(client: &Client) -> DbResult<HashMap<SubscriptionId, u32>> {
-    let statement = client.prepare_cached(OPEN_JOBS).await?;
-    let rows = client.query(&statement, &[]).await?;
-    let jobs = |row: &Row| -> DbResult<_> {
-        let jobs = u32::try_from(row.try_get::<_, i64>(1)?).unwrap_or(u32::MAX);
-        Ok((SubscriptionId(row.try_get(0)?), jobs))
-    };
-    rows.iter().map(jobs).collect()
-}
-
-pub(super) async fn mark_in_progress(
-    client: &Client,
-    last_pass: &LastPass,
-    sagas: &[(SagaId, Timestamp)],
-) -> DbResult<u64> {
-    if sagas.is_empty() {
-        return Ok(0);
-    }
-    let mut sorted = sagas.to_vec();
-    sorted.sort_unstable();
-    let ids: Vec<i64> = sorted.iter().map(|(id, _)| id.0).collect();
-    let times: Vec<Time> = sorted.iter().map(|&(_, at)| Time(at)).collect();
-    let sql = if last_pass.made(client, &sorted) { MARK_IN_PROGRESS } else { MARK_WITH_JOB };
-    let statement = client.prepare_cached(sql).await?;
-    Ok(client.execute(&statement, &[&ids, &times]).await?)
-}
-
-/// `{"7":64,…}`
-fn room_json(room: &HashMap<SubscriptionId, u32>) -> String {
-    let mut json = String::from("{");
-    for (i, (id, jobs)) in room.iter().enumerate() {
-        let comma = if i == 0 { "" } else { "," };
-        write!(json, "{comma}\"{id}\":{jobs}").expect("writing to a String cannot fail");
-    }
-    json.push('}');
-    json
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_is_one_json_object() {
-        assert_eq!(room_json(&HashMap::new()), "{}");
-        assert_eq!(room_json(&HashMap::from([(SubscriptionId(7), 64)])), r#"{"7":64}"#);
-        let two = room_json(&HashMap::from([(SubscriptionId(1), 2), (SubscriptionId(3), 4)]));
-        assert!(two == r#"{"1":2,"3":4}"# || two == r#"{"3":4,"1":2}"#, "{two}");
-    }
+pub(super) async fn load(client: &Client) -> DbResult<Load> {
+    let (open, workers) = tokio::try_join!(client.prepare_cached(OPEN_JOBS), client.prepare_cached(WORKERS))?;
+    let recent = micros(WORKER_GONE_AFTER);
+    let recent: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&recent];
+    let (open, workers) = tokio::try_join!(client.query(&open, &[]), client.query_one(&workers, &recent))?;
+    let narrow = |number: i64| u32::try_from(count(number)).unwrap_or(u32::MAX);
+    let jobs = |row: &Row| -> DbResult<_> { Ok((SubscriptionId(row.try_get(0)?), narrow(row.try_get(1)?))) };
+    Ok(Load {
+        workers: narrow(workers.try_get(0)?),
+        slots: narrow(workers.try_get(1)?),
+        open: open.iter().map(jobs).collect::<DbResult<_>>()?,
+    })
 }

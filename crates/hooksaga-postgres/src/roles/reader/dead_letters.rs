@@ -1,21 +1,17 @@
 //! Dead letters.
 
 use super::page;
-use crate::{
-    error::DbResult,
-    roles::{dead_letters::filter_letters, filter::Filter},
-    time::Time,
-};
+use crate::{error::DbResult, roles::filter::Filter, time::Time};
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
 /// `successor`: the saga that a requeue made of the letter.
 const SELECT: &str = "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
-       successor.id
+       successor.id, e.tenant
 FROM dead_letters d
 JOIN events e ON e.id = d.event_id
 JOIN webhook_delivery_sagas s ON s.id = d.saga_id
@@ -27,24 +23,40 @@ const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead
 
 pub(super) async fn list(
     client: &Client,
+    scope: &TenantScope,
     wanted: &DeadLetterFilter,
     request: PageRequest,
 ) -> DbResult<Page<DeadLetterSummary>> {
     let mut filter = Filter::new();
     filter.add_some("d.id < ", request.before);
-    filter_letters(&mut filter, wanted);
+    // By its subscriptions, of whose letters there is an index.
+    filter.add_scope("sub.tenant = ", scope);
+    filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    filter.add_some("e.event_type = ", wanted.event_type.clone());
+    filter.add_some("d.final_error_code = ", wanted.final_error_code.clone());
+    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
+    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
     match wanted.requeued {
         Some(true) => filter.add_fixed("successor.id IS NOT NULL"),
         Some(false) => filter.add_fixed("successor.id IS NULL"),
         None => {}
     }
-    page(client, SELECT, "d.id", &filter, request, summary).await
+    let select = match scope {
+        TenantScope::All => SELECT.to_owned(),
+        TenantScope::One(_) => format!("{SELECT} JOIN subscriptions sub ON sub.id = d.subscription_id"),
+    };
+    page(client, &select, "d.id", &filter, request, summary).await
 }
 
-pub(super) async fn get(client: &Client, id: DeadLetterId) -> DbResult<Option<DeadLetterDetail>> {
-    let sql = format!("{SELECT} WHERE d.id = $1");
+pub(super) async fn get(
+    client: &Client,
+    scope: &TenantScope,
+    id: DeadLetterId,
+) -> DbResult<Option<DeadLetterDetail>> {
+    let sql = format!("{SELECT} WHERE d.id = $1 AND ($2::text IS NULL OR e.tenant = $2)");
     let statement = client.prepare_cached(&sql).await?;
-    let Some(row) = client.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
+    let row = client.query_opt(&statement, &[&id.0, &scope.tenant()]).await?;
+    let Some(row) = row else { return Ok(None) };
     let statement = client.prepare_cached(PAYLOAD).await?;
     let payload = client.query_one(&statement, &[&id.0]).await?;
     let payload = Arc::from(payload.try_get::<_, &str>(0)?);
@@ -54,6 +66,7 @@ pub(super) async fn get(client: &Client, id: DeadLetterId) -> DbResult<Option<De
 fn summary(row: &Row) -> DbResult<DeadLetterSummary> {
     Ok(DeadLetterSummary {
         id: DeadLetterId(row.try_get(0)?),
+        tenant: row.try_get(8)?,
         saga_id: SagaId(row.try_get(1)?),
         event_id: EventId(row.try_get(2)?),
         event_type: row.try_get(3)?,

@@ -5,24 +5,25 @@ mod deliveries;
 mod events;
 pub(crate) mod stats;
 mod subscriptions;
+mod tenant_stats;
+mod workers;
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::filter::Filter,
-    schema::MIGRATIONS,
+    schema::{MIGRATIONS, RECORDED, recorded},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, Page, PageRequest, QueueGauges, ReaderStore, Stats, StoreResult,
-    Subscription, SubscriptionFilter, migration::check_current,
+    EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Stats,
+    StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    migration::{check_current, check_released},
 };
 use tokio_postgres::Row;
-
-const VERSION: &str = "/* reader.version */ SELECT coalesce(max(version), 0) FROM schema_migrations";
 
 pub(crate) struct Reader {
     pool: RolePool,
@@ -41,63 +42,88 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(&self, filter: &EventFilter, page: PageRequest) -> StoreResult<Page<EventHead>> {
-        self.pool.run(|client| async move { events::list(&client, filter, page).await }).await
+    async fn events(
+        &self,
+        scope: &TenantScope,
+        filter: &EventFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<EventHead>> {
+        self.pool.run(|client| async move { events::list(&client, scope, filter, page).await }).await
     }
 
-    async fn event(&self, id: EventId) -> StoreResult<Option<EventDetail>> {
-        self.pool.run(|client| async move { events::get(&client, id).await }).await
+    async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
+        self.pool.run(|client| async move { events::get(&client, scope, id).await }).await
     }
 
     async fn subscriptions(
         &self,
+        scope: &TenantScope,
         filter: &SubscriptionFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>> {
-        self.pool.run(|client| async move { subscriptions::list(&client, filter, page).await }).await
+        self.pool.run(|client| async move { subscriptions::list(&client, scope, filter, page).await }).await
     }
 
-    async fn subscription(&self, id: SubscriptionId) -> StoreResult<Option<Subscription>> {
-        self.pool.run(|client| async move { subscriptions::get(&client, id).await }).await
+    async fn subscription(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<Subscription>> {
+        self.pool.run(|client| async move { subscriptions::get(&client, scope, id).await }).await
     }
 
-    async fn deliveries(&self, filter: &DeliveryFilter, page: PageRequest) -> StoreResult<Page<Delivery>> {
-        self.pool.run(|client| async move { deliveries::list(&client, filter, page).await }).await
+    async fn deliveries(
+        &self,
+        scope: &TenantScope,
+        filter: &DeliveryFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<Delivery>> {
+        self.pool.run(|client| async move { deliveries::list(&client, scope, filter, page).await }).await
     }
 
-    async fn delivery(&self, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
-        self.pool.run(|client| async move { deliveries::get(&client, id).await }).await
+    async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
+        self.pool.run(|client| async move { deliveries::get(&client, scope, id).await }).await
     }
 
     async fn dead_letters(
         &self,
+        scope: &TenantScope,
         filter: &DeadLetterFilter,
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.pool.run(|client| async move { dead_letters::list(&client, filter, page).await }).await
+        self.pool.run(|client| async move { dead_letters::list(&client, scope, filter, page).await }).await
     }
 
-    async fn dead_letter(&self, id: DeadLetterId) -> StoreResult<Option<DeadLetterDetail>> {
-        self.pool.run(|client| async move { dead_letters::get(&client, id).await }).await
+    async fn dead_letter(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+    ) -> StoreResult<Option<DeadLetterDetail>> {
+        self.pool.run(|client| async move { dead_letters::get(&client, scope, id).await }).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
         self.pool.run(|client| async move { stats::gauges(&client).await }).await
     }
 
-    async fn stats(&self) -> StoreResult<Stats> {
-        self.pool.run(|client| async move { stats::stats(&client).await }).await
+    async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        self.pool.run(|client| async move { stats::stats(&client, scope).await }).await
+    }
+
+    async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
+        self.pool.run(|client| async move { workers::list(&client).await }).await
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        let version = self
+        let recorded = self
             .pool
             .run(|client| async move {
-                let statement = client.prepare_cached(VERSION).await?;
-                Ok(client.query_one(&statement, &[]).await?.try_get(0)?)
+                let statement = client.prepare_cached(RECORDED).await?;
+                Ok(recorded(&client.query(&statement, &[]).await?)?)
             })
             .await?;
-        check_current(version, MIGRATIONS)
+        check_released(&recorded, MIGRATIONS)?;
+        check_current(recorded.last().map_or(0, |(version, _)| *version), MIGRATIONS)
     }
 }
 

@@ -1,5 +1,6 @@
 //! How much waits where, and what ended when.
 
+use super::tenant_stats;
 use crate::{
     error::DbResult,
     roles::{rows::count, waiting::with_waiting},
@@ -7,7 +8,8 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
+use hooksaga_store::{Gauges, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantScope};
+use tokio_postgres::Row;
 
 /// Counts come from the partial indexes, which hold only what is open: finished rows cost nothing. Subscriptions
 /// with waiting sagas, and the oldest due one of each, are found by hopping from one to the next, as the scheduler
@@ -73,13 +75,21 @@ pub(super) async fn gauges(client: &Client) -> DbResult<QueueGauges> {
     Ok(read(client).await?.1)
 }
 
-pub(super) async fn stats(client: &Client) -> DbResult<Stats> {
-    let (minutes, subscriptions) =
-        tokio::try_join!(client.prepare_cached(MINUTES), client.prepare_cached(SUBSCRIPTIONS))?;
-    let ((now, gauges), minutes, subscriptions) =
-        tokio::try_join!(read(client), async { Ok(client.query(&minutes, &[]).await?) }, async {
-            Ok(client.query(&subscriptions, &[]).await?)
-        },)?;
+pub(super) async fn stats(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
+    let TenantScope::One(tenant) = scope else {
+        let (minutes, subscriptions) =
+            tokio::try_join!(client.prepare_cached(MINUTES), client.prepare_cached(SUBSCRIPTIONS))?;
+        let ((now, gauges), minutes, subscriptions) =
+            tokio::try_join!(read(client), async { Ok(client.query(&minutes, &[]).await?) }, async {
+                Ok(client.query(&subscriptions, &[]).await?)
+            },)?;
+        return counted(now, Gauges::Server(gauges), &minutes, &subscriptions);
+    };
+    tenant_stats::read(client, tenant.as_str()).await
+}
+
+/// Statistics from rows of minutes and of subscriptions: each with delivered, failed and dead-lettered ones.
+pub(super) fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
     Ok(Stats {
         now: now.0,
         gauges,

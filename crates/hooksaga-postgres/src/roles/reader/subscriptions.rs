@@ -10,30 +10,45 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter};
+use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
 
 const LIST: &str =
     concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM subscriptions");
 const GET: &str = concat!(
     "/* reader.subscription */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = $1"
+    " FROM subscriptions WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)"
 );
 
 pub(super) async fn list(
     client: &Client,
+    scope: &TenantScope,
     wanted: &SubscriptionFilter,
     request: PageRequest,
 ) -> DbResult<Page<Subscription>> {
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
-    filter.add_some("event_type = ", wanted.event_type.clone());
+    filter.add_scope("tenant = ", scope);
+    if let Some(topic) = &wanted.event_type {
+        filter.add_around(
+            "EXISTS (SELECT FROM subscription_topics t WHERE t.tenant = subscriptions.tenant \
+             AND t.subscription_id = subscriptions.id AND t.topic = ",
+            topic.to_string(),
+            ")",
+        );
+    }
+    filter.add_some("callback_url = ", wanted.callback_url.clone());
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
     page(client, LIST, "id", &filter, request, subscription).await
 }
 
-pub(super) async fn get(client: &Client, id: SubscriptionId) -> DbResult<Option<Subscription>> {
+pub(super) async fn get(
+    client: &Client,
+    scope: &TenantScope,
+    id: SubscriptionId,
+) -> DbResult<Option<Subscription>> {
     let statement = client.prepare_cached(GET).await?;
-    client.query_opt(&statement, &[&id.0]).await?.as_ref().map(subscription).transpose()
+    let row = client.query_opt(&statement, &[&id.0, &scope.tenant()]).await?;
+    row.as_ref().map(subscription).transpose()
 }

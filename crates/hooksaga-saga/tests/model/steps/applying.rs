@@ -6,15 +6,14 @@
 use super::{Actor, Steps};
 use crate::model::{
     guards::Guard,
-    state::{Applier, Core, JobRef, State, time},
+    state::{Applier, Core, Ending, JobRef, State, time},
 };
-use hooksaga_saga::{
-    Applied, ErrorCode, JobResult, JobStatus, Outcome, RetryPolicy, SagaStatus, apply_result, backoff,
-};
+use hooksaga_saga::{Applied, ErrorCode, JobResult, Outcome, RetryPolicy, SagaStatus, apply_result, backoff};
 use std::time::Duration;
 
-/// Retries are due at once, so that only the rule of the strictly later next attempt keeps keys apart.
-const POLICY: RetryPolicy = RetryPolicy { base_delay: Duration::ZERO, max_delay: Duration::ZERO };
+/// Retries are due at once, so that only the rule of the strictly later next attempt keeps keys apart; unless the
+/// endpoint asks for more.
+const POLICY: RetryPolicy = RetryPolicy { base_delay: Duration::ZERO, max_delay: Duration::from_micros(1) };
 
 impl Steps<'_> {
     pub(super) fn applying(&mut self, copy: u8) {
@@ -30,7 +29,7 @@ impl Steps<'_> {
             }
             Applier::OwesDelete(job) => {
                 let mut after = self.remember(copy, Applier::Idle);
-                after.job_mut(job).queued = false;
+                after.job_mut(job).dequeue();
                 let does = "takes the result off the queue";
                 self.transaction(Actor::Applier(copy), does, self.about_job(job), after);
             }
@@ -57,18 +56,22 @@ impl Steps<'_> {
         }
     }
 
-    /// Asks the state machine, with every reading of the clock that makes a difference.
+    /// Asks the state machine, with every reading of the clock, and every wish of the endpoint, that makes a
+    /// difference.
     fn decide(&mut self, copy: u8, job: JobRef) {
         let row = self.before.job(job);
         let core = self.before.saga(job.saga).core;
-        let mut last = None;
-        for now in row.attempt_at - 1..=row.attempt_at + 1 {
-            let decision = self.decision(core, job, now);
-            if last == Some(decision) {
-                continue;
+        let later = self.model.endpoints_say_more.then_some(Some(row.attempt_at + 2));
+        let mut decisions = Vec::new();
+        for retry_at in [None].into_iter().chain(later) {
+            for now in row.attempt_at - 1..=row.attempt_at + 1 {
+                let decision = self.decision(core, job, now, retry_at);
+                if !decisions.contains(&decision) {
+                    decisions.push(decision);
+                }
             }
-            last = Some(decision);
-            let (core, promoted, changes) = decision;
+        }
+        for (core, promoted, changes) in decisions {
             if self.model.has(Guard::ApplyLocksSaga) {
                 self.write_result(copy, job, core, promoted, changes);
             } else {
@@ -79,18 +82,23 @@ impl Steps<'_> {
     }
 
     /// The saga as it shall be, whether it has to be moved first, and whether it changes at all.
-    fn decision(&self, core: Core, job: JobRef, now: u8) -> (Core, bool, bool) {
+    fn decision(&self, core: Core, job: JobRef, now: u8, retry_at: Option<u8>) -> (Core, bool, bool) {
         let row = self.before.job(job);
-        let failed = row.status == JobStatus::Failed;
-        let outcome = if failed { Outcome::Failed(ErrorCode::TIMEOUT) } else { Outcome::Delivered };
+        let ending = row.carried.unwrap_or_else(|| row.ending());
+        let outcome = match ending {
+            Ending::Delivered => Outcome::Delivered,
+            Ending::Failed => Outcome::Failed(ErrorCode::TIMEOUT),
+            Ending::Gone => Outcome::Failed(ErrorCode::http(410)),
+        };
         let checks_key = self.model.has(Guard::DecisionChecksKey);
         let attempt_at = time(if checks_key { row.attempt_at } else { core.next_attempt_at });
-        match apply_result(&core.to_saga(), &JobResult { attempt_at, outcome }, &POLICY, time(now)) {
+        let result = JobResult { attempt_at, outcome, retry_at: retry_at.map(time) };
+        match apply_result(&core.to_saga(), &result, &POLICY, time(now)) {
             Applied::Changed { promoted: true, .. } if !self.model.has(Guard::ApplyPromotes) => {
                 (core, false, false)
             }
             Applied::Changed { mut saga, promoted } => {
-                if failed && !self.model.has(Guard::StrictlyLater) {
+                if ending != Ending::Delivered && !self.model.has(Guard::StrictlyLater) {
                     saga.next_attempt_at = time(now).after(backoff(saga.attempt_count, &POLICY));
                 }
                 (Core::of(&saga), promoted, true)
@@ -120,7 +128,7 @@ impl Steps<'_> {
         after.job_mut(job).applied += u8::from(changed);
         let delete_now = self.model.has(Guard::ApplyDeletesInOneCommit);
         if delete_now {
-            after.job_mut(job).queued = false;
+            after.job_mut(job).dequeue();
         }
         let memory = if owes_letter && !letter_now {
             Applier::OwesLetter(job.saga)
@@ -136,7 +144,7 @@ impl Steps<'_> {
 
     /// A snapshot that was taken before the queue lock may show a job unfinished that is queued by now.
     fn read_old_snapshot(&mut self, copy: u8) {
-        if self.model.has(Guard::ApplyReadsAfterLock) {
+        if self.model.has(Guard::ApplyReadsAfterLock) || self.model.results_in_queue {
             return;
         }
         let active = |job: &JobRef| self.before.job(*job).status.is_active();
@@ -153,7 +161,7 @@ impl Steps<'_> {
         }
         let mut after = self.remember(copy, Applier::Idle);
         if !self.model.has(Guard::ApplyLeavesUnfinished) {
-            after.job_mut(job).queued = false;
+            after.job_mut(job).dequeue();
         }
         self.quiet(Actor::Applier(copy), "meets an unfinished job", self.about_job(job), true, after);
     }

@@ -1,11 +1,11 @@
-//! Steps 7 and 8: dead letters are written, and requeued as new sagas.
+//! Steps 7 and 8: dead letters are written, and what has ended is sent again as a new saga.
 
 use super::{Actor, Steps, routing::insert_saga};
 use crate::model::{
     guards::Guard,
     state::{Burier, Core, FIRST_KEY, Operator, State, time},
 };
-use hooksaga_saga::requeue;
+use hooksaga_saga::send_again;
 
 impl Steps<'_> {
     /// 7 bury: lock the queue row, insert the letter on conflict nothing, delete the queue row.
@@ -53,8 +53,8 @@ impl Steps<'_> {
         }
     }
 
-    /// 8 requeue: a letter's saga again, as the next generation, on conflict nothing. Read and insert are
-    /// two steps: two operators may read the same letter.
+    /// 8 requeue, resend: a letter's saga again, or any that has ended, as the next generation, on conflict nothing. Read and
+    /// insert are two steps: two operators may read the same saga.
     pub(super) fn requeueing(&mut self, copy: u8) {
         let actor = Actor::Operator(copy);
         match self.before.operators[usize::from(copy)] {
@@ -62,24 +62,32 @@ impl Steps<'_> {
                 for saga in self.before.saga_ids() {
                     let row = self.before.saga(saga);
                     let generation = row.generation + 1;
-                    if self.before.active && row.letters > 0 && generation < self.model.generations {
+                    let ended = row.letters > 0 || (self.model.resending && row.core.status.is_final());
+                    if self.before.active && ended && generation < self.model.generations {
                         let mut after = self.before;
-                        after.operators[usize::from(copy)] = Operator::Requeues { generation };
-                        self.quiet(actor, "asks for a requeue", self.about_saga(saga), false, after);
+                        after.operators[usize::from(copy)] =
+                            Operator::Requeues { subscription: row.subscription, generation };
+                        self.quiet(actor, "asks to send it again", self.about_saga(saga), false, after);
                     }
                 }
             }
-            Operator::Requeues { generation } => {
+            Operator::Requeues { subscription, generation } => {
                 let mut after = self.before;
                 after.operators[usize::from(copy)] = Operator::Idle;
-                let dead = self.before.sagas.iter().flatten().find(|row| row.generation + 1 == generation);
-                let dead: Core = dead.unwrap().core;
+                let ended = self
+                    .before
+                    .sagas
+                    .iter()
+                    .flatten()
+                    .find(|row| (row.subscription, row.generation + 1) == (subscription, generation));
+                let ended: Core = ended.unwrap().core;
                 let now = time(FIRST_KEY);
-                let next = requeue(&dead.to_saga(), (generation - 1).into(), dead.limit.into(), now);
+                let next = send_again(&ended.to_saga(), (generation - 1).into(), ended.limit.into(), now);
                 let (next_generation, saga) = next.unwrap();
-                insert_saga(self.model, &mut after, u8::try_from(next_generation).unwrap(), &saga);
+                let generation = u8::try_from(next_generation).unwrap();
+                insert_saga(self.model, &mut after, subscription, generation, &saga);
                 let about = super::About::Saga(generation);
-                self.transaction(actor, "inserts the requeued saga", about, after);
+                self.transaction(actor, "inserts the next saga", about, after);
             }
         }
     }

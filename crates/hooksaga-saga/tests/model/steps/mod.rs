@@ -9,7 +9,7 @@ mod scheduling;
 mod working;
 
 use super::{
-    guards::Model,
+    guards::{Guard, Model},
     state::{Applier, Burier, Operator, Router, Scheduler, State, Worker},
 };
 use std::fmt;
@@ -25,6 +25,7 @@ pub(super) enum Actor {
     Applier(u8),
     Burier(u8),
     Operator(u8),
+    Database,
 }
 
 /// What a step is about.
@@ -77,6 +78,7 @@ pub(super) fn successors(model: &Model, before: &State, found: &mut Vec<Successo
         steps.crashes(copy);
     }
     steps.cleaning();
+    steps.database_crash();
 }
 
 impl Steps<'_> {
@@ -99,6 +101,13 @@ impl Steps<'_> {
     fn push(&mut self, step: Step, after: State) {
         // While the subscription is paused only its resuming is relied on: held work waits.
         let calm = step.calm && (self.before.active || step.actor == Actor::Outside);
+        let mut after = after;
+        if !matches!(step.actor, Actor::Router(_) | Actor::Scheduler(_))
+            && after.differs_on_disk(&self.before)
+        {
+            // A durable commit: all that was committed before it is on disk with it.
+            after.deferred = Default::default();
+        }
         if after != self.before {
             self.found.push(Successor { step: Step { calm, ..step }, after });
         }
@@ -123,6 +132,25 @@ impl Steps<'_> {
         self.quiet(Actor::Worker(copy), "crashes", About::Nothing, false, after);
     }
 
+    /// The database crashes: the last of its deferred commits are gone, acknowledged or not, and every connection.
+    /// Processes live on and remember what they were told.
+    fn database_crash(&mut self) {
+        let mut after = self.before;
+        while after.deferred[0].is_some() {
+            after.forget_last();
+            let mut crashed = State { deferred: Default::default(), ..after };
+            // An applier that has decided is in the middle of its transaction.
+            crashed.appliers = crashed.appliers.map(|applier| match applier {
+                Applier::Decided { .. } => Applier::Idle,
+                other => other,
+            });
+            if self.model.has(Guard::MoveOnTheJobsConnection) {
+                crashed.schedulers = [Scheduler::Idle; 2];
+            }
+            self.quiet(Actor::Database, "crashes and forgets", About::Nothing, false, crashed);
+        }
+    }
+
     fn about_saga(&self, saga: u8) -> About {
         About::Saga(self.before.saga(saga).generation)
     }
@@ -133,6 +161,12 @@ impl Steps<'_> {
 }
 
 impl State {
+    /// Whether a table differs: what only a process remembers does not count.
+    fn differs_on_disk(&self, other: &Self) -> bool {
+        (self.ingested, self.unrouted, self.active) != (other.ingested, other.unrouted, other.active)
+            || self.sagas != other.sagas
+    }
+
     /// Gives the actor the memory that it has in `other`.
     fn restore_memory(&mut self, actor: Actor, other: &Self) {
         fn copy<T: Copy>(to: &mut [T; 2], from: &[T; 2], copy: u8) {
@@ -143,7 +177,7 @@ impl State {
             Actor::Router(i) => copy::<Router>(&mut self.routers, &other.routers, i),
             Actor::Scheduler(i) => copy::<Scheduler>(&mut self.schedulers, &other.schedulers, i),
             Actor::Worker(i) => copy::<Worker>(&mut self.workers, &other.workers, i),
-            Actor::Cleaner => {}
+            Actor::Cleaner | Actor::Database => {}
             Actor::Applier(i) => copy::<Applier>(&mut self.appliers, &other.appliers, i),
             Actor::Burier(i) => copy::<Burier>(&mut self.buriers, &other.buriers, i),
             Actor::Operator(i) => copy::<Operator>(&mut self.operators, &other.operators, i),
@@ -162,6 +196,7 @@ impl fmt::Display for Actor {
             Self::Applier(i) => write!(f, "applier {i}"),
             Self::Burier(i) => write!(f, "burier {i}"),
             Self::Operator(i) => write!(f, "operator {i}"),
+            Self::Database => write!(f, "the database"),
         }
     }
 }

@@ -20,12 +20,12 @@ impl Steps<'_> {
         if !self.before.ingested {
             let one_commit = self.model.has(Guard::IngestQueuesInOneCommit);
             let mut after = State { ingested: true, must_route: self.before.active, ..self.before };
-            after.unrouted = one_commit;
+            after.unrouted = one_commit.then_some(0);
             after.ingest_owes = !one_commit;
             self.quiet(Actor::Outside, "ingests the event", About::Nothing, false, after);
         }
         if self.before.ingest_owes {
-            let after = State { unrouted: true, ingest_owes: false, ..self.before };
+            let after = State { unrouted: Some(0), ingest_owes: false, ..self.before };
             self.quiet(Actor::Outside, "queues the event", About::Nothing, true, after);
             let after = State { ingest_owes: false, ..self.before };
             self.quiet(Actor::Outside, "crashes", About::Nothing, false, after);
@@ -39,8 +39,7 @@ impl Steps<'_> {
             self.quiet(Actor::Outside, "resumes the subscription", About::Nothing, true, after);
             return;
         }
-        let routed = after.sagas.iter().flatten().any(|saga| saga.generation == 0);
-        after.must_route &= routed;
+        after.must_route &= after.routed_to_all(self.model.subscriptions);
         if !self.model.has(Guard::PauseLeavesSagas) {
             for core in after.sagas.iter_mut().flatten().map(|saga| &mut saga.core) {
                 if matches!(core.status, SagaStatus::Pending | SagaStatus::PendingRetry) {

@@ -1,14 +1,15 @@
-//! Step 2: a queued event becomes a saga. And the row that every saga starts as.
+//! Step 2: a queued event becomes sagas, one subscription after another. And the row that every saga starts as.
 
 use super::{About, Actor, Steps};
 use crate::model::{
     guards::{Guard, Model},
-    state::{Core, FIRST_KEY, MAX_JOBS, Router, SagaRow, State, time},
+    state::{Core, Deferred, FIRST_KEY, MAX_JOBS, Router, SagaRow, State, time},
 };
 use hooksaga_saga::Saga;
 
 impl Steps<'_> {
-    /// 2 route: lock the queue row, then read the subscription, insert the saga, delete the queue row.
+    /// 2 route: lock the queue row, then read the next subscription, insert its saga, and write how far the event has
+    /// come; with the last subscription the queue row goes.
     pub(super) fn routing(&mut self, copy: u8) {
         let actor = Actor::Router(copy);
         let lock_first = self.model.has(Guard::RouteReadsListAfterLock);
@@ -17,40 +18,64 @@ impl Steps<'_> {
             state.routers[usize::from(copy)] = memory;
             state
         };
-        match memory {
-            Router::Idle if !lock_first => {
+        match (memory, self.before.unrouted) {
+            (Router::Idle, queued) if !lock_first => {
                 let list = Router::HasList(self.before.active);
-                let calm = self.before.unrouted;
-                self.quiet(actor, "reads the subscriptions", About::Nothing, calm, to(list, self.before));
+                let (does, calm) = ("reads the subscriptions", queued.is_some());
+                self.quiet(actor, does, About::Nothing, calm, to(list, self.before));
             }
-            Router::Idle if !self.before.unrouted => {}
-            Router::Idle if !self.model.has(Guard::RouteLock) => {
-                self.quiet(actor, "reads the queue", About::Nothing, true, to(Router::Took, self.before));
+            (Router::Idle, None) => {}
+            (Router::Idle, Some(next)) if !self.model.has(Guard::RouteLock) => {
+                let after = to(Router::Took(next), self.before);
+                self.quiet(actor, "reads the queue", About::Nothing, true, after);
             }
-            Router::Idle if !self.model.has(Guard::RouteDeletesInOneCommit) => {
-                let after = State { unrouted: false, ..to(Router::Deleted, self.before) };
-                self.transaction(actor, "takes the event off the queue", About::Nothing, after);
+            (Router::Idle, Some(next)) if !self.writes_at_once(next) => {
+                let after = State { unrouted: self.past(next), ..to(Router::Owes(next), self.before) };
+                self.transaction(actor, "marks the event as routed so far", About::Nothing, after);
             }
-            Router::Idle | Router::Took | Router::Deleted => {
-                self.route(copy, to(Router::Idle, self.before), self.before.active);
+            (Router::Idle, Some(next)) | (Router::Took(next), _) => {
+                let after = State { unrouted: self.past(next), ..to(Router::Idle, self.before) };
+                self.route(copy, after, next, self.before.active);
             }
-            Router::HasList(active) if self.before.unrouted => {
-                self.route(copy, to(Router::Idle, self.before), active);
+            (Router::Owes(next), _) => {
+                self.route(copy, to(Router::Idle, self.before), next, self.before.active);
             }
-            Router::HasList(_) => {
+            (Router::HasList(active), Some(next)) => {
+                let after = State { unrouted: self.past(next), ..to(Router::Idle, self.before) };
+                self.route(copy, after, next, active);
+            }
+            (Router::HasList(_), None) => {
                 let after = to(Router::Idle, self.before);
                 self.quiet(actor, "finds the queue empty", About::Nothing, true, after);
             }
         }
     }
 
-    fn route(&mut self, copy: u8, mut after: State, active: bool) {
-        if active {
-            insert_saga(self.model, &mut after, 0, &first_saga(self.model));
+    /// The queue row after the step of this subscription.
+    fn past(&self, subscription: u8) -> Option<u8> {
+        Some(subscription + 1).filter(|next| *next < self.model.subscriptions)
+    }
+
+    fn writes_at_once(&self, subscription: u8) -> bool {
+        let guard = if self.past(subscription).is_some() {
+            Guard::RouteProgressInOneCommit
+        } else {
+            Guard::RouteDeletesInOneCommit
+        };
+        self.model.has(guard)
+    }
+
+    fn route(&mut self, copy: u8, mut after: State, subscription: u8, active: bool) {
+        let saga = if active {
+            insert_saga(self.model, &mut after, subscription, 0, &first_saga(self.model))
+        } else {
+            None
+        };
+        if self.model.deferred_commits {
+            after.defer(Deferred::Routed { progress: subscription, saga });
         }
-        after.unrouted = false;
         let (actor, does) = (Actor::Router(copy), "routes the event");
-        if let Router::Deleted = self.before.routers[usize::from(copy)] {
+        if let Router::Owes(_) = self.before.routers[usize::from(copy)] {
             self.transaction(actor, does, About::Nothing, after);
         } else {
             // Unheard of, the whole transaction is tried again, from the queue on: nothing is remembered.
@@ -64,19 +89,26 @@ pub(super) fn first_saga(model: &Model) -> Saga {
     Saga::new(model.limit.into(), time(FIRST_KEY))
 }
 
-/// Inserts a saga, on conflict nothing.
-pub(super) fn insert_saga(model: &Model, state: &mut State, generation: u8, saga: &Saga) {
-    let taken = state.sagas.iter().flatten().any(|row| row.generation == generation);
-    if taken && model.has(Guard::SagaKey) {
-        return;
+/// Inserts a saga, on conflict nothing, and returns its place.
+pub(super) fn insert_saga(
+    model: &Model,
+    state: &mut State,
+    subscription: u8,
+    generation: u8,
+    saga: &Saga,
+) -> Option<u8> {
+    let same = |row: &SagaRow| (row.subscription, row.generation) == (subscription, generation);
+    if state.sagas.iter().flatten().any(same) && model.has(Guard::SagaKey) {
+        return None;
     }
-    if let Some(free) = state.sagas.iter_mut().find(|row| row.is_none()) {
-        *free = Some(SagaRow {
-            generation,
-            core: Core::of(saga),
-            jobs: [None; MAX_JOBS],
-            letter_queued: false,
-            letters: 0,
-        });
-    }
+    let (place, free) = (0_u8..).zip(&mut state.sagas).find(|(_, row)| row.is_none())?;
+    *free = Some(SagaRow {
+        subscription,
+        generation,
+        core: Core::of(saga),
+        jobs: [None; MAX_JOBS],
+        letter_queued: false,
+        letters: 0,
+    });
+    Some(place)
 }

@@ -4,7 +4,7 @@
 use super::{Actor, Steps};
 use crate::model::{
     guards::Guard,
-    state::{Core, JobRow, Scheduler, State, Token, time},
+    state::{Core, Deferred, JobRef, JobRow, Scheduler, State, Token, time},
 };
 use hooksaga_saga::{JobStatus, RetryPolicy, Saga, SagaEvent, SagaStatus, may_create_job, step};
 
@@ -13,6 +13,13 @@ impl Steps<'_> {
         let jobs_first = self.model.has(Guard::JobsFirst);
         match self.before.schedulers[usize::from(copy)] {
             Scheduler::Idle => self.read_due(copy),
+            Scheduler::Read { saga, .. } | Scheduler::HalfWay { saga, .. }
+                if self.before.sagas[usize::from(saga)].is_none() =>
+            {
+                let mut after = self.before;
+                after.schedulers[usize::from(copy)] = Scheduler::Idle;
+                self.quiet(Actor::Scheduler(copy), "finds no such saga", super::About::Nothing, true, after);
+            }
             Scheduler::Read { saga, attempt_at } => {
                 let mut after = self.before;
                 after.schedulers[usize::from(copy)] = Scheduler::HalfWay { saga, attempt_at };
@@ -45,10 +52,17 @@ impl Steps<'_> {
 
     fn write_half(&mut self, copy: u8, mut after: State, saga: u8, attempt_at: u8, job: bool) {
         let does = if job {
-            self.insert_job(&mut after, saga, attempt_at);
+            let inserted = self.insert_job(&mut after, saga, attempt_at);
+            if let (Some(job), true) = (inserted, self.model.deferred_commits) {
+                after.defer(Deferred::Inserted(JobRef { saga, job }));
+            }
             "inserts the job (3a)"
         } else {
+            let from = after.saga(saga).core.status;
             self.move_to_in_progress(&mut after, saga, attempt_at);
+            if self.model.deferred_commits && after.saga(saga).core.status != from {
+                after.defer(Deferred::Moved { saga, from });
+            }
             "moves the saga to InProgress (3b)"
         };
         let about = super::About::Job(self.before.saga(saga).generation, attempt_at);
@@ -56,20 +70,25 @@ impl Steps<'_> {
     }
 
     /// 3a: on conflict nothing, with either unique key.
-    fn insert_job(&self, after: &mut State, saga: u8, attempt_at: u8) {
+    fn insert_job(&self, after: &mut State, saga: u8, attempt_at: u8) -> Option<u8> {
         let row = after.saga_mut(saga);
         let key_taken = row.job_rows().any(|job| job.attempt_at == attempt_at);
         let conflict = (key_taken && self.model.has(Guard::JobKey))
             || (row.has_active_job() && self.model.has(Guard::ActiveJobKey));
-        if let (false, Some(free)) = (conflict, row.jobs.iter_mut().find(|job| job.is_none())) {
-            *free = Some(JobRow {
-                attempt_at,
-                status: JobStatus::Pending,
-                token: Token::Null,
-                queued: false,
-                applied: 0,
-            });
+        if conflict {
+            return None;
         }
+        let (place, free) = (0_u8..).zip(&mut row.jobs).find(|(_, job)| job.is_none())?;
+        *free = Some(JobRow {
+            attempt_at,
+            status: JobStatus::Pending,
+            token: Token::Null,
+            gone: false,
+            queued: false,
+            carried: None,
+            applied: 0,
+        });
+        Some(place)
     }
 
     /// 3b: where status is Pending or PendingRetry and next_attempt_at is the job's attempt_at.

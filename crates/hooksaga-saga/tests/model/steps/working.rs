@@ -3,7 +3,7 @@
 use super::{Actor, Step, Steps};
 use crate::model::{
     guards::Guard,
-    state::{JobRef, JobRow, State, Token, Worker},
+    state::{Ending, JobRef, JobRow, State, Token, Worker},
 };
 use hooksaga_saga::JobStatus;
 
@@ -12,14 +12,17 @@ impl Steps<'_> {
         match self.before.workers[usize::from(copy)] {
             Worker::Idle => self.claim(copy),
             Worker::Holds(job) => {
-                self.report(copy, job, JobStatus::Completed, "reports success");
-                self.report(copy, job, JobStatus::Failed, "reports failure");
+                self.report(copy, job, Ending::Delivered, "reports success");
+                self.report(copy, job, Ending::Failed, "reports failure");
+                if self.model.endpoints_say_more {
+                    self.report(copy, job, Ending::Gone, "reports that the endpoint is gone");
+                }
                 self.hand_back(copy, job);
             }
             Worker::OwesQueueRow(job) => {
                 let mut after = self.before;
                 after.forget_worker(copy);
-                after.job_mut(job).queued = true;
+                after.job_mut(job).enqueue(self.model.results_in_queue);
                 self.transaction(Actor::Worker(copy), "queues the result", self.about_job(job), after);
             }
         }
@@ -45,7 +48,8 @@ impl Steps<'_> {
 
     /// 5 report: where status is Leased and the token is mine; changed ids into the queue. However late:
     /// the lease may have been reset and taken by another since.
-    fn report(&mut self, copy: u8, job: JobRef, status: JobStatus, does: &'static str) {
+    fn report(&mut self, copy: u8, job: JobRef, ending: Ending, does: &'static str) {
+        let status = if ending == Ending::Delivered { JobStatus::Completed } else { JobStatus::Failed };
         let row = self.before.job(job);
         let status_fits = row.status == JobStatus::Leased || !self.model.has(Guard::ReportChecksStatus);
         let token_fits = row.token == Token::Of(copy) || !self.model.has(Guard::ReportChecksToken);
@@ -53,8 +57,9 @@ impl Steps<'_> {
         let mut memory = Worker::Idle;
         if status_fits && token_fits {
             self.leave_lease(after.job_mut(job), status);
+            after.job_mut(job).gone = ending == Ending::Gone;
             if self.model.has(Guard::ReportQueuesInOneCommit) {
-                after.job_mut(job).queued = true;
+                after.job_mut(job).enqueue(self.model.results_in_queue);
             } else {
                 memory = Worker::OwesQueueRow(job);
             }

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, coalesce(j.duration_ms, 0),
        g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code, g.created_at,
-       e.correlation_id
+       e.correlation_id, j.retry_at
   FROM finished_jobs AS q
  CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
@@ -142,7 +142,11 @@ fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
                 next_attempt_at: rows::time(row, 10)?,
                 final_error_code: rows::optional_error_code(row, 11)?,
             },
-            result: JobResult { attempt_at: rows::time(row, 3)?, outcome },
+            result: JobResult {
+                attempt_at: rows::time(row, 3)?,
+                outcome,
+                retry_at: rows::optional_time(row, 14)?,
+            },
         },
         duration: Duration::from_millis(row.get::<_, u32>(6)?.into()),
         saga_created_at: rows::time(row, 12)?,

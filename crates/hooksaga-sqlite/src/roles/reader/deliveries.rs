@@ -7,7 +7,7 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest};
+use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope};
 use rusqlite::{OptionalExtension, Row};
 
 /// What [`delivery`] reads, in its order.
@@ -15,7 +15,8 @@ macro_rules! columns {
     () => {
         "g.id, g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g.max_retry_limit, \
          g.next_attempt_at, g.final_error_code, g.created_at, g.updated_at, \
-         g.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(s.active AND s.verified, false)"
+         g.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(s.active AND s.verified, false), \
+         e.tenant, e.event_type, e.external_id, e.correlation_id, coalesce(s.callback_url, '')"
     };
 }
 
@@ -39,6 +40,22 @@ const WAITING: Source = Source {
     ..LIST
 };
 
+/// For one tenant's: from its events to their sagas.
+const OF_TENANT: Source = Source {
+    from:
+        "events AS e INDEXED BY idx_event_tenant CROSS JOIN webhook_delivery_sagas AS g ON g.event_id = e.id
+           LEFT JOIN subscriptions AS s ON s.id = g.subscription_id",
+    ..LIST
+};
+
+/// For one tenant's waiting sagas: from its subscriptions.
+const WAITING_OF_TENANT: Source = Source {
+    from: "subscriptions AS s INDEXED BY idx_sub_tenant
+           CROSS JOIN webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting ON g.subscription_id = s.id
+           CROSS JOIN events AS e ON e.id = g.event_id",
+    ..LIST
+};
+
 /// For filters that name an event: from there to its few sagas.
 const BY_EVENT: Source = Source {
     from: "events AS e CROSS JOIN webhook_delivery_sagas AS g ON g.event_id = e.id
@@ -49,7 +66,9 @@ const BY_EVENT: Source = Source {
 const ONE: &str = concat!(
     "/* api_reader: delivery */ SELECT ",
     columns!(),
-    " FROM webhook_delivery_sagas AS g LEFT JOIN subscriptions AS s ON s.id = g.subscription_id WHERE g.id = ?1"
+    " FROM webhook_delivery_sagas AS g LEFT JOIN subscriptions AS s ON s.id = g.subscription_id
+      CROSS JOIN events AS e ON e.id = g.event_id
+     WHERE g.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)"
 );
 
 const OF_EVENT: &str = concat!(
@@ -57,17 +76,45 @@ const OF_EVENT: &str = concat!(
     columns!(),
     " FROM webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription
       LEFT JOIN subscriptions AS s ON s.id = g.subscription_id
+      CROSS JOIN events AS e ON e.id = g.event_id
      WHERE g.event_id = ?1 ORDER BY g.id LIMIT 500"
 );
 
 const ATTEMPTS: &str = "/* api_reader: attempts */
-SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets
+SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
+       started_at, callback_url
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";
 
-pub(super) fn list(tx: &Tx<'_>, filter: DeliveryFilter, request: PageRequest) -> DbResult<Page<Delivery>> {
+/// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
+const LAST_RESPONSE: &str = "/* api_reader: last_response */
+SELECT response_status FROM webhook_delivery_jobs INDEXED BY uniq_job_saga_attempt
+ WHERE saga_id = ?1 AND response_status IS NOT NULL ORDER BY attempt_at DESC LIMIT 1";
+
+pub(super) fn list(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    filter: DeliveryFilter,
+    request: PageRequest,
+) -> DbResult<Page<Delivery>> {
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
+    let waiting = !filter.statuses.is_empty() && filter.statuses.iter().copied().all(is_waiting);
+    let (source, access) = match scope {
+        _ if by_event => (BY_EVENT, Access::Direct),
+        TenantScope::One(_) if waiting => (WAITING_OF_TENANT, Access::RecentFirst),
+        TenantScope::One(_) => (OF_TENANT, Access::RecentFirst),
+        TenantScope::All if filter.statuses == [SagaStatus::Pending] => (WAITING, Access::RecentFirst),
+        TenantScope::All => (LIST, Access::RecentFirst),
+    };
+    let tenant = || scope.tenant().map(str::to_owned);
     let mut filters = Filter::default();
+    // `+`: where an index is to be used for the tenant, the source names it.
+    filters.add_some("+e.tenant = ?", tenant());
+    match source.from {
+        from if from == OF_TENANT.from => filters.add_some("e.tenant = ?", tenant()),
+        from if from == WAITING_OF_TENANT.from => filters.add_some("s.tenant = ?", tenant()),
+        _ => {}
+    }
     filters.add_some("e.id = ?", filter.event_id.map(|id| id.0));
     filters.add_some("e.external_id = ?", filter.external_id);
     filters.add_some("e.correlation_id = ?", filter.correlation_id);
@@ -76,22 +123,37 @@ pub(super) fn list(tx: &Tx<'_>, filter: DeliveryFilter, request: PageRequest) ->
     filters.add_some("g.subscription_id = ?", filter.subscription_id.map(|id| id.0));
     filters.add_some("g.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
     filters.add_some("g.created_at < ?", filter.created_before.map(Timestamp::as_micros));
-    if let Some(status) = filter.status {
-        filters.add_fixed(status_condition(status));
+    if waiting {
+        // What the condition of the partial index says, for the planner to see.
+        filters.add_fixed("g.status IN ('Pending', 'PendingRetry')");
     }
-    let (source, access) = match filter.status {
-        _ if by_event => (BY_EVENT, Access::Direct),
-        Some(SagaStatus::Pending) => (WAITING, Access::RecentFirst),
-        _ => (LIST, Access::RecentFirst),
-    };
-    page(tx, source, &filters, access, request, delivery, |it| it.saga_id.0)
+    match *filter.statuses {
+        [] => {}
+        [status] => filters.add_fixed(status_condition(status)),
+        _ => filters.add_any("g.status = ?", filter.statuses.iter().map(|status| status.as_str().to_owned())),
+    }
+    let mut page = page(tx, source, &filters, access, request, delivery, |it| it.saga_id.0)?;
+    add_last_responses(tx, &mut page.items)?;
+    Ok(page)
+}
+
+fn add_last_responses(tx: &Tx<'_>, deliveries: &mut [Delivery]) -> DbResult<()> {
+    let mut last = tx.prepare(LAST_RESPONSE)?;
+    for delivery in deliveries {
+        delivery.last_response_status = last.query_row([delivery.saga_id.0], |row| row.get(0)).optional()?;
+    }
+    Ok(())
+}
+
+fn is_waiting(status: SagaStatus) -> bool {
+    matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
 }
 
 /// Written so that the planner sees which partial index covers it. Dead sagas, which have none, are those
 /// with a letter, stored or queued.
 fn status_condition(status: SagaStatus) -> &'static str {
     match status {
-        SagaStatus::Pending => "g.status IN ('Pending', 'PendingRetry') AND g.status = 'Pending'",
+        SagaStatus::Pending => "g.status = 'Pending'",
         SagaStatus::PendingRetry => "g.status = 'PendingRetry'",
         SagaStatus::InProgress => "g.status = 'InProgress'",
         SagaStatus::Completed => "g.status = 'Completed'",
@@ -103,16 +165,21 @@ fn status_condition(status: SagaStatus) -> &'static str {
 }
 
 pub(super) fn of_event(tx: &Tx<'_>, id: EventId) -> DbResult<Vec<Delivery>> {
-    rows::all(tx, OF_EVENT, [id.0], delivery)
+    let mut deliveries = rows::all(tx, OF_EVENT, [id.0], delivery)?;
+    add_last_responses(tx, &mut deliveries)?;
+    Ok(deliveries)
 }
 
-pub(super) fn detail(tx: &Tx<'_>, id: SagaId) -> DbResult<Option<DeliveryDetail>> {
-    let Some(delivery) = tx.prepare(ONE)?.query_row([id.0], delivery).optional()? else {
+pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: SagaId) -> DbResult<Option<DeliveryDetail>> {
+    let found = tx.prepare(ONE)?.query_row((id.0, scope.tenant()), delivery).optional()?;
+    let Some(mut delivery) = found else {
         return Ok(None);
     };
+    add_last_responses(tx, std::slice::from_mut(&mut delivery))?;
     Ok(Some(DeliveryDetail { delivery, attempts: rows::all(tx, ATTEMPTS, [id.0], attempt)? }))
 }
 
+/// Without its last response.
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     Ok(Delivery {
         saga_id: SagaId(row.get(0)?),
@@ -127,6 +194,12 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         created_at: rows::time(row, 9)?,
         updated_at: rows::time(row, 10)?,
         held: row.get(11)?,
+        tenant: row.get(12)?,
+        event_type: row.get(13)?,
+        external_id: row.get(14)?,
+        correlation_id: row.get(15)?,
+        callback_url: row.get(16)?,
+        last_response_status: None,
     })
 }
 
@@ -134,6 +207,8 @@ fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
     Ok(Attempt {
         job_id: JobId(row.get(0)?),
         attempt_at: rows::time(row, 1)?,
+        started_at: rows::optional_time(row, 8)?,
+        callback_url: row.get(9)?,
         status: rows::parsed(row, 2)?,
         response_status: row.get(3)?,
         error_code: rows::optional_error_code(row, 4)?,

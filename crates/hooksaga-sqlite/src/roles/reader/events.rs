@@ -9,39 +9,56 @@ use crate::{
     roles::{filter::Filter, rows},
     session::Tx,
 };
-use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest};
+use hooksaga_saga::{EventId, Timestamp};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope};
 use rusqlite::{OptionalExtension, Row};
 
 const LIST: Source = Source {
-    select: "/* api_reader: events */ SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at",
+    select: "/* api_reader: events */ SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant",
     from: "events AS e",
     from_unindexed: "events AS e NOT INDEXED",
     id: "e.id",
     newest: "/* api_reader: newest_event */ SELECT max(id) FROM events",
 };
 
-const DETAIL: &str = "/* api_reader: event */
-SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.payload,
-       NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id)
-  FROM events AS e WHERE e.id = ?1";
+/// For one tenant's events: its index has the ids in order, too.
+const OF_TENANT: Source = Source { from: "events AS e INDEXED BY idx_event_tenant", ..LIST };
 
-pub(super) fn list(tx: &Tx<'_>, filter: EventFilter, request: PageRequest) -> DbResult<Page<EventHead>> {
-    let EventFilter { event_type, external_id, correlation_id } = filter;
+const DETAIL: &str = "/* api_reader: event */
+SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant, e.payload,
+       NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id)
+  FROM events AS e WHERE e.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)";
+
+pub(super) fn list(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    filter: EventFilter,
+    request: PageRequest,
+) -> DbResult<Page<EventHead>> {
+    let EventFilter { event_type, external_id, correlation_id, created_after, created_before } = filter;
     // These two name one event, or the few of one request: their index leads straight to them.
     let pointed = external_id.is_some() || correlation_id.is_some();
-    let access = if pointed { Access::Direct } else { Access::RecentFirst };
+    let (source, access) = match scope {
+        _ if pointed => (LIST, Access::Direct),
+        TenantScope::One(_) if event_type.is_none() => (OF_TENANT, Access::Direct),
+        TenantScope::One(_) | TenantScope::All => (LIST, Access::RecentFirst),
+    };
     let mut filters = Filter::default();
+    filters.add_some("e.tenant = ?", scope.tenant().map(str::to_owned));
     filters.add_some(if pointed { "+e.event_type = ?" } else { "e.event_type = ?" }, event_type);
     filters.add_some("e.external_id = ?", external_id);
     filters.add_some("e.correlation_id = ?", correlation_id);
-    page(tx, LIST, &filters, access, request, head, |event| event.id.0)
+    // Without an end the range of an index may be nearly all there is, and would have to be sorted.
+    let before = if created_after.is_some() { "e.created_at < ?" } else { "+e.created_at < ?" };
+    filters.add_some("e.created_at >= ?", created_after.map(Timestamp::as_micros));
+    filters.add_some(before, created_before.map(Timestamp::as_micros));
+    page(tx, source, &filters, access, request, head, |event| event.id.0)
 }
 
-pub(super) fn detail(tx: &Tx<'_>, id: EventId) -> DbResult<Option<EventDetail>> {
+pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {
     let found = tx
         .prepare(DETAIL)?
-        .query_row([id.0], |row| Ok((head(row)?, rows::shared_text(row, 5)?, row.get(6)?)))
+        .query_row((id.0, scope.tenant()), |row| Ok((head(row)?, rows::shared_text(row, 6)?, row.get(7)?)))
         .optional()?;
     let Some((head, payload, routed)) = found else {
         return Ok(None);
@@ -56,5 +73,6 @@ fn head(row: &Row<'_>) -> rusqlite::Result<EventHead> {
         external_id: row.get(2)?,
         correlation_id: row.get(3)?,
         created_at: rows::time(row, 4)?,
+        tenant: row.get(5)?,
     })
 }

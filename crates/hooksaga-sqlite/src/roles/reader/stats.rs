@@ -2,7 +2,10 @@
 
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{MinuteCount, QueueGauges, Stats, SubscriptionCount};
+use hooksaga_store::{
+    Gauges, LivingWorker, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantGauges, TenantScope,
+    WORKER_GONE_AFTER,
+};
 
 const QUEUES: &str = "/* api_reader: queues */
 SELECT (SELECT count(*) FROM unrouted_events),
@@ -42,13 +45,53 @@ SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEX
              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
   FROM subscriptions AS s WHERE s.active AND s.verified";
 
+/// The waiting sagas of a tenant's subscriptions, by their status and whether they are held. At most `?2` are read.
+const WAITING_OF_TENANT: &str = "/* api_reader: waiting_of_tenant */
+SELECT coalesce(sum(status = 'Pending'), 0), coalesce(sum(status = 'PendingRetry'), 0), coalesce(sum(is_held), 0)
+  FROM (SELECT g.status AS status, NOT (s.active AND s.verified) AS is_held
+          FROM subscriptions AS s INDEXED BY idx_sub_tenant
+         CROSS JOIN webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting ON g.subscription_id = s.id
+         WHERE s.tenant = ?1 AND g.status IN ('Pending', 'PendingRetry') LIMIT ?2)";
+
+/// The open jobs of a tenant's subscriptions, and how many of them are held. There are never more open jobs than the
+/// workers were given.
+const OPEN_OF_TENANT: &str = "/* api_reader: open_of_tenant */
+SELECT count(*), coalesce(sum(is_held), 0)
+  FROM (SELECT NOT (s.active AND s.verified) AS is_held
+          FROM (SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
+                 WHERE status = 'Pending'
+                UNION ALL
+                SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_leased
+                 WHERE status = 'Leased'
+                UNION ALL
+                SELECT j.subscription_id FROM finished_jobs AS q
+                 CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id) AS open
+         CROSS JOIN subscriptions AS s ON s.id = open.subscription_id
+         WHERE +s.tenant = ?1 LIMIT ?2)";
+
+const OLDEST_DUE_OF_TENANT: &str = "/* api_reader: oldest_due_of_tenant */
+SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+             WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
+  FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant
+         WHERE tenant = ?1 AND active AND verified LIMIT ?2) AS s";
+
+/// A null tenant is everybody's.
 const MINUTES: &str = "/* api_reader: minutes */
-SELECT minute, sum(delivered), sum(failed), sum(dead_lettered)
-  FROM delivery_counts WHERE minute > ?1 GROUP BY minute ORDER BY minute";
+SELECT c.minute, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
+  FROM delivery_counts AS c
+ WHERE c.minute > ?1
+   AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
+ GROUP BY c.minute ORDER BY c.minute";
 
 const SUBSCRIPTIONS: &str = "/* api_reader: subscription_counts */
-SELECT subscription_id, sum(delivered), sum(failed), sum(dead_lettered)
-  FROM delivery_counts WHERE minute > ?1 GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
+SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
+  FROM delivery_counts AS c
+ WHERE c.minute > ?1
+   AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
+ GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
+
+const WORKERS: &str = "/* api_reader: workers */
+SELECT id, slots, version, started_at, seen_at FROM workers WHERE seen_at > ?1 ORDER BY started_at, id LIMIT 1000";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[QUEUES, OPEN, HELD, OLDEST_DUE];
@@ -77,9 +120,31 @@ pub(super) fn gauges(tx: &Tx<'_>) -> DbResult<QueueGauges> {
     Ok(gauges)
 }
 
-pub(super) fn stats(tx: &Tx<'_>) -> DbResult<Stats> {
+/// Of one tenant. A count ends where it would be dear: the sagas that it reads are bounded.
+fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
+    let most = u64::from(TenantGauges::MOST);
+    let bounded = |count: i64| unsigned(count).min(most);
+    let limits = (tenant, TenantGauges::MOST);
+    // Both statuses together, so that neither hides the other before its own count ends.
+    let (pending, retry, held) =
+        tx.prepare(WAITING_OF_TENANT)?.query_row((tenant, 2 * TenantGauges::MOST), |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?))
+        })?;
+    let (open, open_held) =
+        tx.prepare(OPEN_OF_TENANT)?.query_row(limits, |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+    let oldest: Option<i64> = tx.prepare(OLDEST_DUE_OF_TENANT)?.query_row(limits, |row| row.get(0))?;
+    Ok(TenantGauges {
+        pending_sagas: bounded(pending),
+        pending_retry_sagas: bounded(retry),
+        in_progress_sagas: bounded(open),
+        held_sagas: bounded(held + open_held),
+        oldest_due_age_micros: oldest.map_or(0, |oldest| unsigned(tx.now.as_micros() - oldest)),
+    })
+}
+
+pub(super) fn stats(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
     let now = tx.now.as_micros();
-    let minutes = rows::all(tx, MINUTES, [now - 3 * HOUR], |row| {
+    let minutes = rows::all(tx, MINUTES, (now - 3 * HOUR, scope.tenant()), |row| {
         Ok(MinuteCount {
             minute: rows::time(row, 0)?,
             delivered: unsigned(row.get(1)?),
@@ -87,7 +152,7 @@ pub(super) fn stats(tx: &Tx<'_>) -> DbResult<Stats> {
             dead_lettered: unsigned(row.get(3)?),
         })
     })?;
-    let subscriptions = rows::all(tx, SUBSCRIPTIONS, [now - 24 * HOUR], |row| {
+    let subscriptions = rows::all(tx, SUBSCRIPTIONS, (now - 24 * HOUR, scope.tenant()), |row| {
         Ok(SubscriptionCount {
             subscription_id: SubscriptionId(row.get(0)?),
             delivered: unsigned(row.get(1)?),
@@ -95,7 +160,24 @@ pub(super) fn stats(tx: &Tx<'_>) -> DbResult<Stats> {
             dead_lettered: unsigned(row.get(3)?),
         })
     })?;
-    Ok(Stats { now: tx.now, gauges: gauges(tx)?, minutes, subscriptions })
+    let gauges = match scope {
+        TenantScope::All => Gauges::Server(gauges(tx)?),
+        TenantScope::One(tenant) => Gauges::Tenant(tenant_gauges(tx, tenant.as_str())?),
+    };
+    Ok(Stats { now: tx.now, gauges, minutes, subscriptions })
+}
+
+pub(super) fn workers(tx: &Tx<'_>) -> DbResult<Vec<LivingWorker>> {
+    let gone = i64::try_from(WORKER_GONE_AFTER.as_micros()).unwrap_or(i64::MAX);
+    rows::all(tx, WORKERS, [tx.now.as_micros() - gone], |row| {
+        Ok(LivingWorker {
+            worker_id: row.get(0)?,
+            slots: row.get(1)?,
+            version: row.get(2)?,
+            started_at: rows::time(row, 3)?,
+            seen_at: rows::time(row, 4)?,
+        })
+    })
 }
 
 /// Counts are never negative; an age in the future counts as none.

@@ -10,35 +10,68 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter};
+use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
 use rusqlite::OptionalExtension;
 
 const LIST: Source = Source {
     select: concat!("/* api_reader: subscriptions */ SELECT ", subscription_columns!()),
     from: "subscriptions",
     from_unindexed: "subscriptions NOT INDEXED",
-    id: "id",
+    id: "subscriptions.id",
     newest: "/* api_reader: newest_subscription */ SELECT max(id) FROM subscriptions",
+};
+
+/// For one tenant's: its index has the ids in order, too.
+const OF_TENANT: Source = Source { from: "subscriptions INDEXED BY idx_sub_tenant", ..LIST };
+
+/// For a callback URL: it has few.
+const BY_URL: Source = Source { from: "subscriptions INDEXED BY idx_sub_url", ..LIST };
+
+/// For one tenant's of one topic: the routing index has their ids in order, too.
+const BY_TOPIC: Source = Source {
+    from: "subscription_topics CROSS JOIN subscriptions ON subscriptions.id = subscription_topics.subscription_id",
+    id: "subscription_topics.subscription_id",
+    ..LIST
 };
 
 const ONE: &str = concat!(
     "/* api_reader: subscription */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = ?1"
+    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
 );
 
 pub(super) fn list(
     tx: &Tx<'_>,
+    scope: &TenantScope,
     filter: SubscriptionFilter,
     request: PageRequest,
 ) -> DbResult<Page<Subscription>> {
+    let tenant = || scope.tenant().map(str::to_owned);
+    let topic = filter.event_type.as_ref().map(|topic| topic.as_str().to_owned());
     let mut filters = Filter::default();
-    filters.add_some("event_type = ?", filter.event_type);
+    let source = match (scope, &topic, &filter.callback_url) {
+        (_, _, Some(_)) => BY_URL,
+        (TenantScope::One(_), Some(_), None) => BY_TOPIC,
+        (TenantScope::One(_), None, None) => OF_TENANT,
+        (TenantScope::All, _, None) => LIST,
+    };
+    if source.id == BY_TOPIC.id {
+        filters.add_some("subscription_topics.tenant = ?", tenant());
+        filters.add_some("subscription_topics.topic = ?", topic);
+    } else {
+        filters.add_some("subscriptions.tenant = ?", tenant());
+        filters.add_some(
+            "EXISTS (SELECT 1 FROM subscription_topics AS t
+                      WHERE t.subscription_id = subscriptions.id AND t.topic = ?)",
+            topic,
+        );
+    }
+    filters.add_some("callback_url = ?", filter.callback_url);
     filters.add_some("+active = ?", filter.active);
     filters.add_some("verified = ?", filter.verified);
-    page(tx, LIST, &filters, Access::RecentFirst, request, subscription, |it| it.id.0)
+    page(tx, source, &filters, Access::Direct, request, subscription, |it| it.id.0)
 }
 
-pub(super) fn one(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(ONE)?.query_row([id.0], subscription).optional()?)
+pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {
+    Ok(tx.prepare(ONE)?.query_row((id.0, scope.tenant()), subscription).optional()?)
 }

@@ -62,10 +62,13 @@ impl Demo {
         let mut story = Story::new(Client::new(url, &key)?);
         story.tell().await?;
         if !self.keep {
+            NEXT.iter().for_each(output::line);
             return Ok(());
         }
-        output::line(format!("\nStill running, until Ctrl-C. Look around: {url}/docs"));
-        output::line(format!("The API key: {}", key.trim()));
+        output::line("\nStill running, until Ctrl-C, with an order every two seconds. In another terminal:");
+        output::line(format!("   export HOOKSAGA_URL={url} HOOKSAGA_API_KEY={}", key.trim()));
+        LOOK_AROUND.iter().for_each(output::line);
+        output::line(format!("In a browser: {url}/ is the dashboard, {url}/docs the whole API."));
         for number in 1000.. {
             tokio::time::sleep(Duration::from_secs(2)).await;
             story.send_order(number).await?;
@@ -73,6 +76,27 @@ impl Demo {
         Ok(())
     }
 }
+
+/// How a new user goes on.
+const NEXT: [&str; 9] = [
+    "\nWhat to do next, with a server of your own (`--dev` allows endpoints on this machine):",
+    "   hooksaga serve --dev                                                    in a terminal of its own",
+    "   hooksaga listen --port 9000                                             in another: your endpoint",
+    "   hooksaga subscriptions add order.created http://127.0.0.1:9000/hook --wait",
+    "   hooksaga send order.created '{\"order\": 42}' --watch",
+    "   hooksaga tail                                                           deliveries as they happen",
+    "   hooksaga dead-letters list                                              what was given up",
+    "`hooksaga demo --keep` leaves this one running to look around; `hooksaga --help` shows every command, and",
+    "http://127.0.0.1:8080/, while the server runs, the dashboard.",
+];
+
+/// What there is to see in a demo that was kept.
+const LOOK_AROUND: [&str; 4] = [
+    "   hooksaga tail                          deliveries as they happen",
+    "   hooksaga stats                         how everything stands",
+    "   hooksaga subscriptions list            the three endpoints",
+    "   hooksaga dead-letters list             what was given up, and what became of it",
+];
 
 fn folder_of(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new("."))

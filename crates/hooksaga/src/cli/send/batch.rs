@@ -4,7 +4,7 @@
 //! server is waited for. Events without `external_id` may arrive twice if an answer is lost on the way.
 
 use super::{
-    Event,
+    Event, Given,
     lines::{BadLine, Batch, Batches, Line},
 };
 use crate::{
@@ -46,8 +46,8 @@ struct Item {
     duplicate: bool,
 }
 
-pub(super) async fn send(client: Client, path: &Path, event_type: Option<&str>, json: bool) -> Outcome {
-    let (mut batches, size) = Batches::open(path, event_type)?;
+pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bool) -> Outcome {
+    let (mut batches, size) = Batches::open(path, given)?;
     let mut sender = Sender { client, progress: Progress::new(size), tally: Tally::default() };
     let ended = async {
         while let Some(batch) = batches.next()? {
@@ -185,7 +185,7 @@ mod tests {
     fn batch(numbers: std::ops::RangeInclusive<u64>) -> Batch {
         let line = |number: u64| {
             let payload = serde_json::from_str(&number.to_string()).expect("a number is JSON");
-            Line { number, event: Event { event_type: "t".into(), payload, external_id: None } }
+            Line { number, event: Event { event_type: "t".into(), payload, external_id: None, tenant: None } }
         };
         Batch { lines: numbers.map(line).collect(), bad: Vec::new() }
     }

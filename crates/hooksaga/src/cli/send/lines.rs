@@ -1,6 +1,6 @@
 //! Cuts a file of events into batches that the API takes.
 
-use super::Event;
+use super::{Event, Given};
 use crate::failure::{Failure, Outcome};
 use serde_json::value::RawValue;
 use std::{
@@ -30,8 +30,7 @@ pub(super) struct BadLine {
 /// The lines of a file, in batches.
 pub(super) struct Batches<'a> {
     input: Box<dyn BufRead + Send>,
-    /// The type of every event; without it each line names its own.
-    event_type: Option<&'a str>,
+    given: Given<'a>,
     line: u64,
     /// Bytes read so far.
     pub(super) read: u64,
@@ -46,19 +45,19 @@ pub(super) struct Batch {
 
 impl<'a> Batches<'a> {
     /// Opens a file (`-`: standard input), and tells its size if it has one.
-    pub(super) fn open(path: &Path, event_type: Option<&'a str>) -> Outcome<(Self, Option<u64>)> {
+    pub(super) fn open(path: &Path, given: Given<'a>) -> Outcome<(Self, Option<u64>)> {
         if path == Path::new("-") {
-            return Ok((Self::new(Box::new(BufReader::new(io::stdin())), event_type), None));
+            return Ok((Self::new(Box::new(BufReader::new(io::stdin())), given), None));
         }
         let cannot = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
         let file = File::open(path).map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?;
         let size = size.is_file().then_some(size.len());
-        Ok((Self::new(Box::new(BufReader::new(file)), event_type), size))
+        Ok((Self::new(Box::new(BufReader::new(file)), given), size))
     }
 
-    fn new(input: Box<dyn BufRead + Send>, event_type: Option<&'a str>) -> Self {
-        Self { input, event_type, line: 0, read: 0 }
+    fn new(input: Box<dyn BufRead + Send>, given: Given<'a>) -> Self {
+        Self { input, given, line: 0, read: 0 }
     }
 
     /// The next batch; nothing at the end.
@@ -80,7 +79,7 @@ impl<'a> Batches<'a> {
             if text.trim_ascii().is_empty() {
                 continue;
             }
-            match parse(&text, self.event_type) {
+            match parse(&text, self.given) {
                 Ok(event) => batch.lines.push(Line { number: self.line, event }),
                 Err(error) => {
                     // The position inside the line; its own number is said already.
@@ -93,10 +92,16 @@ impl<'a> Batches<'a> {
     }
 }
 
-fn parse(text: &[u8], event_type: Option<&str>) -> Result<Event, serde_json::Error> {
-    let Some(event_type) = event_type else { return serde_json::from_slice(text) };
-    let payload: Box<RawValue> = serde_json::from_slice(text)?;
-    Ok(Event { event_type: event_type.to_owned(), payload, external_id: None })
+fn parse(text: &[u8], given: Given<'_>) -> Result<Event, serde_json::Error> {
+    let mut event = match given.event_type {
+        None => serde_json::from_slice(text)?,
+        Some(event_type) => {
+            let payload: Box<RawValue> = serde_json::from_slice(text)?;
+            Event { event_type: event_type.to_owned(), payload, external_id: None, tenant: None }
+        }
+    };
+    event.tenant = event.tenant.or_else(|| given.tenant.map(ToString::to_string));
+    Ok(event)
 }
 
 #[cfg(test)]
@@ -104,7 +109,16 @@ mod tests {
     use super::*;
 
     fn batches(text: String, event_type: Option<&str>) -> Batches<'_> {
-        Batches::new(Box::new(io::Cursor::new(text)), event_type)
+        Batches::new(Box::new(io::Cursor::new(text)), Given { event_type, tenant: None })
+    }
+
+    #[test]
+    fn a_line_may_name_another_tenant_than_the_command_line() {
+        let tenant = "acme".parse().expect("a tenant");
+        let given = Given { event_type: None, tenant: Some(&tenant) };
+        let of = |line: &str| parse(line.as_bytes(), given).expect("an event").tenant;
+        assert_eq!(of(r#"{"event_type":"a","payload":1}"#).as_deref(), Some("acme"));
+        assert_eq!(of(r#"{"event_type":"a","payload":1,"tenant":"other"}"#).as_deref(), Some("other"));
     }
 
     #[test]

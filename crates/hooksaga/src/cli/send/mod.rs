@@ -2,13 +2,16 @@
 
 mod batch;
 mod lines;
+mod watch;
 
+use super::remote::{self, Server, tenant};
 use crate::{
     client::Client,
     failure::{Failure, Outcome},
     output,
 };
 use clap::Args;
+use hooksaga_saga::Tenant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::{io::Read, path::PathBuf};
@@ -17,16 +20,16 @@ const EXAMPLES: &str = "\
 Examples:
   hooksaga send order.created '{\"order\": 17}'
   hooksaga send order.created @order.json --external-id order-17
+  hooksaga send order.created @order.json --tenant acme --watch
   cat order.json | hooksaga send order.created -
-  hooksaga send --file events.ndjson               each line {\"event_type\":…, \"payload\":…, \"external_id\":…}
+  hooksaga send --file events.ndjson               each line {\"event_type\":…, \"payload\":…, \"external_id\":…, \"tenant\":…}
   hooksaga send order.created --file orders.ndjson each line a payload of that type
 
-Without PAYLOAD, {} is sent. The server is found through HOOKSAGA_URL (default http://127.0.0.1:8080), the key
-through HOOKSAGA_API_KEY (default: hooksaga-data/root.key if it is there).";
+Without PAYLOAD, {} is sent.";
 
 /// Send one event, or many from a file
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = format!("{EXAMPLES}\n{}", remote::WHERE))]
 pub(super) struct Send {
     /// The event's type, such as order.created
     #[arg(value_name = "TYPE", required_unless_present = "file")]
@@ -40,6 +43,14 @@ pub(super) struct Send {
     #[arg(long, value_name = "ID", conflicts_with = "file")]
     external_id: Option<String>,
 
+    /// Whose event it is; with --file: of the lines that name none [default: default, or the key's own]
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+
+    /// Follow it to its endpoints, until each has taken it or was given up
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    watch: bool,
+
     /// Send every line of this file (- for standard input), in batches
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -48,9 +59,17 @@ pub(super) struct Send {
     #[arg(long)]
     json: bool,
 
-    /// The server [default: HOOKSAGA_URL, else http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// What the command line says about every line of a file.
+#[derive(Clone, Copy, Default)]
+struct Given<'a> {
+    /// The type of every event; without it each line names its own.
+    event_type: Option<&'a str>,
+    /// Whose events they are where a line does not say it.
+    tenant: Option<&'a Tenant>,
 }
 
 /// An event as the API takes it. The payload goes out as it came in, byte for byte.
@@ -61,46 +80,57 @@ struct Event {
     payload: Box<RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     external_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
 }
 
 /// What the API says of an event that it took.
 #[derive(Deserialize)]
 struct Accepted {
     id: i64,
+    tenant: String,
+    event_type: String,
     correlation_id: String,
     duplicate: bool,
 }
 
 impl Send {
     pub(super) async fn run(self) -> Outcome {
-        let client = Client::from_environment(self.url.clone())?;
+        let client = self.server.connect()?;
         match &self.file {
-            Some(file) => batch::send(client, file, self.event_type.as_deref(), self.json).await,
+            Some(file) => {
+                let given = Given { event_type: self.event_type.as_deref(), tenant: self.tenant.as_ref() };
+                batch::send(client, file, given, self.json).await
+            }
             None => self.send_one(client).await,
         }
     }
 
-    async fn send_one(self, mut client: Client) -> Outcome {
+    async fn send_one(self, client: Client) -> Outcome {
         let event_type = self.event_type.expect("clap requires TYPE without --file");
         let text = read_payload(self.payload.as_deref().unwrap_or("{}"))?;
         let payload: Box<RawValue> = serde_json::from_str(&text)
             .map_err(|error| Failure::new(format!("the payload is not JSON: {error}; nothing was sent")))?;
-        let event = Event { event_type, payload, external_id: self.external_id };
+        let event = Event {
+            event_type,
+            payload,
+            external_id: self.external_id,
+            tenant: self.tenant.map(|tenant| tenant.to_string()),
+        };
         let body = serde_json::to_vec(&event).map_err(|error| Failure::new(error.to_string()))?;
         let answer = client.post("/v1/events", body).await?;
         let accepted: Accepted = answer.json()?;
         if self.json {
             output::line(answer.text().trim_end());
-        } else if accepted.duplicate {
-            output::line(format!("event {} was there already ({})", accepted.id, event.event_type));
-        } else {
-            let Accepted { id, correlation_id, .. } = accepted;
-            output::line(format!(
-                "event {id} accepted ({}, correlation id {correlation_id})",
-                event.event_type
-            ));
+            return Ok(());
         }
-        Ok(())
+        let Accepted { id, event_type, correlation_id, duplicate, .. } = &accepted;
+        if *duplicate {
+            output::line(format!("event {id} was there already ({event_type})"));
+        } else {
+            output::line(format!("event {id} accepted ({event_type}, correlation id {correlation_id})"));
+        }
+        if self.watch { watch::watch(&client, &accepted).await } else { Ok(()) }
     }
 }
 
@@ -129,6 +159,7 @@ mod tests {
             event_type: "t".into(),
             payload: serde_json::from_str(payload).expect("JSON"),
             external_id: None,
+            tenant: None,
         };
         let body = serde_json::to_string(&event).expect("serializes");
         assert_eq!(body, format!("{{\"event_type\":\"t\",\"payload\":{payload}}}"));

@@ -1,0 +1,45 @@
+//! An event type with thousands of subscribers is routed in bounded steps: posts of others are answered as soon as ever.
+//!
+//! Their deliveries are shown without a bar. Thousands of endpoints that all want something now are far more than the worker
+//! slots, each is entitled to as much as the healthy one, and that is less than 300 deliveries a second.
+
+use super::{Isolation, beside::most};
+use crate::{
+    error::{BenchError, BenchResult},
+    millis,
+    receiver::Tally,
+    report::Bar,
+};
+use std::time::Duration;
+
+const SUBSCRIBERS: usize = 10_000;
+const EVENTS: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Isolation<'_> {
+    pub(super) async fn many(&mut self) -> BenchResult {
+        let mut stage = self.stage("many", &[]).await?;
+        stage.subscribe((0..SUBSCRIBERS).map(|n| ("n".to_owned(), format!("/ok/{n}")))).await?;
+        let alone = stage.alone().await?;
+        let stage = stage.restart().await?;
+        let tally = Tally::new(EVENTS as u64, SUBSCRIBERS);
+        stage.others.count_for(&tally);
+        stage.post(EVENTS, |_| "n".to_owned()).await?;
+        let beside = stage.latency(8).await?;
+        let complete = tally.complete(PATIENCE, |count| self.progress.show(count, tally.expected())).await;
+        self.progress.clear();
+        stage.end().await?;
+        if !complete {
+            let (count, all) = (tally.count(), tally.expected());
+            return Err(BenchError::new(format!("only {count} of {all} deliveries to many arrived")));
+        }
+        let what = format!("{EVENTS} events with {SUBSCRIBERS} subscribers each");
+        let (name, most) = (format!("post to answer beside {what}, p95"), most(alone.answer_p95));
+        self.report.add(format!("post to answer, before {what}, p95"), millis(alone.answer_p95), "ms", None);
+        self.report.add(name, millis(beside.answer_p95), "ms", Some(Bar::AtMost(most)));
+        self.report.add(format!("p95 beside {what}"), millis(beside.p95), "ms", None);
+        let name = format!("{what}: delivered");
+        self.report.add(name, tally.per_second(), "deliveries/s", None);
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! A paused subscription costs nothing, and goes on soon after it is resumed.
+
+use super::{Isolation, stage::Stage};
+use crate::{
+    error::{BenchError, BenchResult},
+    receiver::Tally,
+    report::Bar,
+};
+use std::time::{Duration, Instant};
+
+const EVENTS: usize = 30_000;
+/// When so many have arrived, hundreds of jobs are open.
+const BEFORE: u64 = 5_000;
+const LONG: Duration = Duration::from_secs(6);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Isolation<'_> {
+    pub(super) async fn paused(&mut self) -> BenchResult {
+        let mut stage = self.stage("paused", &[]).await?;
+        let ids = stage.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
+        let subscription = *ids.first().ok_or_else(|| BenchError::new("a subscription without an id"))?;
+        let tally = Tally::new(EVENTS as u64, 1);
+        stage.others.count_for(&tally);
+        stage.post(EVENTS, |_| "n".to_owned()).await?;
+        until(|| tally.count() >= BEFORE, "the endpoint got too little before its pause").await?;
+        stage.server.pause(subscription).await?;
+        // What is in flight arrives, what is claimed is held, and gauges are read anew.
+        tokio::time::sleep(LONG).await;
+        let open = stage.server.api.metric(r#"hooksaga_queue_depth{queue="pending_jobs"}"#).await?;
+        let before = work(&stage).await?;
+        tokio::time::sleep(LONG).await;
+        let grown = work(&stage).await? - before;
+        let (arrived, resumed) = (tally.count(), Instant::now());
+        if arrived == tally.expected() {
+            return Err(BenchError::new("nothing was left to be paused"));
+        }
+        stage.server.resume(subscription).await?;
+        until(|| tally.count() > arrived, "nothing arrived after the pause").await?;
+        let after = resumed.elapsed();
+        if !tally.complete(PATIENCE, |count| self.progress.show(count, tally.expected())).await {
+            let (count, all) = (tally.count(), tally.expected());
+            return Err(BenchError::new(format!("only {count} of {all} deliveries arrived after a pause")));
+        }
+        self.progress.clear();
+        stage.end().await?;
+        self.report.add("paused: jobs held", open, "", None);
+        let name = format!("paused: claims and hand-backs in {} s", LONG.as_secs());
+        self.report.add(name, grown, "", Some(Bar::AtMost(0.0)));
+        let bar = Bar::AtMost(1000.0);
+        self.report.add("paused: resumed to arrival", after.as_secs_f64() * 1e3, "ms", Some(bar));
+        #[expect(clippy::cast_precision_loss, reason = "a small count")]
+        self.report.add(
+            "paused: delivered more than once",
+            tally.repeats() as f64,
+            "",
+            Some(Bar::AtMost(0.0)),
+        );
+        Ok(())
+    }
+}
+
+/// How many claims found something, and how many jobs were given back.
+async fn work(stage: &Stage<'_>) -> BenchResult<f64> {
+    let claims = stage.server.api.metric(r#"hooksaga_pass_seconds_count{stage="claim"}"#).await?;
+    Ok(claims + stage.server.api.metric("hooksaga_jobs_handed_back_total").await?)
+}
+
+async fn until(reached: impl Fn() -> bool, or: &str) -> BenchResult {
+    let began = Instant::now();
+    while !reached() {
+        if began.elapsed() > PATIENCE {
+            return Err(BenchError::new(or));
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Ok(())
+}

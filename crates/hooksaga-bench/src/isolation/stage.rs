@@ -1,0 +1,130 @@
+//! A server, a healthy endpoint, and a receiver for the endpoints that are not.
+
+use super::Isolation;
+use crate::{
+    error::{BenchError, BenchResult},
+    measure::{Bench, Latency},
+    place::{Place, Server},
+    receiver::{Receiver, payload},
+    site::Site,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Settings of a server, as environment variables.
+type Settings = Vec<(&'static str, &'static str)>;
+
+pub(super) struct Stage<'a> {
+    site: &'a Site,
+    place: Arc<Place>,
+    settings: Settings,
+    pub(super) server: Server,
+    /// Measures the healthy endpoint, whose receiver has a port of its own.
+    healthy: Bench<'a>,
+    pub(super) others: Arc<Receiver>,
+    name: String,
+    rate: u32,
+    /// What was made here; on a given database it is paused at the end.
+    subscriptions: Vec<i64>,
+}
+
+impl<'a> Stage<'a> {
+    /// How long the healthy endpoint is measured alone.
+    const ALONE_SECONDS: u32 = 4;
+
+    pub(super) async fn set(
+        isolation: &Isolation<'a>,
+        name: &str,
+        settings: &[(&'static str, &'static str)],
+    ) -> BenchResult<Self> {
+        let no_receiver = |error: std::io::Error| BenchError::new(format!("cannot open a receiver: {error}"));
+        let place = isolation.site.place().await?;
+        let (server, _) = place.start_with(settings).await?;
+        let mut stage = Self {
+            site: isolation.site,
+            place,
+            settings: settings.to_vec(),
+            server,
+            healthy: Bench {
+                progress: isolation.progress,
+                receiver: Receiver::start().await.map_err(no_receiver)?,
+                clients: isolation.clients,
+                payload_bytes: isolation.payload_bytes,
+            },
+            others: Receiver::start().await.map_err(no_receiver)?,
+            name: name.replace('-', "_"),
+            rate: isolation.rate,
+            subscriptions: Vec::new(),
+        };
+        let url = stage.healthy.receiver.url("/ok/0");
+        let id = stage.server.subscribe(&stage.healthy_type(), &url).await?;
+        stage.subscriptions.push(id);
+        Ok(stage)
+    }
+
+    fn healthy_type(&self) -> String {
+        self.event_type("healthy")
+    }
+
+    /// An event type of this scenario only.
+    pub(super) fn event_type(&self, what: &str) -> String {
+        format!("bench.{}.{what}", self.name)
+    }
+
+    /// Subscribes other endpoints: event types and paths.
+    pub(super) async fn subscribe(
+        &mut self,
+        endpoints: impl Iterator<Item = (String, String)>,
+    ) -> BenchResult<Vec<i64>> {
+        let endpoints: Vec<_> =
+            endpoints.map(|(what, path)| (self.event_type(&what), self.others.url(&path))).collect();
+        let ids = self.server.subscribe_all(endpoints.into_iter()).await?;
+        self.subscriptions.extend(&ids);
+        Ok(ids)
+    }
+
+    /// The healthy endpoint without the others, once connections and plans are warm.
+    pub(super) async fn alone(&self) -> BenchResult<Latency> {
+        self.latency(1).await?;
+        self.latency(Self::ALONE_SECONDS).await
+    }
+
+    pub(super) async fn latency(&self, seconds: u32) -> BenchResult<Latency> {
+        self.healthy.latency(&self.server, &self.healthy_type(), self.rate, seconds).await
+    }
+
+    /// A new server, which knows nothing about the others yet: the hard case. It has seen the healthy endpoint answer; as
+    /// long as it has not, nobody can tell a healthy endpoint from one that hangs.
+    pub(super) async fn restart(self) -> BenchResult<Self> {
+        self.server.stop().await;
+        let (server, _) = self.place.start_with(&self.settings).await?;
+        let stage = Self { server, ..self };
+        stage.latency(1).await?;
+        Ok(stage)
+    }
+
+    /// Posts `count` events, as fast as batches are answered: their types, by their number.
+    pub(super) async fn post(&self, count: usize, what: impl Fn(usize) -> String) -> BenchResult {
+        let event = |number: usize| {
+            let text = payload(number as u64, self.healthy.payload_bytes);
+            let payload: Value = serde_json::from_str(&text).unwrap_or_default();
+            json!({"event_type": self.event_type(&what(number)), "payload": payload})
+        };
+        let events: Vec<_> = (0..count).map(event).collect();
+        for batch in events.chunks(1000) {
+            self.server.post_batch(batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the server and removes the place.
+    pub(super) async fn end(self) -> BenchResult {
+        if self.site.given {
+            for subscription in &self.subscriptions {
+                self.server.pause(*subscription).await?;
+            }
+        }
+        self.server.kill().await;
+        self.site.remove(self.place).await
+    }
+}

@@ -1,0 +1,61 @@
+//! A good endpoint is verified soon, however many others hang.
+
+use super::Isolation;
+use crate::{
+    error::{BenchError, BenchResult},
+    report::Bar,
+};
+use std::{
+    net::TcpListener,
+    time::{Duration, Instant},
+};
+
+const HANGING: usize = 500;
+/// Good ones, one after the other: while the flood is new, and when its first challenges have timed out.
+const GOOD: usize = 5;
+const APART: Duration = Duration::from_millis(1500);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Isolation<'_> {
+    pub(super) async fn verification(&mut self) -> BenchResult {
+        let stage = self.stage("verification", &[]).await?;
+        let hosts = silent_hosts()?;
+        let urls = hosts
+            .iter()
+            .enumerate()
+            .map(|(number, (_, url))| (stage.event_type(&format!("n{number}")), url.clone()));
+        stage.server.request_all(urls).await?;
+        let mut longest = Duration::ZERO;
+        for number in 0..GOOD {
+            let good = (stage.event_type(&format!("good{number}")), stage.others.url("/ok/0"));
+            let asked = Instant::now();
+            let ids = stage.server.request_all(std::iter::once(good)).await?;
+            for id in ids {
+                while !stage.server.is_verified(id).await? {
+                    if asked.elapsed() > PATIENCE {
+                        return Err(BenchError::new("a good endpoint was not verified beside hanging ones"));
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+            longest = longest.max(asked.elapsed());
+            tokio::time::sleep(APART).await;
+        }
+        stage.end().await?;
+        drop(hosts);
+        let name = format!("verified beside {HANGING} that hang, longest of {GOOD}");
+        self.report.add(name, longest.as_secs_f64() * 1e3, "ms", Some(Bar::AtMost(2000.0)));
+        Ok(())
+    }
+}
+
+/// Hosts that let a client connect and never say anything: ports that nobody accepts connections from.
+fn silent_hosts() -> BenchResult<Vec<(TcpListener, String)>> {
+    let open = || {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let url = format!("http://{}/hang", listener.local_addr()?);
+        Ok((listener, url))
+    };
+    let opened: std::io::Result<Vec<_>> = (0..HANGING).map(|_| open()).collect();
+    opened.map_err(|error| BenchError::new(format!("cannot open {HANGING} receivers: {error}")))
+}

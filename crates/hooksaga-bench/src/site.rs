@@ -1,0 +1,141 @@
+//! Where places are made, and what must be removed again, however a run ends.
+
+use super::{
+    Backend,
+    error::{BenchError, BenchResult},
+    place::Place,
+    scratch::Scratch,
+};
+use hooksaga_pipeline::random_hex;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::sync::{Mutex, OnceCell};
+
+/// Makes places beside the configured database, and removes them.
+pub(super) struct Site {
+    backend: Backend,
+    /// The database is an empty one that was named for this: every place is there, and nothing is dropped.
+    pub(super) given: bool,
+    given_place: OnceCell<Arc<Place>>,
+    made: Arc<Mutex<Vec<Made>>>,
+}
+
+/// What was made for one place.
+struct Made {
+    folder: PathBuf,
+    scratch: Option<Scratch>,
+}
+
+impl Site {
+    pub(super) fn new(backend: &Backend, given: bool) -> Self {
+        Self { backend: backend.clone(), given, given_place: OnceCell::new(), made: Arc::default() }
+    }
+
+    /// Makes a place for servers of this program. A given database is one place for all.
+    pub(super) async fn place(&self) -> BenchResult<Arc<Place>> {
+        let program = std::env::current_exe().unwrap_or_else(|_| "hooksaga".into());
+        if !self.given {
+            return self.place_for(&program).await;
+        }
+        self.given_place.get_or_try_init(|| self.place_for(&program)).await.cloned()
+    }
+
+    /// Makes a place for servers of another program, whose schema may differ.
+    pub(super) async fn place_for(&self, program: &Path) -> BenchResult<Arc<Place>> {
+        let (made, backend, given) = (Arc::clone(&self.made), self.backend.clone(), self.given);
+        // In a task of its own: an interrupted run waits for it, and knows what to remove.
+        let making = tokio::spawn(async move { make(&mut *made.lock().await, &backend, given).await });
+        let failed = |error| BenchError::new(format!("cannot make a place to measure in: {error}"));
+        let (folder, url) = making.await.map_err(failed)??;
+        Ok(Arc::new(Place::open(&self.backend, folder, url, program.to_owned()).await?))
+    }
+
+    /// Removes one place before the end; its server must have ended. A given database stays.
+    pub(super) async fn remove(&self, place: Arc<Place>) -> BenchResult {
+        let folder = place.folder().to_owned();
+        drop(place);
+        if self.given {
+            return Ok(());
+        }
+        let mut made = self.made.lock().await;
+        let Some(index) = made.iter().position(|made| made.folder == folder) else { return Ok(()) };
+        made.swap_remove(index).remove().await
+    }
+
+    /// Removes whatever is left; the first failure is reported once all was tried.
+    pub(super) async fn remove_all(&self) -> BenchResult {
+        let mut removed = Ok(());
+        for made in self.made.lock().await.drain(..) {
+            removed = removed.and(made.remove().await);
+        }
+        removed
+    }
+}
+
+/// A new scratch folder and, on a database server, a new scratch database; the folder and the database's URL.
+async fn make(made: &mut Vec<Made>, backend: &Backend, given: bool) -> BenchResult<(PathBuf, String)> {
+    let name = format!("hooksaga_bench_{}", random_hex(6));
+    let folder = std::env::temp_dir().join(&name);
+    fs::create_dir(&folder)
+        .map_err(|error| BenchError::new(format!("cannot create {}: {error}", folder.display())))?;
+    made.push(Made { folder: folder.clone(), scratch: None });
+    let scratch = match backend {
+        Backend::Sqlite => {
+            let url = format!("sqlite://{}", folder.join("hooksaga.db").display());
+            return Ok((folder, url));
+        }
+        Backend::Postgres(url) | Backend::MySql(url) if given => return Ok((folder, url.clone())),
+        Backend::Postgres(url) => Scratch::postgres(url, &name).await?,
+        Backend::MySql(url) => Scratch::mysql(url, &name).await?,
+    };
+    let url = scratch.url().to_owned();
+    if let Some(last) = made.last_mut() {
+        last.scratch = Some(scratch);
+    }
+    Ok((folder, url))
+}
+
+impl Made {
+    async fn remove(self) -> BenchResult {
+        // A server that was killed a moment ago may still write. What is left in the temporary folder harms nobody.
+        for _ in 0..20 {
+            let _ = fs::remove_dir_all(&self.folder);
+            if !self.folder.exists() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        match self.scratch {
+            None => Ok(()),
+            Some(scratch) => Ok(scratch.drop().await?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_made_is_removed_however_the_run_ends() {
+        let site = Site::new(&Backend::Sqlite, false);
+        let folders = || async {
+            let made = site.made.lock().await;
+            made.iter().map(|made| made.folder.clone()).collect::<Vec<_>>()
+        };
+        let kept = site.place().await.expect("a scratch folder");
+        let removed = site.place().await.expect("another one");
+        let both = folders().await;
+        assert!(both.len() == 2 && both.iter().all(|folder| folder.is_dir()), "{both:?}");
+        site.remove(removed).await.expect("it is removed");
+        assert_eq!(folders().await, both[..1]);
+        // Interrupted: nobody removes the other one by itself.
+        drop(kept);
+        site.remove_all().await.expect("all are removed");
+        assert!(folders().await.is_empty() && both.iter().all(|folder| !folder.exists()), "{both:?}");
+    }
+}

@@ -1,0 +1,148 @@
+// Makes the pages pleasant: refreshes what changes, counts times on, copies, and focuses the search. Every page works
+// without it.
+"use strict";
+(() => {
+  const every = 2000;
+  const root = document.documentElement;
+  const skew = root.dataset.now ? Number(root.dataset.now) - Date.now() : 0;
+
+  // The link to the portal carries its token in the fragment, which no server sees: it is posted once.
+  if (root.dataset.site === "portal" && location.hash.startsWith("#token=")) {
+    const token = decodeURIComponent(location.hash.slice("#token=".length));
+    history.replaceState(null, "", location.pathname + location.search);
+    const form = document.createElement("form");
+    form.method = "post";
+    form.action = "/portal/sign-in";
+    const here = new URLSearchParams(location.search).get("next") || location.pathname + location.search;
+    for (const [name, value] of [["key", token], ["next", here]]) {
+      const input = document.createElement("input");
+      input.type = "hidden";
+      input.name = name;
+      input.value = value;
+      form.append(input);
+    }
+    document.body.append(form);
+    form.submit();
+    return;
+  }
+
+  const span = (ms) => {
+    const seconds = Math.floor(ms / 1000);
+    if (seconds < 100) return `${seconds} s`;
+    if (seconds < 6000) return `${Math.floor(seconds / 60)} min`;
+    if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+    return `${Math.floor(seconds / 86400)} d`;
+  };
+  const count = () => {
+    const now = Date.now() + skew;
+    for (const time of document.querySelectorAll("time[data-ms]")) {
+      const past = now - Number(time.dataset.ms);
+      const ago = "due" in time.dataset ? "due now" : Math.abs(past) < 1000 ? "now" : `${span(past)} ago`;
+      const text = past > -1000 ? ago : `in ${span(-past)}`;
+      if (time.textContent !== text) time.textContent = text;
+    }
+  };
+  setInterval(() => document.hidden || count(), 1000);
+
+  const say = (text) => {
+    const place = document.getElementById("said");
+    if (place) place.textContent = text;
+  };
+
+  // What needs this script is shown by it.
+  const ready = (within) => {
+    for (const part of within.querySelectorAll("[data-copy][hidden], [data-all][hidden]")) part.hidden = false;
+  };
+  ready(document);
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      const before = button.textContent;
+      button.textContent = "Copied";
+      say("Copied");
+      setTimeout(() => { button.textContent = before; }, 1500);
+    } catch {
+      say("Copying was not allowed: select the text instead");
+      const text = button.parentElement.querySelector("code, pre");
+      if (text) getSelection().selectAllChildren(text);
+    }
+  });
+
+  document.addEventListener("change", (event) => {
+    const name = event.target.dataset && event.target.dataset.all;
+    if (!name) return;
+    for (const box of event.target.form.querySelectorAll(`input[type=checkbox][name="${name}"]`)) {
+      box.checked = event.target.checked;
+    }
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const search = document.getElementById("q");
+    if (!search) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
+  });
+
+  // A click elsewhere, or Escape, closes the account's menu.
+  const close = (event) => {
+    for (const menu of document.querySelectorAll(".account[open]")) {
+      if (event.key === "Escape" || (event.type === "click" && !menu.contains(event.target))) menu.open = false;
+    }
+  };
+  document.addEventListener("click", close);
+  document.addEventListener("keydown", close);
+
+  // The part of the page that changes is asked for again while somebody looks at it. What the reader has opened,
+  // selected or focused stays.
+  let wait = every;
+  const busy = (part) => {
+    const selection = getSelection();
+    const selected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
+    const typing = document.activeElement && part.contains(document.activeElement) && document.activeElement.matches("input, textarea, select");
+    return selected || typing;
+  };
+  const refresh = async () => {
+    const part = document.getElementById("part");
+    if (!part || !("live" in part.dataset)) return;
+    if (!document.hidden && !busy(part)) {
+      try {
+        const response = await fetch(location.href, { headers: { "x-hooksaga-part": "1" }, cache: "no-store", redirect: "manual" });
+        if (response.type === "opaqueredirect") return location.reload();
+        if (!response.ok) throw new Error(String(response.status));
+        const fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("part");
+        if (fresh) replace(part, fresh);
+        wait = every;
+        document.body.classList.remove("stale");
+      } catch {
+        wait = Math.min(wait * 2, 30000);
+        document.body.classList.add("stale");
+      }
+    }
+    setTimeout(refresh, wait);
+  };
+  const replace = (part, fresh) => {
+    const opened = [...part.querySelectorAll("details")].map((details) => details.open);
+    const links = [...part.querySelectorAll("a, button, summary")];
+    const focused = links.indexOf(document.activeElement);
+    const details = [...fresh.querySelectorAll("details")];
+    if (details.length === opened.length) details.forEach((one, index) => { one.open = opened[index]; });
+    const scrolled = [...part.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
+    ready(fresh);
+    part.replaceWith(fresh);
+    fresh.querySelectorAll(".scroll, pre").forEach((one, index) => {
+      if (scrolled[index]) [one.scrollLeft, one.scrollTop] = scrolled[index];
+    });
+    if (focused >= 0) {
+      const now = fresh.querySelectorAll("a, button, summary")[focused];
+      if (now) now.focus({ preventScroll: true });
+    }
+    count();
+  };
+  setTimeout(refresh, every);
+})();

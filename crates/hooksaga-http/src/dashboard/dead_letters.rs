@@ -1,0 +1,307 @@
+//! Dead letters: the list with what can be sent again, and one with its payload.
+
+use super::{
+    OnPage, Shown, Visitor,
+    events::payload_views,
+    form::Form,
+    layout::{self, Page, Section},
+    list::{self, Asked},
+    parts, words,
+};
+use crate::{
+    cursor::List,
+    dto::{DeadLettersQuery, RequeueAllRequest},
+    errors::{FieldErrors, complete},
+    json::Object,
+    path::Id,
+    problem::Problem,
+    state::{ApiState, SharedState},
+    validate,
+};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect},
+};
+use hooksaga_pipeline::RequeueTally;
+use hooksaga_saga::{DeadLetterId, SubscriptionId};
+use hooksaga_store::{DeadLetterSummary, RequeueOutcome, Scope};
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+/// So many are sent again at a time, oldest first; the page says so, and the rest can follow.
+const AT_A_TIME: u32 = 1000;
+
+/// The letters that one form selects: those of a page.
+const MOST_SELECTED: usize = 500;
+
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+    list_page(&state, &visitor, &asked, &parts::notice(asked.get("done"))).await
+}
+
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: &Markup) -> Shown {
+    let path = visitor.path("/dead-letters");
+    let read = async {
+        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
+        let scope = params.scope(&visitor.caller, &mut errors)?;
+        let query = DeadLettersQuery::read(&mut params, &mut errors);
+        let page = params.page(List::DeadLetters, errors)?;
+        let page = state.reader.dead_letters(&scope, &query.into(), page).await?;
+        let ids = page.items.iter().map(|letter| letter.subscription_id);
+        let urls = list::callback_urls(state, &scope, ids).await?;
+        Ok::<_, Problem>((page, urls))
+    };
+    let (letters, next, urls, problem) = match read.await {
+        Ok((page, urls)) => (page.items, page.next, urls, None),
+        Err(problem) if problem.status().is_client_error() => {
+            (Vec::new(), None, HashMap::new(), Some(problem))
+        }
+        Err(problem) => return Err(problem.into()),
+    };
+    let fields = html! {
+        (list::field(asked, "subscription_id", "Subscription", "3"))
+        (list::field(asked, "event_type", "Type", "order.created"))
+        (list::field(asked, "final_error_code", "Error code", "HTTP_503"))
+        label { span { "Sent again" } select name="requeued" {
+            option value="" { "any" }
+            option value="false" selected[asked.has("requeued", "false")] { "not yet" }
+            option value="true" selected[asked.has("requeued", "true")] { "already" }
+        } }
+        (list::tenant(visitor, asked))
+        (list::times(asked))
+    };
+    let body = html! {
+        h1 { "Dead letters" }
+        p.quiet { "Deliveries that were given up. Sending one again makes a new delivery; the old one stays as it is." }
+        (said)
+        (list::filter(&path, asked, &fields))
+        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
+        @else if letters.is_empty() { p.empty { @if asked.filters() { "No dead letter matches." } @else { "There is none. That is how it should be." } } }
+        @else {
+            (selectable(visitor, &letters, &urls, asked))
+            (asked.pager(&path, List::DeadLetters, next))
+        }
+    };
+    let page = Page { title: "Dead letters".to_owned(), section: Section::DeadLetters, live: false, body };
+    Ok(layout::show(state, visitor, &page))
+}
+
+/// The table, in a form that sends the chosen ones, or all that match the filter, again.
+fn selectable(
+    visitor: &Visitor,
+    letters: &[DeadLetterSummary],
+    urls: &HashMap<SubscriptionId, String>,
+    asked: &Asked,
+) -> Markup {
+    let may = visitor.may(Scope::Operator);
+    let tenants = visitor.tenant().is_none();
+    html! {
+        form method="post" action=(visitor.path("/dead-letters/requeue")) {
+            (filter_fields(asked.pairs()))
+            @if may { div.actions {
+                button name="what" value="selected" { "Send selected again" }
+                @if !asked.has("requeued", "true") {
+                    button.plain name="what" value="count" { @if asked.filters() { "Send all that match again…" } @else { "Send all again…" } }
+                }
+            } }
+            div.scroll { table {
+                thead { tr {
+                    @if may { th { span.unseen { "Select" } input type="checkbox" data-all="id" aria-label="Select all on this page" hidden; } }
+                    th { "Letter" } th { "Event" } th { "Type" } th { "To" } @if tenants { th { "Tenant" } } th { "Error" } th { "Given up" } th { "Sent again" }
+                } }
+                tbody { @for letter in letters { tr {
+                    @if may { td {
+                        @if letter.requeued_saga_id.is_none() {
+                            input type="checkbox" name="id" value=(letter.id) aria-label=(format!("Select dead letter {}", letter.id));
+                        }
+                    } }
+                    td { a href=(visitor.path(&format!("/dead-letters/{}", letter.id))) { (letter.id) } }
+                    td { (parts::event_link(visitor, letter.event_id.0)) }
+                    td { (letter.event_type) }
+                    td { (parts::subscription_link(visitor, letter.subscription_id, urls.get(&letter.subscription_id).map(String::as_str))) }
+                    @if tenants { td { (letter.tenant) } }
+                    td { code title=(words::meaning(&letter.final_error_code).what) { (letter.final_error_code) } }
+                    td { (parts::time(letter.created_at, visitor.now)) }
+                    td { @match letter.requeued_saga_id { Some(saga) => { "as " (parts::delivery_link(visitor, saga.0)) }, None => span.quiet { "no" } } }
+                } } }
+            } }
+        }
+    }
+}
+
+/// The filter as hidden fields, so that what is sent again is what was seen.
+fn filter_fields<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Markup {
+    html! { @for (name, value) in pairs { input type="hidden" name=(format!("filter.{name}")) value=(value); } }
+}
+
+pub(super) async fn show(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    let scope = visitor.scope();
+    let found = state.reader.dead_letter(&scope, DeadLetterId(id)).await?;
+    let letter = found.ok_or_else(|| Problem::no_such("dead letter", id))?;
+    let summary = &letter.summary;
+    let urls = list::callback_urls(&state, &scope, [summary.subscription_id]).await?;
+    let meaning = words::meaning(&summary.final_error_code);
+    let body = html! {
+        h1 { "Dead letter " code { (id) } }
+        p.sentence { (meaning.what) " " (meaning.advice) }
+        @match summary.requeued_saga_id {
+            Some(saga) => p { "It was sent again as delivery " (parts::delivery_link(&visitor, saga.0)) "." },
+            None => @if visitor.may(Scope::Operator) {
+                form method="post" action=(visitor.path("/dead-letters/requeue")) {
+                    input type="hidden" name="id" value=(id);
+                    button name="what" value="one" { "Send again" }
+                }
+            },
+        }
+        (parts::facts(&[
+            ("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (summary.event_type) }),
+            ("To", parts::subscription_link(&visitor, summary.subscription_id, urls.get(&summary.subscription_id).map(String::as_str))),
+            ("Delivery", parts::delivery_link(&visitor, summary.saga_id.0)),
+            ("Tenant", html! { (summary.tenant) }),
+            ("Error", html! { code { (summary.final_error_code) } }),
+            ("Given up", parts::time(summary.created_at, visitor.now)),
+        ]))
+        section.card { h2 { "Payload" } (payload_views(&visitor, summary.event_id.0, &letter.payload)) }
+    };
+    let page = Page { title: format!("Dead letter {id}"), section: Section::DeadLetters, live: false, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+/// Sends one, the selected ones, or all that match a filter again; the last after a count that is confirmed.
+pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
+    visitor.needs(Scope::Operator)?;
+    match form.get("what") {
+        "count" => count(&state, &visitor, &form).await,
+        "all" => all(&state, &visitor, &form).await,
+        "one" => one(&state, &visitor, form.get("id")).await,
+        _ => selected(&state, &visitor, &form).await,
+    }
+}
+
+async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
+    let id = validate::id(id).map_err(|_| Problem::no_such("dead letter", id))?;
+    let to = |saga: i64, done: &str| {
+        Ok(Redirect::to(&visitor.path(&format!("/deliveries/{saga}?done={done}"))).into_response())
+    };
+    match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
+        RequeueOutcome::Created(requeued, _) => to(requeued.saga_id.0, "requeued"),
+        RequeueOutcome::Already(requeued) => to(requeued.saga_id.0, "requeued-before"),
+        RequeueOutcome::NotDeliverable(subscription) => {
+            let said = not_deliverable(visitor, subscription);
+            list_page(state, visitor, &Asked::default(), &said).await
+        }
+        RequeueOutcome::NotFound => Err(Problem::no_such("dead letter", id).into()),
+    }
+}
+
+fn not_deliverable(visitor: &Visitor, subscription: SubscriptionId) -> Markup {
+    html! {
+        p.alert role="alert" {
+            "Nothing was sent: " a href=(visitor.path(&format!("/subscriptions/{subscription}"))) { "subscription " (subscription) }
+            " must be active and verified first."
+        }
+    }
+}
+
+async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+    let mut tally = RequeueTally::default();
+    let mut before = 0u64;
+    for id in form.all("id").filter_map(|id| validate::id(id).ok()).take(MOST_SELECTED) {
+        match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
+            RequeueOutcome::Created(..) => tally.requeued += 1,
+            RequeueOutcome::Already(_) => before += 1,
+            RequeueOutcome::NotDeliverable(_) | RequeueOutcome::NotFound => tally.skipped += 1,
+        }
+    }
+    let said = if tally.matched() + before == 0 {
+        parts::alert("Select at least one dead letter.")
+    } else {
+        outcome(tally, before)
+    };
+    list_page(state, visitor, &asked_of(form), &said).await
+}
+
+/// What was done, in a sentence.
+fn outcome(tally: RequeueTally, before: u64) -> Markup {
+    html! {
+        p.notice role="status" {
+            (parts::plural(tally.requeued, "dead letter was", "dead letters were")) " sent again."
+            @if tally.skipped > 0 { " " (parts::number(tally.skipped)) " skipped: the subscription is not active and verified." }
+            @if before > 0 { " " (parts::number(before)) " had been sent again before." }
+        }
+    }
+}
+
+/// The filter of a form, as it was in the list's query.
+fn asked_of(form: &Form) -> Asked {
+    Asked::from_pairs(form.starting_with("filter."))
+}
+
+/// Reads the filter as the API does.
+fn request(
+    visitor: &Visitor,
+    asked: &Asked,
+    dry_run: bool,
+) -> Result<(RequeueAllRequest, hooksaga_store::TenantScope), Problem> {
+    let mut filter = Map::new();
+    for (name, value) in asked.sent() {
+        let value = match name.as_str() {
+            "subscription_id" => validate::id(&value).map_or_else(|_| Value::from(value), Value::from),
+            "requeued" => value.parse::<bool>().map_or_else(|_| Value::from(value), Value::from),
+            _ => value.into(),
+        };
+        filter.insert(name, value);
+    }
+    let body = json!({ "filter": filter, "limit": AT_A_TIME, "dry_run": dry_run }).to_string();
+    let mut errors = FieldErrors::default();
+    let request = RequeueAllRequest::read(Object::from_body(body.as_bytes())?, &mut errors);
+    let request = complete(errors, request)?;
+    let scope = visitor.caller.scope(request.filter.tenant.clone())?;
+    Ok((request, scope))
+}
+
+async fn run(
+    state: &ApiState,
+    visitor: &Visitor,
+    asked: &Asked,
+    dry_run: bool,
+) -> Result<RequeueTally, Problem> {
+    let (request, scope) = request(visitor, asked, dry_run)?;
+    if request.filter.matches_nothing() {
+        return Ok(RequeueTally::default());
+    }
+    Ok(state.requeue.many(&scope, &request.filter.into(), request.limit, dry_run).await?)
+}
+
+/// How many would be sent, with the button that does it.
+async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+    let asked = asked_of(form);
+    let tally = run(state, visitor, &asked, true).await?;
+    let first = tally.requeued >= u64::from(AT_A_TIME);
+    let said = html! {
+        section.card.confirm role="status" {
+            h2 {
+                @if tally.requeued == 0 { "None would be sent again" }
+                @else { @if first { "The oldest " } (parts::plural(tally.requeued, "dead letter", "dead letters")) " would be sent again" }
+            }
+            @if tally.skipped > 0 { p { (parts::number(tally.skipped)) " would be skipped: the subscription is not active and verified." } }
+            @if tally.requeued > 0 {
+                form method="post" action=(visitor.path("/dead-letters/requeue")) {
+                    (filter_fields(asked.pairs()))
+                    div.actions { button name="what" value="all" { "Send " (parts::number(tally.requeued)) " again" } a href=(visitor.path("/dead-letters")) { "Cancel" } }
+                }
+            }
+        }
+    };
+    list_page(state, visitor, &asked, &said).await
+}
+
+async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+    let asked = asked_of(form);
+    let tally = run(state, visitor, &asked, false).await?;
+    list_page(state, visitor, &asked, &outcome(tally, 0)).await
+}

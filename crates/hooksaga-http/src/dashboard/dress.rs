@@ -1,0 +1,109 @@
+//! What all pages have in common around them: the refusal of other sites' posts, failures as pages, and the headers.
+
+use super::{Site, layout, origin};
+use crate::{
+    problem::{Kind, Problem},
+    state::SharedState,
+};
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Redirect, Response},
+};
+use hooksaga_store::StoreError;
+use http::{HeaderValue, Method, header, request::Parts};
+use maud::{DOCTYPE, html};
+
+/// A page that could not be shown. The layer makes a page of it, which knows the site.
+#[derive(Debug)]
+pub(super) struct Failure(Problem);
+
+#[derive(Clone)]
+struct Failed(Problem);
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self(error.into())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0.status(), axum::Extension(Failed(self.0))).into_response()
+    }
+}
+
+/// The layer around all pages.
+pub(super) async fn dress(State(state): State<SharedState>, request: Request, next: Next) -> Response {
+    let site = Site::of(request.uri().path());
+    let is_post = request.method() == Method::POST;
+    let mut response = if is_post && !origin::is_own(request.headers(), &state.public_url) {
+        let detail =
+            "this form was not sent from a page of this server; open the page and send it from there";
+        Failure(Problem::new(Kind::CrossSite, detail)).into_response()
+    } else {
+        next.run(request).await
+    };
+    if let Some(Failed(problem)) = response.extensions_mut().remove() {
+        response = (problem.status(), layout::failure(&state, site, &problem)).into_response();
+        for (name, value) in problem.headers() {
+            if name != header::WWW_AUTHENTICATE {
+                response.headers_mut().insert(name.clone(), value.clone());
+            }
+        }
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, state.look.policy(site));
+    // With "no-referrer" browsers would send no origin with forms.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+/// Sends somebody who is not signed in to the sign-in, and from there to the page again.
+///
+/// A link on another site comes without the cookie, because that is strict, though there may be one. A page of our own in
+/// between makes the next step one of this site's, with the cookie; the sign-in page then leads on at once.
+pub(super) fn to_sign_in(site: Site, parts: &Parts) -> Response {
+    let asked = parts.uri.path_and_query().map_or(site.home(), |asked| asked.as_str());
+    let next = if parts.method == Method::GET { site.local(asked) } else { site.home() };
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("next", next);
+    let target = format!("{}?{}", site.path("/sign-in"), query.finish());
+    let from_outside = parts.headers.get("sec-fetch-site").is_some_and(|from| {
+        [HeaderValue::from_static("cross-site"), HeaderValue::from_static("same-site")].contains(from)
+    });
+    if from_outside {
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    title { "One moment" }
+                    meta http-equiv="refresh" content=(format!("0;url={target}"));
+                }
+                body { p { a href=(target) { "Continue" } } }
+            }
+        };
+        return layout::html(page);
+    }
+    Redirect::to(&target).into_response()
+}
+
+/// An extractor of the API whose refusal becomes a page.
+pub(super) struct OnPage<T>(pub(super) T);
+
+impl<S: Send + Sync, T: axum::extract::FromRequestParts<S, Rejection = Problem>>
+    axum::extract::FromRequestParts<S> for OnPage<T>
+{
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        T::from_request_parts(parts, state).await.map(Self).map_err(Failure)
+    }
+}

@@ -1,0 +1,185 @@
+//! Events: the list, one with its payload and where it went, and the payload alone.
+
+use super::{
+    OnPage, Shown, Visitor,
+    deliveries::{About, table},
+    layout::{self, Page, Section},
+    list::{self, Asked},
+    parts,
+    pretty::pretty,
+};
+use crate::{
+    cursor::List,
+    dto::EventsQuery,
+    errors::FieldErrors,
+    path::EventIdInPath,
+    problem::Problem,
+    state::{ApiState, SharedState},
+};
+use axum::{extract::State, response::IntoResponse};
+use hooksaga_saga::{EventId, EventType, Tenant};
+use hooksaga_store::{
+    EventDetail, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter, TenantScope,
+};
+use http::header;
+use maud::{Markup, html};
+
+/// A longer payload is shown as it is, and one that is longer than this only as a file.
+const SHOWN: usize = 128 << 10;
+
+/// Subscriptions that are looked at per topic, to say why an event went nowhere.
+const LOOKED_AT: u32 = 20;
+
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+    let path = visitor.path("/events");
+    let read = async {
+        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
+        let scope = params.scope(&visitor.caller, &mut errors)?;
+        let query = EventsQuery::read(&mut params, &mut errors);
+        let page = params.page(List::Events, errors)?;
+        Ok::<_, Problem>(state.reader.events(&scope, &query.into(), page).await?)
+    };
+    let (events, next, problem) = match read.await {
+        Ok(page) => (page.items, page.next, None),
+        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
+        Err(problem) => return Err(problem.into()),
+    };
+    let fields = html! {
+        (list::field(&asked, "event_type", "Type", "order.created"))
+        (list::field(&asked, "external_id", "External id", ""))
+        (list::field(&asked, "correlation_id", "Correlation id", ""))
+        (list::tenant(&visitor, &asked))
+        (list::times(&asked))
+    };
+    let body = html! {
+        h1 { "Events" }
+        (list::filter(&path, &asked, &fields))
+        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
+        @else if events.is_empty() { p.empty { @if asked.filters() { "No event matches." } @else { "No event has been sent yet." } } }
+        @else {
+            (heads(&visitor, &events))
+            (asked.pager(&path, List::Events, next))
+        }
+    };
+    let page = Page { title: "Events".to_owned(), section: Section::Events, live: false, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+/// A table of events.
+pub(super) fn heads(visitor: &Visitor, events: &[EventHead]) -> Markup {
+    let tenants = visitor.tenant().is_none();
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Event" } th { "Type" } @if tenants { th { "Tenant" } } th { "External id" } th { "Received" } } }
+            tbody { @for event in events { tr {
+                td { (parts::event_link(visitor, event.id.0)) }
+                td { (event.event_type) }
+                @if tenants { td { (event.tenant) } }
+                td.cut { @if let Some(id) = &event.external_id { span title=(id) { (id) } } }
+                td { (parts::time(event.created_at, visitor.now)) }
+            } } }
+        } }
+    }
+}
+
+pub(super) async fn show(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(EventIdInPath(id)): OnPage<EventIdInPath>,
+) -> Shown {
+    let scope = visitor.scope();
+    let event = find(&state, &scope, id).await?;
+    let ids = event.deliveries.iter().map(|delivery| delivery.subscription_id);
+    let urls = list::callback_urls(&state, &scope, ids).await?;
+    let nowhere = if event.routed && event.deliveries.is_empty() {
+        Some(matching(&state, &event.head).await?)
+    } else {
+        None
+    };
+    let head = &event.head;
+    let open = event.deliveries.iter().any(|delivery| !delivery.status.is_final());
+    let body = html! {
+        h1 { "Event " code { "evt_" (id) } }
+        (parts::facts(&[
+            ("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (head.event_type) } }),
+            ("Tenant", html! { (head.tenant) }),
+            ("Received", parts::time(head.created_at, visitor.now)),
+            ("External id", html! { (head.external_id.as_deref().unwrap_or("none")) }),
+            ("Correlation id", html! { code { (head.correlation_id) } }),
+        ]))
+        section.card {
+            h2 { "Where it went" }
+            @if !event.routed { p { "Its subscriptions are being looked up." } }
+            @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, matching)) }
+            @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, &urls, About::AnEvent)) }
+            @if event.deliveries.len() >= 500 {
+                p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
+            }
+        }
+        section.card { h2 { "Payload" } (payload_views(&visitor, id, &event.payload)) }
+    };
+    let page =
+        Page { title: format!("evt_{id}"), section: Section::Events, live: !event.routed || open, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+async fn find(state: &ApiState, scope: &TenantScope, id: i64) -> Result<EventDetail, Problem> {
+    state.reader.event(scope, EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))
+}
+
+/// A payload, laid out and as it came.
+pub(super) fn payload_views(visitor: &Visitor, event_id: i64, payload: &str) -> Markup {
+    let file = visitor.path(&format!("/events/{event_id}/payload"));
+    let size = format!("{} bytes", parts::number(payload.len() as u64));
+    html! {
+        @if payload.len() > SHOWN {
+            p { "It has " (size) ". " a href=(file) { "Show it as text" } }
+        } @else {
+            @if let Some(pretty) = pretty(payload, 4 * SHOWN) { pre tabindex="0" { (pretty) } }
+            details { summary { "Exactly as it came (" (size) ")" } pre tabindex="0" { (payload) } p { a href=(file) { "As text" } } }
+        }
+    }
+}
+
+/// The subscriptions of the event's tenant that match it now.
+async fn matching(state: &ApiState, head: &EventHead) -> StoreResult<Vec<Subscription>> {
+    let (Ok(tenant), Ok(event_type)) = (head.tenant.parse::<Tenant>(), head.event_type.parse::<EventType>())
+    else {
+        return Ok(Vec::new());
+    };
+    let scope = TenantScope::One(tenant);
+    let page = PageRequest { limit: LOOKED_AT, before: None };
+    let mut found: Vec<Subscription> = Vec::new();
+    for topic in event_type.matching_topics() {
+        let filter = SubscriptionFilter { event_type: Some(topic), ..SubscriptionFilter::default() };
+        let subscriptions = state.reader.subscriptions(&scope, &filter, page).await?.items;
+        found.extend(subscriptions.into_iter().filter(|new| new.created_at <= head.created_at));
+    }
+    found.sort_by_key(|subscription| subscription.id.0);
+    found.dedup_by_key(|subscription| subscription.id.0);
+    Ok(found)
+}
+
+fn why_nowhere(visitor: &Visitor, head: &EventHead, matching: &[Subscription]) -> Markup {
+    html! {
+        @if matching.is_empty() {
+            p { "Nowhere: when it came, no subscription of tenant " strong { (head.tenant) } " had a topic that matches " code { (head.event_type) } "." }
+            p.quiet { "Topics that match it: " (head.event_type.parse::<EventType>().map(|event_type| event_type.matching_topics().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")).unwrap_or_default()) "." }
+        } @else {
+            p { "Nowhere: no subscription with a matching topic was active and verified when it came. How they stand now:" }
+            ul { @for subscription in matching { li {
+                (parts::subscription_link(visitor, subscription.id, Some(&subscription.callback_url))) " " (parts::subscription_state(subscription))
+            } } }
+        }
+    }
+}
+
+/// The payload alone, byte for byte, as text that no browser runs.
+pub(super) async fn payload(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(EventIdInPath(id)): OnPage<EventIdInPath>,
+) -> Shown {
+    let event = find(&state, &visitor.scope(), id).await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], event.payload.to_string()).into_response())
+}

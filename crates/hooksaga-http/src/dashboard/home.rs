@@ -1,0 +1,155 @@
+//! The first page: how everything stands, for the person on call.
+
+use super::{
+    Shown, Visitor, chart,
+    layout::{self, Page, Section},
+    overview::{self, LOOKED_AT, Situation},
+    parts, words,
+};
+use crate::{problem::Problem, state::SharedState};
+use axum::extract::State;
+use hooksaga_saga::SagaStatus;
+use hooksaga_store::{Gauges, Scope, Stats, TenantGauges};
+use maud::{Markup, html};
+
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
+    let scope = visitor.scope();
+    let stats = state.stats.of(&scope);
+    let stats = stats.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
+    let situation = state.situations.of(&scope);
+    let situation = situation.get(Situation::read(&state, &scope, stats.now)).await;
+    let situation = situation.map_err(|error| Problem::from(&*error))?;
+
+    let workers = visitor.tenant().is_none().then_some(situation.workers.len());
+    let hour = chart::sum(&stats.minutes, stats.now);
+    let due = overview::oldest_due(&stats);
+    let (mood, sentence) = overview::sentence(stats.now, &situation.failing, due, workers, hour.delivered);
+    let body = html! {
+        h1.unseen { "Overview" }
+        @if situation.has_subscriptions && situation.has_events {
+            p.sentence { span class=(format!("light {}", mood.class())) {} (sentence) }
+        } @else {
+            (first_steps(&visitor, &situation))
+        }
+        (figures(&visitor, &stats, &situation))
+        section.card { h2 { "The last hour" } (chart::bars(&stats.minutes, stats.now)) }
+        (failing(&visitor, &situation))
+        @if visitor.tenant().is_none() && !situation.workers.is_empty() { (workers_table(&visitor, &situation)) }
+    };
+    let page = Page { title: "Overview".to_owned(), section: Section::Overview, live: true, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+/// What to do next, as long as nothing has happened.
+fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
+    let operator = visitor.tenant().is_none();
+    html! {
+        section.card.first-steps {
+            h2 { @if situation.has_subscriptions { "Send the first event" } @else { "Nothing is set up yet" } }
+            @if !situation.has_subscriptions {
+                p {
+                    "A subscription says which events go where."
+                    @if visitor.may(Scope::Admin) { " " a.button href=(visitor.path("/subscriptions/new")) { "Create a subscription" } }
+                }
+                @if operator {
+                    p.quiet { "To try it on this machine, with a server that was started as " code { "hooksaga serve --dev" } ", this receives webhooks and prints them, and this subscribes it:" }
+                    (parts::copy_line("hooksaga listen --port 9000"))
+                    (parts::copy_line("hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait"))
+                }
+            }
+            @if !situation.has_events && operator {
+                p.quiet { "Then send an event, and watch it arrive:" }
+                (parts::copy_line("hooksaga send order.created '{\"order\": 42}'"))
+            }
+        }
+    }
+}
+
+/// A figure with its name; leads to the rows behind it.
+fn figure(name: &str, value: &str, link: Option<&str>, class: &str, hint: &str) -> Markup {
+    let inner = html! { span.value { (value) } span.name { (name) } };
+    html! {
+        @match link {
+            Some(link) => a class=(format!("figure {class}")) href=(link) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
+            None => div class=(format!("figure {class}")) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
+        }
+    }
+}
+
+fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
+    let (pending, progress, retry, held, most) = match stats.gauges {
+        Gauges::Server(gauges) => (
+            gauges.pending_sagas,
+            gauges.in_progress_sagas(),
+            gauges.pending_retry_sagas,
+            gauges.held_sagas,
+            u64::MAX,
+        ),
+        Gauges::Tenant(gauges) => (
+            gauges.pending_sagas,
+            gauges.in_progress_sagas,
+            gauges.pending_retry_sagas,
+            gauges.held_sagas,
+            u64::from(TenantGauges::MOST),
+        ),
+    };
+    let count = |value: u64| format!("{}{}", parts::number(value), if value >= most { "+" } else { "" });
+    let by_status = |status: SagaStatus| visitor.path(&format!("/deliveries?status={status}"));
+    let letters = situation.open_letters;
+    let letters_text = format!("{letters}{}", if letters >= u64::from(LOOKED_AT) { "+" } else { "" });
+    let due = overview::oldest_due(stats);
+    let slots: u64 = situation.workers.iter().map(|worker| u64::from(worker.slots)).sum();
+    html! {
+        section.figures aria-label="Figures" {
+            @for (status, value) in [(SagaStatus::Pending, pending), (SagaStatus::InProgress, progress)] {
+                (figure(words::status(status), &count(value), Some(&by_status(status)), "", ""))
+            }
+            (figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
+            (figure("Held", &count(held), None, "", "Open deliveries that wait for their subscription to be active and verified"))
+            (figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
+            (figure("Open dead letters", &letters_text, Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
+            @if visitor.tenant().is_none() {
+                (figure("Workers · slots", &format!("{} · {}", situation.workers.len(), parts::number(slots)), None, if situation.workers.is_empty() { "bad" } else { "" }, "Worker processes that are alive, and how many deliveries they can send at a time"))
+            }
+        }
+    }
+}
+
+fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
+    html! {
+        @if !situation.failing.is_empty() {
+            section.card {
+                h2 { "Failing endpoints" }
+                div.scroll { table {
+                    thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Retrying" } th.number { "Given up" } } }
+                    tbody { @for endpoint in &situation.failing { tr {
+                        td { (parts::subscription_link(visitor, endpoint.subscription_id, situation.urls.get(&endpoint.subscription_id).map(String::as_str))) }
+                        td { @if let Some(code) = &endpoint.last_error { span title=(code) { (words::meaning(code).what) } } }
+                        td { (parts::time(endpoint.since, visitor.now)) }
+                        td { @match endpoint.next_retry { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
+                        td.number { (endpoint.retrying) @if endpoint.retrying >= u64::from(LOOKED_AT) { "+" } }
+                        td.number { (endpoint.given_up) @if endpoint.given_up >= u64::from(LOOKED_AT) { "+" } }
+                    } } }
+                } }
+            }
+        }
+    }
+}
+
+fn workers_table(visitor: &Visitor, situation: &Situation) -> Markup {
+    html! {
+        section.card {
+            h2 { "Workers" }
+            div.scroll { table {
+                thead { tr { th { "Worker" } th { "Version" } th.number { "Slots" } th { "Running since" } th { "Last sign of life" } } }
+                tbody { @for worker in &situation.workers { tr {
+                    td { code { (format!("{:016x}", worker.worker_id)) } }
+                    td { (worker.version) }
+                    td.number { (parts::number(worker.slots.into())) }
+                    td { (parts::time(worker.started_at, visitor.now)) }
+                    td { (parts::time(worker.seen_at, visitor.now)) }
+                } } }
+            } }
+        }
+    }
+}

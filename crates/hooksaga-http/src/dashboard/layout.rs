@@ -1,0 +1,178 @@
+//! The frame around a page: head, header with navigation and search, main part; and pages that say what failed.
+
+use super::{Site, Visitor, assets};
+use crate::{problem::Problem, state::ApiState};
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// A page to be put into the frame.
+pub(super) struct Page {
+    pub(super) title: String,
+    /// The entry of the navigation that it belongs to.
+    pub(super) section: Section,
+    /// Whether what it shows is still changing: the script then asks for it again every two seconds.
+    pub(super) live: bool,
+    pub(super) body: Markup,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Events,
+    Deliveries,
+    Subscriptions,
+    DeadLetters,
+    None,
+}
+
+const SECTIONS: [(Section, &str, &str); 5] = [
+    (Section::Overview, "", "Overview"),
+    (Section::Events, "/events", "Events"),
+    (Section::Deliveries, "/deliveries", "Deliveries"),
+    (Section::Subscriptions, "/subscriptions", "Subscriptions"),
+    (Section::DeadLetters, "/dead-letters", "Dead letters"),
+];
+
+/// A response with this page.
+pub(super) fn html(page: Markup) -> Response {
+    ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string()).into_response()
+}
+
+/// The page for this visitor, or only its part that changes.
+pub(super) fn show(state: &ApiState, visitor: &Visitor, page: &Page) -> Response {
+    show_with(state, visitor, page, StatusCode::OK)
+}
+
+pub(super) fn show_with(state: &ApiState, visitor: &Visitor, page: &Page, status: StatusCode) -> Response {
+    let part = html! { div id="part" data-live[page.live] { (page.body) } };
+    if visitor.part_only {
+        return html(part);
+    }
+    let header = html! {
+        (brand(state, visitor.site))
+        nav aria-label="Main" {
+            @for (section, path, name) in SECTIONS {
+                @let path = if path.is_empty() { visitor.site.home().to_owned() } else { visitor.path(path) };
+                a href=(path) aria-current=[(section == page.section).then_some("page")] { (name) }
+            }
+        }
+        form.search role="search" action=(visitor.path("/search")) {
+            label.unseen for="q" { "Search" }
+            input #q type="search" name="q" placeholder="evt_17, delivery, external id, URL" maxlength="500"
+                autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
+        }
+        (account(visitor))
+    };
+    let now = visitor.now.as_micros() / 1000;
+    (status, html(frame(state, visitor.site, &page.title, &header, &part, Some(now)))).into_response()
+}
+
+fn brand(state: &ApiState, site: Site) -> Markup {
+    html! {
+        a.brand href=(site.home()) {
+            @match site {
+                Site::Dashboard => { img src=(format!("/assets/{}", *assets::ICON_NAME)) alt="" width="22" height="22"; "hooksaga" }
+                Site::Portal => (state.look.name),
+            }
+        }
+    }
+}
+
+fn account(visitor: &Visitor) -> Markup {
+    let caller = &visitor.caller;
+    html! {
+        details.account {
+            summary {
+                span.who { @match (visitor.site, visitor.tenant()) {
+                    (_, Some(tenant)) => (tenant),
+                    (_, None) => (caller.name),
+                } }
+            }
+            div {
+                @if visitor.site == Site::Dashboard {
+                    p { "Key " strong { (caller.name) } }
+                    p.quiet { (caller.scopes) }
+                }
+                @if let Some(at) = caller.expires_at {
+                    p.quiet { "Ends " (super::parts::time(at, visitor.now)) }
+                }
+                @if visitor.site == Site::Dashboard { p { a href="/docs" { "API reference" } } }
+                form method="post" action=(visitor.path("/sign-out")) { button.plain { "Sign out" } }
+            }
+        }
+    }
+}
+
+/// A page without a visitor: sign-in and failures.
+pub(super) fn bare(state: &ApiState, site: Site, title: &str, body: &Markup) -> Response {
+    html(frame(state, site, title, &brand(state, site), &html! { div.narrow { (body) } }, None))
+}
+
+fn frame(
+    state: &ApiState,
+    site: Site,
+    title: &str,
+    header: &Markup,
+    main: &Markup,
+    now_ms: Option<i64>,
+) -> Markup {
+    let product = match site {
+        Site::Dashboard => "hooksaga",
+        Site::Portal => &state.look.name,
+    };
+    html! {
+        (DOCTYPE)
+        html lang="en" data-now=[now_ms] data-site=[(site == Site::Portal).then_some("portal")] {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · " (product) }
+                link rel="icon" href=(format!("/assets/{}", *assets::ICON_NAME));
+                link rel="stylesheet" href=(format!("/assets/{}", *assets::STYLE));
+                @if site == Site::Portal {
+                    link rel="stylesheet" href=(format!("/assets/{}", assets::theme(state)));
+                }
+                script src=(format!("/assets/{}", *assets::SCRIPT)) defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to content" }
+                header.top { (header) }
+                main #main tabindex="-1" { (main) }
+                p #said role="status" aria-live="polite" class="unseen" {}
+            }
+        }
+        (PreEscaped("\n"))
+    }
+}
+
+/// A page that says what failed and what to do.
+pub(super) fn failure(state: &ApiState, site: Site, problem: &Problem) -> Response {
+    let (title, advice) = match problem.status() {
+        StatusCode::SERVICE_UNAVAILABLE => (
+            "The database is not available",
+            "Events that were accepted are safe, and deliveries go on when it is back. This page can be loaded again in a moment.",
+        ),
+        StatusCode::NOT_FOUND => (
+            "There is no such page",
+            "It may have been removed, or it belongs to somebody whose data this key may not see.",
+        ),
+        _ => (problem.title(), ""),
+    };
+    let body = html! {
+        div.card {
+            h1 { (title) }
+            p { (capitalised(problem.detail())) "." }
+            @if !advice.is_empty() { p.quiet { (advice) } }
+            p { a href=(site.home()) { "To the first page" } }
+        }
+    };
+    bare(state, site, title, &body)
+}
+
+/// A sentence from the API's details, which begin in lower case.
+pub(super) fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -1,0 +1,173 @@
+//! Lists: filters from the query, pages by key, and the callback URLs of what is listed.
+
+use super::Visitor;
+use crate::{
+    cursor::{self, List},
+    query::Params,
+    state::ApiState,
+};
+use axum::extract::{FromRequestParts, Query};
+use hooksaga_saga::{EventId, SubscriptionId};
+use hooksaga_store::{EventHead, PageRequest, StoreResult, TenantScope};
+use http::request::Parts;
+use maud::{Markup, html};
+use std::{
+    collections::{BTreeSet, HashMap},
+    convert::Infallible,
+};
+
+/// At most so many subscriptions are looked up for one page; those beyond are shown by their number.
+const MOST_LOOKED_UP: usize = 50;
+
+/// The query of a page as it was sent, without empty fields: browsers send those of a form, too.
+#[derive(Default)]
+pub(super) struct Asked(Vec<(String, String)>);
+
+impl<S: Sync> FromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let pairs: Vec<(String, String)> =
+            Query::try_from_uri(&parts.uri).map(|Query(pairs)| pairs).unwrap_or_default();
+        Ok(Self::from_pairs(pairs.into_iter()))
+    }
+}
+
+impl Asked {
+    pub(super) fn from_pairs(pairs: impl Iterator<Item = (String, String)>) -> Self {
+        let pairs = pairs.map(|(name, value)| (name, value.trim().to_owned()));
+        Self(pairs.filter(|(_, value)| !value.is_empty()).collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(param, _)| param == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn has(&self, name: &str, value: &str) -> bool {
+        self.0.iter().any(|(param, given)| param == name && given == value)
+    }
+
+    /// Whether anything but the place in the list was asked for.
+    pub(super) fn filters(&self) -> bool {
+        self.0.iter().any(|(name, _)| !["cursor", "done", "limit"].contains(&name.as_str()))
+    }
+
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .filter(|(name, _)| !["cursor", "done", "limit"].contains(&name.as_str()))
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The parameters as the API reads them.
+    pub(super) fn params(&self) -> Params {
+        self.sent().collect::<Vec<_>>().into()
+    }
+
+    /// The same. A browser's date and time has no zone: it is UTC.
+    pub(super) fn sent(&self) -> impl Iterator<Item = (String, String)> {
+        let read = |(name, value): &(String, String)| {
+            let zone = match (name.as_str(), value.len()) {
+                ("created_after" | "created_before", 16) => ":00Z",
+                ("created_after" | "created_before", 19) => "Z",
+                _ => "",
+            };
+            (name.clone(), format!("{value}{zone}"))
+        };
+        self.0.iter().filter(|(name, _)| name != "done").map(read)
+    }
+
+    /// The same query with another place in the list.
+    fn query(&self, cursor: Option<&str>) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(self.pairs());
+        if let Some(cursor) = cursor {
+            query.append_pair("cursor", cursor);
+        }
+        let query = query.finish();
+        if query.is_empty() { query } else { format!("?{query}") }
+    }
+
+    /// The way to newer and older rows.
+    pub(super) fn pager(&self, path: &str, list: List, next: Option<i64>) -> Markup {
+        let deeper = self.get("cursor").is_some();
+        html! {
+            @if deeper || next.is_some() {
+                nav.pager aria-label="Pages" {
+                    @if deeper { a href=(format!("{path}{}", self.query(None))) { "← Newest" } } @else { span {} }
+                    @if let Some(next) = next {
+                        a rel="next" href=(format!("{path}{}", self.query(Some(&cursor::encode(list, next))))) { "Older →" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The callback URLs of these subscriptions.
+pub(super) async fn callback_urls(
+    state: &ApiState,
+    scope: &TenantScope,
+    ids: impl IntoIterator<Item = SubscriptionId>,
+) -> StoreResult<HashMap<SubscriptionId, String>> {
+    let ids: BTreeSet<i64> = ids.into_iter().map(|id| id.0).collect();
+    let mut urls = HashMap::new();
+    for id in ids.into_iter().take(MOST_LOOKED_UP).map(SubscriptionId) {
+        if let Some(subscription) = state.reader.subscription(scope, id).await? {
+            urls.insert(id, subscription.callback_url);
+        }
+    }
+    Ok(urls)
+}
+
+/// An event without its payload: the newest one up to its id, if that is the one.
+pub(super) async fn event_head(
+    state: &ApiState,
+    scope: &TenantScope,
+    id: EventId,
+) -> StoreResult<Option<EventHead>> {
+    let page = PageRequest { limit: 1, before: Some(id.0.saturating_add(1)) };
+    let found = state.reader.events(scope, &hooksaga_store::EventFilter::default(), page).await?;
+    Ok(found.items.into_iter().find(|head| head.id == id))
+}
+
+/// A text field of a filter.
+pub(super) fn field(asked: &Asked, name: &str, label: &str, placeholder: &str) -> Markup {
+    html! {
+        label { span { (label) }
+            input name=(name) value=[asked.get(name)] placeholder=(placeholder) autocomplete="off" spellcheck="false";
+        }
+    }
+}
+
+/// The fields for a span of time.
+pub(super) fn times(asked: &Asked) -> Markup {
+    html! {
+        @for (name, label) in [("created_after", "From (UTC)"), ("created_before", "Before (UTC)")] {
+            label { span { (label) }
+                input type="datetime-local" step="1" name=(name) value=[asked.get(name).map(|at| at.trim_end_matches('Z'))];
+            }
+        }
+    }
+}
+
+/// The field for a tenant, for those who may see more than one.
+pub(super) fn tenant(visitor: &Visitor, asked: &Asked) -> Markup {
+    html! { @if visitor.tenant().is_none() { (field(asked, "tenant", "Tenant", "any")) } }
+}
+
+/// A filter form around these fields; opened if it is in use.
+pub(super) fn filter(path: &str, asked: &Asked, fields: &Markup) -> Markup {
+    html! {
+        details.filter open[asked.filters()] {
+            summary { "Filter" }
+            form action=(path) {
+                (fields)
+                div.actions {
+                    button { "Apply" }
+                    @if asked.filters() { a href=(path) { "Clear" } }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The dashboard at `/` and the customers' portal at `/portal`: pages that the server renders, over the same store
+//! methods, scopes and tenants as the API.
+//!
+//! A request passes the layer `dress` (other sites' posts are refused, failures become pages, every response gets the
+//! content security policy), then the [`Visitor`] extractor (a session cookie, or the way to the sign-in), then the
+//! page. What changes something is a form: it is turned into the JSON that the API takes, so that the rules are the
+//! same. Everything works without the script, which only refreshes, counts down and copies.
+
+mod assets;
+mod chart;
+mod dead_letters;
+mod deliveries;
+mod dress;
+mod events;
+mod form;
+mod home;
+mod layout;
+mod list;
+mod look;
+mod origin;
+mod overview;
+mod parts;
+mod pretty;
+mod search;
+mod session;
+mod sign_in;
+mod site;
+mod subscription_form;
+mod subscriptions;
+mod words;
+
+pub(crate) use look::Look;
+pub use look::PortalLook;
+pub(crate) use overview::Situation;
+
+use crate::state::SharedState;
+use axum::{
+    Router, middleware,
+    routing::{get, post},
+};
+use dress::{Failure, OnPage, dress};
+use session::Visitor;
+use site::Site;
+
+/// What a page returns.
+type Shown = Result<axum::response::Response, Failure>;
+
+/// The pages of both sites, and what they are made of.
+pub(crate) fn routes(state: &SharedState) -> Router<SharedState> {
+    site(Site::Dashboard)
+        .merge(site(Site::Portal))
+        .layer(middleware::from_fn_with_state(SharedState::clone(state), dress))
+        .route("/assets/{name}", get(assets::show))
+}
+
+fn site(site: Site) -> Router<SharedState> {
+    let at = |path: &str| site.path(path);
+    Router::new()
+        .route(site.home(), get(home::show))
+        .route(&at("/sign-in"), get(sign_in::show).post(sign_in::sign_in))
+        .route(&at("/sign-out"), post(sign_in::sign_out))
+        .route(&at("/search"), get(search::show))
+        .route(&at("/events"), get(events::list))
+        .route(&at("/events/{id}"), get(events::show))
+        .route(&at("/events/{id}/payload"), get(events::payload))
+        .route(&at("/deliveries"), get(deliveries::list))
+        .route(&at("/deliveries/{saga_id}"), get(deliveries::show))
+        .route(&at("/subscriptions"), get(subscriptions::list))
+        .route(&at("/subscriptions/new"), get(subscription_form::new).post(subscription_form::create))
+        .route(&at("/subscriptions/{id}"), get(subscriptions::show))
+        .route(&at("/subscriptions/{id}/edit"), get(subscription_form::edit).post(subscription_form::update))
+        .route(&at("/subscriptions/{id}/active"), post(subscriptions::set_active))
+        .route(&at("/subscriptions/{id}/verify"), post(subscriptions::verify))
+        .route(&at("/subscriptions/{id}/rotate-secret"), post(subscriptions::rotate))
+        .route(&at("/dead-letters"), get(dead_letters::list))
+        .route(&at("/dead-letters/requeue"), post(dead_letters::requeue))
+        .route(&at("/dead-letters/{id}"), get(dead_letters::show))
+}

@@ -1,0 +1,186 @@
+//! Small parts that pages are made of.
+
+use super::{Visitor, words};
+use crate::time::Time;
+use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{Delivery, Subscription, VerificationStatus};
+use maud::{Markup, html};
+use std::time::Duration;
+
+/// A time relative to now, with the exact one on hover.
+pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
+    html! {
+        time datetime=(Time(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) { (relative(at, now)) }
+    }
+}
+
+/// When something is to happen next; that it is late says nothing to a reader but that it is due.
+pub(super) fn due(at: Timestamp, now: Timestamp) -> Markup {
+    let text = if at <= now { "due now".to_owned() } else { relative(at, now) };
+    html! { time datetime=(Time(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) data-due { (text) } }
+}
+
+/// To the millisecond, in UTC.
+pub(super) fn exact(at: Timestamp) -> String {
+    let civil = Time(at).civil();
+    format!("{} {:.3} UTC", civil.date(), civil.time())
+}
+
+/// `14:03 UTC`, or with the date if that was longer ago than a day.
+pub(super) fn clock(at: Timestamp, now: Timestamp) -> String {
+    let time = Time(at).civil();
+    let of_day = format!("{:02}:{:02} UTC", time.hour(), time.minute());
+    if now.since(at) < Duration::from_secs(24 * 3600) { of_day } else { format!("{} {of_day}", time.date()) }
+}
+
+/// In words: `3 min ago`, `in 12 s`. The script does the same.
+pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
+    let (past, future) = (now.since(at), at.since(now));
+    match (past.as_secs(), future.as_secs()) {
+        (0, 0) => "now".to_owned(),
+        (0, _) => format!("in {}", span(future)),
+        _ => format!("{} ago", span(past)),
+    }
+}
+
+/// A length of time with one unit.
+pub(super) fn span(length: Duration) -> String {
+    match length.as_secs() {
+        0 => format!("{:.1} s", length.as_secs_f64()),
+        seconds @ ..100 => format!("{seconds} s"),
+        seconds @ ..6000 => format!("{} min", seconds / 60),
+        seconds @ ..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Digits in groups of three.
+pub(super) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+pub(super) fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(count), if count == 1 { one } else { many })
+}
+
+/// How a delivery stands.
+pub(super) fn delivery_status(delivery: &Delivery) -> Markup {
+    if delivery.held {
+        return html! { span.badge.held title=(delivery.status) { "Held" } };
+    }
+    let class = match delivery.status {
+        SagaStatus::Pending | SagaStatus::InProgress => "open",
+        SagaStatus::PendingRetry => "warn",
+        SagaStatus::Completed => "good",
+        SagaStatus::DeadLettered => "bad",
+    };
+    html! { span class=(format!("badge {class}")) title=(delivery.status) { (words::status(delivery.status)) } }
+}
+
+/// How a subscription stands.
+pub(super) fn subscription_state(subscription: &Subscription) -> Markup {
+    let (class, text) = match (subscription.active, subscription.verified, subscription.verification.status) {
+        (false, ..) => ("held", "Paused"),
+        (true, true, _) => ("good", "Active"),
+        (true, false, VerificationStatus::Failed) => ("bad", "Verification failed"),
+        (true, false, _) => ("warn", "Not verified yet"),
+    };
+    html! { span class=(format!("badge {class}")) { (text) } }
+}
+
+pub(super) fn event_link(visitor: &Visitor, id: i64) -> Markup {
+    html! { a href=(visitor.path(&format!("/events/{id}"))) { "evt_" (id) } }
+}
+
+pub(super) fn delivery_link(visitor: &Visitor, id: i64) -> Markup {
+    html! { a href=(visitor.path(&format!("/deliveries/{id}"))) { (id) } }
+}
+
+/// A subscription by its callback URL, as far as that is known.
+pub(super) fn subscription_link(visitor: &Visitor, id: SubscriptionId, url: Option<&str>) -> Markup {
+    html! {
+        a.url href=(visitor.path(&format!("/subscriptions/{id}"))) title=[url] {
+            @match url {
+                Some(url) => (short_url(url)),
+                None => { "Subscription " (id) },
+            }
+        }
+    }
+}
+
+/// A URL without its scheme, which says little in a table.
+pub(super) fn short_url(url: &str) -> &str {
+    url.strip_prefix("https://").unwrap_or(url)
+}
+
+/// A line to copy.
+pub(super) fn copy_line(text: &str) -> Markup {
+    html! { div.copy { code { (text) } button.plain type="button" data-copy=(text) hidden { "Copy" } } }
+}
+
+/// Pairs of names and values.
+pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
+    html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
+}
+
+/// What has just been done: a code of a redirect, so that nothing from outside is shown.
+pub(super) fn notice(done: Option<&str>) -> Markup {
+    let text = match done {
+        Some("saved") => "Saved.",
+        Some("saved-url") => "Saved. The new URL has to be verified before anything is delivered to it.",
+        Some("paused") => "Paused. Its deliveries wait until it is resumed.",
+        Some("resumed") => "Resumed. What waited goes on now.",
+        Some("verify") => "Verification is requested: the challenge is sent now.",
+        Some("requeued") => "Sent again: this is the new delivery.",
+        Some("requeued-before") => "It had been sent again before: this is that delivery.",
+        _ => return html! {},
+    };
+    html! { p.notice role="status" { (text) } }
+}
+
+/// Something that stands in the way.
+pub(super) fn alert(text: &str) -> Markup {
+    html! { p.alert role="alert" { (text) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_relative_to_now() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let at = |seconds: i64| Timestamp::from_micros(now.as_micros() + seconds * 1_000_000);
+        for (seconds, text) in [
+            (0, "now"),
+            (-1, "1 s ago"),
+            (-99, "99 s ago"),
+            (-100, "1 min ago"),
+            (-3600, "60 min ago"),
+            (-7200, "2 h ago"),
+            (-86_400 * 3, "3 d ago"),
+            (30, "in 30 s"),
+            (3600 * 5, "in 5 h"),
+        ] {
+            assert_eq!(relative(at(seconds), now), text);
+        }
+        assert_eq!(exact(now), "2023-11-14 22:13:20.000 UTC");
+        assert_eq!(clock(at(-60), now), "22:12 UTC");
+        assert_eq!(clock(at(-86_400), now), "2023-11-13 22:13 UTC");
+        assert_eq!(span(Duration::from_millis(200)), "0.2 s");
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(plural(1, "delivery", "deliveries"), "1 delivery");
+    }
+}

@@ -1,0 +1,105 @@
+//! One search box: ids, and what senders and receivers know an event or an endpoint by.
+
+use super::{
+    Shown, Visitor,
+    events::heads,
+    layout::{self, Page, Section},
+    list::{Asked, event_head},
+    parts,
+    subscriptions::rows,
+};
+use crate::{
+    state::{ApiState, SharedState},
+    validate,
+};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect},
+};
+use hooksaga_saga::{CorrelationId, EventId, ExternalId, SagaId, SubscriptionId};
+use hooksaga_store::{EventFilter, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter};
+use maud::{Markup, html};
+
+/// Of each kind.
+const MOST: PageRequest = PageRequest { limit: 20, before: None };
+
+/// What was found.
+#[derive(Default)]
+struct Found {
+    events: Vec<EventHead>,
+    subscriptions: Vec<Subscription>,
+    delivery: Option<SagaId>,
+}
+
+impl Found {
+    /// The page of the only thing that was found.
+    fn only(&self) -> Option<String> {
+        match (&self.events[..], &self.subscriptions[..], self.delivery) {
+            ([event], [], None) => Some(format!("/events/{}", event.id)),
+            ([], [subscription], None) => Some(format!("/subscriptions/{}", subscription.id)),
+            ([], [], Some(delivery)) => Some(format!("/deliveries/{delivery}")),
+            _ => None,
+        }
+    }
+}
+
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+    let text = asked.get("q").unwrap_or_default();
+    let found = find(&state, &visitor, text).await?;
+    if let Some(only) = found.only() {
+        return Ok(Redirect::to(&visitor.path(&only)).into_response());
+    }
+    let nothing = found.events.is_empty() && found.subscriptions.is_empty() && found.delivery.is_none();
+    let body = html! {
+        h1 { "Search" }
+        @if text.is_empty() { (hint()) }
+        @else if nothing { p.empty { "Nothing was found for " strong { (text) } "." } (hint()) }
+        @else {
+            p.quiet { "Found for " strong { (text) } ":" }
+            @if let Some(delivery) = found.delivery { section { h2 { "Delivery" } p { (parts::delivery_link(&visitor, delivery.0)) } } }
+            @if !found.subscriptions.is_empty() { section { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
+            @if !found.events.is_empty() { section { h2 { "Events" } (heads(&visitor, &found.events)) } }
+        }
+    };
+    let page = Page { title: "Search".to_owned(), section: Section::None, live: false, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+fn hint() -> Markup {
+    html! {
+        p.quiet {
+            "Search takes an event's id (" code { "evt_17" } "), the number of an event, a delivery or a subscription, a correlation or external id, or a callback URL, each in full."
+        }
+    }
+}
+
+/// Looks up what the text can be; each is a lookup by an index.
+async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Found> {
+    let (scope, reader) = (visitor.scope(), &state.reader);
+    let mut found = Found::default();
+    if let Some(id) = text.strip_prefix("evt_").and_then(|id| validate::id(id).ok()) {
+        found.events.extend(event_head(state, &scope, EventId(id)).await?);
+        return Ok(found);
+    }
+    if let Ok(id) = validate::id(text) {
+        found.events.extend(event_head(state, &scope, EventId(id)).await?);
+        found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery.saga_id);
+        found.subscriptions.extend(reader.subscription(&scope, SubscriptionId(id)).await?);
+    }
+    if text.contains("://") {
+        let filter =
+            SubscriptionFilter { callback_url: Some(text.to_owned()), ..SubscriptionFilter::default() };
+        found.subscriptions.extend(reader.subscriptions(&scope, &filter, MOST).await?.items);
+    }
+    if text.parse::<ExternalId>().is_ok() {
+        let filter = EventFilter { external_id: Some(text.to_owned()), ..EventFilter::default() };
+        found.events.extend(reader.events(&scope, &filter, MOST).await?.items);
+    }
+    if text.parse::<CorrelationId>().is_ok() {
+        let filter = EventFilter { correlation_id: Some(text.to_owned()), ..EventFilter::default() };
+        found.events.extend(reader.events(&scope, &filter, MOST).await?.items);
+    }
+    found.events.sort_by_key(|event| std::cmp::Reverse(event.id.0));
+    found.events.dedup_by_key(|event| event.id.0);
+    Ok(found)
+}

@@ -1,0 +1,207 @@
+//! Creating and editing a subscription: a form that becomes the JSON of the API, so that the same rules hold.
+
+use super::{
+    OnPage, Shown, Visitor,
+    form::Form,
+    layout::{self, Page, Section},
+    subscriptions::{back, find, new_secret, page},
+};
+use crate::{
+    api::subscriptions as api,
+    path::Id,
+    problem::Problem,
+    state::{ApiState, SharedState},
+};
+use axum::{extract::State, response::Response};
+use hooksaga_store::{Scope, Subscription};
+use http::StatusCode;
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+/// What the form's fields hold.
+#[derive(Default)]
+struct Fields {
+    topics: String,
+    callback_url: String,
+    description: String,
+    max_retry_limit: String,
+    tenant: String,
+}
+
+impl Fields {
+    fn of(subscription: &Subscription) -> Self {
+        Self {
+            topics: subscription.event_type.replace(',', "\n"),
+            callback_url: subscription.callback_url.clone(),
+            description: subscription.description.clone().unwrap_or_default(),
+            max_retry_limit: subscription.max_retry_limit.map(|limit| limit.to_string()).unwrap_or_default(),
+            tenant: subscription.tenant.clone(),
+        }
+    }
+
+    fn sent(form: &Form) -> Self {
+        let text = |name| form.get(name).to_owned();
+        Self {
+            topics: text("topics"),
+            callback_url: text("callback_url"),
+            description: text("description"),
+            max_retry_limit: text("max_retry_limit"),
+            tenant: text("tenant"),
+        }
+    }
+
+    /// As the API takes them. What is not a number stays text, so that the API says what is wrong with it.
+    fn json(&self) -> Map<String, Value> {
+        let topics: Vec<_> = self
+            .topics
+            .split([',', '\n', '\r', ' '])
+            .map(str::trim)
+            .filter(|topic| !topic.is_empty())
+            .collect();
+        let or_null = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
+        let limit =
+            self.max_retry_limit.parse::<u32>().map_or_else(|_| or_null(&self.max_retry_limit), Value::from);
+        let json = json!({
+            "event_types": topics,
+            "callback_url": self.callback_url,
+            "description": or_null(&self.description),
+            "max_retry_limit": limit,
+        });
+        match json {
+            Value::Object(object) => object,
+            _ => Map::new(),
+        }
+    }
+}
+
+pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    Ok(form_page(&state, &visitor, None, &Fields::default(), None))
+}
+
+pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    let fields = Fields::sent(&form);
+    let mut body = fields.json();
+    body.insert("active".to_owned(), (!form.has("paused")).into());
+    if form.has("tenant") && !fields.tenant.is_empty() {
+        body.insert("tenant".to_owned(), fields.tenant.as_str().into());
+    }
+    let body = Value::Object(body).to_string();
+    match api::create_from(&state, &visitor.caller, body.as_bytes()).await {
+        Ok((subscription, secret)) => {
+            let said = html! {
+                p.notice role="status" { "Created. A challenge is sent to the endpoint now; deliveries begin when it comes back." }
+                (new_secret(&secret.reveal()))
+            };
+            page(&state, &visitor, &subscription, &said).await
+        }
+        Err(problem) => refused(&state, &visitor, None, &fields, problem),
+    }
+}
+
+pub(super) async fn edit(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    let subscription = find(&state, &visitor, id).await?;
+    Ok(form_page(&state, &visitor, Some(id), &Fields::of(&subscription), None))
+}
+
+pub(super) async fn update(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+    form: Form,
+) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    let before = find(&state, &visitor, id).await?;
+    let fields = Fields::sent(&form);
+    let body = Value::Object(fields.json()).to_string();
+    match api::update_from(&state, &visitor.caller, id, body.as_bytes()).await {
+        Ok(after) if after.callback_url != before.callback_url => Ok(back(&visitor, id, "saved-url")),
+        Ok(_) => Ok(back(&visitor, id, "saved")),
+        Err(problem) => refused(&state, &visitor, Some(id), &fields, problem),
+    }
+}
+
+/// The form again, with what is wrong; what the form cannot repair is a page of its own.
+fn refused(state: &ApiState, visitor: &Visitor, id: Option<i64>, fields: &Fields, problem: Problem) -> Shown {
+    match problem.status() {
+        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::FORBIDDEN => {
+            Ok(form_page(state, visitor, id, fields, Some(&problem)))
+        }
+        _ => Err(problem.into()),
+    }
+}
+
+fn form_page(
+    state: &ApiState,
+    visitor: &Visitor,
+    id: Option<i64>,
+    fields: &Fields,
+    problem: Option<&Problem>,
+) -> Response {
+    let title = id.map_or_else(|| "New subscription".to_owned(), |id| format!("Edit subscription {id}"));
+    let (action, leave) = match id {
+        Some(id) => (format!("/subscriptions/{id}/edit"), format!("/subscriptions/{id}")),
+        None => ("/subscriptions/new".to_owned(), "/subscriptions".to_owned()),
+    };
+    let wrong = |name: &str| wrong_with(problem, name);
+    let body = html! {
+        div.narrow {
+            h1 { (title) }
+            @if let Some(problem) = problem.filter(|problem| problem.errors().is_empty()) {
+                p.alert role="alert" {
+                    (layout::capitalised(problem.detail())) ". "
+                    @if let Some(existing) = problem.existing() { a href=(visitor.path(&format!("/subscriptions/{existing}"))) { "Show it" } }
+                }
+            }
+            form.card method="post" action=(visitor.path(&action)) {
+                label { span { "Callback URL" }
+                    input type="url" name="callback_url" value=(fields.callback_url) required maxlength="500" placeholder="https://example.com/webhooks" spellcheck="false" aria-describedby="url-hint";
+                    (wrong("callback_url"))
+                }
+                p #url-hint .quiet { @if id.is_some() { "A new URL has to be verified before anything is delivered to it." } @else { "It is sent a challenge, and has to return it before anything is delivered." } }
+                label { span { "Topics" }
+                    textarea name="topics" required rows="4" spellcheck="false" placeholder="order.created\ninvoice.*" aria-describedby="topics-hint" { (fields.topics) }
+                    (wrong("event_type"))
+                }
+                p #topics-hint .quiet { "One per line: an event type, " code { "order.*" } " for every type that begins with " code { "order." } ", or " code { "*" } " for all." }
+                label { span { "Description" }
+                    input name="description" value=(fields.description) maxlength="500" placeholder="For people; may stay empty";
+                    (wrong("description"))
+                }
+                label { span { "Attempts in all" }
+                    input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder="The server's setting";
+                    (wrong("max_retry_limit"))
+                }
+                @if id.is_none() {
+                    @if visitor.tenant().is_none() {
+                        label { span { "Tenant" }
+                            input name="tenant" value=(fields.tenant) maxlength="100" placeholder="default" spellcheck="false";
+                            (wrong("tenant"))
+                        }
+                    }
+                    label.check { input type="checkbox" name="paused" value="true"; "Paused at first: nothing is delivered until it is resumed" }
+                }
+                div.actions { button { @if id.is_some() { "Save" } @else { "Create" } } a href=(visitor.path(&leave)) { "Cancel" } }
+            }
+        }
+    };
+    let page = Page { title, section: Section::Subscriptions, live: false, body };
+    let status = problem.map_or(StatusCode::OK, Problem::status);
+    layout::show_with(state, visitor, &page, status)
+}
+
+/// What is wrong with a field.
+fn wrong_with(problem: Option<&Problem>, name: &str) -> Markup {
+    let errors = problem.map(Problem::errors).unwrap_or_default();
+    html! {
+        @for error in errors.iter().filter(|error| error.field.starts_with(name)) {
+            span.wrong role="alert" { (layout::capitalised(&error.detail)) "." }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Subscriptions: the list, one with its verification and what it got lately, and what can be done with it.
+
+use super::{
+    OnPage, Shown, Visitor,
+    deliveries::{About, table},
+    form::Form,
+    layout::{self, Page, Section},
+    list::{self, Asked},
+    parts, words,
+};
+use crate::{
+    api::subscriptions as api,
+    cursor::List,
+    dto::SubscriptionsQuery,
+    errors::FieldErrors,
+    path::Id,
+    problem::Problem,
+    state::{ApiState, SharedState},
+};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect, Response},
+};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{
+    DeliveryFilter, PageRequest, Scope, Subscription, SubscriptionCount, VerificationStatus,
+};
+use maud::{Markup, html};
+use std::collections::HashMap;
+
+/// Deliveries on a subscription's page.
+const LATEST: u32 = 10;
+
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+    let path = visitor.path("/subscriptions");
+    let read = async {
+        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
+        let scope = params.scope(&visitor.caller, &mut errors)?;
+        let query = SubscriptionsQuery::read(&mut params, &mut errors);
+        let page = params.page(List::Subscriptions, errors)?;
+        Ok::<_, Problem>(state.reader.subscriptions(&scope, &query.into(), page).await?)
+    };
+    let (subscriptions, next, problem) = match read.await {
+        Ok(page) => (page.items, page.next, None),
+        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
+        Err(problem) => return Err(problem.into()),
+    };
+    let choice = |name: &str, label: &str, yes: &str, no: &str| {
+        html! { label { span { (label) } select name=(name) {
+            option value="" { "any" }
+            option value="true" selected[asked.has(name, "true")] { (yes) }
+            option value="false" selected[asked.has(name, "false")] { (no) }
+        } } }
+    };
+    let fields = html! {
+        (list::field(&asked, "event_type", "Topic", "order.*"))
+        (list::field(&asked, "callback_url", "Callback URL", "https://example.com/hooks"))
+        (choice("active", "State", "active", "paused"))
+        (choice("verified", "Verification", "verified", "not verified"))
+        (list::tenant(&visitor, &asked))
+    };
+    let body = html! {
+        div.heading {
+            h1 { "Subscriptions" }
+            @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "New subscription" } }
+        }
+        (list::filter(&path, &asked, &fields))
+        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
+        @else if subscriptions.is_empty() { p.empty { @if asked.filters() { "No subscription matches." } @else { "There is no subscription yet. One says which events go to which URL." } } }
+        @else {
+            (rows(&visitor, &subscriptions))
+            (asked.pager(&path, List::Subscriptions, next))
+        }
+    };
+    let page = Page { title: "Subscriptions".to_owned(), section: Section::Subscriptions, live: false, body };
+    Ok(layout::show(&state, &visitor, &page))
+}
+
+/// A table of subscriptions.
+pub(super) fn rows(visitor: &Visitor, subscriptions: &[Subscription]) -> Markup {
+    let tenants = visitor.tenant().is_none();
+    html! {
+        div.scroll { table {
+            thead { tr { th.number { "Id" } th { "Callback URL" } th { "Topics" } @if tenants { th { "Tenant" } } th { "State" } th { "Created" } } }
+            tbody { @for subscription in subscriptions { tr {
+                td.number { (subscription.id) }
+                td {
+                    (parts::subscription_link(visitor, subscription.id, Some(&subscription.callback_url)))
+                    @if let Some(text) = &subscription.description { div.quiet.cut title=(text) { (text) } }
+                }
+                td { (topics(subscription, 3)) }
+                @if tenants { td { (subscription.tenant) } }
+                td { (parts::subscription_state(subscription)) }
+                td { (parts::time(subscription.created_at, visitor.now)) }
+            } } }
+        } }
+    }
+}
+
+/// The first topics, and how many more there are.
+fn topics(subscription: &Subscription, shown: usize) -> Markup {
+    let topics: Vec<_> = subscription.event_type.split(',').collect();
+    html! {
+        @for topic in topics.iter().take(shown) { code.topic { (topic) } " " }
+        @if topics.len() > shown { span.quiet title=(subscription.event_type) { "and " (topics.len() - shown) " more" } }
+    }
+}
+
+pub(super) async fn show(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+    asked: Asked,
+) -> Shown {
+    let subscription = find(&state, &visitor, id).await?;
+    page(&state, &visitor, &subscription, &parts::notice(asked.get("done"))).await
+}
+
+pub(super) async fn find(state: &ApiState, visitor: &Visitor, id: i64) -> Result<Subscription, Problem> {
+    let found = state.reader.subscription(&visitor.scope(), SubscriptionId(id)).await?;
+    found.ok_or_else(|| api::no_such(id))
+}
+
+/// A subscription's page, with something said above it.
+pub(super) async fn page(
+    state: &ApiState,
+    visitor: &Visitor,
+    subscription: &Subscription,
+    said: &Markup,
+) -> Shown {
+    let (id, scope) = (subscription.id, visitor.scope());
+    let stats = state.stats.of(&scope);
+    let stats = stats.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
+    let day = stats.subscriptions.iter().find(|count| count.subscription_id == id);
+    let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
+    let latest = PageRequest { limit: LATEST, before: None };
+    let latest = state.reader.deliveries(&scope, &filter, latest).await?.items;
+    let body = html! {
+        div.heading {
+            h1 { "Subscription " code { (id) } " " (parts::subscription_state(subscription)) }
+            @if visitor.may(Scope::Admin) { (actions(visitor, subscription)) }
+        }
+        (said)
+        @if let Some(text) = &subscription.description { p.sentence { (text) } }
+        (parts::facts(&[
+            ("Callback URL", html! { code { (subscription.callback_url) } }),
+            ("Topics", topics(subscription, 50)),
+            ("Tenant", html! { (subscription.tenant) }),
+            ("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } }),
+            ("Created", parts::time(subscription.created_at, visitor.now)),
+            ("Changed", parts::time(subscription.updated_at, visitor.now)),
+            ("Last 24 hours", last_day(day)),
+        ]))
+        (verification(visitor, subscription))
+        section.card {
+            h2 { "Latest deliveries" }
+            @if latest.is_empty() { p.quiet { "None yet." } }
+            @else {
+                (table(visitor, &latest, &HashMap::new(), About::ASubscription))
+                p { a href=(visitor.path(&format!("/deliveries?subscription_id={id}"))) { "All deliveries" } " · "
+                    a href=(visitor.path(&format!("/dead-letters?subscription_id={id}&requeued=false"))) { "Open dead letters" } }
+            }
+        }
+        @if visitor.may(Scope::Admin) { section.card {
+            h2 { "Signing secret" }
+            details {
+                summary { "Rotate the secret…" }
+                p { "A new secret is shown once. The older ones sign too for 24 hours, so that receivers can change over; at most 5 are valid at a time." }
+                form method="post" action=(visitor.path(&format!("/subscriptions/{id}/rotate-secret"))) { button { "Rotate now" } }
+            }
+        } }
+    };
+    let page = Page {
+        title: format!("Subscription {id}"),
+        section: Section::Subscriptions,
+        live: subscription.verification.status == VerificationStatus::Pending,
+        body,
+    };
+    Ok(layout::show(state, visitor, &page))
+}
+
+fn last_day(count: Option<&SubscriptionCount>) -> Markup {
+    html! { @match count {
+        None => { "nothing ended" }
+        Some(count) => {
+            (parts::number(count.delivered)) " delivered, "
+            (parts::plural(count.failed, "failed attempt", "failed attempts")) ", "
+            (parts::number(count.dead_lettered)) " given up"
+        }
+    } }
+}
+
+fn actions(visitor: &Visitor, subscription: &Subscription) -> Markup {
+    let path = |what: &str| visitor.path(&format!("/subscriptions/{}/{what}", subscription.id));
+    html! {
+        div.actions {
+            a.button.plain href=(path("edit")) { "Edit" }
+            form method="post" action=(path("active")) {
+                @if subscription.active { button.plain name="active" value="false" { "Pause" } }
+                @else { button name="active" value="true" { "Resume" } }
+            }
+        }
+    }
+}
+
+fn verification(visitor: &Visitor, subscription: &Subscription) -> Markup {
+    let checked = subscription.verification.checked_at;
+    let example = format!(
+        "{{\"type\":\"hooksaga.verification\",\"subscription_id\":{},\"challenge\":\"…\"}}",
+        subscription.id
+    );
+    html! {
+        section.card {
+            h2 { "Verification" }
+            @match subscription.verification.status {
+                VerificationStatus::Verified => p { "The callback URL is verified" @if let Some(at) = checked { ", checked " (parts::time(at, visitor.now)) } "." },
+                VerificationStatus::Pending => {
+                    p { "A challenge is sent to the callback URL: at once, 5 s after that, and 30 s after that."
+                        @if subscription.verified { " The URL stays verified meanwhile." } @else { " Deliveries begin when it comes back." } }
+                }
+                VerificationStatus::Failed => p { "The endpoint did not pass" @if let Some(at) = checked { ", checked " (parts::time(at, visitor.now)) } ". Nothing is delivered until it does." },
+            }
+            @if let Some(code) = &subscription.verification.last_error {
+                @let meaning = words::meaning(code);
+                p.alert { (meaning.what) " " (meaning.advice) " " code { (code) } }
+            }
+            details open[!subscription.verified] {
+                summary { "What the endpoint must return" }
+                p { "It receives this POST, signed like every delivery:" }
+                pre tabindex="0" { (example) }
+                p { "Within 10 seconds it returns status 200 and, as JSON with exactly this one member or as plain text, the challenge:" }
+                pre tabindex="0" { "{\"challenge\":\"…\"}" }
+                p.quiet { "Echoing the whole request back does not pass." }
+            }
+            @if visitor.may(Scope::Admin) {
+                form method="post" action=(visitor.path(&format!("/subscriptions/{}/verify", subscription.id))) {
+                    button.plain { @if subscription.verified { "Verify again" } @else { "Verify now" } }
+                }
+            }
+        }
+    }
+}
+
+/// Back to a subscription's page after something was done.
+pub(super) fn back(visitor: &Visitor, id: i64, done: &str) -> Response {
+    Redirect::to(&visitor.path(&format!("/subscriptions/{id}?done={done}"))).into_response()
+}
+
+pub(super) async fn set_active(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+    form: Form,
+) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    let active = form.get("active") == "true";
+    let change = serde_json::json!({ "active": active }).to_string();
+    api::update_from(&state, &visitor.caller, id, change.as_bytes()).await?;
+    Ok(back(&visitor, id, if active { "resumed" } else { "paused" }))
+}
+
+pub(super) async fn verify(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    api::request_verification(&state, &visitor.caller, id).await?;
+    Ok(back(&visitor, id, "verify"))
+}
+
+pub(super) async fn rotate(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    visitor.needs(Scope::Admin)?;
+    let secret = api::rotate(&state, &visitor.caller, id).await?;
+    let subscription = find(&state, &visitor, id).await?;
+    page(&state, &visitor, &subscription, &new_secret(&secret.reveal())).await
+}
+
+/// A secret, shown this once.
+pub(super) fn new_secret(secret: &str) -> Markup {
+    html! {
+        section.card.secret {
+            h2 { "The signing secret" }
+            p { "Copy it now: it is shown this once. The receiver checks signatures with it." }
+            (parts::copy_line(secret))
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Which connections are open, what each waits for, and who has to go when there are too many.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// Connections that were told to go and have not gone yet: so many may be open beyond the limit.
+const MAX_LEAVING: usize = 64;
+
+/// How often to look for somebody to evict while nobody may be.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How many victims one look at all connections finds.
+const VICTIMS: usize = 64;
+
+/// Figures that outlive the listener.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    connections: AtomicUsize,
+    evicted: AtomicU64,
+    pub(super) answer_bytes: AtomicUsize,
+}
+
+impl Counts {
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answer_bytes(&self) -> usize {
+        self.answer_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No request in progress: none has come, or its headers are not complete.
+    Idle,
+    /// A request is being handled.
+    Request,
+    /// Its response is being written.
+    Response,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    /// Since when: of a request and its response, since the request began.
+    since: Instant,
+    /// Whether a request has ever come.
+    has_asked: bool,
+    /// The handler waits for more of the request's body.
+    waits_for_body: bool,
+    /// The client takes nothing more of what is being written.
+    write_blocked: bool,
+    /// Since when the client has been waited for without a byte of progress.
+    quiet_since: Option<Instant>,
+    /// All of the response's body has been handed over.
+    body_done: bool,
+}
+
+impl State {
+    /// Notes that the client is waited for, or no longer.
+    fn note_wait(&mut self) {
+        let waits = self.waits_for_body || self.write_blocked;
+        self.quiet_since = waits.then(|| self.quiet_since.unwrap_or_else(Instant::now));
+    }
+}
+
+/// One connection, as the listener sees it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    state: Mutex<State>,
+    leaving: AtomicBool,
+    evict: Notify,
+}
+
+impl Peer {
+    fn new() -> Self {
+        let state = State {
+            phase: Phase::Idle,
+            since: Instant::now(),
+            has_asked: false,
+            waits_for_body: false,
+            write_blocked: false,
+            quiet_since: None,
+            body_done: true,
+        };
+        Self { state: Mutex::new(state), leaving: AtomicBool::new(false), evict: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.lock().phase == Phase::Idle
+    }
+
+    /// A request has come.
+    pub(super) fn begin(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Request;
+        state.since = Instant::now();
+        state.has_asked = true;
+        state.waits_for_body = false;
+        state.body_done = false;
+        state.note_wait();
+    }
+
+    pub(super) fn set_waits_for_body(&self, waits: bool) {
+        let mut state = self.lock();
+        state.waits_for_body = waits;
+        state.note_wait();
+    }
+
+    /// The response is there, to be written.
+    pub(super) fn respond(&self) {
+        let mut state = self.lock();
+        state.phase = Phase::Response;
+        state.waits_for_body = false;
+        state.note_wait();
+    }
+
+    /// All of the response's body has been handed over.
+    pub(super) fn body_done(&self) {
+        self.lock().body_done = true;
+    }
+
+    pub(super) fn set_write_blocked(&self, blocked: bool) {
+        let mut state = self.lock();
+        state.write_blocked = blocked;
+        state.note_wait();
+    }
+
+    /// Everything that was handed over has been written.
+    pub(super) fn flushed(&self) {
+        let mut state = self.lock();
+        if state.phase == Phase::Response && state.body_done {
+            state.phase = Phase::Idle;
+            state.since = Instant::now();
+        }
+    }
+
+    /// Waits until a client that has just come has had time to send its first request.
+    pub(super) async fn has_had_time(&self, fresh: Duration) {
+        let State { has_asked, since, .. } = *self.lock();
+        if !has_asked {
+            tokio::time::sleep_until((since + fresh).into()).await;
+        }
+    }
+
+    /// Waits until another connection needs the place of this one.
+    pub(super) async fn evicted(&self) {
+        self.evict.notified().await;
+    }
+
+    /// Who goes first: idle before waited for, the longest first. Nothing: it may stay.
+    fn rank(&self, now: Instant, patience: Patience) -> Option<Rank> {
+        if self.leaving.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = *self.lock();
+        let waits = state.waits_for_body || state.write_blocked;
+        let lasted = now.duration_since(state.since);
+        match state.phase {
+            Phase::Idle if lasted >= patience.idle => Some((false, state.since)),
+            Phase::Request | Phase::Response if waits && lasted >= patience.stalled => {
+                Some((true, state.since))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the client neither has a request in progress nor moves one on.
+    fn is_quiet(&self, now: Instant, patience: Patience) -> bool {
+        let state = *self.lock();
+        match state.phase {
+            Phase::Idle => now.duration_since(state.since) >= patience.idle,
+            Phase::Request | Phase::Response => {
+                state.quiet_since.is_some_and(|since| now.duration_since(since) >= patience.stalled)
+            }
+        }
+    }
+
+    /// Whether the client has not taken its response for a while.
+    fn keeps_answer(&self, now: Instant, stalled: Duration) -> Option<Instant> {
+        let state = *self.lock();
+        let keeps = state.phase == Phase::Response
+            && state.write_blocked
+            && now.duration_since(state.since) >= stalled
+            && !self.leaving.load(Ordering::Relaxed);
+        keeps.then_some(state.since)
+    }
+}
+
+/// Whether a connection is in the middle of a request, and since when it waits.
+type Rank = (bool, Instant);
+
+/// How long a connection keeps its place although others want it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Without a request: whoever has just come must have time to send one.
+    pub(super) idle: Duration,
+    /// While it keeps a request waiting.
+    pub(super) stalled: Duration,
+}
+
+/// All connections of a listener.
+pub(super) struct Connections {
+    max: usize,
+    patience: Patience,
+    counts: Arc<Counts>,
+    table: Arc<Mutex<Table>>,
+    /// A connection has ended.
+    ended: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Arc<Peer>>,
+    leaving: usize,
+    /// Found by the last look at all connections; who goes first is last.
+    victims: Vec<(Rank, Arc<Peer>)>,
+}
+
+impl Connections {
+    pub(super) fn new(max: usize, patience: Patience, counts: Arc<Counts>) -> Self {
+        Self { max, patience, counts, table: Arc::default(), ended: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more connection can be admitted: there is room, or another one is told to go.
+    pub(super) async fn room(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.make_room() {
+                return;
+            }
+            // Either way: who is being served now may be the one to go a little later, without an end.
+            let _ = tokio::time::timeout(LOOK_AGAIN, ended).await;
+        }
+    }
+
+    fn make_room(&self) -> bool {
+        let mut table = self.lock();
+        if table.open.len().saturating_sub(table.leaving) < self.max {
+            return true;
+        }
+        if table.leaving >= MAX_LEAVING {
+            return false;
+        }
+        match table.next_victim(self.patience) {
+            Some(victim) => {
+                self.tell_to_go(&mut table, &victim);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Lets those go that have not taken their response for a while, the longest first, up to so many.
+    pub(super) fn evict_stalled_readers(&self, count: usize) {
+        let now = Instant::now();
+        let mut table = self.lock();
+        let mut stalled: Vec<(Instant, Arc<Peer>)> = table
+            .open
+            .values()
+            .filter_map(|peer| Some((peer.keeps_answer(now, self.patience.stalled)?, Arc::clone(peer))))
+            .collect();
+        stalled.sort_unstable_by_key(|(since, _)| *since);
+        for (_, peer) in stalled.iter().take(count) {
+            self.tell_to_go(&mut table, peer);
+        }
+    }
+
+    /// Lets everybody go whose request is not moving: at the end nobody is waited for in vain.
+    pub(super) fn evict_quiet(&self) {
+        let now = Instant::now();
+        let mut table = self.lock();
+        let quiet: Vec<Arc<Peer>> =
+            table.open.values().filter(|peer| peer.is_quiet(now, self.patience)).map(Arc::clone).collect();
+        quiet.iter().for_each(|peer| self.tell_to_go(&mut table, peer));
+    }
+
+    fn tell_to_go(&self, table: &mut Table, peer: &Peer) {
+        if !peer.leaving.swap(true, Ordering::Relaxed) {
+            table.leaving += 1;
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+            peer.evict.notify_one();
+        }
+    }
+
+    /// Takes a new connection in.
+    pub(super) fn admit(&self) -> Admitted {
+        let peer = Arc::new(Peer::new());
+        let mut table = self.lock();
+        let id = table.next;
+        table.next += 1;
+        table.open.insert(id, Arc::clone(&peer));
+        self.counts.connections.fetch_add(1, Ordering::Relaxed);
+        Admitted {
+            id,
+            peer,
+            table: Arc::clone(&self.table),
+            ended: Arc::clone(&self.ended),
+            counts: Arc::clone(&self.counts),
+        }
+    }
+}
+
+impl Table {
+    /// Who goes next.
+    fn next_victim(&mut self, patience: Patience) -> Option<Arc<Peer>> {
+        let now = Instant::now();
+        // What was found may have become busy since: then its rank is another.
+        while let Some((rank, peer)) = self.victims.pop() {
+            if peer.rank(now, patience) == Some(rank) {
+                return Some(peer);
+            }
+        }
+        let mut found: Vec<(Rank, Arc<Peer>)> = self
+            .open
+            .values()
+            .filter_map(|peer| Some((peer.rank(now, patience)?, Arc::clone(peer))))
+            .collect();
+        if found.len() > VICTIMS {
+            found.select_nth_unstable_by_key(VICTIMS, |(rank, _)| *rank);
+            found.truncate(VICTIMS);
+        }
+        found.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
+        self.victims = found;
+        self.victims.pop().map(|(_, peer)| peer)
+    }
+}
+
+/// A connection's place; given back when it goes.
+pub(super) struct Admitted {
+    id: u64,
+    peer: Arc<Peer>,
+    table: Arc<Mutex<Table>>,
+    ended: Arc<Notify>,
+    counts: Arc<Counts>,
+}
+
+impl Admitted {
+    pub(super) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.open.remove(&self.id);
+        // A connection that is gone is nobody's victim any more.
+        if self.peer.leaving.swap(true, Ordering::Relaxed) {
+            table.leaving = table.leaving.saturating_sub(1);
+        }
+        self.counts.connections.fetch_sub(1, Ordering::Relaxed);
+        self.ended.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STALLED: Duration = Duration::from_millis(20);
+    const PATIENCE: Patience = Patience { idle: Duration::ZERO, stalled: STALLED };
+
+    fn full(count: usize) -> (Connections, Vec<Admitted>) {
+        let connections = Connections::new(count, PATIENCE, Arc::default());
+        let admitted = (0..count).map(|_| connections.admit()).collect();
+        (connections, admitted)
+    }
+
+    fn left(admitted: &[Admitted]) -> Vec<usize> {
+        let left = |one: &Admitted| one.peer.leaving.load(Ordering::Relaxed);
+        admitted.iter().enumerate().filter(|(_, one)| left(one)).map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn who_has_been_idle_longest_goes_first() {
+        let (connections, admitted) = full(4);
+        admitted[0].peer.begin();
+        connections.make_room();
+        assert_eq!(left(&admitted), [1], "0 is busy, 1 came before 2 and 3");
+        let later = connections.admit();
+        connections.make_room();
+        assert_eq!(left(&admitted), [1, 2]);
+        drop((admitted, later));
+        assert_eq!(connections.lock().leaving, 0);
+        assert_eq!((connections.counts.connections(), connections.counts.evicted()), (0, 2));
+    }
+
+    #[test]
+    fn whoever_is_being_served_stays_and_whoever_keeps_us_waiting_goes_after_a_while() {
+        let (connections, admitted) = full(3);
+        admitted.iter().for_each(|one| one.peer.begin());
+        admitted[1].peer.set_waits_for_body(true);
+        admitted[2].peer.respond();
+        admitted[2].peer.set_write_blocked(true);
+        connections.make_room();
+        assert!(left(&admitted).is_empty(), "not at once");
+        std::thread::sleep(STALLED);
+        connections.make_room();
+        assert_eq!(left(&admitted), [1]);
+        let _second = connections.admit();
+        admitted.iter().take(1).for_each(|one| one.peer.set_write_blocked(false));
+        connections.evict_stalled_readers(10);
+        assert_eq!(left(&admitted), [1, 2]);
+    }
+
+    #[test]
+    fn a_victim_that_became_busy_is_passed_over() {
+        let (connections, admitted) = full(3);
+        connections.make_room();
+        admitted[1].peer.begin();
+        let _later = connections.admit();
+        connections.make_room();
+        assert_eq!(left(&admitted), [0, 2], "1 was found when 0 was, and is busy now");
+    }
+
+    #[test]
+    fn whoever_has_just_come_has_time_to_ask() {
+        let patience = Patience { idle: STALLED, stalled: STALLED };
+        let connections = Connections::new(1, patience, Arc::default());
+        let admitted = [connections.admit()];
+        connections.make_room();
+        assert!(left(&admitted).is_empty());
+        std::thread::sleep(STALLED);
+        connections.make_room();
+        assert_eq!(left(&admitted), [0]);
+    }
+
+    #[tokio::test]
+    async fn with_nobody_to_evict_there_is_room_when_one_ends() {
+        let (connections, mut admitted) = full(2);
+        admitted.iter().for_each(|one| one.peer.begin());
+        let soon = Duration::from_millis(60);
+        assert!(tokio::time::timeout(soon, connections.room()).await.is_err());
+        admitted.pop();
+        tokio::time::timeout(soon, connections.room()).await.unwrap();
+    }
+}

@@ -1,0 +1,273 @@
+//! Puts a router on a listener: HTTP/1.1, over TLS where there is a certificate, with bounds that hold whatever
+//! clients do.
+//!
+//! - The number of connections is bounded. When it is reached, a new one takes the place of the one that has been
+//!   idle longest; if none is idle, of the one that has kept the server waiting longest for its body or for it to
+//!   read. So neither clients that never write nor clients that never read keep others out, the probes included.
+//! - Every wait for a client has a deadline: handshake, head, body (see `body`), and 30 seconds without progress
+//!   while a response is written.
+//! - The bytes of all response bodies that wait for their clients are bounded. A read beyond that is refused with
+//!   503; the response to a write is always sent, since what was done must be told.
+//! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
+
+mod answers;
+mod connections;
+mod guarded;
+mod refusal;
+mod service;
+mod tls;
+
+pub use answers::Unmetered;
+pub use tls::{Tls, TlsError};
+
+use crate::listener::{
+    answers::Answers,
+    connections::{Connections, Patience, Peer},
+    guarded::Guarded,
+    service::Answering,
+};
+use axum::Router;
+use hooksaga_pipeline::Shutdown;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{io, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
+/// What is kept in memory of a connection: no request line and headers are longer, and bodies are read in pieces of
+/// at most this size. Nobody has shown a key yet when it is filled.
+const MAX_BUFFER: usize = 16 << 10;
+
+/// What the kernel keeps of a response for a client that does not read. It says that there is room again only when a
+/// third of that has been taken: with its own choice, megabytes, a slow client would seem to take nothing at all.
+const SEND_BUFFER: usize = 128 << 10;
+
+/// How often, at the end, to look for clients that are waited for in vain.
+const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
+
+/// How long to wait when the system has no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The bounds of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerOptions {
+    /// Connections at one time.
+    pub max_connections: usize,
+    /// Bytes of all response bodies that wait to be taken by clients that showed a key.
+    pub max_answer_bytes: usize,
+    /// The same for the routes that need none.
+    pub max_public_answer_bytes: usize,
+    pub deadlines: Deadlines,
+    /// With it the listener speaks HTTPS.
+    pub tls: Option<Tls>,
+    /// What the listener holds at the moment.
+    pub gauges: ListenerGauges,
+}
+
+impl ListenerOptions {
+    pub fn new(max_connections: usize) -> Self {
+        Self {
+            max_connections: max_connections.max(1),
+            max_answer_bytes: 64 << 20,
+            max_public_answer_bytes: 8 << 20,
+            deadlines: Deadlines::default(),
+            tls: None,
+            gauges: ListenerGauges::default(),
+        }
+    }
+}
+
+/// How long a client may keep the listener waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadlines {
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the first byte of a request to the end of its headers.
+    pub head: Duration,
+    /// Between requests.
+    pub idle: Duration,
+    /// Without taking a byte of a response.
+    pub write: Duration,
+    /// When the listener is full, a connection without a request keeps its place for at least so long.
+    pub fresh: Duration,
+    /// When the listener is full, a client that keeps a request waiting for longer than this may lose its place.
+    pub stalled: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            write: Duration::from_secs(30),
+            fresh: Duration::from_millis(250),
+            stalled: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a listener holds at the moment. Clones show the same.
+#[derive(Clone, Debug, Default)]
+pub struct ListenerGauges(Arc<connections::Counts>);
+
+impl ListenerGauges {
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        self.0.connections()
+    }
+
+    /// Connections that lost their place to a new one so far.
+    pub fn evicted(&self) -> u64 {
+        self.0.evicted()
+    }
+
+    /// Bytes of response bodies that have not been taken yet.
+    pub fn answer_bytes(&self) -> usize {
+        self.0.answer_bytes()
+    }
+}
+
+/// What the connections of a listener share.
+struct Shared {
+    app: Router,
+    connections: Connections,
+    answers: Answers,
+    public_answers: Answers,
+    deadlines: Deadlines,
+    tls: Option<Tls>,
+    shutdown: Shutdown,
+}
+
+/// Serves until the order to stop; then accepts nothing more and returns when every request that had begun is
+/// answered, unless its client does not move it on. The caller bounds how long that may take: dropping the future
+/// closes what is left.
+pub async fn serve(
+    listener: TcpListener,
+    app: Router,
+    options: ListenerOptions,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    let counts = options.gauges.0;
+    let shared = Arc::new(Shared {
+        app,
+        connections: Connections::new(
+            options.max_connections,
+            Patience { idle: options.deadlines.fresh, stalled: options.deadlines.stalled },
+            Arc::clone(&counts),
+        ),
+        answers: Answers::new(options.max_answer_bytes, Arc::clone(&counts)),
+        public_answers: Answers::new(options.max_public_answer_bytes, counts),
+        deadlines: options.deadlines,
+        tls: options.tls,
+        shutdown: shutdown.clone(),
+    });
+    let mut tasks = JoinSet::new();
+    let mut stop = pin!(shutdown.wait());
+    // Accepted, and not yet admitted: so nobody has to go before somebody has come.
+    let mut waiting = None;
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(_) = tasks.join_next() => {}
+            () = shared.connections.room(), if waiting.is_some() => {
+                if let Some(stream) = waiting.take() {
+                    admit(&shared, stream, &mut tasks);
+                }
+            }
+            accepted = listener.accept(), if waiting.is_none() => match accepted {
+                Ok((stream, _)) => waiting = Some(stream),
+                Err(error) if is_connection_error(&error) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    // Whoever has connected already would see a reset: their requests are answered, and then their connection closed.
+    if let Some(stream) = waiting {
+        admit(&shared, stream, &mut tasks);
+    }
+    while let Ok(Ok((stream, _))) = tokio::time::timeout(Duration::ZERO, listener.accept()).await {
+        admit(&shared, stream, &mut tasks);
+    }
+    drop(listener);
+    loop {
+        match tokio::time::timeout(LOOK_FOR_QUIET, tasks.join_next()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            Err(_) => shared.connections.evict_quiet(),
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, stream: TcpStream, tasks: &mut JoinSet<()>) {
+    let (admitted, shared) = (shared.connections.admit(), Arc::clone(shared));
+    tasks.spawn(async move {
+        let peer = Arc::clone(admitted.peer());
+        tokio::select! {
+            biased;
+            () = peer.evicted() => tracing::debug!("a connection lost its place to a new one"),
+            () = serve_stream(&shared, stream, &peer) => {}
+        }
+        drop(admitted);
+    });
+}
+
+async fn serve_stream(shared: &Arc<Shared>, stream: TcpStream, peer: &Arc<Peer>) {
+    // Small answers go out at once; a socket that refuses an option still works.
+    let _ = stream.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER);
+    let Some(tls) = &shared.tls else {
+        return serve_connection(shared, stream, peer).await;
+    };
+    match tokio::time::timeout(shared.deadlines.handshake, tls.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => serve_connection(shared, stream, peer).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake was not done in time"),
+    }
+}
+
+async fn serve_connection<S>(shared: &Arc<Shared>, stream: S, peer: &Arc<Peer>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let stream = Guarded::new(stream, Arc::clone(peer), shared.deadlines);
+    let answering = Answering::new(Arc::clone(shared), Arc::clone(peer));
+    let mut builder = http1::Builder::new();
+    // With vectored writes a response's body waits as it is, and is given back as it is sent.
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(shared.deadlines.idle)
+        .max_buf_size(MAX_BUFFER)
+        .writev(true);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answering));
+    // hyper closes a connection at once that nothing has come on: a request may be on its way.
+    let stop = async {
+        shared.shutdown.wait().await;
+        peer.has_had_time(shared.deadlines.fresh).await;
+    };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Errors of the one connection that was being accepted, not of the listener.
+fn is_connection_error(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    )
+}

@@ -1,0 +1,109 @@
+//! One request of one connection: it is handled, and its response is accounted for.
+
+use super::{
+    Shared,
+    answers::{Metered, Unmetered},
+    connections::Peer,
+};
+use crate::problem::{Kind, Problem};
+use axum::{body::Body, response::IntoResponse};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use hyper::{
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
+    service::Service,
+};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+/// Routes that need a key.
+const KEYED: &str = "/v1/";
+
+pub(super) struct Answering {
+    shared: Arc<Shared>,
+    peer: Arc<Peer>,
+}
+
+impl Answering {
+    pub(super) fn new(shared: Arc<Shared>, peer: Arc<Peer>) -> Self {
+        Self { shared, peer }
+    }
+}
+
+impl Service<Request<Incoming>> for Answering {
+    type Response = Response<Metered>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Metered>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.peer.begin();
+        Box::pin(respond(Arc::clone(&self.shared), request, Arc::clone(&self.peer)))
+    }
+}
+
+async fn respond(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    peer: Arc<Peer>,
+) -> Result<Response<Metered>, Infallible> {
+    let keyed = request.uri().path().starts_with(KEYED);
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let request = request.map(|body| Body::new(Awaited { body, peer: Arc::clone(&peer) }));
+    let response =
+        tower::ServiceExt::oneshot(shared.app.clone(), request).await.unwrap_or_else(|never| match never {});
+    peer.respond();
+
+    let bytes = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+    if bytes == 0 || response.extensions().get::<Unmetered>().is_some() {
+        return Ok(response.map(|body| Metered::new(body, None, peer)));
+    }
+    let answers = if keyed { &shared.answers } else { &shared.public_answers };
+    let (response, share) = match answers.try_take(bytes) {
+        Ok(share) => (response, Some(share)),
+        Err(excess) => {
+            // Each of those that go gives at least something back; who asks again finds the room.
+            shared.connections.evict_stalled_readers(1 + excess / bytes.max(1));
+            if reads {
+                drop(response);
+                let problem = "other clients have not taken their responses yet; try again shortly";
+                (Problem::new(Kind::Overloaded, problem).into_response(), None)
+            } else {
+                // What was done must be told.
+                (response, Some(answers.take(bytes)))
+            }
+        }
+    };
+    Ok(response.map(|body| Metered::new(body, share, peer)))
+}
+
+/// A request's body; the listener knows when it is waited for.
+struct Awaited {
+    body: Incoming,
+    peer: Arc<Peer>,
+}
+
+impl HttpBody for Awaited {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        self.peer.set_waits_for_body(polled.is_pending());
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

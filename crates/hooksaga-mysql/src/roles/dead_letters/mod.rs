@@ -1,0 +1,161 @@
+//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
+
+pub(crate) mod requeue;
+
+use crate::{
+    error::DbResult,
+    pool::RolePool,
+    roles::{
+        batch::Batch,
+        filter::Filter,
+        rows::{expect_rows, rows, take},
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
+use hooksaga_store::{
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
+    StoreResult, TenantScope,
+};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use std::collections::HashMap;
+
+/// Before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* dead_letters.peek */ SELECT EXISTS (SELECT 1 FROM pending_dead_letters)";
+
+pub(crate) const LOCK: &str = "/* dead_letters.lock */
+SELECT saga_id FROM pending_dead_letters FORCE INDEX (PRIMARY) ORDER BY saga_id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// After the queue's rows are locked: what is seen queued is also seen dead. A queued saga that is not dead has no line
+/// here, and stays queued.
+pub(crate) const DEAD: &str = "/* dead_letters.dead */
+SELECT s.id, s.event_id, s.subscription_id, COALESCE(s.final_error_code, 'INTERNAL'), e.correlation_id, d.id, e.tenant
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
+LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = s.id
+WHERE s.status = 'DeadLettered'";
+
+/// The payload goes from table to table, not through this process.
+pub(crate) const BURY: &str = "/* dead_letters.bury */
+INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at)
+SELECT s.id, s.event_id, s.subscription_id, COALESCE(s.final_error_code, 'INTERNAL'), e.payload, UTC_TIMESTAMP(6)
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+
+/// By key, so that it never waits for rows that another process has locked.
+pub(crate) const FORGET: &str = "/* dead_letters.forget */
+DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN pending_dead_letters q FORCE INDEX (PRIMARY) ON q.saga_id = u.id";
+
+pub(crate) struct DeadLetters {
+    pool: RolePool,
+}
+
+impl DeadLetters {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl DeadLetterStore for DeadLetters {
+    async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
+        self.pool.run_inserting(|connection| bury(connection, limit)).await
+    }
+
+    async fn requeue(
+        &self,
+        scope: &TenantScope,
+        id: DeadLetterId,
+        default_limit: u32,
+    ) -> StoreResult<RequeueOutcome> {
+        self.pool.run_inserting(|connection| requeue::letter(connection, scope, id, default_limit)).await
+    }
+
+    async fn resend(
+        &self,
+        scope: &TenantScope,
+        id: SagaId,
+        default_limit: u32,
+    ) -> StoreResult<ResendOutcome> {
+        self.pool.run_inserting(|connection| requeue::delivery(connection, scope, id, default_limit)).await
+    }
+
+    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
+        self.pool.run_inserting(|connection| requeue::step(connection, scope, step)).await
+    }
+}
+
+async fn bury(mut connection: Conn, limit: u32) -> DbResult<Vec<Buried>> {
+    if connection.exec_first(PEEK, ()).await? == Some(false) {
+        return Ok(Vec::new());
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let queued: Vec<i64> = transaction.exec(LOCK, (limit,)).await?;
+    if queued.is_empty() {
+        transaction.rollback().await?;
+        return Ok(Vec::new());
+    }
+    let dead = dead(&mut transaction, &queued).await?;
+    let new: Vec<i64> =
+        dead.iter().filter(|(_, letter)| letter.is_none()).map(|(entry, _)| entry.saga_id.0).collect();
+    let mut stored = 0;
+    for document in Batch::ids(new.iter().copied()) {
+        transaction.exec_drop(BURY, (document,)).await?;
+        stored += transaction.affected_rows();
+    }
+    expect_rows("burying", rows(new.len()), stored)?;
+    let mut letters: HashMap<SagaId, DeadLetterId> = HashMap::with_capacity(new.len());
+    for (entry, letter) in self::dead(&mut transaction, &new).await? {
+        letters.extend(letter.map(|letter| (entry.saga_id, letter)));
+    }
+    let mut seen: Vec<i64> = dead.iter().map(|(entry, _)| entry.saga_id.0).collect();
+    seen.sort_unstable();
+    for document in Batch::ids(seen) {
+        transaction.exec_drop(FORGET, (document,)).await?;
+    }
+    transaction.commit().await?;
+    let buried = dead.into_iter().map(|(entry, _)| {
+        let dead_letter_id = letters.get(&entry.saga_id).copied();
+        Buried { dead_letter_id, ..entry }
+    });
+    Ok(buried.collect())
+}
+
+/// Dead sagas, each with its letter if there is one.
+async fn dead(
+    transaction: &mut Transaction<'_>,
+    ids: &[i64],
+) -> DbResult<Vec<(Buried, Option<DeadLetterId>)>> {
+    let mut dead = Vec::with_capacity(ids.len());
+    for document in Batch::ids(ids.iter().copied()) {
+        let read: Vec<Row> = transaction.exec(DEAD, (document,)).await?;
+        for mut row in read {
+            let row = &mut row;
+            let entry = Buried {
+                dead_letter_id: None,
+                saga_id: SagaId(take(row, 0)?),
+                event_id: EventId(take(row, 1)?),
+                subscription_id: SubscriptionId(take(row, 2)?),
+                tenant: take(row, 6)?,
+                final_error_code: ErrorCode::from_stored(take(row, 3)?),
+                correlation_id: take(row, 4)?,
+            };
+            dead.push((entry, take::<Option<i64>>(row, 5)?.map(DeadLetterId)));
+        }
+    }
+    Ok(dead)
+}
+
+/// The conditions that the API's list and a requeue of many have in common. `d` are dead letters, `e` events.
+pub(crate) fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &DeadLetterFilter) {
+    filter.add_identifier("e.tenant = ", scope.tenant());
+    filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("d.final_error_code = ", wanted.final_error_code.as_deref());
+    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
+    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+}

@@ -1,0 +1,287 @@
+//! Sending again: a new saga, of the next generation, for the event and subscription of one that has ended.
+
+use super::filter_letters;
+use crate::{
+    error::{DbError, DbResult},
+    roles::{
+        batch::{Batch, Field},
+        filter::Filter,
+        rows::{natural, parsed, rows, take},
+        tenant::has_few_letters,
+    },
+    time::Time,
+};
+use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, send_again};
+use hooksaga_store::{
+    RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome, TenantScope,
+};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use std::collections::HashMap;
+
+/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as.
+const COLUMNS: &str = "
+SELECT UTC_TIMESTAMP(6), s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count,
+       s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit, COALESCE(sub.active AND sub.verified, FALSE),
+       e.correlation_id, successor.id, e.tenant";
+const OF_LETTER: &str = "
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id";
+const JOINED: &str = "
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
+LEFT JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id
+LEFT JOIN webhook_delivery_sagas successor FORCE INDEX (uniq_saga_event_subscription)
+    ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
+   AND successor.generation = s.generation + 1";
+
+const LETTERS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN dead_letters d FORCE INDEX (PRIMARY) ON d.id = u.id";
+
+/// The next letters of everybody, by their key.
+const PAGE: &str = "/* dead_letters.page */
+SELECT id FROM dead_letters FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?";
+
+/// The next letters of one subscription.
+const PAGE_OF_SUBSCRIPTION: &str = "/* dead_letters.page_of_subscription */
+SELECT id FROM dead_letters FORCE INDEX (idx_dead_letter_subscription)
+WHERE subscription_id = ? AND id > ? ORDER BY id LIMIT ?";
+
+/// The next letters of a tenant that has few.
+const PAGE_OF_TENANT: &str = "/* dead_letters.page_of_tenant */
+SELECT d.id FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
+STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = sub.id
+WHERE sub.tenant = ? AND d.id > ? ORDER BY d.id LIMIT ?";
+
+/// Twice is once: the unique key (event, subscription, generation) lets one of them in. A plain insert: letters with a
+/// successor were left out before, and one that gets it in between fails the whole, to be looked at again.
+const REQUEUE: &str = "/* dead_letters.requeue */
+INSERT INTO webhook_delivery_sagas
+    (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
+     updated_at)
+SELECT u.event_id, u.subscription_id, u.generation, CONVERT(UNHEX(u.status) USING ascii), u.attempt_count,
+       u.max_retry_limit, u.next_attempt_at, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', generation INT PATH '$[2]',
+    status VARCHAR(40) PATH '$[3]', attempt_count INT PATH '$[4]', max_retry_limit INT PATH '$[5]',
+    next_attempt_at DATETIME(6) PATH '$[6]')) AS u";
+
+const REQUEUED: &str = "/* dead_letters.requeued */
+SELECT s.id, s.event_id, s.subscription_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', generation INT PATH '$[2]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
+    ON s.event_id = u.event_id AND s.subscription_id = u.subscription_id AND s.generation = u.generation";
+
+/// Requeues one letter.
+pub(super) async fn letter(
+    connection: Conn,
+    scope: &TenantScope,
+    id: DeadLetterId,
+    default_limit: u32,
+) -> DbResult<RequeueOutcome> {
+    let sql =
+        format!("/* dead_letters.letter */{COLUMNS} FROM dead_letters d{OF_LETTER}{JOINED} WHERE d.id = ?");
+    Ok(again(connection, sql, scope, id.0, default_limit).await?.into())
+}
+
+/// Resends one delivery.
+pub(super) async fn delivery(
+    connection: Conn,
+    scope: &TenantScope,
+    id: SagaId,
+    default_limit: u32,
+) -> DbResult<ResendOutcome> {
+    let sql =
+        format!("/* dead_letters.saga */{COLUMNS} FROM webhook_delivery_sagas s{JOINED} WHERE s.id = ?");
+    again(connection, sql, scope, id.0, default_limit).await
+}
+
+/// Sends the saga that `sql` finds by this id again, if it has ended.
+async fn again(
+    mut connection: Conn,
+    sql: String,
+    scope: &TenantScope,
+    id: i64,
+    default_limit: u32,
+) -> DbResult<ResendOutcome> {
+    let Some(mut row) = connection.exec_first::<Row, _, _>(sql, (id,)).await? else {
+        return Ok(ResendOutcome::NotFound);
+    };
+    if !scope.includes(&take::<String>(&mut row, 12)?) {
+        return Ok(ResendOutcome::NotFound);
+    }
+    let Some(ended) = Ended::from_row(&mut row, default_limit)? else {
+        return Ok(ResendOutcome::Open);
+    };
+    if let Some(requeued) = ended.sent_again() {
+        return Ok(ResendOutcome::Already(requeued));
+    }
+    if !ended.deliverable {
+        return Ok(ResendOutcome::NotDeliverable(ended.subscription_id));
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let made = insert(&mut transaction, &[&ended]).await?.pop();
+    transaction.commit().await?;
+    let made = made.ok_or_else(|| DbError::unreadable("a saga that was sent again cannot be seen"))?;
+    Ok(ResendOutcome::Created(made.requeued, made.correlation_id))
+}
+
+/// Requeues the next letters that match, oldest first.
+pub(super) async fn step(
+    mut connection: Conn,
+    scope: &TenantScope,
+    step: &RequeueStep,
+) -> DbResult<RequeuedBatch> {
+    let page = page(&mut connection, scope, step).await?;
+    let full = !page.is_empty() && rows(page.len()) == u64::from(step.examine);
+    let letters = matching(&mut connection, scope, step, &page).await?;
+    let mut chosen: Vec<&Ended> = Vec::new();
+    let mut batch = RequeuedBatch {
+        resume_after: page.last().copied().filter(|_| full).map(DeadLetterId),
+        ..RequeuedBatch::default()
+    };
+    for letter in &letters {
+        // What lies behind the letter that filled the step is not looked at.
+        if rows(chosen.len()) >= u64::from(step.requeue) {
+            let before = page.iter().copied().take_while(|id| *id < letter.id.0).last();
+            batch.resume_after = before.map(DeadLetterId).or(step.after).or(Some(DeadLetterId(0)));
+            break;
+        }
+        if letter.ended.deliverable {
+            chosen.push(&letter.ended);
+        } else {
+            batch.skipped += 1;
+        }
+    }
+    batch.requeued = rows(chosen.len());
+    if !step.dry_run && !chosen.is_empty() {
+        let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+        batch.sagas = insert(&mut transaction, &chosen).await?;
+        transaction.commit().await?;
+    }
+    Ok(batch)
+}
+
+/// The letters that the step looks at: those next in the order of ids, within the narrowest index that there is.
+async fn page(connection: &mut Conn, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<i64>> {
+    let after = step.after.map_or(0, |id| id.0);
+    if let Some(subscription) = step.filter.subscription_id {
+        return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, step.examine)).await?);
+    }
+    if let Some(tenant) = scope.tenant()
+        && has_few_letters(connection, tenant).await?
+    {
+        return Ok(connection.exec(PAGE_OF_TENANT, (tenant, after, step.examine)).await?);
+    }
+    Ok(connection.exec(PAGE, (after, step.examine)).await?)
+}
+
+/// Those of a page that fit and are not requeued, in the order of their ids.
+async fn matching(
+    connection: &mut Conn,
+    scope: &TenantScope,
+    step: &RequeueStep,
+    page: &[i64],
+) -> DbResult<Vec<Letter>> {
+    let mut filter = Filter::new();
+    filter_letters(&mut filter, scope, &step.filter);
+    filter.add_fixed("successor.id IS NULL");
+    let sql = format!(
+        "/* dead_letters.matching */{COLUMNS}, d.id FROM {LETTERS}{OF_LETTER}{JOINED} {}",
+        filter.where_clause()
+    );
+    let mut letters = Vec::new();
+    for document in Batch::ids(page.iter().copied()) {
+        let read: Vec<Row> = connection.exec(sql.as_str(), filter.parameters_after(document)).await?;
+        for mut row in read {
+            let ended = Ended::from_row(&mut row, step.default_limit)?
+                .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
+            letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });
+        }
+    }
+    letters.sort_unstable_by_key(|letter| letter.id);
+    Ok(letters)
+}
+
+/// A letter that a requeue of many may choose.
+struct Letter {
+    id: DeadLetterId,
+    ended: Ended,
+}
+
+/// A saga that has ended.
+struct Ended {
+    event_id: EventId,
+    subscription_id: SubscriptionId,
+    deliverable: bool,
+    correlation_id: String,
+    successor: Option<SagaId>,
+    /// What it is sent again as, as the state machine says.
+    next: (u32, Saga),
+}
+
+impl Ended {
+    /// Nothing if the saga is open.
+    fn from_row(row: &mut Row, default_limit: u32) -> DbResult<Option<Self>> {
+        let now = take::<Time>(row, 0)?.0;
+        let saga = Saga {
+            status: parsed(&take::<String>(row, 4)?)?,
+            attempt_count: natural(take(row, 5)?),
+            max_retry_limit: natural(take(row, 6)?),
+            next_attempt_at: take::<Time>(row, 7)?.0,
+            final_error_code: None,
+        };
+        let limit = take::<Option<i64>>(row, 8)?.map_or(default_limit, natural);
+        let Some(next) = send_again(&saga, natural(take(row, 3)?), limit, now) else { return Ok(None) };
+        Ok(Some(Self {
+            event_id: EventId(take(row, 1)?),
+            subscription_id: SubscriptionId(take(row, 2)?),
+            deliverable: take(row, 9)?,
+            correlation_id: take(row, 10)?,
+            successor: take::<Option<i64>>(row, 11)?.map(SagaId),
+            next,
+        }))
+    }
+
+    fn sent_again(&self) -> Option<Requeued> {
+        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.0 })
+    }
+
+    fn key(&self) -> (i64, i64, u32) {
+        (self.event_id.0, self.subscription_id.0, self.next.0)
+    }
+}
+
+/// Inserts the next sagas of these, in the order of their keys.
+async fn insert(transaction: &mut Transaction<'_>, ended: &[&Ended]) -> DbResult<Vec<RequeuedSaga>> {
+    let mut sorted = ended.to_vec();
+    sorted.sort_unstable_by_key(|saga| saga.key());
+    let ended_by: HashMap<(i64, i64), &Ended> =
+        ended.iter().map(|saga| ((saga.event_id.0, saga.subscription_id.0), *saga)).collect();
+    let mut made = Vec::with_capacity(ended.len());
+    for document in Batch::of(sorted, |ended| {
+        let (event, subscription, generation) = ended.key();
+        let saga = &ended.next.1;
+        [
+            Field::Int(event),
+            Field::Int(subscription),
+            Field::Int(generation.into()),
+            Field::Text(saga.status.as_str()),
+            Field::Int(saga.attempt_count.into()),
+            Field::Int(saga.max_retry_limit.into()),
+            Field::At(saga.next_attempt_at),
+        ]
+    }) {
+        transaction.exec_drop(REQUEUE, (document.as_str(),)).await?;
+        let sagas: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
+        for (saga, event, subscription) in sagas {
+            if let Some(ended) = ended_by.get(&(event, subscription)) {
+                let requeued = Requeued { saga_id: SagaId(saga), generation: ended.next.0 };
+                made.push(RequeuedSaga {
+                    requeued,
+                    subscription_id: ended.subscription_id,
+                    correlation_id: ended.correlation_id.clone(),
+                });
+            }
+        }
+    }
+    Ok(made)
+}

@@ -1,0 +1,260 @@
+//! `router_worker`: makes one saga per event and matching subscription.
+//!
+//! One transaction. The queue's rows are locked first; what is read after that (in READ COMMITTED each statement sees
+//! what is committed when it begins) has every subscription that was there when the events were accepted. While the
+//! lock is held nobody else makes generation 0 sagas for these events.
+//!
+//! A pass considers a bounded number of subscriptions. The event at which that ends stays queued, with the last
+//! subscription that was considered; the next pass resumes behind it (`candidates`).
+
+pub(crate) mod candidates;
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        batch::{Batch, Field},
+        rows::{expect_rows, rows, take},
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use candidates::{Candidate, Candidates, Event};
+use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// Before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* router.peek */ SELECT EXISTS (SELECT 1 FROM unrouted_events)";
+
+/// Reads the queue by its key.
+pub(crate) const LOCK: &str = "/* router.lock */
+SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
+ORDER BY event_id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+pub(crate) const EVENTS: &str = "/* router.events */
+SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
+
+/// The generation 0 sagas of the given pairs.
+pub(crate) const SAGAS: &str = "/* router.sagas */
+SELECT s.id, s.event_id, s.subscription_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
+    ON s.event_id = u.event_id AND s.subscription_id = u.subscription_id AND s.generation = 0";
+
+pub(crate) const INSERT: &str = "/* router.insert */
+INSERT INTO webhook_delivery_sagas
+    (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
+SELECT u.event_id, u.subscription_id, 0, u.max_retry_limit, u.now, u.now, u.now
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', max_retry_limit INT PATH '$[2]',
+    now DATETIME(6) PATH '$[3]')) AS u";
+
+/// By key, so that it never waits for rows that another router has locked.
+pub(crate) const FORGET: &str = "/* router.forget */
+DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN unrouted_events q FORCE INDEX (PRIMARY) ON q.event_id = u.id";
+
+pub(crate) const RESUME: &str = "/* router.resume */
+UPDATE unrouted_events SET after_subscription_id = ? WHERE event_id = ?";
+
+pub(crate) struct Router {
+    pool: RolePool,
+}
+
+impl Router {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl RouterStore for Router {
+    async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        // Hardly ever are there sagas already. So the first try does not look for them; their keys would tell.
+        let look = &AtomicBool::new(false);
+        self.pool
+            .run_inserting(|connection| async move {
+                let routed = route(connection, limits, default_limit, look.load(Ordering::Relaxed)).await;
+                if routed.as_ref().is_err_and(DbError::is_duplicate) {
+                    look.store(true, Ordering::Relaxed);
+                }
+                routed
+            })
+            .await
+    }
+}
+
+async fn route(
+    mut connection: Conn,
+    limits: RouteLimits,
+    default_limit: u32,
+    look: bool,
+) -> DbResult<RouteBatch> {
+    if limits.events == 0 || limits.sagas == 0 || connection.exec_first(PEEK, ()).await? == Some(false) {
+        return Ok(RouteBatch::default());
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let queued: Vec<(i64, i64)> = transaction.exec(LOCK, (limits.events,)).await?;
+    let Some((events, now)) = events(&mut transaction, queued).await? else {
+        transaction.rollback().await?;
+        return Ok(RouteBatch::default());
+    };
+    let considered = consider(&mut transaction, events, limits.sagas).await?;
+
+    let mut new = Vec::new();
+    for Considered { event, candidates, .. } in &considered {
+        let deliverable = candidates.iter().filter(|candidate| candidate.deliverable);
+        new.extend(deliverable.map(|candidate| Pair {
+            event: event.id,
+            subscription: candidate.subscription,
+            limit: candidate.max_retry_limit.unwrap_or(default_limit),
+        }));
+    }
+    if look {
+        let there = sagas(&mut transaction, &new).await?;
+        new.retain(|pair| !there.contains_key(&(pair.event, pair.subscription)));
+    }
+    let mut made = insert(&mut transaction, &new, now).await?;
+    leave_queue(&mut transaction, &considered).await?;
+    transaction.commit().await?;
+
+    let routed = considered.into_iter().map(|Considered { event, candidates, complete }| RoutedEvent {
+        event_id: EventId(event.id),
+        sagas: candidates
+            .iter()
+            .filter_map(|candidate| {
+                let saga_id = SagaId(made.remove(&(event.id, candidate.subscription))?);
+                Some(RoutedSaga { saga_id, subscription_id: SubscriptionId(candidate.subscription) })
+            })
+            .collect(),
+        tenant: event.tenant,
+        correlation_id: event.correlation_id,
+        complete,
+    });
+    Ok(RouteBatch { events: routed.collect() })
+}
+
+/// The queued events in the order of their ids, and the clock; nothing if none is queued.
+async fn events(
+    transaction: &mut Transaction<'_>,
+    queued: Vec<(i64, i64)>,
+) -> DbResult<Option<(Vec<Event>, Timestamp)>> {
+    let progress: HashMap<i64, i64> = queued.iter().copied().collect();
+    let mut events = Vec::with_capacity(queued.len());
+    let mut now = None;
+    for document in Batch::ids(queued.into_iter().map(|(id, _)| id)) {
+        let read: Vec<Row> = transaction.exec(EVENTS, (document,)).await?;
+        for mut row in read {
+            let row = &mut row;
+            let id = take(row, 0)?;
+            now = Some(take::<Time>(row, 4)?.0);
+            events.push(Event {
+                id,
+                tenant: take(row, 1)?,
+                event_type: take(row, 2)?,
+                correlation_id: take(row, 3)?,
+                after: progress.get(&id).copied().unwrap_or(0),
+            });
+        }
+    }
+    events.sort_unstable_by_key(|event| event.id);
+    Ok(now.map(|now| (events, now)))
+}
+
+/// An event, and the subscriptions that this pass considers for it.
+struct Considered {
+    event: Event,
+    candidates: Vec<Candidate>,
+    complete: bool,
+}
+
+/// The events one after the other, until so many subscriptions have been considered. They are looked up together, as many
+/// as do not exceed that; each time they do, half as many.
+async fn consider(
+    transaction: &mut Transaction<'_>,
+    events: Vec<Event>,
+    limit: u32,
+) -> DbResult<Vec<Considered>> {
+    let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut considered = Vec::with_capacity(events.len());
+    let mut together = events.len();
+    let mut rest = VecDeque::from(events);
+    while !rest.is_empty() {
+        together = together.min(rest.len());
+        let candidates = Candidates::read(transaction, rest.range(..together), left).await?;
+        if candidates.is_none() && together > 1 {
+            together /= 2;
+            continue;
+        }
+        let candidates = candidates.unwrap_or_default();
+        for event in rest.drain(..together) {
+            let (candidates, complete) = candidates.of(transaction, &event, left).await?;
+            // One that is not even begun is told of as well: it says that the queue is not empty.
+            left -= candidates.len();
+            considered.push(Considered { event, candidates, complete });
+            if !complete {
+                return Ok(considered);
+            }
+        }
+    }
+    Ok(considered)
+}
+
+/// A saga to be made.
+struct Pair {
+    event: i64,
+    subscription: i64,
+    limit: u32,
+}
+
+/// The ids of the new sagas, by event and subscription.
+async fn insert(
+    transaction: &mut Transaction<'_>,
+    new: &[Pair],
+    now: Timestamp,
+) -> DbResult<HashMap<(i64, i64), i64>> {
+    let mut inserted = 0;
+    for document in Batch::of(new, |pair| {
+        [Field::Int(pair.event), Field::Int(pair.subscription), Field::Int(pair.limit.into()), Field::At(now)]
+    }) {
+        transaction.exec_drop(INSERT, (document,)).await?;
+        inserted += transaction.affected_rows();
+    }
+    expect_rows("routing", rows(new.len()), inserted)?;
+    let made = sagas(transaction, new).await?;
+    expect_rows("routing", rows(made.len()), inserted)?;
+    Ok(made)
+}
+
+/// The sagas that there are of these pairs.
+async fn sagas(transaction: &mut Transaction<'_>, pairs: &[Pair]) -> DbResult<HashMap<(i64, i64), i64>> {
+    let mut found = HashMap::with_capacity(pairs.len());
+    for document in Batch::of(pairs, |pair| [Field::Int(pair.event), Field::Int(pair.subscription)]) {
+        let read: Vec<(i64, i64, i64)> = transaction.exec(SAGAS, (document,)).await?;
+        found.extend(read.into_iter().map(|(saga, event, subscription)| ((event, subscription), saga)));
+    }
+    Ok(found)
+}
+
+/// Takes what is complete off the queue, and notes how far the last one came.
+async fn leave_queue(transaction: &mut Transaction<'_>, considered: &[Considered]) -> DbResult<()> {
+    // In the order of their ids, as they came from the queue.
+    let complete = considered.iter().filter(|considered| considered.complete).map(|one| one.event.id);
+    for document in Batch::ids(complete) {
+        transaction.exec_drop(FORGET, (document,)).await?;
+    }
+    for Considered { event, candidates, .. } in considered.iter().filter(|considered| !considered.complete) {
+        if let Some(last) = candidates.last() {
+            transaction.exec_drop(RESUME, (last.subscription, event.id)).await?;
+        }
+    }
+    Ok(())
+}

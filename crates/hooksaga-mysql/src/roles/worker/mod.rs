@@ -1,0 +1,124 @@
+//! `job_worker`: leases jobs and reports how they ended.
+
+pub(crate) mod claim;
+pub(crate) mod parking;
+pub(crate) mod presence;
+pub(crate) mod report;
+
+use crate::{error::DbResult, pool::RolePool, roles::batch::Batch};
+use async_trait::async_trait;
+use hooksaga_saga::JobId;
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+};
+use mysql_async::{Transaction, prelude::Queryable as _};
+use std::{collections::HashSet, time::Duration};
+
+/// Which of the leases are held, locked in the order of their ids: there is no RETURNING to tell it afterwards.
+pub(crate) const HELD: &str = "/* worker.held */
+SELECT j.id, j.lease_token, j.subscription_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+WHERE j.status = 'Leased' FOR UPDATE";
+
+/// Secrets that have expired are of no interest: nobody opens them again.
+const SECRET_KEY_IDS: &str = "/* secret_key_ids */
+SELECT DISTINCT key_id FROM subscription_secrets
+WHERE expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6) ORDER BY key_id";
+
+pub(crate) struct Worker {
+    pool: RolePool,
+}
+
+impl Worker {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl WorkerStore for Worker {
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        self.pool.run(|connection| claim::claim(connection, limits, lease, token)).await
+    }
+
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pool.run(|connection| parking::hand_back(connection, leases, delay)).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pool.run(|connection| parking::park(connection, leases)).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        let (mut freed, mut after) = (0, Some(0));
+        while let Some(from) = after
+            && freed < u64::from(limit)
+        {
+            let page = self.pool.run(|connection| parking::unpark(connection, from, limit)).await?;
+            freed += page.freed;
+            after = page.resume_after;
+        }
+        Ok(freed)
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        self.pool.run(|connection| presence::heartbeat(connection, beat)).await
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.pool.run(|connection| presence::leave(connection, worker_id)).await
+    }
+
+    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.pool.run(|connection| report::report(connection, reports)).await
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        secret_key_ids(&self.pool).await
+    }
+}
+
+/// The key ids of valid secrets: for each of the roles that may see them.
+pub(crate) async fn secret_key_ids(pool: &RolePool) -> StoreResult<Vec<String>> {
+    pool.run(|mut connection| async move { Ok(connection.query(SECRET_KEY_IDS).await?) }).await
+}
+
+/// A lease that is held, locked.
+struct Held {
+    lease: LeaseRef,
+    subscription_id: i64,
+}
+
+/// Those of these leases that are still held, locked; in the order of their ids.
+async fn held(transaction: &mut Transaction<'_>, leases: &[LeaseRef]) -> DbResult<Vec<Held>> {
+    let mut sorted = leases.to_vec();
+    sorted.sort_unstable_by_key(|lease| lease.job_id);
+    let mut found: Vec<(i64, i64, i64)> = Vec::with_capacity(leases.len());
+    for document in Batch::ids(sorted.iter().map(|lease| lease.job_id.0)) {
+        found.extend(transaction.exec::<(i64, i64, i64), _, _>(HELD, (document,)).await?);
+    }
+    // A job can be here more than once: under the lease that it had, and under the one that it has.
+    let mut seen = HashSet::with_capacity(leases.len());
+    let by_id: std::collections::HashMap<(i64, i64), i64> =
+        found.into_iter().map(|(id, token, subscription)| ((id, token), subscription)).collect();
+    let held = sorted.into_iter().filter_map(|lease| {
+        let subscription_id = *by_id.get(&(lease.job_id.0, lease.token.0))?;
+        seen.insert(lease.job_id).then_some(Held { lease, subscription_id })
+    });
+    Ok(held.collect())
+}

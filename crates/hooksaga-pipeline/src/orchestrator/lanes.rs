@@ -1,0 +1,286 @@
+//! What this process knows of each subscription's endpoint: how it behaves, what it has open, and whether more may wait.
+//!
+//! All of it is memory. Jobs are counted here as this process creates them and applies their results; what other
+//! processes do is learnt from [`Load`], about once a second while there is work. A wrong count makes a subscription's
+//! limit too wide or too narrow until the next one: a matter of fairness, never of correctness. Who gets how many jobs is
+//! decided by [`hooksaga_saga::allot`].
+
+use hooksaga_saga::{Answer, Demand, Endpoint, ErrorCode, Outcome, Standing, SubscriptionId, allot};
+use hooksaga_store::{Allotted, AppliedResult, Load, ScheduledSaga};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// One subscription.
+#[derive(Clone, Debug, Default)]
+struct Lane {
+    endpoint: Endpoint,
+    /// Due sagas may wait: a router or an operator created some, a retry fell due, a look found one, or the last pass took
+    /// all that it was allotted.
+    waiting: bool,
+    /// The order of its last admission.
+    last_turn: u64,
+    /// When this process last created a job for it or applied a result.
+    touched: Option<Instant>,
+}
+
+impl Lane {
+    /// Something waits or is open: a pass must consider it.
+    fn is_active(&self) -> bool {
+        self.waiting || !self.endpoint.is_idle()
+    }
+}
+
+/// Lanes by subscription, and what the workers can do.
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    lanes: HashMap<SubscriptionId, Lane>,
+    /// The lanes that are active: the others are only remembered.
+    active: HashSet<SubscriptionId>,
+    turn: u64,
+    /// Slots of the living workers.
+    slots: u32,
+    /// When the load was read last, and how long that took.
+    read: Option<(Instant, Duration)>,
+    /// What the first reading found open: jobs from before this process.
+    inherited: HashMap<SubscriptionId, u32>,
+    began: Option<Instant>,
+}
+
+impl Lanes {
+    /// Jobs are created for so many slots while no worker is alive, so that one that starts finds something to do.
+    const NOMINAL_SLOTS: u32 = 16;
+    /// A pass decides about so many subscriptions at most; those that had their turn longest ago come first.
+    const MOST_DECIDED: usize = 4096;
+    /// More lanes are not kept; those with nothing open go first, and a look finds them again.
+    const MOST_KEPT: usize = 50_000;
+    /// The load is not read more often than this, nor for more than a fiftieth of the time, nor later than at last.
+    const READ_AFTER: Duration = Duration::from_secs(1);
+    const READ_COST: u32 = 50;
+    const READ_AT_LAST: Duration = Duration::from_secs(30);
+    /// The same while no worker is known: one that starts beside this process says so a moment later, and until it is seen
+    /// everybody has to do with [`Self::NOMINAL_SLOTS`].
+    const READ_COST_UNTIL_KNOWN: u32 = 10;
+    /// For so long, the default lease, open jobs from before this process may be what one that was killed has left. Were
+    /// they counted, its busiest subscriptions would have no room until the last of those leases is over.
+    const INHERITED_FOR: Duration = Duration::from_secs(60);
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held; if something did, each lane is still a valid one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These subscriptions may have due sagas. Returns whether all of them are remembered.
+    pub(super) fn may_wait(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) -> bool {
+        let mut state = self.state();
+        let mut all = true;
+        for id in subscriptions {
+            if state.has_room_for(id) {
+                state.change(id, |lane| lane.waiting = true);
+            } else {
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// Who may have how many new jobs now, `most` in all.
+    pub(super) fn allot(&self, most: u32, now: Instant) -> Vec<Allotted> {
+        let state = self.state();
+        let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
+        let demand =
+            |lane: &Lane| lane.endpoint.demand(if lane.waiting { u32::MAX } else { 0 }, lane.last_turn, now);
+        let mut waiting: Vec<(SubscriptionId, Demand)> =
+            active().filter(|(_, lane)| lane.waiting).map(|(id, lane)| (id, demand(lane))).collect();
+        if waiting.is_empty() {
+            return Vec::new();
+        }
+        let later = later_ones(&mut waiting, Self::MOST_DECIDED);
+        let mut demands: Vec<Demand> = waiting.iter().map(|(_, demand)| *demand).collect();
+        // Those that wait for nothing, or for a later pass, hold slots all the same.
+        demands.extend(active().filter(|(_, lane)| !lane.waiting).map(|(_, lane)| demand(lane)));
+        let holds = later.into_iter().map(|(_, demand)| demand).filter(|demand| demand.open > 0);
+        demands.extend(holds.map(|demand| Demand { waiting: 0, ..demand }));
+        let shares = allot(state.slots.max(Self::NOMINAL_SLOTS), &demands);
+        within(most, waiting.iter().map(|(id, _)| *id).zip(shares))
+    }
+
+    /// Jobs were created as allotted: where all of it was taken, more may wait.
+    pub(super) fn created(&self, allotted: &[Allotted], sagas: &[ScheduledSaga], now: Instant) {
+        let mut taken: HashMap<SubscriptionId, (u32, u32)> = HashMap::with_capacity(allotted.len());
+        for saga in sagas {
+            let (found, new) = taken.entry(saga.subscription_id).or_default();
+            *found += 1;
+            *new += u32::from(saga.job_id.is_some());
+        }
+        let mut state = self.state();
+        state.turn += 1;
+        let turn = state.turn;
+        for Allotted { subscription_id, jobs } in allotted {
+            let (found, new) = taken.get(subscription_id).copied().unwrap_or_default();
+            state.change(*subscription_id, |lane| {
+                lane.waiting = found >= *jobs;
+                if new > 0 {
+                    lane.endpoint.admitted(new, now);
+                    lane.last_turn = turn;
+                    lane.touched = Some(now);
+                }
+            });
+        }
+    }
+
+    /// Results were applied: each closes its job, and those that are new say something about their endpoint. Returns
+    /// whether anybody waits for the room that this makes.
+    pub(super) fn applied(&self, results: &[AppliedResult], now: Instant) -> bool {
+        let mut state = self.state();
+        for result in results {
+            state.change(result.subscription_id, |lane| {
+                lane.touched = Some(now);
+                match answer_of(result) {
+                    Some(answer) => lane.endpoint.answered(answer, result.duration, now),
+                    None => lane.endpoint.set_open(lane.endpoint.open().saturating_sub(1), now),
+                }
+            });
+        }
+        state.waits()
+    }
+
+    /// Whether it is time to read the load: while anything waits or is open, and not too often.
+    pub(super) fn wants_load(&self, now: Instant) -> bool {
+        let state = self.state();
+        let Some((at, took)) = state.read else { return true };
+        let pause = match state.slots {
+            0 => (took * Self::READ_COST_UNTIL_KNOWN).min(Self::READ_AFTER),
+            _ => Self::READ_AFTER.max((took * Self::READ_COST).min(Self::READ_AT_LAST)),
+        };
+        now.saturating_duration_since(at) >= pause && !state.active.is_empty()
+    }
+
+    /// Takes over a load that was read from `began` on; nothing, if that failed: this process goes on with what it knows.
+    pub(super) fn loaded(&self, load: Option<Load>, began: Instant, now: Instant) {
+        let mut state = self.state();
+        state.read = Some((began, now.saturating_duration_since(began)));
+        let Some(load) = load else { return };
+        state.slots = load.slots;
+        let start = *state.began.get_or_insert(began);
+        if start == began {
+            state.inherited.clone_from(&load.open);
+        } else if began.saturating_duration_since(start) >= Self::INHERITED_FOR {
+            state.inherited.clear();
+        }
+        // What has ended since is not inherited any more.
+        state.inherited.retain(|id, jobs| {
+            *jobs = load.open.get(id).copied().unwrap_or(0).min(*jobs);
+            *jobs > 0
+        });
+        let inherited = std::mem::take(&mut state.inherited);
+        let open = |id: &SubscriptionId| {
+            let of = |counts: &HashMap<SubscriptionId, u32>| counts.get(id).copied().unwrap_or(0);
+            of(&load.open).saturating_sub(of(&inherited))
+        };
+        let counted: Vec<SubscriptionId> =
+            load.open.keys().chain(&state.active).copied().collect::<HashSet<_>>().into_iter().collect();
+        for id in counted {
+            state.change(id, |lane| {
+                // What changed while the load was read is better known here.
+                if lane.touched.is_none_or(|at| at < began) {
+                    lane.endpoint.set_open(open(&id), now);
+                }
+            });
+        }
+        state.inherited = inherited;
+    }
+}
+
+impl State {
+    /// Whether a lane can be kept for it. Where there are too many, those that are only remembered go.
+    fn has_room_for(&mut self, id: SubscriptionId) -> bool {
+        if self.lanes.len() < Lanes::MOST_KEPT || self.lanes.contains_key(&id) {
+            return true;
+        }
+        if self.active.len() < Lanes::MOST_KEPT {
+            self.lanes.retain(|_, lane| lane.is_active());
+        }
+        self.lanes.len() < Lanes::MOST_KEPT
+    }
+
+    /// Changes a lane. There may be more than are kept otherwise: as many as have open jobs, which the workers bound.
+    fn change(&mut self, id: SubscriptionId, change: impl FnOnce(&mut Lane)) {
+        let lane = self.lanes.entry(id).or_default();
+        change(lane);
+        if lane.is_active() {
+            self.active.insert(id);
+        } else {
+            self.active.remove(&id);
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.active.iter().any(|id| self.lanes.get(id).is_some_and(|lane| lane.waiting))
+    }
+}
+
+/// What a result says about the endpoint; nothing if no request was sent, or if it was applied before.
+fn answer_of(result: &AppliedResult) -> Option<Answer> {
+    const UNSENT: [ErrorCode; 2] = [ErrorCode::LEASE_EXHAUSTED, ErrorCode::INTERNAL];
+    let unsent = matches!(&result.result.outcome, Outcome::Failed(code) if UNSENT.contains(code));
+    (result.changed && !unsent).then(|| Answer::of(&result.result.outcome))
+}
+
+/// Takes those that have to wait for a later pass where there are more than `most`. Each standing has a third for itself,
+/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns.
+fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(SubscriptionId, Demand)> {
+    let rank = |standing| match standing {
+        Standing::Answering { .. } => 0,
+        Standing::New => 1,
+        Standing::Unreachable => 2,
+    };
+    waiting.sort_unstable_by_key(|(id, demand)| (rank(demand.standing), demand.last_turn, *id));
+    let over = waiting.len().saturating_sub(most);
+    if over == 0 {
+        return Vec::new();
+    }
+    let mut counts = [0_usize; 3];
+    for (_, demand) in waiting.iter() {
+        counts[rank(demand.standing)] += 1;
+    }
+    // What is over is taken from the last, as far as they have more than their third; then from those before.
+    let mut left = over;
+    let mut kept = counts;
+    for standing in [2, 1, 0] {
+        let given_up = kept[standing].saturating_sub(most / 3).min(left);
+        kept[standing] -= given_up;
+        left -= given_up;
+    }
+    let mut seen = [0_usize; 3];
+    let (now, later) = waiting.drain(..).partition(|(_, demand)| {
+        let seen = &mut seen[rank(demand.standing)];
+        *seen += 1;
+        *seen <= kept[rank(demand.standing)]
+    });
+    *waiting = now;
+    later
+}
+
+/// The shares, in the order given, until `most` jobs are allotted.
+fn within(most: u32, shares: impl Iterator<Item = (SubscriptionId, u32)>) -> Vec<Allotted> {
+    let mut left = most;
+    let mut allotted = Vec::new();
+    for (subscription_id, share) in shares {
+        let jobs = share.min(left);
+        if jobs > 0 {
+            left -= jobs;
+            allotted.push(Allotted { subscription_id, jobs });
+        }
+    }
+    allotted
+}
+
+#[cfg(test)]
+#[path = "lanes_tests.rs"]
+mod tests;

@@ -1,0 +1,206 @@
+use super::*;
+use hooksaga_saga::{JobId, JobResult, SagaId, SagaStatus, Timestamp};
+
+const A: SubscriptionId = SubscriptionId(1);
+const B: SubscriptionId = SubscriptionId(2);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn scheduled(subscription_id: SubscriptionId, jobs: u32) -> Vec<ScheduledSaga> {
+    let saga = ScheduledSaga {
+        saga_id: SagaId(1),
+        subscription_id,
+        attempt_at: Timestamp::from_micros(0),
+        correlation_id: String::new(),
+        job_id: Some(JobId(1)),
+    };
+    vec![saga; jobs as usize]
+}
+
+fn result(subscription_id: SubscriptionId, outcome: Outcome, changed: bool) -> AppliedResult {
+    let at = Timestamp::from_micros(0);
+    AppliedResult {
+        job_id: JobId(1),
+        saga_id: SagaId(1),
+        subscription_id,
+        correlation_id: String::new(),
+        status: SagaStatus::Completed,
+        attempt_count: 1,
+        next_attempt_at: at,
+        changed,
+        result: JobResult { attempt_at: at, outcome, retry_at: None },
+        duration: Duration::from_millis(5),
+        saga_created_at: at,
+    }
+}
+
+fn load(slots: u32, open: &[(SubscriptionId, u32)]) -> Load {
+    Load { workers: 1, slots, open: open.iter().copied().collect() }
+}
+
+/// Lanes that know of 512 slots and nothing else.
+fn lanes(now: Instant) -> Lanes {
+    let lanes = Lanes::default();
+    assert!(lanes.wants_load(now));
+    lanes.loaded(Some(load(512, &[])), now, now);
+    lanes
+}
+
+fn open(lanes: &Lanes, id: SubscriptionId) -> u32 {
+    lanes.state().lanes.get(&id).map_or(0, |lane| lane.endpoint.open())
+}
+
+fn allotted(lanes: &Lanes, id: SubscriptionId, now: Instant) -> u32 {
+    lanes.allot(1000, now).iter().find(|one| one.subscription_id == id).map_or(0, |one| one.jobs)
+}
+
+#[test]
+fn jobs_are_allotted_where_something_waits_and_until_nothing_does() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    assert_eq!(lanes.allot(1000, now), []);
+    lanes.may_wait([A, B]);
+    let first = lanes.allot(1000, now);
+    assert_eq!(first.len(), 2);
+    let jobs = first[0].jobs;
+    assert!(jobs > 0);
+    // All of what A was allotted was there, and less of B's.
+    let sagas = [scheduled(A, jobs), scheduled(B, 1)].concat();
+    lanes.created(&first, &sagas, now);
+    assert_eq!((open(&lanes, A), open(&lanes, B)), (jobs, 1));
+    assert_eq!(allotted(&lanes, B, now), 0, "nothing of B waits any more");
+    let delivered = vec![result(A, Outcome::Delivered, true); jobs as usize];
+    assert!(lanes.applied(&delivered, now), "more of A may wait");
+    assert_eq!(open(&lanes, A), 0);
+    assert!(allotted(&lanes, A, now) > jobs, "it answers quickly");
+}
+
+#[test]
+fn a_pass_allots_no_more_than_it_may() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    lanes.may_wait((1..=100).map(SubscriptionId));
+    assert_eq!(lanes.allot(7, now).iter().map(|one| one.jobs).sum::<u32>(), 7);
+}
+
+#[test]
+fn a_result_that_was_applied_before_closes_its_job_and_says_nothing() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    lanes.may_wait([A]);
+    let given = lanes.allot(1000, now);
+    lanes.created(&given, &scheduled(A, given[0].jobs), now);
+    let unsent = Outcome::Failed(ErrorCode::LEASE_EXHAUSTED);
+    lanes.applied(&[result(A, Outcome::Delivered, false), result(A, unsent, true)], now);
+    assert_eq!(open(&lanes, A), given[0].jobs - 2);
+    let state = lanes.state();
+    assert_eq!(state.lanes[&A].endpoint.standing(now), hooksaga_saga::Standing::New);
+}
+
+#[test]
+fn what_others_have_open_is_learnt_from_the_database_where_nothing_changed_meanwhile() {
+    let start = Instant::now();
+    let lanes = lanes(start);
+    lanes.may_wait([A]);
+    let given = lanes.allot(1000, start);
+    lanes.created(&given, &scheduled(A, given[0].jobs), start);
+    let later = start + 2 * SECOND;
+    assert!(lanes.wants_load(later));
+    // B is another process's; A's results were applied elsewhere.
+    lanes.loaded(Some(load(64, &[(B, 3)])), later, later);
+    assert_eq!((open(&lanes, A), open(&lanes, B)), (0, 3));
+    // A job that is created while the load is read is not in it.
+    lanes.may_wait([A]);
+    let given = lanes.allot(1000, later);
+    lanes.created(&given, &scheduled(A, 1), later + SECOND);
+    lanes.loaded(Some(load(64, &[])), later, later + SECOND);
+    assert_eq!((open(&lanes, A), open(&lanes, B)), (1, 0));
+}
+
+#[test]
+fn jobs_that_a_killed_process_left_do_not_count_for_a_minute() {
+    let start = Instant::now();
+    let lanes = Lanes::default();
+    lanes.loaded(Some(load(512, &[(A, 300)])), start, start);
+    assert_eq!(open(&lanes, A), 0);
+    lanes.loaded(Some(load(512, &[(A, 302)])), start + SECOND, start + SECOND);
+    assert_eq!(open(&lanes, A), 2, "those that came since do");
+    lanes.loaded(Some(load(512, &[(A, 10)])), start + SECOND * 2, start + SECOND * 2);
+    lanes.loaded(Some(load(512, &[(A, 50)])), start + SECOND * 3, start + SECOND * 3);
+    assert_eq!(open(&lanes, A), 40, "and what has ended is not left out a second time");
+    let later = start + Lanes::INHERITED_FOR;
+    lanes.loaded(Some(load(512, &[(A, 300)])), later, later);
+    assert_eq!(open(&lanes, A), 300);
+}
+
+#[test]
+fn a_worker_that_has_just_started_is_seen_soon() {
+    let start = Instant::now();
+    let (lanes, took) = (Lanes::default(), SECOND / 1000);
+    lanes.loaded(Some(load(0, &[])), start, start + took);
+    lanes.may_wait([A]);
+    assert!(!lanes.wants_load(start + 9 * took), "not for more than a tenth of the time");
+    assert!(lanes.wants_load(start + 10 * took));
+    lanes.loaded(Some(load(512, &[])), start, start + took);
+    assert!(!lanes.wants_load(start + SECOND / 2), "it is known now");
+}
+
+#[test]
+fn the_load_is_read_while_there_is_work_and_not_too_often() {
+    let start = Instant::now();
+    let lanes = lanes(start);
+    assert!(!lanes.wants_load(start + 60 * SECOND), "nothing waits and nothing is open");
+    lanes.may_wait([A]);
+    assert!(!lanes.wants_load(start + SECOND / 2));
+    assert!(lanes.wants_load(start + SECOND));
+    // One that took a second is repeated after fifty at the earliest, and after thirty at the latest.
+    lanes.loaded(None, start, start + SECOND);
+    assert!(!lanes.wants_load(start + 29 * SECOND));
+    assert!(lanes.wants_load(start + 30 * SECOND));
+}
+
+#[test]
+fn without_a_living_worker_a_few_jobs_are_created_all_the_same() {
+    let now = Instant::now();
+    let lanes = Lanes::default();
+    lanes.loaded(Some(load(0, &[])), now, now);
+    lanes.may_wait([A]);
+    assert!((1..=16).contains(&allotted(&lanes, A, now)));
+}
+
+#[test]
+fn memory_is_bounded_and_what_does_not_fit_is_told() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    lanes.may_wait([A]);
+    let given = lanes.allot(1000, now);
+    lanes.created(&given, &scheduled(A, given[0].jobs), now);
+    let most = i64::try_from(Lanes::MOST_KEPT).unwrap();
+    assert!(lanes.may_wait((10..most).map(SubscriptionId)));
+    assert!(!lanes.may_wait((10..most + 100).map(SubscriptionId)), "there is no room for all");
+    let state = lanes.state();
+    assert!(state.lanes.len() <= Lanes::MOST_KEPT && state.active.len() <= state.lanes.len());
+    assert!(state.lanes.contains_key(&A));
+}
+
+#[test]
+fn no_standing_crowds_out_another() {
+    let quick = Standing::Answering { latency: Duration::from_millis(5) };
+    let demand = |standing, last_turn| Demand { waiting: u32::MAX, open: 0, window: 4, standing, last_turn };
+    let wanted = |counts: [i64; 3]| -> [usize; 3] {
+        let mut waiting = Vec::new();
+        for (standing, count) in [quick, Standing::New, Standing::Unreachable].into_iter().zip(counts) {
+            waiting.extend((0..count).map(|id| (SubscriptionId(id), demand(standing, id.unsigned_abs()))));
+        }
+        let all = waiting.len();
+        let later = later_ones(&mut waiting, 90);
+        assert_eq!(waiting.len() + later.len(), all);
+        assert!(waiting.len() <= 90 || all <= 90);
+        [quick, Standing::New, Standing::Unreachable]
+            .map(|standing| waiting.iter().filter(|(_, demand)| demand.standing == standing).count())
+    };
+    assert_eq!(wanted([10, 10, 10]), [10, 10, 10]);
+    assert_eq!(wanted([100, 1, 0]), [89, 1, 0]);
+    assert_eq!(wanted([100, 100, 100]), [30, 30, 30]);
+    assert_eq!(wanted([5, 100, 100]), [5, 55, 30]);
+    assert_eq!(wanted([1, 0, 500]), [1, 0, 89]);
+}

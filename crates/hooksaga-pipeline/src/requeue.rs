@@ -1,0 +1,137 @@
+//! Sending again: dead letters, one or all that match a filter, and any delivery that has ended.
+//!
+//! Promises: a letter or a delivery leads to one new saga, however often it is asked for. A requeue of many works in short
+//! transactions, so that live traffic does not wait for it; one that breaks off has done a part, and asking again does the
+//! rest.
+//!
+//! Not done here: deciding who may ask (the API does).
+
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals};
+use hooksaga_saga::{DeadLetterId, SagaId};
+use hooksaga_store::{
+    DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
+    Stage, StoreResult, TenantScope,
+};
+use std::sync::Arc;
+
+/// What a requeue of many did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequeueTally {
+    /// In a dry run: what would have been requeued.
+    pub requeued: u64,
+    /// Letters of subscriptions that are not active and verified.
+    pub skipped: u64,
+}
+
+impl RequeueTally {
+    /// Letters that fit the filter and were considered.
+    pub fn matched(self) -> u64 {
+        self.requeued + self.skipped
+    }
+}
+
+#[derive(Clone)]
+pub struct Requeue {
+    store: Arc<dyn DeadLetterStore>,
+    /// Attempts of sagas whose subscription has no limit of its own.
+    default_limit: u32,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    log: DeliveryLog,
+}
+
+impl Requeue {
+    /// Letters per transaction.
+    const STEP: u32 = 500;
+    const NAME: &str = "requeue";
+
+    pub fn new(
+        store: Arc<dyn DeadLetterStore>,
+        default_limit: u32,
+        signals: Signals,
+        metrics: Arc<Metrics>,
+        log: DeliveryLog,
+    ) -> Self {
+        Self { store, default_limit, signals, metrics, log }
+    }
+
+    /// Requeues one letter.
+    pub async fn one(&self, scope: &TenantScope, id: DeadLetterId) -> StoreResult<RequeueOutcome> {
+        let outcome = self.store.requeue(scope, id, self.default_limit).await?;
+        if let RequeueOutcome::Created(requeued, correlation_id) = &outcome {
+            self.created(*requeued, correlation_id);
+        }
+        Ok(outcome)
+    }
+
+    /// Sends a delivery that has ended again.
+    pub async fn resend(&self, scope: &TenantScope, id: SagaId) -> StoreResult<ResendOutcome> {
+        let outcome = self.store.resend(scope, id, self.default_limit).await?;
+        if let ResendOutcome::Created(requeued, correlation_id) = &outcome {
+            self.created(*requeued, correlation_id);
+        }
+        Ok(outcome)
+    }
+
+    fn created(&self, requeued: Requeued, correlation_id: &str) {
+        self.signals.wake(Stage::Schedule);
+        self.metrics.requeued(1);
+        self.log_created(requeued.saga_id, correlation_id);
+    }
+
+    /// Requeues the letters that match, oldest first, `limit` at the most; skipped ones do not count. A dry run counts, and
+    /// changes nothing.
+    pub async fn many(
+        &self,
+        scope: &TenantScope,
+        filter: &DeadLetterFilter,
+        limit: u32,
+        dry_run: bool,
+    ) -> StoreResult<RequeueTally> {
+        let mut tally = RequeueTally::default();
+        let mut after = None;
+        loop {
+            let left = limit.saturating_sub(u32::try_from(tally.requeued).unwrap_or(u32::MAX));
+            if left == 0 {
+                return Ok(tally);
+            }
+            let step = RequeueStep {
+                filter: filter.clone(),
+                after,
+                examine: Self::STEP,
+                requeue: left.min(Self::STEP),
+                dry_run,
+                default_limit: self.default_limit,
+            };
+            let batch = self.store.requeue_step(scope, &step).await?;
+            self.account(&batch);
+            tally.requeued += batch.requeued;
+            tally.skipped += batch.skipped;
+            after = batch.resume_after;
+            if after.is_none() {
+                return Ok(tally);
+            }
+        }
+    }
+
+    fn account(&self, batch: &RequeuedBatch) {
+        self.signals.wake_schedule(batch.sagas.iter().map(|saga| saga.subscription_id));
+        self.metrics.requeued(batch.sagas.len() as u64);
+        for saga in &batch.sagas {
+            self.log_created(saga.requeued.saga_id, &saga.correlation_id);
+        }
+    }
+
+    fn log_created(&self, saga_id: SagaId, correlation_id: &str) {
+        if self.log.wants(false) {
+            tracing::info!(
+                target: DELIVERY_LOG_TARGET,
+                stage = Self::NAME,
+                delivery_status = "Pending",
+                correlation_id,
+                saga_id = saga_id.0,
+                "sent again"
+            );
+        }
+    }
+}

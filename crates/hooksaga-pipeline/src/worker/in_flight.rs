@@ -1,0 +1,248 @@
+//! What this worker has in flight, and what it may claim beside it.
+//!
+//! No subscription may hold every slot: an endpoint that was quick, has a thousand jobs open and begins to hang would
+//! otherwise take them all for a whole timeout. It may hold two thirds of the slots that the others leave, which is what
+//! the allotment reckons with; so however many of them hang, one after the other, something is left for the next. Payload
+//! bytes are bounded too.
+
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::ClaimLimits;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::Notify;
+
+/// Payload bytes of all attempts in flight.
+pub(super) const PAYLOAD_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Shared by the claim loop and every attempt.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    slots: u32,
+    state: Mutex<State>,
+    changed: Notify,
+    start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: u32,
+    payload_bytes: u64,
+    by_subscription: HashMap<SubscriptionId, u32>,
+    /// How many began in which stretch of time, of those in flight.
+    by_beginning: BTreeMap<u64, u32>,
+}
+
+/// One attempt that holds a slot; dropping it frees the slot.
+#[derive(Debug)]
+pub(super) struct Slot {
+    of: Arc<InFlight>,
+    subscription: SubscriptionId,
+    payload_bytes: u64,
+    beginning: u64,
+}
+
+/// An attempt that has been in flight for one to two of these is not likely to end within the next few milliseconds.
+const STRETCH: Duration = Duration::from_millis(250);
+
+impl InFlight {
+    pub(super) fn new(slots: u32) -> Arc<Self> {
+        Arc::new(Self {
+            slots: slots.max(1),
+            state: Mutex::default(),
+            changed: Notify::new(),
+            start: Instant::now(),
+        })
+    }
+
+    fn stretch(&self, now: Instant) -> u64 {
+        let stretches = now.saturating_duration_since(self.start).as_millis() / STRETCH.as_millis();
+        u64::try_from(stretches).unwrap_or(u64::MAX)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a slot for an attempt that starts now.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        subscription: SubscriptionId,
+        payload_bytes: u64,
+        now: Instant,
+    ) -> Slot {
+        let beginning = self.stretch(now);
+        let mut state = self.state();
+        state.jobs += 1;
+        state.payload_bytes += payload_bytes;
+        *state.by_subscription.entry(subscription).or_default() += 1;
+        *state.by_beginning.entry(beginning).or_default() += 1;
+        drop(state);
+        Slot { of: self.clone(), subscription, payload_bytes, beginning }
+    }
+
+    fn end(&self, slot: &Slot) {
+        let mut state = self.state();
+        state.jobs -= 1;
+        state.payload_bytes -= slot.payload_bytes;
+        if let Some(jobs) = state.by_subscription.get_mut(&slot.subscription) {
+            *jobs -= 1;
+            if *jobs == 0 {
+                state.by_subscription.remove(&slot.subscription);
+            }
+        }
+        if let Some(jobs) = state.by_beginning.get_mut(&slot.beginning) {
+            *jobs -= 1;
+            if *jobs == 0 {
+                state.by_beginning.remove(&slot.beginning);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Whether a claim now is as good as one a few milliseconds later: a quarter is free of the slots that are free or may
+    /// soon become so. Those of endpoints that hang do not count.
+    pub(super) fn has_enough_free(&self, now: Instant) -> bool {
+        let state = self.state();
+        let free = self.slots.saturating_sub(state.jobs);
+        let soon: u32 =
+            state.by_beginning.range(self.stretch(now).saturating_sub(1)..).map(|(_, jobs)| jobs).sum();
+        free > 0 && free >= (free + soon) / 4
+    }
+
+    /// Waits until an attempt has ended since this was last called. One waiter at a time.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Slots that are free.
+    #[cfg(test)]
+    fn free(&self) -> u32 {
+        self.slots.saturating_sub(self.state().jobs)
+    }
+
+    /// What may be claimed now, `most` jobs at the most; nothing while no slot is free, or while payloads leave too little
+    /// memory for a claim that is worth its statement.
+    pub(super) fn claim_limits(&self, most: u32) -> Option<ClaimLimits> {
+        let state = self.state();
+        let free = self.slots.saturating_sub(state.jobs);
+        let payload_bytes = PAYLOAD_BYTES.saturating_sub(state.payload_bytes);
+        if free == 0 || (payload_bytes < PAYLOAD_BYTES / 4 && state.jobs > 0) {
+            return None;
+        }
+        // What a subscription with nothing in flight may take.
+        let whole = two_thirds(free).min(most).max(1);
+        let mut jobs = whole;
+        let mut skip = Vec::new();
+        for (subscription, held) in &state.by_subscription {
+            let more = two_thirds(free + held).saturating_sub(*held);
+            if more < whole.div_ceil(2) {
+                skip.push(*subscription);
+            } else {
+                jobs = jobs.min(more);
+            }
+        }
+        skip.sort_unstable();
+        Some(ClaimLimits { jobs, payload_bytes, skip })
+    }
+}
+
+fn two_thirds(slots: u32) -> u32 {
+    (slots - slots / 3).max(1)
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.of.end(self);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SubscriptionId = SubscriptionId(1);
+
+    fn begin(in_flight: &Arc<InFlight>, subscription: SubscriptionId, jobs: u32) -> Vec<Slot> {
+        (0..jobs).map(|_| in_flight.begin(subscription, 10, in_flight.start)).collect()
+    }
+
+    #[test]
+    fn endpoints_that_hang_one_after_the_other_leave_a_slot_for_the_next() {
+        for slots in [16, 64, 512] {
+            let in_flight = InFlight::new(slots);
+            let mut held = Vec::new();
+            for subscription in (1..=2).map(SubscriptionId) {
+                // Everything that can be claimed is this one's, until nothing of it may be.
+                while let Some(limits) = in_flight.claim_limits(1000) {
+                    if limits.skip.contains(&subscription) {
+                        break;
+                    }
+                    held.extend(begin(&in_flight, subscription, limits.jobs));
+                }
+                let left = slots / 3_u32.pow(u32::try_from(subscription.0).unwrap());
+                assert!(in_flight.free() >= left, "{} of {slots}", in_flight.free());
+            }
+            assert!(in_flight.claim_limits(1000).is_some_and(|limits| limits.jobs >= 1));
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_slots_of_endpoints_that_hang() {
+        let in_flight = InFlight::new(16);
+        let start = in_flight.start;
+        let mut held = begin(&in_flight, A, 13);
+        assert!(!in_flight.has_enough_free(start), "three of sixteen are free, and more may soon be");
+        assert!(!in_flight.has_enough_free(start + STRETCH));
+        assert!(in_flight.has_enough_free(start + 2 * STRETCH), "the others hang");
+        let _late = in_flight.begin(A, 10, start + 2 * STRETCH);
+        assert!(in_flight.has_enough_free(start + 2 * STRETCH), "two of three");
+        held.extend(begin(&in_flight, A, 2));
+        assert!(!in_flight.has_enough_free(start + 2 * STRETCH), "none is free");
+        drop(held);
+        assert_eq!(in_flight.state().by_beginning, BTreeMap::from([(2, 1)]), "nothing is kept");
+    }
+
+    #[test]
+    fn claims_of_one_busy_subscription_stay_large() {
+        let in_flight = InFlight::new(512);
+        let mut held = begin(&in_flight, A, 342);
+        assert_eq!(in_flight.claim_limits(1000).unwrap().skip, [A]);
+        held.truncate(342 - 60);
+        assert_eq!(in_flight.claim_limits(1000).unwrap().skip, [A], "a claim of 60 is not worth it yet");
+        held.truncate(342 - 100);
+        let limits = in_flight.claim_limits(1000).unwrap();
+        assert_eq!((limits.jobs, limits.skip), (100, vec![]));
+    }
+
+    #[test]
+    fn nothing_is_claimed_without_a_slot_or_without_memory() {
+        let in_flight = InFlight::new(4);
+        let limits = in_flight.claim_limits(2).unwrap();
+        assert_eq!((limits.jobs, limits.payload_bytes), (2, PAYLOAD_BYTES));
+        let slots: Vec<_> = (0..4).map(|n| in_flight.begin(SubscriptionId(n), 1, in_flight.start)).collect();
+        assert!(in_flight.claim_limits(10).is_none());
+        drop(slots);
+        assert_eq!(in_flight.free(), 4);
+        let large = in_flight.begin(A, PAYLOAD_BYTES - 1, in_flight.start);
+        assert!(in_flight.claim_limits(10).is_none(), "three slots are free, but no memory");
+        drop(large);
+        assert_eq!(in_flight.claim_limits(10).unwrap().payload_bytes, PAYLOAD_BYTES);
+    }
+
+    #[test]
+    fn a_claim_never_lets_a_subscription_past_its_part() {
+        let in_flight = InFlight::new(100);
+        let _others = begin(&in_flight, SubscriptionId(2), 20);
+        let _own = begin(&in_flight, A, 40);
+        let limits = in_flight.claim_limits(1000).unwrap();
+        assert!(!limits.skip.contains(&A) || limits.jobs <= 30);
+        if !limits.skip.contains(&A) {
+            assert!(40 + limits.jobs <= two_thirds(80));
+        }
+    }
+}

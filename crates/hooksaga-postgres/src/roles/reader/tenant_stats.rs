@@ -1,0 +1,83 @@
+//! One tenant's statistics: from its subscriptions on, so that others' rows cost nothing, and bounded.
+
+use super::stats::counted;
+use crate::{
+    error::DbResult,
+    roles::rows::{bigint, count},
+};
+use deadpool_postgres::Client;
+use hooksaga_store::{Gauges, Stats, TenantGauges};
+
+/// `waiting`: what waits for each of the tenant's subscriptions, from `idx_saga_waiting`, up to three times as many as a
+/// count shows: new ones, retries and held ones are told apart only when they are read. Open jobs are few, whoever's they
+/// are: workers bound them.
+const GAUGES: &str = "/* reader.tenant_gauges */
+WITH mine AS MATERIALIZED (
+    SELECT id, active AND verified AS deliverable FROM subscriptions WHERE tenant = $1
+), waiting AS MATERIALIZED (
+    SELECT m.deliverable, s.status FROM mine m CROSS JOIN LATERAL (
+        SELECT status FROM webhook_delivery_sagas
+        WHERE subscription_id = m.id AND status IN ('Pending', 'PendingRetry')
+        LIMIT 3 * $2::bigint
+    ) s LIMIT 3 * $2::bigint
+), open_jobs AS MATERIALIZED (
+    SELECT m.deliverable FROM (
+        (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
+        UNION ALL
+        (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Leased' ORDER BY lease_until)
+        UNION ALL
+        (SELECT j.subscription_id FROM finished_jobs f CROSS JOIN LATERAL (
+            SELECT subscription_id FROM webhook_delivery_jobs
+            WHERE saga_id = f.saga_id AND attempt_at = f.attempt_at OFFSET 0
+        ) j ORDER BY f.seq)
+    ) o JOIN mine m ON m.id = o.subscription_id
+    LIMIT 2 * $2::bigint
+), due AS (
+    SELECT s.next_attempt_at FROM mine m CROSS JOIN LATERAL (
+        SELECT next_attempt_at FROM webhook_delivery_sagas
+        WHERE subscription_id = m.id AND status IN ('Pending', 'PendingRetry')
+        ORDER BY next_attempt_at LIMIT 1
+    ) s WHERE m.deliverable AND s.next_attempt_at <= now()
+)
+SELECT now(),
+    least((SELECT count(*) FROM waiting WHERE status = 'Pending'), $2::bigint),
+    least((SELECT count(*) FROM waiting WHERE status = 'PendingRetry'), $2::bigint),
+    least((SELECT count(*) FROM open_jobs), $2::bigint),
+    least((SELECT count(*) FROM waiting WHERE NOT deliverable)
+          + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint),
+    (SELECT coalesce((extract(epoch FROM now() - min(next_attempt_at)) * 1000000)::bigint, 0) FROM due)";
+
+const MINUTES: &str = "/* reader.tenant_minutes */
+SELECT c.minute, sum(c.delivered)::bigint, sum(c.failed)::bigint, sum(c.dead_lettered)::bigint
+FROM delivery_counts c JOIN subscriptions s ON s.id = c.subscription_id
+WHERE s.tenant = $1 AND c.minute > now() - interval '3 hours'
+GROUP BY c.minute ORDER BY c.minute";
+
+const SUBSCRIPTIONS: &str = "/* reader.tenant_subscription_counts */
+SELECT c.subscription_id, sum(c.delivered)::bigint, sum(c.failed)::bigint, sum(c.dead_lettered)::bigint
+FROM delivery_counts c JOIN subscriptions s ON s.id = c.subscription_id
+WHERE s.tenant = $1 AND c.minute > now() - interval '24 hours'
+GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
+
+pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<Stats> {
+    let (gauges, minutes, subscriptions) = tokio::try_join!(
+        client.prepare_cached(GAUGES),
+        client.prepare_cached(MINUTES),
+        client.prepare_cached(SUBSCRIPTIONS),
+    )?;
+    let most = bigint(TenantGauges::MOST);
+    let (row, minutes, subscriptions) = tokio::try_join!(
+        async { client.query_one(&gauges, &[&tenant, &most]).await },
+        async { client.query(&minutes, &[&tenant]).await },
+        async { client.query(&subscriptions, &[&tenant]).await },
+    )?;
+    let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
+    let gauges = TenantGauges {
+        pending_sagas: number(1)?,
+        pending_retry_sagas: number(2)?,
+        in_progress_sagas: number(3)?,
+        held_sagas: number(4)?,
+        oldest_due_age_micros: number(5)?,
+    };
+    counted(row.try_get(0)?, Gauges::Tenant(gauges), &minutes, &subscriptions)
+}

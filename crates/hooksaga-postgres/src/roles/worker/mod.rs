@@ -1,0 +1,282 @@
+//! `job_worker`: leases jobs and reports how they ended.
+
+pub(crate) mod claim;
+
+use crate::{
+    pool::RolePool,
+    roles::rows::{bigint, integer},
+    time::{Time, micros},
+};
+use async_trait::async_trait;
+use claim::Claims;
+use hooksaga_saga::{JobId, Outcome, SagaId, Timestamp};
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+};
+use std::time::Duration;
+use tokio_postgres::types::ToSql;
+
+/// Fenced by token; driven by the given keys (the status is hidden, as above).
+pub(crate) const HAND_BACK: &str = "/* worker.hand_back */
+UPDATE webhook_delivery_jobs j
+SET status = 'Pending', lease_until = now() + $5::bigint * interval '1 microsecond', lease_token = NULL,
+    updated_at = now()
+FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
+WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
+  AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
+RETURNING j.id";
+
+/// Fenced by token. A subscription that is active and verified by now, or of which nothing is known, is no reason to wait.
+pub(crate) const PARK: &str = "/* worker.park */
+UPDATE webhook_delivery_jobs j
+SET status = 'Pending', lease_token = NULL, updated_at = now(),
+    lease_until = CASE WHEN (SELECT active AND verified FROM subscriptions WHERE id = j.subscription_id) IS FALSE
+                       THEN '9999-12-31 23:59:59.999999+00' ELSE now() END
+FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
+WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
+  AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
+RETURNING j.id";
+
+/// Hops through `idx_job_parked` from one subscription to the next, one entry each: what is parked for those that still
+/// do not deliver is not looked at.
+pub(crate) const UNPARK: &str = "/* worker.unpark */
+WITH RECURSIVE hops AS (
+    (SELECT subscription_id FROM webhook_delivery_jobs
+     WHERE status = 'Pending' AND lease_until = '9999-12-31 23:59:59.999999+00'
+     ORDER BY subscription_id LIMIT 1)
+    UNION ALL
+    SELECT following.subscription_id
+    FROM hops h CROSS JOIN LATERAL (
+        SELECT j.subscription_id FROM webhook_delivery_jobs j
+        WHERE j.status = 'Pending' AND j.lease_until = '9999-12-31 23:59:59.999999+00'
+          AND j.subscription_id > h.subscription_id
+        ORDER BY j.subscription_id LIMIT 1
+    ) following
+), resumed AS MATERIALIZED (
+    SELECT sub.id FROM hops h CROSS JOIN LATERAL (
+        SELECT id FROM subscriptions WHERE id = h.subscription_id AND (active AND verified) IS TRUE OFFSET 0
+    ) sub
+), parked AS MATERIALIZED (
+    SELECT j.place FROM resumed r CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM webhook_delivery_jobs
+        WHERE status = 'Pending' AND lease_until = '9999-12-31 23:59:59.999999+00' AND subscription_id = r.id
+        LIMIT $1 FOR UPDATE SKIP LOCKED
+    ) j LIMIT $1
+)
+UPDATE webhook_delivery_jobs SET lease_until = now(), updated_at = now()
+WHERE ctid = ANY (ARRAY(SELECT place FROM parked)) AND status = (SELECT 'Pending'::job_status)";
+
+const HEARTBEAT: &str = "/* worker.heartbeat */
+WITH gone AS (
+    DELETE FROM workers WHERE seen_at < now() - interval '1 hour' AND id <> $1
+)
+INSERT INTO workers (id, slots, version) VALUES ($1, $2, left($3, 50))
+ON CONFLICT (id) DO UPDATE SET slots = excluded.slots, version = excluded.version, seen_at = now()";
+
+const LEAVE: &str = "/* worker.leave */ DELETE FROM workers WHERE id = $1";
+
+/// Fenced by token; only the jobs that changed are queued for the orchestrator, with their results, in the same commit.
+pub(crate) const REPORT: &str = "/* worker.report */
+WITH done AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END,
+        response_status = u.response_status, error_code = u.error_code, duration_ms = u.duration_ms,
+        response_excerpt = u.excerpt, started_at = u.started_at, callback_url = u.callback_url,
+        retry_at = u.retry_at, lease_token = NULL, updated_at = now()
+    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[],
+                $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[])
+         AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt, started_at,
+               callback_url, retry_at)
+    WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
+      AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
+    RETURNING j.id, j.saga_id, j.attempt_at, j.duration_ms, j.error_code, j.retry_at
+), queued AS (
+    INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms, error_code, retry_at)
+    SELECT id, saga_id, attempt_at, duration_ms, error_code, retry_at FROM done
+)
+SELECT array_agg(id) FROM done";
+
+/// Secrets that have expired are of no interest: nobody opens them again.
+const SECRET_KEY_IDS: &str = "/* secret_key_ids */
+SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > now() ORDER BY key_id";
+
+pub(crate) struct Worker {
+    pool: RolePool,
+    claims: Claims,
+}
+
+impl Worker {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool, claims: Claims::new() }
+    }
+
+    /// Runs a statement. Returns how many rows it changed.
+    async fn execute(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> StoreResult<u64> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(sql).await?;
+                Ok(client.execute(&statement, parameters).await?)
+            })
+            .await
+    }
+
+    /// Runs a statement that gives jobs back. Returns those that changed.
+    async fn give_back(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> StoreResult<Vec<JobId>> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(sql).await?;
+                let rows = client.query(&statement, parameters).await?;
+                rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
+            })
+            .await
+    }
+}
+
+#[async_trait]
+impl WorkerStore for Worker {
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        self.pool.run(|client| async move { self.claims.claim(&client, limits, lease, token).await }).await
+    }
+
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        let keys = &Keys::sorted(leases);
+        let delay = micros(delay);
+        self.give_back(HAND_BACK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens, &delay]).await
+    }
+
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        let keys = &Keys::sorted(leases);
+        self.give_back(PARK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens]).await
+    }
+
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        self.execute(UNPARK, &[&bigint(limit)]).await
+    }
+
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        let slots = integer(beat.slots);
+        self.execute(HEARTBEAT, &[&beat.worker_id, &slots, &beat.version]).await?;
+        Ok(())
+    }
+
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.execute(LEAVE, &[&worker_id]).await?;
+        Ok(())
+    }
+
+    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        let columns = &ReportColumns::new(reports);
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(REPORT).await?;
+                let row = client
+                    .query_one(
+                        &statement,
+                        &[
+                            &columns.keys.sagas,
+                            &columns.keys.attempts,
+                            &columns.keys.ids,
+                            &columns.keys.tokens,
+                            &columns.response_statuses,
+                            &columns.error_codes,
+                            &columns.durations,
+                            &columns.excerpts,
+                            &columns.starts,
+                            &columns.callback_urls,
+                            &columns.retries,
+                        ],
+                    )
+                    .await?;
+                let changed = row.try_get::<_, Option<Vec<i64>>>(0)?.unwrap_or_default();
+                Ok(changed.into_iter().map(JobId).collect())
+            })
+            .await
+    }
+
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        secret_key_ids(&self.pool).await
+    }
+}
+
+/// The key ids of valid secrets: for each of the roles that may see them.
+pub(crate) async fn secret_key_ids(pool: &RolePool) -> StoreResult<Vec<String>> {
+    pool.run(|client| async move {
+        let rows = client.query(SECRET_KEY_IDS, &[]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    })
+    .await
+}
+
+/// The order in which jobs are written: by their key.
+fn in_order(lease: &LeaseRef) -> (SagaId, Timestamp) {
+    (lease.saga_id, lease.attempt_at)
+}
+
+/// Leases as columns.
+struct Keys {
+    sagas: Vec<i64>,
+    attempts: Vec<Time>,
+    ids: Vec<i64>,
+    tokens: Vec<i64>,
+}
+
+impl Keys {
+    /// In the order in which jobs are written.
+    fn sorted(leases: &[LeaseRef]) -> Self {
+        let mut leases = leases.to_vec();
+        leases.sort_unstable_by_key(in_order);
+        Self::new(leases.iter())
+    }
+
+    fn new<'a>(leases: impl Iterator<Item = &'a LeaseRef> + Clone) -> Self {
+        Self {
+            sagas: leases.clone().map(|lease| lease.saga_id.0).collect(),
+            attempts: leases.clone().map(|lease| Time(lease.attempt_at)).collect(),
+            ids: leases.clone().map(|lease| lease.job_id.0).collect(),
+            tokens: leases.map(|lease| lease.token.0).collect(),
+        }
+    }
+}
+
+/// Reports as columns, side by side.
+struct ReportColumns<'a> {
+    keys: Keys,
+    response_statuses: Vec<Option<i32>>,
+    error_codes: Vec<Option<&'a str>>,
+    durations: Vec<i32>,
+    excerpts: Vec<Option<String>>,
+    starts: Vec<Option<Time>>,
+    callback_urls: Vec<Option<&'a str>>,
+    retries: Vec<Option<Time>>,
+}
+
+impl<'a> ReportColumns<'a> {
+    fn new(reports: &'a [JobReport]) -> Self {
+        let mut sorted: Vec<&JobReport> = reports.iter().collect();
+        sorted.sort_unstable_by_key(|report| in_order(&report.lease));
+        Self {
+            keys: Keys::new(sorted.iter().map(|report| &report.lease)),
+            response_statuses: sorted.iter().map(|report| report.response_status.map(i32::from)).collect(),
+            error_codes: sorted
+                .iter()
+                .map(|report| match &report.outcome {
+                    Outcome::Delivered => None,
+                    Outcome::Failed(code) => Some(code.as_str()),
+                })
+                .collect(),
+            durations: sorted
+                .iter()
+                .map(|report| i32::try_from(report.duration.as_millis()).unwrap_or(i32::MAX))
+                .collect(),
+            excerpts: sorted.iter().map(|report| report.storable_excerpt()).collect(),
+            starts: sorted.iter().map(|report| report.started_at.map(Time)).collect(),
+            callback_urls: sorted.iter().map(|report| report.callback_url.as_deref()).collect(),
+            retries: sorted.iter().map(|report| report.retry_at.map(Time)).collect(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Which callback URLs are accepted: those that a delivery can be sent to without a doubt about where it goes.
+//!
+//! Whether the address behind the host may be called is decided at each delivery, not here: names change
+//! what they point to. The rules are stricter than the URL standard, which repairs what it reads (`https:\\host`,
+//! `127.1`, blanks): what two programs may read differently is refused.
+
+use crate::{Invalid, names};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+names::text! {
+    /// Where a subscription's deliveries go: an absolute URL with a host, without user information or fragment.
+    CallbackUrl,
+}
+
+impl CallbackUrl {
+    /// The longest URL, in characters.
+    pub const MAX_LEN: usize = 500;
+
+    /// Checks a URL that somebody asks for; plain http only if `allow_http`.
+    pub fn parse(text: &str, allow_http: bool) -> Result<Self, Invalid> {
+        check(text, allow_http).map_err(Invalid::new)?;
+        Ok(Self(text.into()))
+    }
+}
+
+fn check(url: &str, allow_http: bool) -> Result<(), &'static str> {
+    if url.chars().count() > CallbackUrl::MAX_LEN {
+        return Err("must be at most 500 characters");
+    }
+    if !url.is_ascii() {
+        return Err(
+            "must be ASCII: write an international host name in punycode (xn--…) and percent-encode other characters",
+        );
+    }
+    if !url.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("must not contain blanks or control characters: percent-encode them");
+    }
+    let (scheme, rest) = url.split_once("://").ok_or("must be an absolute URL that begins with https://")?;
+    match scheme.to_ascii_lowercase().as_str() {
+        "https" => {}
+        "http" if allow_http => {}
+        "http" => return Err("must begin with https:// (http is allowed in development mode only)"),
+        _ => return Err("must begin with https://"),
+    }
+    if rest.contains('#') {
+        return Err("must not have a fragment (#…)");
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path_and_query) = rest.split_at(end);
+    if authority.contains('@') {
+        return Err("must not have user information (user:password@)");
+    }
+    let (host, port) = split_port(authority);
+    if !host_is_valid(host) {
+        return Err("must have a valid host: a DNS name, an IPv4 address or an IPv6 address in brackets");
+    }
+    if port.is_some_and(|port| !port_is_valid(port)) {
+        return Err("must have a port from 1 to 65535, or none");
+    }
+    // What the delivery client refuses: nothing that cannot be sent to may be stored.
+    if path_and_query.contains(['"', '<', '>', '`']) {
+        return Err("must not contain \" < > or `: percent-encode them");
+    }
+    Ok(())
+}
+
+fn split_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rfind(':') {
+        Some(colon) if !authority[colon..].contains(']') => {
+            (&authority[..colon], Some(&authority[colon + 1..]))
+        }
+        _ => (authority, None),
+    }
+}
+
+fn port_is_valid(port: &str) -> bool {
+    port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port != 0)
+}
+
+fn host_is_valid(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let last_label = name.rsplit('.').next().unwrap_or_default();
+    // What ends like an IPv4 address must be one: resolvers disagree about everything else.
+    if last_label.bytes().all(|byte| byte.is_ascii_digit()) {
+        return host.parse::<Ipv4Addr>().is_ok();
+    }
+    name.len() <= 253 && name.split('.').all(label_is_valid)
+}
+
+fn label_is_valid(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}

@@ -1,0 +1,204 @@
+//! What an orchestrator has observed about one subscription's endpoint, and what follows from it.
+//!
+//! Kept in memory: losing it costs a few round trips, never a delivery. Time is passed in, so that every
+//! decision can be tested without waiting.
+
+use crate::{Demand, ErrorCode, Outcome};
+use std::time::{Duration, Instant};
+
+/// The window that every endpoint starts with.
+const FIRST_WINDOW: u32 = 4;
+/// The shortest silence that counts: an endpoint with open jobs that says nothing for so long hangs.
+const SILENCE: Duration = Duration::from_millis(500);
+/// Close to where it was last refused, a window grows this many times more slowly, and not within so many deliveries.
+const CAUTION: u32 = 8;
+const CAUTIOUS_AT_LEAST: u32 = 40;
+
+/// What one result says about its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// It accepted the delivery.
+    Served,
+    /// It gave another answer, which says nothing about its load.
+    Refused,
+    /// It says that it is given too much: 429, 502, 503, 504.
+    Throttled,
+    /// It gave no answer in time, or there was no connection.
+    Unreachable,
+}
+
+impl Answer {
+    /// What the outcome of an attempt says about its endpoint.
+    pub fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Delivered => Self::Served,
+            Outcome::Failed(code) => Self::of_failure(code),
+        }
+    }
+
+    /// What a failed attempt says about its endpoint.
+    pub fn of_failure(code: &ErrorCode) -> Self {
+        match code.as_str() {
+            "HTTP_429" | "HTTP_502" | "HTTP_503" | "HTTP_504" => Self::Throttled,
+            _ if code.means_unreachable() => Self::Unreachable,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// How an endpoint stands, as far as the allotment is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was heard of it yet, and it has not been silent for long.
+    New,
+    /// Its last result was an answer. `latency` is how long one of its jobs holds a worker slot, on average.
+    Answering { latency: Duration },
+    /// Its last result was none, or it has open jobs and has been silent for too long.
+    Unreachable,
+}
+
+/// One subscription's endpoint as this process has seen it. The default has never been tried.
+///
+/// The window is how many jobs it may have open as far as the endpoint itself is concerned. It doubles per
+/// round trip until the endpoint throttles or cannot be reached; that halves it, once per round trip, and from
+/// then on it grows by one per window-full of deliveries, and more slowly close to where it was last refused.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    open: u32,
+    /// How many were open after the last admission: a window that is not used says nothing, and does not grow.
+    peak: u32,
+    window: u32,
+    /// Deliveries since the window last grew or shrank.
+    credit: u32,
+    /// Jobs that were open when the window last shrank: their results say nothing about the smaller window.
+    before_shrink: u32,
+    /// Where the endpoint last said that it was too much; 0 if it never did.
+    refused_at: u32,
+    /// Mean time of its answers: how long a silence is unusual.
+    answer_time: Option<Duration>,
+    /// Mean time of all its results, timeouts included: how long a job holds a slot.
+    slot_time: Option<Duration>,
+    unreachable: bool,
+    /// Since when jobs have been open without any result.
+    silent_since: Option<Instant>,
+    last_activity: Option<Instant>,
+}
+
+impl Default for Endpoint {
+    fn default() -> Self {
+        Self {
+            open: 0,
+            peak: 0,
+            window: FIRST_WINDOW,
+            credit: 0,
+            before_shrink: 0,
+            refused_at: 0,
+            answer_time: None,
+            slot_time: None,
+            unreachable: false,
+            silent_since: None,
+            last_activity: None,
+        }
+    }
+}
+
+impl Endpoint {
+    /// Jobs were created for it.
+    pub fn admitted(&mut self, jobs: u32, now: Instant) {
+        self.set_open(self.open.saturating_add(jobs), now);
+    }
+
+    /// The database has counted its open jobs: corrects what was missed.
+    pub fn set_open(&mut self, open: u32, now: Instant) {
+        if open != self.open {
+            self.last_activity = Some(now);
+        }
+        self.open = open;
+        self.peak = open;
+        self.before_shrink = self.before_shrink.min(open);
+        self.silent_since = if open == 0 { None } else { self.silent_since.or(Some(now)) };
+    }
+
+    /// A result of one of its jobs, which took `took` from the start of the attempt.
+    pub fn answered(&mut self, answer: Answer, took: Duration, now: Instant) {
+        let was_used = u64::from(self.peak) * 2 >= u64::from(self.window);
+        let is_older = self.before_shrink > 0;
+        self.open = self.open.saturating_sub(1);
+        self.before_shrink = self.before_shrink.saturating_sub(1);
+        self.silent_since = (self.open > 0).then_some(now);
+        self.last_activity = Some(now);
+        self.unreachable = answer == Answer::Unreachable;
+        self.slot_time = Some(mean(self.slot_time, took));
+        if !self.unreachable {
+            self.answer_time = Some(mean(self.answer_time, took));
+        }
+        match answer {
+            Answer::Served if was_used => self.grow(),
+            Answer::Throttled | Answer::Unreachable if !is_older => self.shrink(),
+            _ => {}
+        }
+    }
+
+    fn grow(&mut self) {
+        let needed = match self.refused_at {
+            0 => 1,
+            at if self.window.saturating_add(1) == at => {
+                self.window.saturating_mul(CAUTION).max(CAUTIOUS_AT_LEAST)
+            }
+            _ => self.window,
+        };
+        self.credit = self.credit.saturating_add(1);
+        if self.credit >= needed {
+            self.credit = 0;
+            self.window = self.window.saturating_add(1);
+        }
+    }
+
+    fn shrink(&mut self) {
+        self.refused_at = self.window.max(2);
+        self.window = (self.window / 2).max(1);
+        self.credit = 0;
+        self.before_shrink = self.open;
+    }
+
+    /// How many of its jobs are open: created, and their results not applied yet.
+    pub fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// How many jobs it may have open as far as the endpoint itself is concerned.
+    pub fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// How it stands now.
+    pub fn standing(&self, now: Instant) -> Standing {
+        let patience = self.answer_time.unwrap_or_default().saturating_mul(4).max(SILENCE);
+        let silent = |since| now.saturating_duration_since(since) > patience;
+        match self.slot_time {
+            _ if self.unreachable || self.silent_since.is_some_and(silent) => Standing::Unreachable,
+            Some(latency) => Standing::Answering { latency },
+            None => Standing::New,
+        }
+    }
+
+    /// What it asks of the allotment. `waiting` and `last_turn` as in [`Demand`].
+    pub fn demand(&self, waiting: u32, last_turn: u64, now: Instant) -> Demand {
+        Demand { waiting, open: self.open, window: self.window, standing: self.standing(now), last_turn }
+    }
+
+    /// Nothing of it is open: it may be forgotten, the longest inactive first.
+    pub fn is_idle(&self) -> bool {
+        self.open == 0
+    }
+
+    /// When a job of it was last created or finished.
+    pub fn last_activity(&self) -> Option<Instant> {
+        self.last_activity
+    }
+}
+
+/// An exponentially weighted mean: the newest counts an eighth.
+fn mean(old: Option<Duration>, new: Duration) -> Duration {
+    old.map_or(new, |old| old.saturating_mul(7).saturating_add(new) / 8)
+}

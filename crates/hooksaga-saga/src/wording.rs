@@ -1,0 +1,160 @@
+//! What an error code means, in words for people, and what they can do about it.
+//!
+//! One table for everything that shows error codes: the command line and the dashboard say the same.
+
+use crate::ErrorCode;
+
+/// An error code in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wording {
+    /// What happened: a clause without a full stop that can follow the code and a colon.
+    pub meaning: &'static str,
+    /// What to do about it: the same.
+    pub advice: &'static str,
+}
+
+const fn say(meaning: &'static str, advice: &'static str) -> Wording {
+    Wording { meaning, advice }
+}
+
+impl ErrorCode {
+    /// What this code means and what to do about it.
+    ///
+    /// A code that this version does not know has a wording too: codes are an open set.
+    pub fn wording(&self) -> Wording {
+        match self.as_str() {
+            "REDIRECT" => say(
+                "the endpoint redirected, and redirects are not followed",
+                "set callback_url to the address that it redirects to",
+            ),
+            "TIMEOUT" => say(
+                "the endpoint did not respond in time",
+                "let the endpoint store the event, respond at once, and do the work afterwards",
+            ),
+            "CONNECT_FAILED" => say(
+                "no connection to the endpoint",
+                "check that it runs, that host and port in callback_url are right, and that no firewall is in between",
+            ),
+            "DNS_FAILED" => say(
+                "the host name in callback_url did not resolve",
+                "check the spelling of the host name and its DNS records",
+            ),
+            "TLS_FAILED" => say(
+                "the TLS handshake failed",
+                "check that the endpoint's certificate is valid, complete and issued for this host name \
+                 (callbacks.ca_file adds an authority of your own)",
+            ),
+            "BLOCKED_ADDRESS" => say(
+                "callback_url leads to an address that must not be called: private, loopback or otherwise special",
+                "use a public address, or allow the network with callbacks.allow_networks",
+            ),
+            "RESPONSE_INVALID" => say(
+                "the endpoint closed the connection without a response, or what it sent was not HTTP",
+                "check that callback_url has the right scheme and port, and look into the endpoint's log",
+            ),
+            "LEASE_EXHAUSTED" => say(
+                "the workers that took this delivery ended before they had a result, too often",
+                "look into the log of the workers for crashes or kills for lack of memory, then requeue it",
+            ),
+            "SUBSCRIPTION_DELETED" => say(
+                "the subscription was deleted before this delivery was made",
+                "nothing: create the subscription again if it was deleted by mistake",
+            ),
+            "INTERNAL" => say("a fault of this server", "look into the server's log for this delivery"),
+            "CHALLENGE_MISMATCH" => say(
+                "the endpoint responded to the verification, but not with the challenge",
+                "return 2xx with the body {\"challenge\":\"…\"}, the challenge that came, or the challenge as plain text",
+            ),
+            code => http(code),
+        }
+    }
+}
+
+fn http(code: &str) -> Wording {
+    let status: Option<u16> = code.strip_prefix("HTTP_").and_then(|status| status.parse().ok());
+    match status {
+        Some(401 | 403) => say(
+            "the endpoint refused the request as not authorized",
+            "check that it verifies signatures with this subscription's current secret, and that nothing in front of it \
+             asks for a login",
+        ),
+        Some(404 | 405) => say(
+            "the endpoint has nothing at this path that takes a POST",
+            "check the path in callback_url, and that the endpoint is deployed",
+        ),
+        Some(408) => say("the endpoint gave up waiting for the request", "look into the endpoint's log"),
+        Some(410) => say(
+            "the endpoint says that it is gone for good",
+            "give the subscription another callback_url if the endpoint has moved",
+        ),
+        Some(413) => {
+            say("the payload is too large for the endpoint", "raise the endpoint's limit for request bodies")
+        }
+        Some(429) => say(
+            "the endpoint asks for fewer requests",
+            "nothing at first: the delivery is tried again later; raise the endpoint's limit if this goes on",
+        ),
+        Some(400..=499) => say(
+            "the endpoint refused the request",
+            "the response of the attempt and the endpoint's log say why; requeue what was given up once it is repaired",
+        ),
+        Some(502..=504) => say(
+            "what stands in front of the endpoint could not reach it, or it is overloaded",
+            "check that the endpoint runs; what was given up can be requeued",
+        ),
+        Some(500..=599) => say(
+            "the endpoint failed",
+            "look into the endpoint's log; requeue what was given up once it is repaired",
+        ),
+        Some(_) => say(
+            "the endpoint responded with a status that no delivery expects",
+            "let it return 2xx for what it took",
+        ),
+        None => say(
+            "a code that this version does not know",
+            "upgrade: a newer version of the server has written it",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unknown() -> Wording {
+        ErrorCode::from_stored("NEVER_HEARD_OF".to_owned()).wording()
+    }
+
+    #[test]
+    fn every_code_has_a_wording_of_its_own() {
+        let mut seen = vec![unknown()];
+        for code in ErrorCode::ALL {
+            let wording = code.wording();
+            assert!(!seen.contains(&wording), "{code} shares its wording");
+            seen.push(wording);
+        }
+        for status in 400..=599 {
+            let code = ErrorCode::http(status);
+            assert_ne!(code.wording(), unknown(), "{code}");
+        }
+    }
+
+    #[test]
+    fn wordings_fit_behind_a_colon() {
+        let statuses = [302, 400, 401, 404, 408, 410, 413, 429, 500, 503].map(ErrorCode::http);
+        for code in ErrorCode::ALL.iter().chain(&statuses) {
+            let Wording { meaning, advice } = code.wording();
+            for text in [meaning, advice] {
+                assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{code}: {text}");
+                assert!(!text.contains("  "), "{code}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_status_that_is_no_number_is_unknown() {
+        for text in ["HTTP_", "HTTP_abc", "HTTP_99999", ""] {
+            assert_eq!(ErrorCode::from_stored(text.to_owned()).wording(), unknown(), "{text}");
+        }
+    }
+}

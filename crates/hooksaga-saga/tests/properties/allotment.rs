@@ -1,0 +1,352 @@
+//! The allotment, over arbitrary demands and over states that it has made itself.
+//!
+//! Weights are in microseconds of T, so that a slot is 50,000 and nothing is rounded.
+
+use hooksaga_saga::{Demand, Standing, allot};
+use proptest::{collection::vec, prelude::*, sample::Index};
+use std::time::Duration;
+
+const SLOT: u64 = 50_000;
+const MANY: u32 = u32::MAX;
+
+fn weight(demand: &Demand) -> u64 {
+    match demand.standing {
+        Standing::Answering { latency } => u64::try_from(latency.as_micros()).unwrap().clamp(6_250, SLOT),
+        Standing::New | Standing::Unreachable => SLOT,
+    }
+}
+
+fn holds(demand: &Demand) -> u64 {
+    u64::from(demand.open) * weight(demand)
+}
+
+fn total(demands: &[Demand]) -> u64 {
+    demands.iter().map(holds).sum()
+}
+
+/// How many jobs it could have open.
+fn most(demand: &Demand) -> u32 {
+    let bound = match demand.standing {
+        Standing::New => 4,
+        Standing::Answering { .. } => u32::MAX,
+        Standing::Unreachable => 8,
+    };
+    demand.window.min(bound).min(demand.open.saturating_add(demand.waiting))
+}
+
+fn is_unmet(demand: &Demand) -> bool {
+    demand.open < most(demand)
+}
+
+fn answering(millis: u64) -> Standing {
+    Standing::Answering { latency: Duration::from_millis(millis) }
+}
+
+/// A demand without a backlog of its own making: nothing open, everything waiting.
+fn greedy(standing: Standing) -> Demand {
+    Demand { waiting: MANY, open: 0, window: MANY, standing, last_turn: 0 }
+}
+
+fn standings() -> impl Strategy<Value = Standing> {
+    let latency = prop_oneof![0_u64..=60_000, 0_u64..=2_000_000];
+    let answering = latency.prop_map(|micros| Standing::Answering { latency: Duration::from_micros(micros) });
+    prop_oneof![3 => answering, 1 => Just(Standing::New), 1 => Just(Standing::Unreachable)]
+}
+
+fn sizes() -> impl Strategy<Value = u32> {
+    prop_oneof![0_u32..=4, 0_u32..=200, Just(MANY)]
+}
+
+/// Any demand that has nothing open.
+fn fresh() -> impl Strategy<Value = Demand> {
+    (sizes(), 1_u32..=600, standings(), 0_u64..=50).prop_map(|(waiting, window, standing, last_turn)| {
+        Demand { waiting, open: 0, window, standing, last_turn }
+    })
+}
+
+/// Any demand, with anything open.
+fn demands() -> impl Strategy<Value = Demand> {
+    (fresh(), prop_oneof![0_u32..=3, 0_u32..=40, 0_u32..=3_000])
+        .prop_map(|(demand, open)| Demand { open, ..demand })
+}
+
+fn capacities() -> impl Strategy<Value = u32> {
+    prop_oneof![16_u32..=24, 16_u32..=600]
+}
+
+/// Hands out jobs, as an orchestrator does.
+fn admit(capacity: u32, demands: &mut [Demand], turn: &mut u64) -> Vec<u32> {
+    let given = allot(capacity, demands);
+    for (demand, jobs) in demands.iter_mut().zip(&given).filter(|(_, jobs)| **jobs > 0) {
+        *turn += 1;
+        demand.open += jobs;
+        demand.waiting = if demand.waiting == MANY { MANY } else { demand.waiting - jobs };
+        demand.last_turn = *turn;
+    }
+    given
+}
+
+/// What happens between two passes: some jobs of one subscription end, more is waiting for another.
+type Between = Vec<(Index, u32, Index, u32)>;
+
+fn histories() -> impl Strategy<Value = Vec<Between>> {
+    let between = vec((any::<Index>(), 0_u32..=40, any::<Index>(), sizes()), 0..6);
+    vec(between, 0..8)
+}
+
+/// A state that the allotment has made itself, from nothing.
+fn play(capacity: u32, demands: &mut [Demand], history: Vec<Between>) -> Result<(), TestCaseError> {
+    let (mut turn, slots) = (100, u64::from(capacity) * SLOT);
+    admit(capacity, demands, &mut turn);
+    prop_assert!(total(demands) <= slots);
+    for between in history {
+        for (ends, jobs, comes, waiting) in between {
+            let ending = &mut demands[ends.index(demands.len())];
+            ending.open = ending.open.saturating_sub(jobs);
+            demands[comes.index(demands.len())].waiting = waiting;
+        }
+        admit(capacity, demands, &mut turn);
+        prop_assert!(total(demands) <= slots, "more than the capacity");
+    }
+    Ok(())
+}
+
+fn held_by(demands: &[Demand], standing: Standing) -> u32 {
+    demands.iter().filter(|demand| demand.standing == standing).map(|demand| demand.open).sum()
+}
+
+/// What is left of the slots where workers let each subscription hold two thirds of what the larger ones leave.
+fn left_by(demands: &[Demand], slots: u64) -> u64 {
+    let mut held: Vec<u64> = demands.iter().map(holds).collect();
+    held.sort_unstable_by(|a, b| b.cmp(a));
+    held.into_iter().fold(slots, |left, held| left - held.min(left - left / 3))
+}
+
+proptest! {
+    /// FB-2, never more than the capacity: what is open never weighs more than the slots, whatever the history,
+    /// the unreachable hold at most half, and they and the new ones at most three quarters.
+    #[test]
+    fn never_more_than_the_capacity(
+        capacity in capacities(), mut demands in vec(fresh(), 1..60), history in histories(),
+    ) {
+        play(capacity, &mut demands, history)?;
+        let unreachable = held_by(&demands, Standing::Unreachable);
+        prop_assert!(unreachable * 2 <= capacity);
+        prop_assert!((unreachable + held_by(&demands, Standing::New)) * 4 <= capacity * 3 + 3);
+    }
+
+    /// However much is open already: new jobs only where slots are free (one slot is, in any case), and nobody gets more than it asks for.
+    #[test]
+    fn nothing_is_given_that_is_not_there(capacity in 0_u32..=600, demands in vec(demands(), 0..60)) {
+        let given = allot(capacity, &demands);
+        prop_assert_eq!(given.len(), demands.len());
+        let (slots, mut more) = (u64::from(capacity) * SLOT, 0);
+        for (demand, jobs) in demands.iter().zip(&given) {
+            prop_assert!(*jobs <= demand.waiting);
+            prop_assert!(*jobs == 0 || demand.open + jobs <= most(demand));
+            more += u64::from(*jobs) * weight(demand);
+        }
+        prop_assert!(more <= left_by(&demands, slots));
+    }
+
+    /// FB-2, max-min fair: who is given something has, but for one job, no more than anybody of its class, or
+    /// anybody that answers, who would like more.
+    #[test]
+    fn nobody_gets_more_while_another_has_less(capacity in capacities(), mut after in vec(demands(), 1..60)) {
+        let given = admit(capacity, &mut after, &mut 0);
+        for rich in after.iter().zip(&given).filter(|(_, jobs)| **jobs > 0).map(|(demand, _)| demand) {
+            for poor in after.iter().filter(|demand| is_unmet(demand)) {
+                let comparable = matches!(poor.standing, Standing::Answering { .. })
+                    || poor.standing == rich.standing;
+                let fair = holds(rich) < holds(poor) + weight(rich) + weight(poor);
+                prop_assert!(!comparable || fair || last_slot(rich), "{:?} beside {:?}", rich, poor);
+            }
+        }
+    }
+
+    /// No slot is left empty but those that are kept free on purpose.
+    #[test]
+    fn slots_are_used(capacity in capacities(), mut after in vec(demands(), 1..60)) {
+        admit(capacity, &mut after, &mut 0);
+        let free = (u64::from(capacity) * SLOT).saturating_sub(total(&after));
+        for unmet in after.iter().filter(|demand| is_unmet(demand)) {
+            if let Standing::Answering { .. } = unmet.standing {
+                let spare = (holds(unmet) + weight(unmet)).div_ceil(2).max(2 * SLOT);
+                prop_assert!(free < spare + 3 * SLOT, "{} slots are free beside {:?}", free / SLOT, unmet);
+            }
+        }
+    }
+
+    /// FB-2: a newcomer finds room, whatever those that are known have made of the capacity.
+    #[test]
+    fn a_newcomer_finds_room(
+        capacity in capacities(), mut demands in vec(fresh(), 1..60), history in histories(),
+        hangs: Vec<bool>, place: Index,
+    ) {
+        demands.retain(|demand| demand.standing != Standing::New && weight(demand) == SLOT);
+        if !demands.is_empty() {
+            play(capacity, &mut demands, history)?;
+        }
+        for (demand, _) in demands.iter_mut().zip(hangs).filter(|(_, hangs)| *hangs) {
+            demand.standing = Standing::Unreachable;
+        }
+        let unreachable = held_by(&demands, Standing::Unreachable);
+        let two_are_free = total(&demands) + 2 * SLOT <= u64::from(capacity) * SLOT;
+        let some_are_kept = unreachable + 1 + (capacity / 16 + 1).max(4) <= capacity;
+        let newcomer = Demand { waiting: 1, window: 4, ..greedy(Standing::New) };
+        let place = place.index(demands.len() + 1);
+        demands.insert(place, newcomer);
+        if (two_are_free && some_are_kept) || unreachable * 4 < capacity * 3 {
+            prop_assert_eq!(allot(capacity, &demands)[place], 1);
+        }
+    }
+
+    /// FB-1: new endpoints that hang one after the other, however many, leave slots to those that answer.
+    #[test]
+    fn newcomers_that_hang_leave_slots_to_those_that_answer(capacity in capacities(), count in 1_usize..=1_000) {
+        let mut demands = vec![greedy(Standing::New); count];
+        let (kept, mut turn) = ((capacity / 16).max(4), 0);
+        // Nothing ends: every attempt runs into its timeout, which is far away.
+        while admit(capacity, &mut demands, &mut turn).iter().any(|jobs| *jobs > 0) {
+            for tried in demands.iter_mut().filter(|demand| demand.open > 0) {
+                tried.standing = Standing::Unreachable;
+            }
+            let open: u32 = demands.iter().map(|demand| demand.open).sum();
+            prop_assert!(open + kept <= capacity, "{} of {}", open, capacity);
+        }
+    }
+
+    /// So does a known quick endpoint, beside any number of unreachable, new and slow ones.
+    #[test]
+    fn a_quick_endpoint_finds_room(
+        capacity in capacities(), mut demands in vec(fresh(), 1..60), history in histories(), millis in 0_u64..=40,
+    ) {
+        demands.retain(|demand| demand.standing != Standing::New && weight(demand) == SLOT);
+        if !demands.is_empty() {
+            play(capacity, &mut demands, history)?;
+        }
+        demands.push(Demand { waiting: 1, ..greedy(answering(millis)) });
+        prop_assert_eq!(allot(capacity, &demands).last().copied(), Some(1));
+    }
+
+    /// FB-2: alone, a quick endpoint can use everything, and pipelines; a slow one leaves a third free.
+    #[test]
+    fn a_lone_quick_endpoint_can_use_everything(capacity in 16_u32..=5_000, micros in 0_u64..=30_000) {
+        let quick = Standing::Answering { latency: Duration::from_micros(micros) };
+        prop_assert!(allot(capacity, &[greedy(quick)])[0] >= capacity);
+        let slow = allot(capacity, &[greedy(answering(850))])[0];
+        prop_assert!((capacity * 2 / 3..=capacity * 3 / 4).contains(&(slow + 1)), "{} of {}", slow, capacity);
+    }
+
+    /// FB-1: slow ones leave two slots free, however many they are; and each has one if there are enough.
+    #[test]
+    fn slow_endpoints_leave_a_free_slot(capacity in capacities(), count in 1_u32..=700, millis in 50_u64..=9_000) {
+        let mut demands = vec![greedy(answering(millis)); usize::try_from(count).unwrap()];
+        admit(capacity, &mut demands, &mut 0);
+        prop_assert!(total(&demands) + 2 * SLOT <= u64::from(capacity) * SLOT);
+        if count + 1 < capacity {
+            prop_assert!(demands.iter().all(|demand| demand.open > 0));
+        }
+    }
+
+    /// FB-2: unreachable ones take turns in their half, and so do slow ones that are more than the slots.
+    #[test]
+    fn everybody_gets_a_turn(capacity in 16_u32..=64, count in 1_u32..=300, unreachable: bool) {
+        let (standing, slots) = if unreachable {
+            (Standing::Unreachable, capacity / 2)
+        } else {
+            (answering(900), capacity - 2)
+        };
+        let mut demands = vec![greedy(standing); usize::try_from(count).unwrap()];
+        let mut turn = 0;
+        for _ in 0..count.div_ceil(slots) {
+            admit(capacity, &mut demands, &mut turn);
+            prop_assert!(demands.iter().map(|demand| demand.open).sum::<u32>() <= slots);
+            demands.iter_mut().for_each(|demand| demand.open = 0);
+        }
+        prop_assert!(demands.iter().all(|demand| demand.last_turn > 0));
+    }
+
+    /// The order of the demands makes no difference: whose turn it is does.
+    #[test]
+    fn order_makes_no_difference(capacity in capacities(), mut demands in vec(demands(), 1..60), by in 0_usize..60) {
+        for (turn, demand) in (0..).zip(&mut demands) {
+            demand.last_turn = turn;
+        }
+        let mut given = allot(capacity, &demands);
+        let by = by % demands.len();
+        demands.rotate_left(by);
+        given.rotate_left(by);
+        prop_assert_eq!(allot(capacity, &demands), given);
+    }
+}
+
+/// The last free slot goes to those who have nothing, in turn, and not by who has least.
+fn last_slot(demand: &Demand) -> bool {
+    demand.open == 1 && (demand.standing == Standing::New || weight(demand) < SLOT)
+}
+
+/// The rule by hand, with 64 slots.
+#[test]
+fn examples() {
+    let given = |demands: &[Demand]| allot(64, demands);
+    let slow = greedy(answering(850));
+    assert_eq!(given(&[]), []);
+    // A level and a half fit into the capacity.
+    assert_eq!(given(&[slow]), [42]);
+    assert_eq!(given(&[slow, slow, slow]), [18, 18, 18]);
+    // One that wants little leaves the rest to the others.
+    assert_eq!(given(&[Demand { waiting: 2, ..slow }, slow]), [2, 41]);
+    // Eight jobs of the lightest kind weigh one slot.
+    assert_eq!(given(&[greedy(answering(1))]), [341]);
+    // The window of an endpoint that throttles holds, whatever there is room for.
+    assert_eq!(given(&[Demand { window: 5, ..greedy(answering(1)) }]), [5]);
+    assert_eq!(given(&[greedy(Standing::New), greedy(Standing::Unreachable)]), [4, 8]);
+    assert_eq!(given(&[greedy(Standing::Unreachable); 100]).iter().sum::<u32>(), 32);
+    assert_eq!(given(&[greedy(Standing::New); 100]).iter().sum::<u32>(), 24);
+    assert_eq!(allot(0, &[slow, greedy(Standing::New)]), [0, 0]);
+}
+
+/// Who has more than the level gets nothing of what does not divide, even if it is first in turn.
+#[test]
+fn who_has_more_waits() {
+    let slow = greedy(answering(850));
+    let later = Demand { last_turn: 1, ..slow };
+    assert_eq!(allot(64, &[Demand { open: 30, ..slow }, later, later, later, later]), [0, 8, 8, 7, 7]);
+}
+
+/// The last slot but one is for new endpoints, the last for quick ones, and of either those that have nothing open.
+#[test]
+fn the_last_two_slots() {
+    let (new, quick) = (greedy(Standing::New), greedy(answering(25)));
+    let mut demands = vec![Demand { waiting: 0, open: 1, ..greedy(answering(850)) }; 14];
+    demands.extend([greedy(answering(850)), greedy(Standing::Unreachable), new, new, quick, quick, quick]);
+    assert_eq!(allot(16, &demands)[14..], [0, 0, 1, 0, 1, 1, 0]);
+}
+
+/// Endpoints that were quick slow down, or hang, with thousands of jobs open: others still find room.
+#[test]
+fn many_open_jobs_of_one_endpoint_do_not_shut_out_the_others() {
+    for standing in [Standing::Unreachable, answering(900)] {
+        let heavy = Demand { open: 5_000, ..greedy(standing) };
+        let (new, slow, quick) = (greedy(Standing::New), greedy(answering(850)), greedy(answering(5)));
+        let given = allot(64, &[heavy, new, slow, quick]);
+        assert!(given[0] == 0 && given[1..].iter().all(|jobs| *jobs > 1), "{given:?}");
+        // However many of them there are, each leaves a third of what there was.
+        let given = allot(64, &[heavy, heavy, new, slow, quick]);
+        assert!(given[..2] == [0, 0] && given[2..].iter().all(|jobs| *jobs > 0), "{given:?}");
+        assert!(allot(512, &[heavy, heavy, heavy, new, slow, quick])[4..].iter().all(|jobs| *jobs > 0));
+    }
+}
+
+/// A few thousand subscriptions are decided on in a moment.
+#[test]
+fn thousands_are_quick() {
+    let mut demands: Vec<Demand> = (0..4_000).map(|n| greedy(answering(n % 100))).collect();
+    demands.extend([greedy(Standing::Unreachable); 1_000]);
+    let start = std::time::Instant::now();
+    for _ in 0..10 {
+        assert!(allot(2_048, &demands).iter().sum::<u32>() > 2_048);
+    }
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?} for ten", start.elapsed());
+}

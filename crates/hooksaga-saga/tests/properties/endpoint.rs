@@ -1,0 +1,169 @@
+//! What is kept of an endpoint, and how it stands.
+
+use super::durations;
+use hooksaga_saga::{Answer, Endpoint, ErrorCode, Outcome, Standing};
+use proptest::{collection::vec, prelude::*, sample::select};
+use std::time::{Duration, Instant};
+
+const ALL: [Answer; 4] = [Answer::Served, Answer::Refused, Answer::Throttled, Answer::Unreachable];
+const QUICK: Duration = Duration::from_millis(5);
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// One round trip: the window is filled, and everything gets the same answer.
+fn round_trip(endpoint: &mut Endpoint, answer: Answer, now: Instant) {
+    let jobs = endpoint.window().saturating_sub(endpoint.open());
+    endpoint.admitted(jobs, now);
+    for _ in 0..endpoint.open() {
+        endpoint.answered(answer, QUICK, now);
+    }
+}
+
+#[test]
+fn what_an_outcome_says() {
+    let of = |code: &str| Answer::of(&Outcome::Failed(ErrorCode::from_stored(code.to_owned())));
+    assert_eq!(Answer::of(&Outcome::Delivered), Answer::Served);
+    for code in ["HTTP_429", "HTTP_502", "HTTP_503", "HTTP_504"] {
+        assert_eq!(of(code), Answer::Throttled, "{code}");
+    }
+    for code in ["TIMEOUT", "CONNECT_FAILED", "DNS_FAILED", "TLS_FAILED"] {
+        assert_eq!(of(code), Answer::Unreachable, "{code}");
+    }
+    for code in [
+        "HTTP_400",
+        "HTTP_404",
+        "HTTP_410",
+        "HTTP_500",
+        "HTTP_501",
+        "REDIRECT",
+        "BLOCKED_ADDRESS",
+        "INTERNAL",
+    ] {
+        assert_eq!(of(code), Answer::Refused, "{code}");
+    }
+}
+
+#[test]
+fn a_window_doubles_until_it_is_refused_and_then_grows_by_one() {
+    let (mut endpoint, now) = (Endpoint::default(), Instant::now());
+    let mut windows = vec![endpoint.window()];
+    for _ in 0..4 {
+        round_trip(&mut endpoint, Answer::Served, now);
+        windows.push(endpoint.window());
+    }
+    assert_eq!(windows, [4, 8, 16, 32, 64]);
+    for wanted in [32, 16] {
+        round_trip(&mut endpoint, Answer::Throttled, now);
+        assert_eq!(endpoint.window(), wanted, "once per round trip, however many are refused");
+    }
+    for wanted in 17..=31 {
+        round_trip(&mut endpoint, Answer::Served, now);
+        assert_eq!(endpoint.window(), wanted);
+    }
+    // It was refused at 32: that is tried again, but not soon.
+    for _ in 0..7 {
+        round_trip(&mut endpoint, Answer::Served, now);
+        assert_eq!(endpoint.window(), 31);
+    }
+    round_trip(&mut endpoint, Answer::Served, now);
+    assert_eq!(endpoint.window(), 32);
+}
+
+#[test]
+fn other_refusals_say_nothing_about_load() {
+    let mut endpoint = Endpoint::default();
+    round_trip(&mut endpoint, Answer::Refused, Instant::now());
+    assert_eq!(endpoint.window(), 4);
+}
+
+/// A window that nobody fills does not grow: it would say nothing.
+#[test]
+fn an_unused_window_does_not_grow() {
+    let (mut endpoint, now) = (Endpoint::default(), Instant::now());
+    for _ in 0..1_000 {
+        endpoint.admitted(1, now);
+        endpoint.answered(Answer::Served, QUICK, now);
+    }
+    assert_eq!(endpoint.window(), 4);
+}
+
+#[test]
+fn standings_of_a_life() {
+    let start = Instant::now();
+    let at = |after| start + millis(after);
+    let mut endpoint = Endpoint::default();
+    assert_eq!(endpoint.standing(at(900_000)), Standing::New);
+    assert!(endpoint.is_idle() && endpoint.last_activity().is_none());
+    endpoint.admitted(4, start);
+    assert_eq!(endpoint.standing(at(500)), Standing::New);
+    assert_eq!(endpoint.standing(at(501)), Standing::Unreachable, "silent for too long");
+    endpoint.answered(Answer::Served, millis(800), at(800));
+    assert_eq!(endpoint.standing(at(800)), Standing::Answering { latency: millis(800) });
+    assert_eq!(
+        endpoint.standing(at(4_000)),
+        Standing::Answering { latency: millis(800) },
+        "it takes its time"
+    );
+    assert_eq!(endpoint.standing(at(4_001)), Standing::Unreachable);
+    endpoint.answered(Answer::Refused, millis(800), at(4_100));
+    endpoint.answered(Answer::Unreachable, millis(15_000), at(4_200));
+    assert_eq!(endpoint.standing(at(4_200)), Standing::Unreachable);
+    assert!(!endpoint.is_idle());
+    endpoint.answered(Answer::Throttled, millis(800), at(4_300));
+    assert!(
+        matches!(endpoint.standing(at(4_300)), Standing::Answering { latency } if latency > millis(2_000))
+    );
+    assert!(endpoint.is_idle() && endpoint.last_activity() == Some(at(4_300)));
+    assert!(
+        matches!(endpoint.standing(at(90_000)), Standing::Answering { .. }),
+        "nothing open, nothing silent"
+    );
+}
+
+#[test]
+fn a_count_corrects_what_was_missed() {
+    let start = Instant::now();
+    let mut endpoint = Endpoint::default();
+    endpoint.admitted(10, start);
+    endpoint.set_open(3, start + millis(400));
+    assert_eq!((endpoint.open(), endpoint.standing(start + millis(600))), (3, Standing::Unreachable));
+    endpoint.set_open(0, start + millis(600));
+    assert_eq!(endpoint.standing(start + millis(9_000)), Standing::New);
+    endpoint.set_open(2, start + millis(9_000));
+    assert_eq!(endpoint.standing(start + millis(9_400)), Standing::New);
+    endpoint.answered(Answer::Served, QUICK, start);
+    let demand = endpoint.demand(7, 5, start);
+    assert_eq!((demand.open, demand.waiting, demand.window, demand.last_turn), (1, 7, 5, 5));
+    assert_eq!(demand.standing, endpoint.standing(start));
+}
+
+proptest! {
+    /// Whatever comes, in whatever order and however late: counts and windows stay sane.
+    #[test]
+    fn any_life(
+        life in vec((select(ALL.to_vec()), durations(), 0_u32..50, prop::option::of(0_u32..99), 0_u64..9_000), 0..200),
+    ) {
+        let mut now = Instant::now();
+        let mut endpoint = Endpoint::default();
+        for (answer, took, jobs, count, later) in life {
+            now += millis(later);
+            endpoint.admitted(jobs, now);
+            if let Some(count) = count {
+                endpoint.set_open(count, now);
+                prop_assert_eq!(endpoint.open(), count);
+            }
+            let (open, window) = (endpoint.open(), endpoint.window());
+            endpoint.answered(answer, took, now);
+            prop_assert_eq!(endpoint.open(), open.saturating_sub(1));
+            let allowed = match answer {
+                Answer::Served => window..=window + 1,
+                Answer::Refused => window..=window,
+                Answer::Throttled | Answer::Unreachable => (window / 2).max(1)..=window,
+            };
+            prop_assert!(allowed.contains(&endpoint.window()));
+            prop_assert_eq!(endpoint.standing(now) == Standing::Unreachable, answer == Answer::Unreachable);
+        }
+    }
+}

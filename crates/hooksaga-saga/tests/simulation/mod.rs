@@ -1,0 +1,180 @@
+//! Orchestrator, workers and endpoints in simulated time, around the real [`Endpoint`] and [`allot`].
+//!
+//! Every tick of 5 ms an orchestrator applies the results of the last tick, asks for an allotment and creates the
+//! jobs; workers start them in the order of admission as far as slots are free, and no subscription takes
+//! more than two thirds of the slots.
+
+mod hanging;
+mod throttling;
+
+use hooksaga_saga::{Answer, Demand, Endpoint, allot};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+const TICK: Duration = Duration::from_millis(5);
+
+/// How an endpoint behaves: the answer to a request that comes while `serving` others are being served.
+type Behaviour = Box<dyn Fn(Duration, usize) -> (Answer, Duration)>;
+
+/// A delivery: how often it was tried, and when it is due.
+#[derive(Clone, Copy)]
+struct Delivery {
+    attempts: u32,
+    due: Duration,
+}
+
+struct Running {
+    delivery: Delivery,
+    answer: Answer,
+    started: Duration,
+    ends: Duration,
+}
+
+/// A subscription, its endpoint, and what became of its deliveries.
+struct Subscription {
+    observed: Endpoint,
+    behaviour: Behaviour,
+    last_turn: u64,
+    waiting: VecDeque<Delivery>,
+    running: Vec<Running>,
+    /// Jobs in the queue of the workers.
+    queued: usize,
+    requests: u32,
+    served: u32,
+    refused: u32,
+    dead: u32,
+    /// The longest that a due delivery waited for its start.
+    longest_wait: Duration,
+}
+
+impl Subscription {
+    fn new(behaviour: impl Fn(Duration, usize) -> (Answer, Duration) + 'static) -> Self {
+        Self {
+            observed: Endpoint::default(),
+            behaviour: Box::new(behaviour),
+            last_turn: 0,
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            queued: 0,
+            requests: 0,
+            served: 0,
+            refused: 0,
+            dead: 0,
+            longest_wait: Duration::ZERO,
+        }
+    }
+
+    fn with(mut self, deliveries: usize) -> Self {
+        self.receive(deliveries, Duration::ZERO);
+        self
+    }
+
+    fn receive(&mut self, deliveries: usize, now: Duration) {
+        self.waiting.extend(std::iter::repeat_n(Delivery { attempts: 0, due: now }, deliveries));
+    }
+
+    fn due(&self, now: Duration) -> usize {
+        self.waiting.iter().filter(|delivery| delivery.due <= now).count()
+    }
+}
+
+struct World {
+    capacity: u32,
+    start: Instant,
+    now: Duration,
+    turn: u64,
+    subscriptions: Vec<Subscription>,
+    /// Jobs that no worker has started, in the order of admission.
+    queue: VecDeque<(usize, Delivery)>,
+    /// What the last pass gave to each.
+    given: Vec<u32>,
+}
+
+impl World {
+    fn new(capacity: u32, subscriptions: Vec<Subscription>) -> Self {
+        Self {
+            capacity,
+            start: Instant::now(),
+            now: Duration::ZERO,
+            turn: 0,
+            subscriptions,
+            queue: VecDeque::new(),
+            given: Vec::new(),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now += TICK;
+        self.apply();
+        self.admit();
+        self.work();
+    }
+
+    /// 5 attempts, a second after the first failure, doubling.
+    fn apply(&mut self) {
+        let (now, at) = (self.now, self.start + self.now);
+        for subscription in &mut self.subscriptions {
+            for ended in subscription.running.extract_if(.., |running| running.ends <= now) {
+                subscription.observed.answered(ended.answer, ended.ends - ended.started, at);
+                let attempts = ended.delivery.attempts + 1;
+                match ended.answer {
+                    Answer::Served => subscription.served += 1,
+                    _ if attempts == 5 => subscription.dead += 1,
+                    _ => {
+                        let due = now + Duration::from_secs(1) * 2_u32.pow(attempts - 1);
+                        subscription.waiting.push_back(Delivery { attempts, due });
+                    }
+                }
+                subscription.refused += u32::from(ended.answer == Answer::Throttled);
+            }
+        }
+    }
+
+    fn admit(&mut self) {
+        let (now, at) = (self.now, self.start + self.now);
+        let demand = |subscription: &Subscription| {
+            let due = u32::try_from(subscription.due(now)).unwrap();
+            subscription.observed.demand(due, subscription.last_turn, at)
+        };
+        let demands: Vec<Demand> = self.subscriptions.iter().map(demand).collect();
+        self.given = allot(self.capacity, &demands);
+        for (number, jobs) in self.given.iter().enumerate().filter(|(_, jobs)| **jobs > 0) {
+            self.turn += 1;
+            let subscription = &mut self.subscriptions[number];
+            subscription.last_turn = self.turn;
+            subscription.observed.admitted(*jobs, at);
+            for _ in 0..*jobs {
+                let first = subscription.waiting.iter().position(|delivery| delivery.due <= now).unwrap();
+                self.queue.push_back((number, subscription.waiting.remove(first).unwrap()));
+                subscription.queued += 1;
+            }
+        }
+    }
+
+    fn work(&mut self) {
+        let capacity = usize::try_from(self.capacity).unwrap();
+        let mut busy: usize = self.subscriptions.iter().map(|subscription| subscription.running.len()).sum();
+        let mut passed_over = VecDeque::new();
+        while busy < capacity
+            && let Some((number, delivery)) = self.queue.pop_front()
+        {
+            let subscription = &mut self.subscriptions[number];
+            if subscription.running.len() * 3 >= capacity * 2 {
+                passed_over.push_back((number, delivery));
+                continue;
+            }
+            let serving = subscription.running.iter().filter(|other| other.answer == Answer::Served).count();
+            let (answer, takes) = (subscription.behaviour)(self.now, serving);
+            let (started, ends) = (self.now, self.now + takes);
+            subscription.queued -= 1;
+            subscription.running.push(Running { delivery, answer, started, ends });
+            subscription.requests += 1;
+            subscription.longest_wait = subscription.longest_wait.max(self.now - delivery.due);
+            busy += 1;
+        }
+        passed_over.append(&mut self.queue);
+        self.queue = passed_over;
+    }
+}

@@ -1,0 +1,151 @@
+//! `hooksaga dead-letters requeue`: one, or all that fit.
+
+use super::Filter;
+use crate::{
+    cli::remote::{Remote, RequeueTally, Requeued, id},
+    failure::Outcome,
+    output,
+};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+/// What is named by the options of [`Filter`].
+const FILTERS: [&str; 6] = ["tenant", "subscription", "event_type", "error", "since", "until"];
+
+/// Deliver again what was given up: one dead letter, or all that fit
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hooksaga dead-letters requeue 5
+  hooksaga dead-letters requeue --subscription 3 --dry-run
+  hooksaga dead-letters requeue --error HTTP_503 --since 1d
+  hooksaga dead-letters requeue --all
+
+Each becomes a new delivery; requeueing it again changes nothing. Those of subscriptions that are not active and verified
+are skipped.")]
+pub(super) struct Requeue {
+    /// The id that `dead-letters list` shows
+    #[arg(value_name = "ID", value_parser = id, conflicts_with_all = FILTERS,
+        required_unless_present_any = FILTERS.iter().chain(&["all"]))]
+    id: Option<i64>,
+
+    #[command(flatten)]
+    filter: Filter,
+
+    /// Every dead letter that was not requeued yet
+    #[arg(long, conflicts_with = "id", conflicts_with_all = FILTERS)]
+    all: bool,
+
+    /// At most so many, oldest first; 1 to 10000
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+
+    /// Say how many it would be, and change nothing
+    #[arg(long, conflicts_with = "id")]
+    dry_run: bool,
+
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Requeue {
+    pub(super) async fn run(self) -> Outcome {
+        let client = self.remote.connect()?;
+        if let Some(id) = self.id {
+            let answer = client.post(&format!("/v1/dead-letters/{id}/requeue"), "").await?;
+            let known = answer.status() == 200;
+            return self.remote.print(&answer, |requeued: Requeued| output::line(one(id, &requeued, known)));
+        }
+        let answer = client.post("/v1/dead-letters/requeue", self.body().to_string()).await?;
+        let (limit, dry_run) = (u64::from(self.limit), self.dry_run);
+        self.remote.print(&answer, |tally| output::line(many(&tally, limit, dry_run)))
+    }
+
+    fn body(&self) -> Value {
+        let mut filter = Map::new();
+        let mut set =
+            |name: &str, value: Option<Value>| filter.extend(value.map(|value| (name.to_owned(), value)));
+        set("tenant", self.filter.tenant.as_ref().map(|tenant| json!(tenant.as_str())));
+        set("subscription_id", self.filter.subscription.map(|id| json!(id)));
+        set("event_type", self.filter.event_type.as_ref().map(|event_type| json!(event_type.as_str())));
+        set("final_error_code", self.filter.error.as_ref().map(|code| json!(code)));
+        set("created_after", self.filter.period.since.as_ref().map(|time| json!(time)));
+        set("created_before", self.filter.period.until.as_ref().map(|time| json!(time)));
+        json!({ "filter": filter, "limit": self.limit, "dry_run": self.dry_run })
+    }
+}
+
+fn one(id: i64, requeued: &Requeued, known: bool) -> String {
+    let Requeued { saga_id, generation } = requeued;
+    if known {
+        return format!("dead letter {id} was requeued before, as delivery {saga_id}");
+    }
+    let again =
+        if *generation > 1 { format!(", requeued for the {generation}th time") } else { String::new() };
+    format!(
+        "dead letter {id} is requeued as delivery {saga_id}{again}: see `hooksaga deliveries show {saga_id}`"
+    )
+}
+
+fn many(tally: &RequeueTally, limit: u64, dry_run: bool) -> String {
+    let RequeueTally { matched, requeued, skipped } = tally;
+    let verb = if dry_run { "would be requeued" } else { "requeued" };
+    let mut text = format!("{requeued} of {} {verb}", output::count(*matched, "dead letter"));
+    if *skipped > 0 {
+        text += &format!(
+            "; {skipped} skipped, because their subscriptions are not active and verified \
+             (`hooksaga subscriptions list --active false`, `--verified false`)"
+        );
+    }
+    if *requeued >= limit {
+        text += "; there may be more: run it again, or with a larger --limit";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        requeue: Requeue,
+    }
+
+    fn parse(line: &[&str]) -> Option<Requeue> {
+        Line::try_parse_from([&["requeue"], line].concat()).ok().map(|line| line.requeue)
+    }
+
+    #[test]
+    fn one_or_a_filter_or_all_must_be_named() {
+        assert!(parse(&[]).is_none(), "everything is requeued only when that is said");
+        assert!(parse(&["--dry-run"]).is_none());
+        assert!(parse(&["5", "--subscription", "3"]).is_none());
+        assert!(parse(&["--all", "--subscription", "3"]).is_none());
+        assert!(parse(&["5", "--since", "1d"]).is_none() && parse(&["5", "--dry-run"]).is_none());
+        assert!(parse(&["5", "--all"]).is_none());
+        assert_eq!(parse(&["5"]).and_then(|requeue| requeue.id), Some(5));
+        let filtered = parse(&["--subscription", "3", "--error", "HTTP_503", "--dry-run"]).expect("valid");
+        assert_eq!(
+            filtered.body(),
+            json!({ "filter": { "subscription_id": 3, "final_error_code": "HTTP_503" }, "limit": 1000, "dry_run": true })
+        );
+        assert!(parse(&["--since", "1d"]).is_some());
+        let all = parse(&["--all", "--limit", "10"]).expect("valid");
+        assert_eq!(all.body(), json!({ "filter": {}, "limit": 10, "dry_run": false }));
+    }
+
+    #[test]
+    fn a_tally_says_what_is_left() {
+        let tally = |requeued, skipped| RequeueTally { matched: requeued + skipped, requeued, skipped };
+        assert_eq!(many(&tally(3, 0), 1000, false), "3 of 3 dead letters requeued");
+        assert_eq!(many(&tally(1, 0), 1000, true), "1 of 1 dead letter would be requeued");
+        assert!(many(&tally(3, 2), 1000, false).contains("2 skipped"));
+        assert!(many(&tally(10, 0), 10, false).contains("run it again"));
+        let requeued = |generation| Requeued { saga_id: 9, generation };
+        assert!(one(5, &requeued(1), false).starts_with("dead letter 5 is requeued as delivery 9: "));
+        assert!(one(5, &requeued(1), true).contains("before, as delivery 9"));
+    }
+}

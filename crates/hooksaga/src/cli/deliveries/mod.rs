@@ -1,0 +1,193 @@
+//! `hooksaga deliveries`: each event on its way to each endpoint.
+
+pub(super) mod live;
+mod resend;
+mod show;
+
+use super::remote::{self, Delivery, Page, Period, Query, Remote, event_id, event_type, id, tenant, visible};
+use crate::{
+    failure::Outcome,
+    output::{Cell, Clock},
+};
+use clap::{Args, Subcommand};
+use hooksaga_saga::{EventType, SagaStatus, Tenant};
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga deliveries list --status PendingRetry,DeadLettered --since 1h
+  hooksaga deliveries list --event 17
+  hooksaga deliveries show 21                          every attempt, and what to do about failures
+  hooksaga deliveries resend 21                        once more, when it has ended";
+
+/// List, show and resend deliveries: each event on its way to each endpoint
+#[derive(Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
+pub(super) struct Deliveries {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List deliveries, newest first
+    #[command(after_help = "Example:\n  hooksaga deliveries list --subscription 3 --status PendingRetry")]
+    List(Box<List>),
+    /// Show one delivery with its attempts
+    #[command(after_help = "Example:\n  hooksaga deliveries show 21")]
+    Show {
+        /// The id that `deliveries list` shows
+        #[arg(value_name = "ID", value_parser = id)]
+        id: i64,
+        #[command(flatten)]
+        remote: Remote,
+    },
+    /// Send a delivery that has ended once more, as a new delivery
+    #[command(after_help = "Example:\n  hooksaga deliveries resend 21")]
+    Resend {
+        /// The id that `deliveries list` shows
+        #[arg(value_name = "ID", value_parser = id)]
+        id: i64,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Args)]
+struct List {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+    /// Only with one of these: Pending, InProgress, PendingRetry, Completed, DeadLettered
+    #[arg(long, value_name = "STATUS,…", value_delimiter = ',', value_parser = status)]
+    status: Vec<SagaStatus>,
+    /// Only those to this subscription
+    #[arg(long, value_name = "ID", value_parser = id)]
+    subscription: Option<i64>,
+    /// Only those of this event
+    #[arg(long, value_name = "ID", value_parser = event_id)]
+    event: Option<i64>,
+    /// Only those of events of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    event_type: Option<EventType>,
+    /// Only those of the event with this id of its sender
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    external_id: Option<String>,
+    /// Only those of events with this correlation id
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    correlation_id: Option<String>,
+    #[command(flatten)]
+    period: Period,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl List {
+    async fn run(self) -> Outcome {
+        let query = Query::new("/v1/deliveries")
+            .with("tenant", self.tenant)
+            .with("subscription_id", self.subscription)
+            .with("event_id", self.event)
+            .with("event_type", self.event_type)
+            .with("external_id", self.external_id)
+            .with("correlation_id", self.correlation_id);
+        let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));
+        let clock = Clock::now();
+        let query = self.period.add_to(query);
+        let empty = "no such deliveries";
+        remote::list(&self.remote, query, &self.page, &TITLES, empty, |one| row(&one, clock)).await
+    }
+}
+
+impl Deliveries {
+    pub(super) async fn run(self) -> Outcome {
+        match self.command {
+            Command::List(command) => command.run().await,
+            Command::Show { id, remote } => show::run(id, &remote).await,
+            Command::Resend { id, remote } => resend::run(id, &remote).await,
+        }
+    }
+}
+
+fn status(text: &str) -> Result<SagaStatus, String> {
+    let found = SagaStatus::ALL.iter().find(|status| status.as_str().eq_ignore_ascii_case(text));
+    found.copied().ok_or_else(|| {
+        let all: Vec<_> = SagaStatus::ALL.iter().map(|status| status.as_str()).collect();
+        format!("a status is one of {}", all.join(", "))
+    })
+}
+
+pub(super) const TITLES: [&str; 8] =
+    ["ID", "EVENT", "TYPE", "TO", "STATUS", "ATTEMPTS", "LAST ERROR", "CREATED"];
+
+pub(super) fn row(delivery: &Delivery, clock: Clock) -> Vec<Cell> {
+    let status = match (delivery.status.as_str(), delivery.held) {
+        (_, true) => Cell::status("PendingRetry").with_text(format!("{}, held", delivery.status)),
+        ("PendingRetry", false) => Cell::status("PendingRetry")
+            .with_text(format!("PendingRetry, {}", clock.relative(&delivery.next_attempt_at))),
+        (status, false) => Cell::status(status),
+    };
+    vec![
+        delivery.saga_id.into(),
+        delivery.event_id.into(),
+        (&delivery.event_type).into(),
+        target(delivery).into(),
+        status,
+        format!("{} of {}", delivery.attempt_count, delivery.max_retry_limit).into(),
+        Cell::optional(delivery.final_error_code.as_ref()),
+        clock.relative(&delivery.created_at).into(),
+    ]
+}
+
+/// Where a delivery goes: its address, and the subscription.
+pub(super) fn target(delivery: &Delivery) -> String {
+    format!("{} ({})", delivery.callback_url, delivery.subscription_id)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::output::{Painter, Table};
+    use serde_json::json;
+
+    /// A delivery as the API returns it.
+    pub(in crate::cli) fn delivery(saga_id: i64, status: &str, attempts: u32) -> Delivery {
+        let value = json!({
+            "saga_id": saga_id, "tenant": "default", "event_id": 17, "event_type": "order.created",
+            "callback_url": "https://x/h", "subscription_id": 3, "generation": 0,
+            "status": status, "attempt_count": attempts, "max_retry_limit": 5,
+            "next_attempt_at": "2026-01-31T12:05:30.000000Z", "created_at": "2026-01-31T12:00:00.000000Z",
+            "updated_at": "2026-01-31T12:00:00.000000Z", "held": false,
+            "final_error_code": (attempts > 0 && status != "Completed").then_some("HTTP_503"),
+        });
+        serde_json::from_value(value).expect("as the API returns it")
+    }
+
+    #[test]
+    fn a_row_says_when_the_next_attempt_is() {
+        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let mut table = Table::new(&TITLES);
+        table.row(row(&delivery(21, "Completed", 1), clock));
+        let mut newer = delivery(22, "PendingRetry", 2);
+        table.row(row(&newer, clock));
+        newer.held = true;
+        table.row(row(&newer, clock));
+        let lines = table.lines(Painter::new(false));
+        assert_eq!(
+            lines[1],
+            "21  17     order.created  https://x/h (3)  Completed             1 of 5    -           5m ago"
+        );
+        assert!(
+            lines[2].contains("https://x/h (3)")
+                && lines[2].contains("PendingRetry, in 30s  2 of 5    HTTP_503")
+        );
+        assert!(lines[3].contains("PendingRetry, held"));
+    }
+
+    #[test]
+    fn statuses_are_read_in_any_case() {
+        assert_eq!(status("pendingretry"), Ok(SagaStatus::PendingRetry));
+        assert!(status("Done").expect_err("no status").contains("DeadLettered"));
+    }
+}

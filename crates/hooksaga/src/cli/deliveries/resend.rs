@@ -1,0 +1,21 @@
+//! `hooksaga deliveries resend`: an ended delivery once more.
+
+use crate::{
+    cli::remote::{Remote, Requeued},
+    failure::Outcome,
+    output,
+};
+
+pub(super) async fn run(id: i64, remote: &Remote) -> Outcome {
+    let answer = remote.connect()?.post(&format!("/v1/deliveries/{id}/resend"), "").await?;
+    let known = answer.status() == 200;
+    remote.print(&answer, |Requeued { saga_id, .. }| {
+        output::line(if known {
+            format!("delivery {id} was sent again before, as delivery {saga_id}")
+        } else {
+            format!(
+                "delivery {id} is sent again as delivery {saga_id}: see `hooksaga deliveries show {saga_id}`"
+            )
+        });
+    })
+}

@@ -1,0 +1,68 @@
+//! One delivery in words.
+
+use super::target;
+use crate::{
+    cli::remote::{Attempt, DeliveryDetail, Remote, advice},
+    failure::Outcome,
+    output::{self, Cell, Clock, Table},
+};
+
+pub(super) async fn run(id: i64, remote: &Remote) -> Outcome {
+    let answer = remote.connect()?.get(&format!("/v1/deliveries/{id}")).await?;
+    remote.print(&answer, |detail: DeliveryDetail| {
+        let clock = Clock::now();
+        let delivery = &detail.delivery;
+        let mut facts = vec![
+            ("delivery", delivery.saga_id.into()),
+            ("tenant", (&delivery.tenant).into()),
+            ("event", format!("{} ({})", delivery.event_id, delivery.event_type).into()),
+            ("to", target(delivery).into()),
+            ("status", Cell::status(&delivery.status)),
+            ("attempts", format!("{} of {}", delivery.attempt_count, delivery.max_retry_limit).into()),
+            ("created", clock.both(&delivery.created_at).into()),
+            ("updated", clock.both(&delivery.updated_at).into()),
+        ];
+        if delivery.generation > 0 {
+            facts.push(("requeued", output::count(delivery.generation.into(), "time").into()));
+        }
+        output::facts(facts).iter().for_each(output::line);
+        output::line(format!("\n{}", output::clean(&detail.explanation)));
+        if let Some(code) = delivery.final_error_code.as_deref().filter(|_| delivery.status != "Completed") {
+            output::line(format!("What to do: {}.", advice(code)));
+        }
+        print_attempts(&detail, clock);
+    })
+}
+
+fn print_attempts(detail: &DeliveryDetail, clock: Clock) {
+    let attempts: &[Attempt] = &detail.attempts;
+    if attempts.is_empty() {
+        return;
+    }
+    output::line("\nAttempts");
+    let mut table = Table::new(&["JOB", "AT", "STATUS", "RESPONSE", "ERROR", "TOOK", "WENT TO"]);
+    for attempt in attempts {
+        table.row(vec![
+            attempt.job_id.into(),
+            clock.both(&attempt.attempt_at).into(),
+            Cell::status(&attempt.status),
+            Cell::optional(attempt.response_status.map(|status| status.to_string())),
+            Cell::optional(attempt.error_code.as_ref()),
+            Cell::optional(attempt.duration_ms.map(|millis| format!("{millis} ms"))),
+            // Said only where it differs: the subscription has another address now.
+            attempt
+                .callback_url
+                .as_deref()
+                .filter(|url| *url != detail.delivery.callback_url)
+                .unwrap_or_default()
+                .into(),
+        ]);
+    }
+    table.print();
+    // The last excerpt is usually like those before.
+    let mut excerpts = attempts.iter().filter_map(|attempt| attempt.response_excerpt.as_deref());
+    if let Some(excerpt) = excerpts.rfind(|excerpt| !excerpt.is_empty()) {
+        output::line("\nThe endpoint's last failed response began with");
+        output::clean(excerpt).lines().for_each(|line| output::line(format!("    {line}")));
+    }
+}

@@ -1,0 +1,134 @@
+//! `hooksaga events`: what came in, and where it went.
+
+use super::{
+    deliveries,
+    remote::{
+        self, Event, Page, Payload, Period, Query, Remote, Routing, event_id, event_type, tenant, visible,
+    },
+};
+use crate::{
+    failure::Outcome,
+    output::{self, Cell, Clock, Table},
+};
+use clap::{Args, Subcommand};
+use hooksaga_saga::{EventType, Tenant};
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga events list --type order.created --since 2h
+  hooksaga events list --external-id order-17
+  hooksaga events show 17                              evt_17, as receivers see it, does too";
+
+/// List and show events: what came in, and where it went
+#[derive(Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
+pub(super) struct Events {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List events, newest first
+    #[command(after_help = "Example:\n  hooksaga events list --tenant acme --since 2h")]
+    List(List),
+    /// Show one event: its payload and its deliveries
+    #[command(after_help = "Example:\n  hooksaga events show 17")]
+    Show {
+        /// The id that `send` and `events list` show
+        #[arg(value_name = "ID", value_parser = event_id)]
+        id: i64,
+        #[command(flatten)]
+        remote: Remote,
+    },
+}
+
+#[derive(Args)]
+struct List {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+    /// Only those of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    event_type: Option<EventType>,
+    /// Only the one with this id of its sender
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    external_id: Option<String>,
+    /// Only those with this correlation id
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    correlation_id: Option<String>,
+    #[command(flatten)]
+    period: Period,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl List {
+    async fn run(self) -> Outcome {
+        let query = Query::new("/v1/events")
+            .with("tenant", self.tenant)
+            .with("event_type", self.event_type)
+            .with("external_id", self.external_id)
+            .with("correlation_id", self.correlation_id);
+        let clock = Clock::now();
+        let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
+        let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
+        remote::list(&self.remote, self.period.add_to(query), &self.page, &titles, empty, |event: Event| {
+            vec![
+                event.id.into(),
+                event.tenant.into(),
+                event.event_type.into(),
+                Cell::optional(event.external_id),
+                event.correlation_id.into(),
+                clock.relative(&event.created_at).into(),
+            ]
+        })
+        .await
+    }
+}
+
+impl Events {
+    pub(super) async fn run(self) -> Outcome {
+        match self.command {
+            Command::List(command) => command.run().await,
+            Command::Show { id, remote } => show(id, &remote).await,
+        }
+    }
+}
+
+async fn show(id: i64, remote: &Remote) -> Outcome {
+    let answer = remote.connect()?.get(&format!("/v1/events/{id}")).await?;
+    if remote.json {
+        return remote.print(&answer, |_: Event| {});
+    }
+    let (event, payload, routing): (Event, Payload, Routing) =
+        (answer.json()?, answer.json()?, answer.json()?);
+    let clock = Clock::now();
+    let facts = vec![
+        ("event", event.id.into()),
+        ("tenant", (&event.tenant).into()),
+        ("type", (&event.event_type).into()),
+        ("external id", Cell::optional(event.external_id)),
+        ("correlation id", event.correlation_id.into()),
+        ("created", clock.both(&event.created_at).into()),
+    ];
+    output::facts(facts).iter().for_each(output::line);
+    output::line("\nPayload");
+    output::line(output::clean(payload.payload.get()));
+    match (routing.routed, routing.deliveries.as_slice()) {
+        (false, []) => output::line("\nIts subscriptions have not been looked up yet."),
+        (true, []) => output::line(format!(
+            "\nNobody took it: no active and verified subscription of the tenant {} had a topic for {} at that time.",
+            event.tenant, event.event_type
+        )),
+        (routed, deliveries) => {
+            output::line(if routed { "\nDeliveries" } else { "\nDeliveries so far" });
+            let mut table = Table::new(&deliveries::TITLES);
+            deliveries.iter().for_each(|delivery| table.row(deliveries::row(delivery, clock)));
+            table.print();
+        }
+    }
+    Ok(())
+}

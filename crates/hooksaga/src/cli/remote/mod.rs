@@ -1,0 +1,92 @@
+//! What the commands that talk to a running server share: where it is, filters, paging, and what it returns.
+
+mod filters;
+mod pages;
+mod query;
+mod resources;
+
+pub(super) use filters::{Page, Period, event_id, event_type, id, tenant, visible};
+pub(super) use pages::list;
+pub(super) use query::Query;
+pub(super) use resources::{
+    Attempt, DeadLetter, Delivery, DeliveryDetail, Ended, Event, Payload, RequeueTally, Requeued, Routing,
+    Stats, Subscription,
+};
+
+use crate::{
+    client::{Answer, Client},
+    failure::Outcome,
+    output,
+};
+use clap::Args;
+use hooksaga_saga::ErrorCode;
+
+/// How a person finds out where the server is looked for.
+pub(super) const WHERE: &str = "\
+The server is found through HOOKSAGA_URL (default http://127.0.0.1:8080), the key through HOOKSAGA_API_KEY
+(default: hooksaga-data/root.key if it is there).";
+
+/// The server.
+#[derive(Args, Debug)]
+pub(super) struct Server {
+    /// The server [default: HOOKSAGA_URL, else http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+impl Server {
+    pub(super) fn connect(&self) -> Outcome<Client> {
+        Client::from_environment(self.url.clone())
+    }
+}
+
+/// The server, and the form of the output.
+#[derive(Args, Debug)]
+pub(super) struct Remote {
+    /// Print the server's JSON unchanged, for scripts
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    server: Server,
+}
+
+impl Remote {
+    pub(super) fn connect(&self) -> Outcome<Client> {
+        self.server.connect()
+    }
+
+    /// Prints a successful response: as it came with `--json`, otherwise as `show` shows it.
+    pub(super) fn print<T: serde::de::DeserializeOwned>(
+        &self,
+        answer: &Answer,
+        show: impl FnOnce(T),
+    ) -> Outcome {
+        let read = answer.json()?;
+        if self.json {
+            output::line(answer.text().trim_end());
+        } else {
+            show(read);
+        }
+        Ok(())
+    }
+}
+
+/// An error code with what it means.
+pub(super) fn explain(code: &str) -> String {
+    format!("{code}: {}", ErrorCode::from_stored(code.to_owned()).wording().meaning)
+}
+
+/// What to do about an error code.
+pub(super) fn advice(code: &str) -> &'static str {
+    ErrorCode::from_stored(code.to_owned()).wording().advice
+}
+
+/// A list of words as a person would read it: `a, b and c`.
+pub(super) fn enumerate(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,164 @@
+//! What the API returns, as far as commands show it. Unknown fields are ignored, so that a newer server can be talked
+//! to.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Subscription {
+    pub(in crate::cli) id: i64,
+    pub(in crate::cli) tenant: String,
+    pub(in crate::cli) event_types: Vec<String>,
+    pub(in crate::cli) callback_url: String,
+    pub(in crate::cli) description: Option<String>,
+    pub(in crate::cli) active: bool,
+    pub(in crate::cli) verified: bool,
+    pub(in crate::cli) max_retry_limit: Option<u32>,
+    pub(in crate::cli) verification: Verification,
+    pub(in crate::cli) created_at: String,
+    pub(in crate::cli) updated_at: String,
+    /// Only when it was just created.
+    pub(in crate::cli) secret: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Verification {
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) last_error: Option<String>,
+    pub(in crate::cli) checked_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Event {
+    pub(in crate::cli) id: i64,
+    pub(in crate::cli) tenant: String,
+    pub(in crate::cli) event_type: String,
+    pub(in crate::cli) external_id: Option<String>,
+    pub(in crate::cli) correlation_id: String,
+    pub(in crate::cli) created_at: String,
+}
+
+/// What became of an event. Read apart from the event itself: its payload may hold what no JSON library can represent,
+/// and is passed over.
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Routing {
+    pub(in crate::cli) routed: bool,
+    pub(in crate::cli) deliveries: Vec<Delivery>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Delivery {
+    pub(in crate::cli) saga_id: i64,
+    pub(in crate::cli) tenant: String,
+    pub(in crate::cli) event_id: i64,
+    pub(in crate::cli) event_type: String,
+    pub(in crate::cli) subscription_id: i64,
+    pub(in crate::cli) callback_url: String,
+    pub(in crate::cli) generation: u32,
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) attempt_count: u32,
+    pub(in crate::cli) max_retry_limit: u32,
+    pub(in crate::cli) next_attempt_at: String,
+    pub(in crate::cli) final_error_code: Option<String>,
+    pub(in crate::cli) created_at: String,
+    pub(in crate::cli) updated_at: String,
+    pub(in crate::cli) held: bool,
+}
+
+impl Delivery {
+    /// Whether nothing changes it any more.
+    pub(in crate::cli) fn has_ended(&self) -> bool {
+        matches!(self.status.as_str(), "Completed" | "DeadLettered")
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct DeliveryDetail {
+    #[serde(flatten)]
+    pub(in crate::cli) delivery: Delivery,
+    /// One plain sentence: what happened and what happens next.
+    pub(in crate::cli) explanation: String,
+    pub(in crate::cli) attempts: Vec<Attempt>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Attempt {
+    pub(in crate::cli) job_id: i64,
+    pub(in crate::cli) attempt_at: String,
+    /// Where it went, if it was sent.
+    pub(in crate::cli) callback_url: Option<String>,
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) response_status: Option<u16>,
+    pub(in crate::cli) error_code: Option<String>,
+    pub(in crate::cli) duration_ms: Option<u32>,
+    pub(in crate::cli) response_excerpt: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct DeadLetter {
+    pub(in crate::cli) id: i64,
+    pub(in crate::cli) tenant: String,
+    pub(in crate::cli) saga_id: i64,
+    pub(in crate::cli) event_id: i64,
+    pub(in crate::cli) event_type: String,
+    pub(in crate::cli) subscription_id: i64,
+    pub(in crate::cli) final_error_code: String,
+    pub(in crate::cli) created_at: String,
+    pub(in crate::cli) requeued_saga_id: Option<i64>,
+}
+
+/// A payload, as it came: any JSON, also what no JSON library can represent.
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Payload {
+    pub(in crate::cli) payload: Box<RawValue>,
+}
+
+/// The delivery that a requeue leads to.
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Requeued {
+    pub(in crate::cli) saga_id: i64,
+    pub(in crate::cli) generation: u32,
+}
+
+/// What a requeue of many did, or would do.
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct RequeueTally {
+    pub(in crate::cli) matched: u64,
+    pub(in crate::cli) requeued: u64,
+    pub(in crate::cli) skipped: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Stats {
+    pub(in crate::cli) now: String,
+    pub(in crate::cli) open_deliveries: BTreeMap<String, u64>,
+    pub(in crate::cli) held: u64,
+    /// The server's own: nobody sees them for one tenant.
+    pub(in crate::cli) queue_depths: Option<BTreeMap<String, u64>>,
+    pub(in crate::cli) oldest_due_age_seconds: f64,
+    pub(in crate::cli) per_minute: Vec<InMinute>,
+    pub(in crate::cli) per_subscription: Vec<OfSubscription>,
+}
+
+/// What ended in a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(in crate::cli) struct Ended {
+    pub(in crate::cli) delivered: u64,
+    pub(in crate::cli) failed: u64,
+    pub(in crate::cli) dead_lettered: u64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct InMinute {
+    pub(in crate::cli) minute: String,
+    #[serde(flatten)]
+    pub(in crate::cli) ended: Ended,
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct OfSubscription {
+    pub(in crate::cli) subscription_id: i64,
+    #[serde(flatten)]
+    pub(in crate::cli) ended: Ended,
+}

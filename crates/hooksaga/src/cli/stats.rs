@@ -1,0 +1,119 @@
+//! `hooksaga stats`: how everything stands.
+
+use super::remote::{self, Ended, Query, Remote, Stats as Answer, tenant};
+use crate::{
+    failure::Outcome,
+    output::{self, Cell, Clock, Color, Table},
+};
+use clap::Args;
+use hooksaga_saga::Tenant;
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga stats
+  hooksaga stats --tenant acme
+  hooksaga stats --json";
+
+/// How many subscriptions are shown.
+const MOST_SUBSCRIPTIONS: usize = 20;
+
+/// Show how everything stands: what is open, what waits, what ended lately
+#[derive(Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
+pub(super) struct Stats {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Stats {
+    pub(super) async fn run(self) -> Outcome {
+        let query = Query::new("/v1/stats").with("tenant", self.tenant);
+        let answer = self.remote.connect()?.get(&query.target()).await?;
+        self.remote.print(&answer, |stats| print(&stats))
+    }
+}
+
+fn print(stats: &Answer) {
+    output::line("Open deliveries");
+    let open = stats.open_deliveries.iter().map(|(status, count)| (status.as_str(), count.into()));
+    let mut open: Vec<(&str, Cell)> = open.collect();
+    open.push(("held back: paused or unverified", stats.held.into()));
+    open.push(("oldest due for", format!("{:.1} s", stats.oldest_due_age_seconds).into()));
+    print_facts(open);
+
+    if let Some(depths) = &stats.queue_depths {
+        output::line("\nQueues between the stages");
+        print_facts(depths.iter().map(|(queue, depth)| (queue.as_str(), depth.into())).collect());
+    }
+
+    output::line("\nEnded");
+    let mut table = Table::new(&["", "DELIVERED", "FAILED ATTEMPTS", "GIVEN UP"]);
+    for (name, minutes) in [("last 5 minutes", 5), ("last hour", 60), ("last 3 hours", 180)] {
+        table.row(row(name.into(), since(stats, minutes)));
+    }
+    table.print();
+
+    if !stats.per_subscription.is_empty() {
+        output::line("\nBy subscription, the last 24 hours");
+        let mut busiest: Vec<_> = stats.per_subscription.iter().collect();
+        busiest.sort_by_key(|one| std::cmp::Reverse(one.ended.delivered + one.ended.failed));
+        let mut table = Table::new(&["SUBSCRIPTION", "DELIVERED", "FAILED ATTEMPTS", "GIVEN UP"]);
+        for one in busiest.iter().take(MOST_SUBSCRIPTIONS) {
+            table.row(row(one.subscription_id.into(), one.ended));
+        }
+        table.print();
+        let hidden = busiest.len().saturating_sub(MOST_SUBSCRIPTIONS);
+        if hidden > 0 {
+            output::line(format!("and {} more: see --json", hidden));
+        }
+    }
+}
+
+fn print_facts(facts: Vec<(&str, Cell)>) {
+    output::facts(facts).iter().for_each(|fact| output::line(format!("  {fact}")));
+}
+
+fn row(name: Cell, ended: Ended) -> Vec<Cell> {
+    let bad = |count: u64| if count > 0 { Cell::new(Color::Bad, count.to_string()) } else { count.into() };
+    vec![name, ended.delivered.into(), bad(ended.failed), bad(ended.dead_lettered)]
+}
+
+/// What ended in the last so many minutes, by the server's clock.
+fn since(stats: &Answer, minutes: u64) -> Ended {
+    let mut sum = Ended::default();
+    let Some(now) = Clock::parse(&stats.now) else { return sum };
+    for one in &stats.per_minute {
+        if now.since(&one.minute).as_secs() < minutes * 60 {
+            sum.delivered += one.ended.delivered;
+            sum.failed += one.ended.failed;
+            sum.dead_lettered += one.ended.dead_lettered;
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn minutes_are_summed_by_the_servers_clock() {
+        let minute = |minute: &str, delivered: u64| json!({ "minute": minute, "delivered": delivered, "failed": 1, "dead_lettered": 0 });
+        let stats: Answer = serde_json::from_value(json!({
+            "now": "2020-01-31T12:00:30.000000Z",
+            "open_deliveries": { "Pending": 1, "InProgress": 0, "PendingRetry": 2 }, "held": 0,
+            "queue_depths": null, "oldest_due_age_seconds": 0.0,
+            "per_minute": [minute("2020-01-31T10:30:00.000000Z", 100), minute("2020-01-31T11:30:00.000000Z", 10),
+                minute("2020-01-31T12:00:00.000000Z", 1)],
+            "per_subscription": [{ "subscription_id": 3, "delivered": 111, "failed": 3, "dead_lettered": 0 }],
+        }))
+        .expect("as the API returns it");
+        let delivered = |minutes| since(&stats, minutes).delivered;
+        assert_eq!((delivered(5), delivered(60), delivered(180)), (1, 11, 111));
+        assert_eq!(since(&stats, 180).failed, 3);
+    }
+}

@@ -1,0 +1,141 @@
+//! `hooksaga subscriptions`: who gets which events.
+
+mod add;
+mod change;
+mod show;
+mod verify;
+
+use super::remote::{self, Page, Query, Remote, id, tenant, visible};
+use crate::{failure::Outcome, output::Clock};
+use clap::{Args, Subcommand};
+use hooksaga_saga::{Invalid, Tenant, Topics};
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga subscriptions add order.created https://example.com/hook --wait
+  hooksaga subscriptions add 'order.*,invoice.paid' https://example.com/hook --tenant acme
+  hooksaga subscriptions list --verified false
+  hooksaga subscriptions show 3
+  hooksaga subscriptions update 3 --callback-url https://example.com/new --wait
+  hooksaga subscriptions pause 3
+  hooksaga subscriptions resume 3
+  hooksaga subscriptions verify 3 --wait
+  hooksaga subscriptions rotate-secret 3";
+
+/// Add, list and change subscriptions: who gets which events
+#[derive(Args)]
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
+pub(super) struct Subscriptions {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Add(add::Add),
+    /// List subscriptions, newest first
+    #[command(after_help = "Example:\n  hooksaga subscriptions list --tenant acme --active true")]
+    List(List),
+    /// Show one subscription
+    #[command(after_help = "Example:\n  hooksaga subscriptions show 3")]
+    Show(One),
+    Update(change::Update),
+    /// Pause a subscription: its deliveries wait
+    #[command(after_help = "Example:\n  hooksaga subscriptions pause 3")]
+    Pause(One),
+    /// Resume a subscription: what waited is delivered
+    #[command(after_help = "Example:\n  hooksaga subscriptions resume 3")]
+    Resume(One),
+    Verify(verify::Verify),
+    /// Make a new signing secret and print it, this once; older ones sign too for 24 hours
+    #[command(after_help = "Example:\n  hooksaga subscriptions rotate-secret 3")]
+    RotateSecret(One),
+}
+
+/// One subscription.
+#[derive(Args)]
+struct One {
+    /// The id that `subscriptions list` shows
+    #[arg(value_name = "ID", value_parser = id)]
+    id: i64,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+#[derive(Args)]
+struct List {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+    /// Only those with exactly this topic
+    #[arg(long = "type", value_name = "TOPIC", value_parser = visible)]
+    event_type: Option<String>,
+    /// Only those of this endpoint
+    #[arg(long, value_name = "URL", value_parser = visible)]
+    callback_url: Option<String>,
+    /// Only those that are active, or only those that are paused
+    #[arg(long, value_name = "BOOL")]
+    active: Option<bool>,
+    /// Only those whose endpoint is verified, or only those whose endpoint is not
+    #[arg(long, value_name = "BOOL")]
+    verified: Option<bool>,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl List {
+    async fn run(self) -> Outcome {
+        let query = Query::new("/v1/subscriptions")
+            .with("tenant", self.tenant)
+            .with("event_type", self.event_type)
+            .with("callback_url", self.callback_url)
+            .with("active", self.active)
+            .with("verified", self.verified);
+        let clock = Clock::now();
+        let empty = "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`";
+        remote::list(&self.remote, query, &self.page, &show::TITLES, empty, |one| show::row(&one, clock))
+            .await
+    }
+}
+
+impl Subscriptions {
+    pub(super) async fn run(self) -> Outcome {
+        match self.command {
+            Command::Add(command) => command.run().await,
+            Command::List(command) => command.run().await,
+            Command::Show(one) => show::run(one).await,
+            Command::Update(command) => command.run().await,
+            Command::Pause(one) => change::set_active(one, false).await,
+            Command::Resume(one) => change::set_active(one, true).await,
+            Command::Verify(command) => command.run().await,
+            Command::RotateSecret(one) => change::rotate_secret(one).await,
+        }
+    }
+}
+
+/// The topics of a subscription, separated by commas.
+fn topics(text: &str) -> Result<Topics, String> {
+    let topics: Vec<&str> = text.split(',').map(str::trim).collect();
+    topics.join(",").parse().map_err(|invalid: Invalid| format!("topics {invalid}"))
+}
+
+/// The same as the API takes them.
+fn topic_list(topics: &Topics) -> Vec<&str> {
+    topics.as_str().split(',').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_are_separated_by_commas() {
+        let read = topics("order.*, invoice.paid").expect("two topics");
+        assert_eq!(topic_list(&read), ["invoice.paid", "order.*"]);
+        for wrong in ["", "a,,b", "a/b", "*.x"] {
+            assert!(topics(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A subscription in words.
+
+use super::One;
+use crate::{
+    cli::remote::{Subscription, advice, explain},
+    failure::Outcome,
+    output::{self, Cell, Clock, Color},
+};
+
+pub(super) const TITLES: [&str; 7] =
+    ["ID", "TENANT", "TOPICS", "ENDPOINT", "STATE", "CREATED", "DESCRIPTION"];
+
+pub(super) fn row(subscription: &Subscription, clock: Clock) -> Vec<Cell> {
+    vec![
+        subscription.id.into(),
+        (&subscription.tenant).into(),
+        subscription.event_types.join(",").into(),
+        (&subscription.callback_url).into(),
+        state(subscription),
+        clock.relative(&subscription.created_at).into(),
+        (subscription.description.as_deref().unwrap_or_default()).into(),
+    ]
+}
+
+/// Whether it gets deliveries, in as few words as possible.
+fn state(subscription: &Subscription) -> Cell {
+    let error = subscription.verification.last_error.as_deref();
+    match (subscription.active, subscription.verified, subscription.verification.status.as_str()) {
+        (true, true, _) => Cell::new(Color::Good, "active"),
+        (false, true, _) => Cell::new(Color::Open, "paused"),
+        (_, false, "failed") => Cell::new(Color::Bad, format!("unverified: {}", error.unwrap_or("failed"))),
+        (_, false, _) => Cell::new(Color::Open, "being verified"),
+    }
+}
+
+pub(super) async fn run(one: One) -> Outcome {
+    let answer = one.remote.connect()?.get(&format!("/v1/subscriptions/{}", one.id)).await?;
+    one.remote.print(&answer, |subscription| print(&subscription))
+}
+
+/// Everything about one.
+pub(super) fn print(subscription: &Subscription) {
+    let clock = Clock::now();
+    let default_limit = || "the server's setting".to_owned();
+    let mut facts = vec![
+        ("subscription", subscription.id.into()),
+        ("tenant", (&subscription.tenant).into()),
+        ("topics", subscription.event_types.join(", ").into()),
+        ("endpoint", (&subscription.callback_url).into()),
+        ("state", state(subscription)),
+        ("verification", verification(subscription, clock).into()),
+        (
+            "attempts at most",
+            subscription.max_retry_limit.map_or_else(default_limit, |limit| limit.to_string()).into(),
+        ),
+        ("created", clock.both(&subscription.created_at).into()),
+        ("updated", clock.both(&subscription.updated_at).into()),
+    ];
+    if let Some(description) = &subscription.description {
+        facts.insert(1, ("description", description.into()));
+    }
+    output::facts(facts).iter().for_each(output::line);
+    for hint in hints(subscription) {
+        output::line(format!("\n{hint}"));
+    }
+}
+
+fn verification(subscription: &Subscription, clock: Clock) -> String {
+    let verification = &subscription.verification;
+    let checked = verification.checked_at.as_deref().map(|at| format!(", checked {}", clock.relative(at)));
+    let error = verification.last_error.as_deref().map(|code| format!(": {}", explain(code)));
+    format!("{}{}{}", verification.status, checked.unwrap_or_default(), error.unwrap_or_default())
+}
+
+/// What keeps deliveries from it, and what to do about that.
+fn hints(subscription: &Subscription) -> Vec<String> {
+    let id = subscription.id;
+    let mut hints = Vec::new();
+    if !subscription.active {
+        hints.push(format!("It is paused: `hooksaga subscriptions resume {id}` lets deliveries go on."));
+    }
+    if !subscription.verified && subscription.verification.status == "failed" {
+        let code = subscription.verification.last_error.as_deref().unwrap_or("CHALLENGE_MISMATCH");
+        hints.push(format!(
+            "Its endpoint is not verified, so nothing is delivered. What to do: {}; then run \
+             `hooksaga subscriptions verify {id} --wait`.",
+            advice(code)
+        ));
+    }
+    hints
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::output::{Painter, Table};
+    use serde_json::json;
+
+    pub(in crate::cli::subscriptions) fn subscription(active: bool, status: &str) -> Subscription {
+        let value = json!({
+            "id": 3, "tenant": "acme", "event_types": ["a", "b.*"], "event_type": "a,b.*",
+            "callback_url": "https://x/h", "description": null, "active": active, "verified": status == "verified",
+            "max_retry_limit": 7, "created_at": "2026-01-31T12:00:00.000000Z", "updated_at": "2026-01-31T12:00:00.000000Z",
+            "verification": {
+                "status": status, "checked_at": "2026-01-31T12:00:01.000000Z",
+                "last_error": if status == "failed" { Some("HTTP_404") } else { None },
+            },
+            "some_new_field": {},
+        });
+        serde_json::from_value(value).expect("as the API returns it")
+    }
+
+    #[test]
+    fn a_row_says_whether_it_gets_deliveries() {
+        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let mut table = Table::new(&TITLES);
+        for (active, status) in [(true, "verified"), (false, "verified"), (true, "pending"), (true, "failed")]
+        {
+            table.row(row(&subscription(active, status), clock));
+        }
+        let lines = table.lines(Painter::new(false));
+        assert_eq!(lines[0], "ID  TENANT  TOPICS  ENDPOINT     STATE                 CREATED");
+        assert_eq!(lines[1], "3   acme    a,b.*   https://x/h  active                5m ago");
+        for (line, state) in lines[2..].iter().zip(["paused", "being verified", "unverified: HTTP_404"]) {
+            assert!(line.contains(state), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_deliveries_away_is_said_with_what_to_do() {
+        assert!(hints(&subscription(true, "verified")).is_empty());
+        assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
+        let failed = hints(&subscription(true, "failed")).remove(0);
+        assert!(
+            failed.contains("subscriptions verify 3 --wait") && failed.contains("path in callback_url"),
+            "{failed}"
+        );
+        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let said = verification(&subscription(true, "failed"), clock);
+        assert_eq!(
+            said,
+            "failed, checked 4m ago: HTTP_404: the endpoint has nothing at this path that takes a POST"
+        );
+    }
+}

@@ -1,0 +1,49 @@
+//! `retention.*`: how long history is kept, and where it goes.
+
+use super::{ConfigError, duration::show_duration, settings::Settings};
+use std::{path::PathBuf, time::Duration};
+
+/// The schema refuses to remove what has been final for less.
+const SHORTEST: Duration = Duration::from_secs(60);
+
+/// Longer times than a century are typing errors.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RetentionConfig {
+    /// How long finished events stay; nothing: for good.
+    pub(crate) finished: Option<Duration>,
+    /// How long dead letters stay, with what their requeue needs; nothing: for good.
+    pub(crate) dead_letters: Option<Duration>,
+    /// The folder that what is removed is written to first.
+    pub(crate) archive: Option<PathBuf>,
+}
+
+impl RetentionConfig {
+    pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
+        let finished = settings.duration_or_off("retention.finished", SHORTEST, LONGEST)?.flatten();
+        let key = "retention.dead_letters";
+        let dead_letters = settings.duration_or_off(key, SHORTEST, LONGEST)?.unwrap_or(finished);
+        match (finished, dead_letters) {
+            (Some(finished), Some(dead)) if dead < finished => {
+                let finished = show_duration(finished);
+                return Err(settings.complain(
+                    key,
+                    &format!("it must be at least as long as retention.finished ({finished})"),
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(settings.complain(
+                    key,
+                    "nothing is removed while retention.finished is off: set that too, or remove this",
+                ));
+            }
+            _ => {}
+        }
+        let archive = settings.text("retention.archive")?.map(PathBuf::from);
+        if archive.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
+            return Err(settings.complain("retention.archive", "the name of the folder is empty"));
+        }
+        Ok(Self { finished, dead_letters, archive })
+    }
+}

@@ -1,0 +1,89 @@
+//! What is allowed and yet worth a line at the start.
+
+use super::Config;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// A private network that is wider than this is hardly meant as a whole.
+const WIDE_V4: u8 = 15;
+const WIDE_V6: u8 = 31;
+
+pub(super) fn warnings(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    if config.dev {
+        lines.push(
+            "DEVELOPMENT MODE (--dev): callbacks over http and to this machine are allowed; never use it in production"
+                .to_owned(),
+        );
+    }
+    let listen = config.server.listen;
+    if !listen.ip().is_loopback() && config.server.tls.is_none() {
+        lines.push(format!(
+            "the listener on {listen} has no TLS: API keys cross the network in plain text unless a proxy in front \
+             speaks HTTPS (server.tls_cert and server.tls_key, or a loopback address in server.listen)"
+        ));
+    }
+    if let Some(metrics) = config.server.metrics_listen.filter(|address| !address.ip().is_loopback()) {
+        lines.push(format!("metrics are readable without a key by whoever reaches {metrics}"));
+    }
+    let wide: Vec<String> = config
+        .callbacks
+        .allow_networks
+        .iter()
+        .filter(|network| is_wide(network))
+        .map(IpNet::to_string)
+        .collect();
+    if !wide.is_empty() && !config.dev {
+        lines.push(format!(
+            "callbacks.allow_networks is wide ({}): callbacks may reach whatever answers there; name the smallest \
+             networks that will do",
+            wide.join(", ")
+        ));
+    }
+    lines
+}
+
+/// Whether a network covers so much that internal services are likely inside.
+fn is_wide(network: &IpNet) -> bool {
+    match network.addr() {
+        // The whole of the loopback network is one machine.
+        IpAddr::V4(address) => network.prefix_len() <= WIDE_V4 && !address.is_loopback(),
+        IpAddr::V6(_) => network.prefix_len() <= WIDE_V6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::from_flags;
+
+    fn warned(flags: &[(&str, &str)], dev: bool) -> Vec<String> {
+        let flags: Vec<_> =
+            flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        from_flags(&flags, dev).expect("valid").warnings()
+    }
+
+    #[test]
+    fn what_is_safe_is_not_warned_of() {
+        assert!(warned(&[], false).is_empty());
+        let private = [("callbacks.allow_networks", "10.1.0.0/16, 127.0.0.0/8, fd00:1::/48")];
+        assert!(warned(&private, false).is_empty());
+        let tls = [("server.listen", "0.0.0.0:1"), ("server.tls_cert", "a"), ("server.tls_key", "b")];
+        assert!(warned(&tls, false).is_empty());
+    }
+
+    #[test]
+    fn each_hazard_has_its_line() {
+        for (flags, dev, word) in [
+            (&[("server.listen", "0.0.0.0:8080")][..], false, "no TLS"),
+            (&[("server.listen", "[::]:8080")][..], false, "no TLS"),
+            (&[("server.metrics_listen", "0.0.0.0:9")][..], false, "metrics"),
+            (&[("callbacks.allow_networks", "0.0.0.0/0")][..], false, "allow_networks"),
+            (&[("callbacks.allow_networks", "::/0")][..], false, "allow_networks"),
+            (&[("callbacks.allow_networks", "10.0.0.0/8")][..], false, "allow_networks"),
+            (&[][..], true, "--dev"),
+        ] {
+            let lines = warned(flags, dev);
+            assert!(lines.len() == 1 && lines[0].contains(word) && !lines[0].contains('\n'), "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Everything that commands print for people and scripts: lines, tables, times, colours, progress.
+//!
+//! A closed pipe (`hooksaga keys list | head -1`) is not an error: what cannot be written is dropped.
+
+mod color;
+mod progress;
+mod table;
+mod time;
+
+pub(crate) use color::{Color, Painter};
+pub(crate) use progress::Progress;
+pub(crate) use table::{Cell, Table, facts, table};
+pub(crate) use time::{Clock, rfc3339};
+
+use std::io::{self, Write};
+
+/// Prints a line on stdout.
+pub(crate) fn line(text: impl AsRef<str>) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{}", text.as_ref());
+    let _ = out.flush();
+}
+
+/// Prints a line on stderr: why the program ended, or a remark that must not mix with the result.
+pub(crate) fn note(text: impl AsRef<str>) {
+    let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());
+}
+
+/// Text from elsewhere without control characters, which would let it take over the terminal. Line breaks and tabs
+/// stay.
+pub(crate) fn clean(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
+}
+
+/// The same for text that must stay on one line.
+pub(crate) fn clean_line(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+/// A number with its noun: `1 event`, `2 events`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_elsewhere_cannot_take_over_the_terminal() {
+        assert_eq!(clean("a\u{1b}[31m\n\tb\r"), "a\u{fffd}[31m\n\tb\u{fffd}");
+        assert_eq!(clean_line("a\nb\u{9b}"), "a\u{fffd}b\u{fffd}");
+    }
+}

@@ -1,0 +1,54 @@
+//! A progress display for people.
+
+use std::io::{self, IsTerminal, Write};
+
+/// A progress display on stderr, only when a person watches.
+pub(crate) struct Progress {
+    visible: bool,
+    /// How much there is to do; nothing if nobody knows.
+    total: Option<u64>,
+}
+
+impl Progress {
+    const WIDTH: u64 = 30;
+
+    pub(crate) fn new(total: Option<u64>) -> Self {
+        Self { visible: io::stderr().is_terminal(), total }
+    }
+
+    /// Shows that `done` of the total is done, with a remark.
+    pub(crate) fn show(&self, done: u64, remark: &str) {
+        if self.visible {
+            let _ = write!(io::stderr().lock(), "\r\x1b[2K{}", self.render(done, remark));
+        }
+    }
+
+    /// Removes the display, so that lines can be printed.
+    pub(crate) fn clear(&self) {
+        if self.visible {
+            let _ = write!(io::stderr().lock(), "\r\x1b[2K");
+        }
+    }
+
+    fn render(&self, done: u64, remark: &str) -> String {
+        let Some(total) = self.total else { return remark.to_owned() };
+        let share = done.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
+        let bar: String =
+            (0..Self::WIDTH).map(|i| if i * 100 < share * Self::WIDTH { '#' } else { '-' }).collect();
+        format!("[{bar}] {share:>3}%  {remark}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_never_divides_by_zero_and_ends_full() {
+        let bar = |total, done| Progress { visible: true, total }.render(done, "5 events");
+        assert_eq!(bar(Some(10), 5), "[###############---------------]  50%  5 events");
+        assert!(bar(Some(0), 0).contains("#] 100%"));
+        assert!(bar(Some(10), 11).contains("#] 100%"));
+        assert_eq!(bar(None, 3), "5 events");
+    }
+}

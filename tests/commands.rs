@@ -1,0 +1,370 @@
+//! The command line against a running server, as people and scripts use it.
+
+use crate::support::*;
+use std::process::Output;
+
+/// An embedded server, and the environment of a person who talks to it.
+async fn installed() -> (Installation, Server) {
+    let installation = Installation::sqlite();
+    let server = installation.serve().await;
+    (at(&server), server)
+}
+
+/// A person elsewhere who knows where the server is.
+fn at(server: &Server) -> Installation {
+    Installation::sqlite().with("HOOKSAGA_URL", &server.url()).with("HOOKSAGA_API_KEY", ROOT_KEY)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Runs a command that has to succeed; what it printed.
+async fn ok(person: &Installation, arguments: &[&str]) -> String {
+    let output = run(person, arguments).await;
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+    assert!(!stdout(&output).contains('\x1b'), "no colours but on a terminal: {}", stdout(&output));
+    stdout(&output)
+}
+
+/// Runs a command that has to fail; why it did.
+async fn fails(person: &Installation, arguments: &[&str]) -> String {
+    let output = run(person, arguments).await;
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
+    let last = stderr(&output).lines().last().unwrap_or_default().to_owned();
+    assert!(last.starts_with("hooksaga: "), "{last}");
+    last
+}
+
+async fn json(person: &Installation, arguments: &[&str]) -> Value {
+    let printed = ok(person, &[arguments, &["--json"]].concat()).await;
+    serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{arguments:?} printed {printed}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_is_added_listed_changed_and_paused() {
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    let url = receiver.url("/hook");
+    let added = ok(
+        &person,
+        &[
+            "subscriptions",
+            "add",
+            "order.*,invoice.paid",
+            &url,
+            "--tenant",
+            "acme",
+            "--description",
+            "the shop",
+            "--max-retry-limit",
+            "7",
+            "--wait",
+        ],
+    )
+    .await;
+    assert!(
+        added.contains("secret whsec_") && added.contains(&format!("verified: {url} gets deliveries")),
+        "{added}"
+    );
+
+    let listed = ok(&person, &["subscriptions", "list", "--tenant", "acme", "--verified", "true"]).await;
+    let columns: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(columns[..5], ["1", "acme", "invoice.paid,order.*", &url, "active"], "{listed}");
+    assert!(
+        ok(&person, &["subscriptions", "list", "--active", "false"]).await.starts_with("no subscriptions: ")
+    );
+
+    let exists =
+        fails(&person, &["subscriptions", "add", "invoice.paid,order.*", &url, "--tenant", "acme"]).await;
+    assert!(exists.contains("`hooksaga subscriptions show 1`"), "{exists}");
+
+    assert!(ok(&person, &["subscriptions", "pause", "1"]).await.contains("paused"));
+    let shown = ok(&person, &["subscriptions", "show", "1"]).await;
+    for part in ["the shop", "paused", "attempts at most  7", "`hooksaga subscriptions resume 1`"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    assert!(ok(&person, &["subscriptions", "resume", "1"]).await.contains("active"));
+    let other = receiver.url("/other");
+    let updated = ok(
+        &person,
+        &["subscriptions", "update", "1", "--callback-url", &other, "--no-description", "--wait"],
+    )
+    .await;
+    assert!(updated.contains(&format!("verified: {other}")), "{updated}");
+    let now = json(&person, &["subscriptions", "show", "1"]).await;
+    assert_eq!(now, server.api().subscription(1).await, "--json is what the API returns");
+    assert_eq!((&now["description"], &now["callback_url"]), (&Value::Null, &json!(other)));
+    assert!(ok(&person, &["subscriptions", "verify", "1", "--wait"]).await.contains("verified"));
+    assert!(ok(&person, &["subscriptions", "rotate-secret", "1"]).await.starts_with("whsec_"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_does_not_prove_itself_is_told_what_to_return() {
+    let (person, _server) = installed().await;
+    let receiver = Receiver::start().await;
+    receiver.answer_challenge("/hook", std::iter::repeat_n(Behaviour::Status(404), 3));
+    let begun = std::time::Instant::now();
+    let url = receiver.url("/hook");
+    let output = run(&person, &["subscriptions", "add", "t", &url, "--wait"]).await;
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(begun.elapsed() > Duration::from_secs(30), "it waited for the last challenge");
+    for part in [
+        "not yet: HTTP_404",
+        "subscription 1 is not verified",
+        "{\"challenge\":\"…\"}",
+        "subscriptions verify 1 --wait",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    let shown = ok(&person, &["subscriptions", "list"]).await;
+    assert!(shown.contains("unverified: HTTP_404"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sent_event_is_watched_until_its_endpoints_have_it() {
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    let nobody = fails(&person, &["send", "order.created", "{\"n\": 1}", "--watch"]).await;
+    assert!(
+        nobody.contains("nobody takes event 1")
+            && nobody.contains("`hooksaga subscriptions add order.created URL")
+    );
+
+    let (id, _) = server.api().verified_subscription("order.*", &receiver.url("/hook")).await;
+    receiver.answer("/hook", [Behaviour::Status(503), Behaviour::Status(200)]);
+    let watched = ok(&person, &["send", "order.created", "{\"n\": 2}", "--watch"]).await;
+    let lines: Vec<&str> = watched.lines().collect();
+    assert!(lines[0].starts_with("event 2 accepted"), "{watched}");
+    assert!(watched.contains("attempt 1 of 3: HTTP_503: "), "{watched}");
+    assert!(watched.contains(&format!("-> {} ({id})", receiver.url("/hook"))), "{watched}");
+    assert_eq!(lines.last(), Some(&"delivered to 1 endpoint"));
+
+    // Another tenant's subscriptions do not take it.
+    let nobody = fails(&person, &["send", "order.created", "--tenant", "acme", "--watch"]).await;
+    assert!(nobody.contains("--tenant acme --wait"), "{nobody}");
+    ok(&person, &["subscriptions", "pause", "1"]).await;
+    let paused = fails(&person, &["send", "order.created", "--watch"]).await;
+    assert!(paused.contains("`hooksaga subscriptions resume 1`"), "{paused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failing_delivery_can_be_followed_to_its_requeue() {
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    server.api().verified_subscription("t", &receiver.url("/hook")).await;
+    receiver
+        .answer("/hook", std::iter::repeat_n(Behaviour::Body(500, "out of \u{1b}[31mstock".to_owned()), 3));
+    let given_up =
+        fails(&person, &["send", "t", "{\"big\": 1e999}", "--external-id", "order-1", "--watch"]).await;
+    assert!(
+        given_up.contains("1 of 1 endpoint did not take it: see `hooksaga deliveries show 1`"),
+        "{given_up}"
+    );
+
+    let shown = ok(&person, &["deliveries", "show", "1"]).await;
+    for part in [
+        "DeadLettered",
+        "3 of 3",
+        "All 3 attempts failed",
+        "What to do: ",
+        "HTTP_500",
+        "out of \u{fffd}[31mstock",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    assert_eq!(shown.lines().filter(|line| line.contains("Failed")).count(), 3, "{shown}");
+    let listed = ok(
+        &person,
+        &["deliveries", "list", "--status", "deadlettered,Completed", "--external-id", "order-1"],
+    )
+    .await;
+    assert!(listed.lines().nth(1).unwrap().starts_with("1 "), "{listed}");
+    assert_eq!(ok(&person, &["deliveries", "list", "--status", "Completed"]).await, "no such deliveries\n");
+    let event = ok(&person, &["events", "show", "evt_1"]).await;
+    assert!(event.contains("{\"big\": 1e999}") && event.contains("DeadLettered"), "{event}");
+    assert!(ok(&person, &["events", "list", "--type", "t", "--since", "1h"]).await.contains("order-1"));
+    assert_eq!(ok(&person, &["events", "list", "--until", "1h"]).await.lines().count(), 1);
+
+    eventually("the dead letter is there", || async {
+        ok(&person, &["dead-letters", "list", "--requeued", "false"]).await.contains("HTTP_500").then_some(())
+    })
+    .await;
+    assert!(ok(&person, &["dead-letters", "show", "1"]).await.contains("`hooksaga dead-letters requeue 1`"));
+    let dry = ok(&person, &["dead-letters", "requeue", "--error", "HTTP_500", "--dry-run"]).await;
+    assert_eq!(dry, "1 of 1 dead letter would be requeued\n");
+    let none = ok(&person, &["dead-letters", "requeue", "--error", "TIMEOUT"]).await;
+    assert_eq!(none, "0 of 0 dead letters requeued\n");
+    receiver.answer("/hook", [Behaviour::Status(200)]);
+    let requeued = ok(&person, &["dead-letters", "requeue", "1"]).await;
+    assert!(requeued.starts_with("dead letter 1 is requeued as delivery 2"), "{requeued}");
+    assert!(ok(&person, &["dead-letters", "requeue", "1"]).await.contains("requeued before, as delivery 2"));
+    server.api().saga_with_status(2, "Completed").await;
+    assert!(ok(&person, &["dead-letters", "list"]).await.contains("delivery 2"));
+    let resent = ok(&person, &["deliveries", "resend", "2"]).await;
+    assert!(resent.starts_with("delivery 2 is sent again as delivery 3"), "{resent}");
+    assert!(ok(&person, &["deliveries", "resend", "2"]).await.contains("before, as delivery 3"));
+    server.api().saga_with_status(3, "Completed").await;
+    assert_eq!(receiver.deliveries("/hook").len(), 5);
+    let stats = ok(&person, &["stats"]).await;
+    assert!(stats.contains("Open deliveries") && stats.contains("unrouted_events"), "{stats}");
+    assert_eq!(
+        run(&person, &["dead-letters", "requeue"]).await.status.code(),
+        Some(2),
+        "not everything by accident"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_paged_for_people_and_scripts() {
+    let (person, server) = installed().await;
+    for number in 0..7 {
+        server.api().event("t", &json!(number)).await;
+    }
+    let first = run(&person, &["events", "list", "--limit", "3"]).await;
+    assert_eq!(stdout(&first).lines().count(), 4);
+    let said = stderr(&first);
+    let cursor = said.split("--cursor ").nth(1).unwrap().split(',').next().unwrap();
+    let rest = ok(&person, &["events", "list", "--cursor", cursor]).await;
+    let ids: Vec<_> = rest.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(ids, ["4", "3", "2", "1"]);
+    let page = json(&person, &["events", "list", "--limit", "3"]).await;
+    assert_eq!(page, server.api().get("/v1/events?limit=3").await.json());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tail_shows_what_happens_and_ends_at_a_signal() {
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    let api = server.api();
+    let (id, _) = api.verified_subscription("t", &receiver.url("/hook")).await;
+    let before = api.event("t", &json!("before")).await;
+    api.delivery_with_status(before, "Completed").await;
+
+    let everything = Process::start(&person, &["tail"]).await;
+    let failures = Process::start(&person, &["tail", "--failures", "--subscription", &id.to_string()]).await;
+    for process in [&everything, &failures] {
+        process.said("following deliveries").await;
+    }
+    receiver.answer("/hook", [Behaviour::Status(200), Behaviour::Status(503), Behaviour::Status(200)]);
+    let good = api.event("t", &json!(1)).await;
+    api.delivery_with_status(good, "Completed").await;
+    let shaky = api.event("t", &json!(2)).await;
+    api.delivery_with_status(shaky, "Completed").await;
+
+    everything.said(&format!("delivered  evt_{good} ")).await;
+    everything.said(&format!("delivered  evt_{shaky} ")).await;
+    everything.said(&receiver.url("/hook")).await;
+    let (code, lines) = everything.interrupt().await;
+    assert_eq!(code, Some(0));
+    assert!(!lines.iter().any(|line| line.contains(&format!("evt_{before} "))), "{lines:?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.contains(&format!("delivered  evt_{good} "))).count(),
+        1,
+        "once: {lines:?}"
+    );
+    let (_, lines) = failures.interrupt().await;
+    assert!(!lines.iter().any(|line| line.contains("delivered")), "{lines:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tail_follows_what_was_open_before_and_waits_for_a_server_that_is_away() {
+    let installation =
+        Installation::sqlite().with("HOOKSAGA_RETRY_BASE_DELAY", "7s").with("HOOKSAGA_RETRY_MAX_DELAY", "7s");
+    let server = installation.serve().await;
+    let person = at(&server);
+    let receiver = Receiver::start().await;
+    let api = server.api();
+    api.verified_subscription("t", &receiver.url("/hook")).await;
+    receiver.answer("/hook", [Behaviour::Status(503), Behaviour::Status(200)]);
+    let event = api.event("t", &json!(1)).await;
+    api.delivery_with_status(event, "PendingRetry").await;
+    let tail = Process::start(&person, &["tail"]).await;
+    tail.said("following deliveries").await;
+    // Longer ago than a look at the newest reaches: it is asked for by its id.
+    tail.said(&format!("delivered  evt_{event} ")).await;
+    assert_eq!(server.terminate().await, Some(0));
+    tail.said("waiting for the server: cannot reach").await;
+    assert_eq!(tail.interrupt().await.0, Some(0));
+
+    let gone = fails(&person, &["tail"]).await;
+    assert!(gone.contains("cannot reach") && gone.contains("hooksaga serve"), "{gone}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listen_forwards_to_a_program_and_gives_its_response_back() {
+    let (person, server) = installed().await;
+    let program = Receiver::start().await;
+    program.answer("/hook", [Behaviour::Status(500), Behaviour::Status(201)]);
+    let listen =
+        Process::start(&person, &["listen", "--port", "0", "--forward", &program.url("/hook")]).await;
+    let said = listen.said("listening on ").await;
+    let address = said.split("listening on ").nth(1).unwrap().trim().to_owned();
+    server.api().verified_subscription("t", &address).await;
+    let watched = ok(&person, &["send", "t", "{\"a\": 1}", "--watch"]).await;
+    assert!(watched.contains("HTTP_500") && watched.contains("delivered to 1 endpoint"), "{watched}");
+    assert!(program.challenges("/hook").is_empty(), "challenges are answered by the listener");
+    let arrived = program.deliveries("/hook");
+    assert_eq!(arrived.len(), 2);
+    assert_eq!((&arrived[0].body[..], arrived[0].header("webhook-id")), (&b"{\"a\": 1}"[..], Some("evt_1")));
+    listen.said(&format!("-> 201 from {}", program.url("/hook"))).await;
+    assert_eq!(listen.interrupt().await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_reach_a_server_over_tls_and_say_why_they_do_not() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let installation =
+        Installation::sqlite().with("HOOKSAGA_TLS_CERT", "cert.pem").with("HOOKSAGA_TLS_KEY", "key.pem");
+    std::fs::write(installation.folder.path().join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(installation.folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let server = installation.serve().await;
+    let port = server.address().rsplit(':').next().unwrap();
+    let person = at(&server).with("HOOKSAGA_URL", &format!("https://localhost:{port}"));
+    let untrusted = fails(&person, &["stats"]).await;
+    assert!(untrusted.contains("TLS failed") && untrusted.contains("SSL_CERT_FILE"), "{untrusted}");
+    let file = installation.folder.path().join("cert.pem");
+    let person = person.with("SSL_CERT_FILE", file.to_str().unwrap());
+    assert!(ok(&person, &["stats"]).await.contains("Open deliveries"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_say_what_to_do() {
+    let (person, _server) = installed().await;
+    let no_key = fails(&person.with("HOOKSAGA_API_KEY", "hsk_wrong"), &["stats"]).await;
+    assert!(no_key.contains("401") && no_key.contains("hooksaga keys create"), "{no_key}");
+    let (person, _server) = installed().await;
+    let missing = fails(&person, &["deliveries", "show", "99"]).await;
+    assert!(missing.contains("404") && missing.contains("99"), "{missing}");
+    assert_eq!(run(&person, &["deliveries", "show", "x"]).await.status.code(), Some(2));
+    let plain = fails(&person, &["subscriptions", "add", "t", "ftp://x"]).await;
+    assert!(plain.contains("callback_url"), "{plain}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn completions_are_scripts_that_shells_can_read() {
+    let nobody = Installation::sqlite();
+    for (shell, beginning) in
+        [("bash", "_hooksaga()"), ("zsh", "#compdef hooksaga"), ("fish", "# Print an optspec")]
+    {
+        let script = ok(&nobody, &["completions", shell]).await;
+        assert!(script.starts_with(beginning), "{shell}: {}", &script[..100]);
+        for word in ["dead-letters", "rotate-secret", "--max-retry-limit"] {
+            let word = if shell == "fish" { word.trim_start_matches("--") } else { word };
+            assert!(script.contains(word), "{word} for {shell}");
+        }
+        let file = nobody.folder.path().join(shell);
+        std::fs::write(&file, &script).unwrap();
+        // -n reads without running. A shell that is not installed cannot be asked; bash always is.
+        match tokio::process::Command::new(shell).arg("-n").arg(&file).output().await {
+            Ok(output) => assert!(output.status.success(), "{shell}: {}", stderr(&output)),
+            Err(error) => assert!(shell != "bash", "{error}"),
+        }
+    }
+    assert_eq!(run(&nobody, &["completions", "cmd"]).await.status.code(), Some(2));
+}
