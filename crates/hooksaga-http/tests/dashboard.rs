@@ -17,13 +17,14 @@ const PAGES: [&str; 7] =
 
 /// Every path of a site. A page that is not here fails the walk over all routes: add it, so that it is visited with a
 /// session of another tenant.
-pub(crate) const PATHS: [&str; 19] = [
+pub(crate) const PATHS: [&str; 20] = [
     "",
     "/dead-letters",
     "/dead-letters/requeue",
     "/dead-letters/{id}",
     "/deliveries",
     "/deliveries/{saga_id}",
+    "/deliveries/{saga_id}/resend",
     "/events",
     "/events/{id}",
     "/events/{id}/payload",
@@ -348,6 +349,7 @@ async fn what_a_key_has_no_scope_for_is_neither_offered_nor_done() {
         (format!("/subscriptions/{id}/rotate-secret"), vec![]),
         (format!("/subscriptions/{id}/edit"), vec![("callback_url", "https://example.com/x")]),
         ("/subscriptions/new".to_owned(), vec![("callback_url", "https://example.com/x"), ("topics", "t")]),
+        ("/deliveries/1/resend".to_owned(), vec![]),
         ("/dead-letters/requeue".to_owned(), vec![("what", "all")]),
         ("/dead-letters/requeue".to_owned(), vec![("what", "one"), ("id", letter.as_str())]),
     ] {
@@ -427,7 +429,8 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again() {
     assert!(browser.page("/deliveries/1").await.contains("about to be sent"));
     api.attempt_all(&Outcome::Failed(ErrorCode::http(503))).await;
     let page = browser.page("/deliveries/1").await;
-    for said in ["Given up", "HTTP 503", "overloaded or down", "try later", "Send again"] {
+    for said in ["Given up", "HTTP 503", "could not reach it, or it is overloaded", "try later", "Send again"]
+    {
         assert!(page.contains(said), "{said}: {page}");
     }
     tokio::time::sleep(Duration::from_millis(1600)).await;
@@ -461,6 +464,19 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again() {
         .await;
     assert!(selected.text().contains("1 dead letter was sent again. 1 skipped"), "{}", selected.text());
     assert!(selected.text().contains("1 had been sent again before"));
+    // What was delivered can be sent again, too; what is open cannot.
+    let event = api.event("t", &json!(4)).await;
+    api.route().await;
+    let delivery =
+        api.get(&format!("/v1/deliveries?event_id={event}")).await.expect(200)["items"][0]["saga_id"].clone();
+    let open = browser.post(&format!("/deliveries/{delivery}/resend"), &[]).await;
+    assert!(open.text().contains("still under way"), "{}", open.text());
+    api.attempt_all(&Outcome::Delivered).await;
+    assert!(browser.page(&format!("/deliveries/{delivery}")).await.contains("Send again"));
+    let sent = browser.post(&format!("/deliveries/{delivery}/resend"), &[]).await;
+    assert!(sent.header("location").ends_with("?done=requeued"), "{}", sent.text());
+    let page = browser.page(&format!("/deliveries/{delivery}")).await;
+    assert!(page.contains("It was sent again as delivery") && !page.contains("Send again"), "{page}");
     // A paused subscription's letter is not sent, and the page says why.
     api.dead_letter("t", &json!(3)).await;
     api.patch("/v1/subscriptions/1", &json!({"active": false})).await.expect(200);

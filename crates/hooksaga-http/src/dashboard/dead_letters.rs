@@ -198,7 +198,7 @@ async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
     }
 }
 
-fn not_deliverable(visitor: &Visitor, subscription: SubscriptionId) -> Markup {
+pub(super) fn not_deliverable(visitor: &Visitor, subscription: SubscriptionId) -> Markup {
     html! {
         p.alert role="alert" {
             "Nothing was sent: " a href=(visitor.path(&format!("/subscriptions/{subscription}"))) { "subscription " (subscription) }

@@ -2,6 +2,7 @@
 
 use super::{
     OnPage, Shown, Visitor,
+    dead_letters::not_deliverable,
     layout::{self, Page, Section},
     list::{self, Asked},
     parts, words,
@@ -14,17 +15,17 @@ use crate::{
     problem::Problem,
     state::{ApiState, SharedState},
 };
-use axum::extract::State;
-use hooksaga_saga::{JobStatus, SagaId, SagaStatus, SubscriptionId};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Redirect},
+};
+use hooksaga_saga::{JobStatus, SagaId, SagaStatus};
 use hooksaga_store::{
-    Attempt, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, EventHead, PageRequest, Scope,
-    StoreResult, Subscription, TenantScope,
+    Attempt, Delivery, DeliveryDetail, DeliveryFilter, PageRequest, ResendOutcome, Scope, StoreResult,
+    TenantScope,
 };
 use maud::{Markup, html};
-use std::{collections::HashMap, fmt::Write as _, time::Duration};
-
-/// A dead letter is written within this time after its delivery has ended.
-const LETTER_WITHIN: Duration = Duration::from_secs(60);
+use std::fmt::Write as _;
 
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
     let path = visitor.path("/deliveries");
@@ -33,16 +34,11 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
         let scope = params.scope(&visitor.caller, &mut errors)?;
         let query = DeliveriesQuery::read(&mut params, &mut errors);
         let page = params.page(List::Deliveries, errors)?;
-        let page = state.reader.deliveries(&scope, &query.into(), page).await?;
-        let ids = page.items.iter().map(|delivery| delivery.subscription_id);
-        let urls = list::callback_urls(&state, &scope, ids).await?;
-        Ok::<_, Problem>((page, urls))
+        Ok::<_, Problem>(state.reader.deliveries(&scope, &query.into(), page).await?)
     };
-    let (deliveries, next, urls, problem) = match read.await {
-        Ok((page, urls)) => (page.items, page.next, urls, None),
-        Err(problem) if problem.status().is_client_error() => {
-            (Vec::new(), None, HashMap::new(), Some(problem))
-        }
+    let (deliveries, next, problem) = match read.await {
+        Ok(page) => (page.items, page.next, None),
+        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
         Err(problem) => return Err(problem.into()),
     };
     let fields = html! {
@@ -65,7 +61,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
         @else if deliveries.is_empty() { p.empty { @if asked.filters() { "No delivery matches." } @else { "Nothing has been delivered yet: a delivery begins when an event matches a subscription." } } }
         @else {
-            (table(&visitor, &deliveries, &urls, About::Anything))
+            (table(&visitor, &deliveries, About::Anything))
             (asked.pager(&path, List::Deliveries, next))
         }
     };
@@ -82,25 +78,20 @@ pub(super) enum About {
 }
 
 /// A table of deliveries.
-pub(super) fn table(
-    visitor: &Visitor,
-    deliveries: &[Delivery],
-    urls: &HashMap<SubscriptionId, String>,
-    about: About,
-) -> Markup {
+pub(super) fn table(visitor: &Visitor, deliveries: &[Delivery], about: About) -> Markup {
     let tenants = visitor.tenant().is_none() && about == About::Anything;
     let (events, endpoints) = (about != About::AnEvent, about != About::ASubscription);
     html! {
         div.scroll { table {
             thead { tr {
-                th { "Delivery" } th { "Status" } @if events { th { "Event" } } @if endpoints { th { "To" } } @if tenants { th { "Tenant" } }
+                th { "Delivery" } th { "Status" } @if events { th { "Event" } th { "Type" } } @if endpoints { th { "To" } } @if tenants { th { "Tenant" } }
                 th.number { "Attempts" } th { "Last error" } th { "Created" }
             } }
             tbody { @for delivery in deliveries { tr {
                 td { (parts::delivery_link(visitor, delivery.saga_id.0)) }
                 td { (parts::delivery_status(delivery)) }
-                @if events { td { (parts::event_link(visitor, delivery.event_id.0)) } }
-                @if endpoints { td { (parts::subscription_link(visitor, delivery.subscription_id, urls.get(&delivery.subscription_id).map(String::as_str))) } }
+                @if events { td { (parts::event_link(visitor, delivery.event_id.0)) } td { (delivery.event_type) } }
+                @if endpoints { td { (parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))) } }
                 @if tenants { td { (delivery.tenant) } }
                 td.number { (delivery.attempt_count) " of " (delivery.max_retry_limit) }
                 td { @if let Some(code) = &delivery.final_error_code { code title=(words::meaning(code).what) { (code) } } }
@@ -116,72 +107,111 @@ pub(super) async fn show(
     OnPage(Id(id)): OnPage<Id>,
     asked: Asked,
 ) -> Shown {
+    page(&state, &visitor, id, &parts::notice(asked.get("done"))).await
+}
+
+/// A delivery's page, with something said above it.
+async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: &Markup) -> Shown {
     let scope = visitor.scope();
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
-    let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| Problem::no_such("delivery", id))?;
-    let subscription = state.reader.subscription(&scope, delivery.subscription_id).await?;
-    let event = list::event_head(&state, &scope, delivery.event_id).await?;
-    let letter = letter_of(&state, &scope, &delivery).await?;
-    let url = subscription.as_ref().map(|subscription| subscription.callback_url.as_str());
+    let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
+    let paused = match delivery.held {
+        true => {
+            state.reader.subscription(&scope, delivery.subscription_id).await?.is_some_and(|one| !one.active)
+        }
+        false => false,
+    };
+    let again = sent_again(state, &scope, &delivery).await?;
     let body = html! {
         h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
-        (parts::notice(asked.get("done")))
-        p.sentence { (explanation(&visitor, &delivery, subscription.as_ref(), letter.as_ref())) }
-        (next_steps(&visitor, &delivery, letter.as_ref()))
+        (said)
+        p.sentence { (explanation(visitor, &delivery, paused, again)) }
+        @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
+            form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) { button { "Send again" } }
+        }
         (parts::facts(&[
-            ("Event", html! { (parts::event_link(&visitor, delivery.event_id.0)) @if let Some(event) = &event { " " (event.event_type) } }),
-            ("To", parts::subscription_link(&visitor, delivery.subscription_id, url)),
+            ("Event", html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) }),
+            ("To", parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))),
             ("Tenant", html! { (delivery.tenant) }),
             ("Attempts", html! { (delivery.attempt_count) " of " (delivery.max_retry_limit) }),
             ("Created", parts::time(delivery.created_at, visitor.now)),
-            ("Sent again", html! { @if delivery.generation == 0 { "no" } @else { (parts::plural(delivery.generation.into(), "time", "times")) } }),
-            ("Correlation id", html! { @if let Some(event) = &event { code { (event.correlation_id) } } }),
+            ("Generation", html! { @if delivery.generation == 0 { "the first" } @else { "sent again, " (parts::plural(delivery.generation.into(), "time", "times")) } }),
+            ("External id", html! { (delivery.external_id.as_deref().unwrap_or("none")) }),
+            ("Correlation id", html! { code { (delivery.correlation_id) } }),
         ]))
-        section.card { h2 { "Attempts" } (timeline(&visitor, &attempts)) }
+        section.card { h2 { "Attempts" } (timeline(visitor, &attempts)) }
         section.card {
             h2 { "For the customer" }
-            @let text = for_the_customer(&delivery, event.as_ref(), url, &attempts);
+            @let text = for_the_customer(&delivery, &attempts);
             pre tabindex="0" { (text) }
             button.plain type="button" data-copy=(text) hidden { "Copy for the customer" }
         }
     };
     let live = !delivery.status.is_final() && !delivery.held;
     let page = Page { title: format!("Delivery {id}"), section: Section::Deliveries, live, body };
-    Ok(layout::show(&state, &visitor, &page))
+    Ok(layout::show(state, visitor, &page))
 }
 
-/// The dead letter of a delivery that was given up: written soon after its end.
-async fn letter_of(
+/// The delivery that this one was sent again as.
+async fn sent_again(
     state: &ApiState,
     scope: &TenantScope,
     delivery: &Delivery,
-) -> StoreResult<Option<DeadLetterSummary>> {
-    if delivery.status != SagaStatus::DeadLettered {
+) -> StoreResult<Option<SagaId>> {
+    if !delivery.status.is_final() {
         return Ok(None);
     }
-    let filter = DeadLetterFilter {
+    let filter = DeliveryFilter {
+        event_id: Some(delivery.event_id),
         subscription_id: Some(delivery.subscription_id),
-        created_after: Some(delivery.updated_at),
-        created_before: Some(delivery.updated_at.after(LETTER_WITHIN)),
-        ..DeadLetterFilter::default()
+        ..DeliveryFilter::default()
     };
     let page = PageRequest { limit: 500, before: None };
-    let letters = state.reader.dead_letters(scope, &filter, page).await?.items;
-    Ok(letters.into_iter().find(|letter| letter.saga_id == delivery.saga_id))
+    let same = state.reader.deliveries(scope, &filter, page).await?.items;
+    let next = same.iter().find(|other| other.generation == delivery.generation + 1);
+    Ok(next.map(|next| next.saga_id))
+}
+
+fn no_such(id: i64) -> Problem {
+    Problem::no_such("delivery", id)
+}
+
+/// Sends a delivery that has ended again, and leads to the new one.
+pub(super) async fn resend(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    visitor.needs(Scope::Operator)?;
+    let to = |saga: SagaId, done: &str| {
+        Ok(Redirect::to(&visitor.path(&format!("/deliveries/{saga}?done={done}"))).into_response())
+    };
+    match state.requeue.resend(&visitor.scope(), SagaId(id)).await? {
+        ResendOutcome::Created(requeued, _) => to(requeued.saga_id, "requeued"),
+        ResendOutcome::Already(requeued) => to(requeued.saga_id, "requeued-before"),
+        ResendOutcome::Open => {
+            page(
+                &state,
+                &visitor,
+                id,
+                &parts::alert("It is still under way: it can be sent again once it has ended."),
+            )
+            .await
+        }
+        ResendOutcome::NotDeliverable(subscription) => {
+            page(&state, &visitor, id, &not_deliverable(&visitor, subscription)).await
+        }
+        ResendOutcome::NotFound => Err(no_such(id).into()),
+    }
 }
 
 /// What happened, and what happens next.
-fn explanation(
-    visitor: &Visitor,
-    delivery: &Delivery,
-    subscription: Option<&Subscription>,
-    letter: Option<&DeadLetterSummary>,
-) -> Markup {
+fn explanation(visitor: &Visitor, delivery: &Delivery, paused: bool, again: Option<SagaId>) -> Markup {
     let attempts = parts::plural(delivery.attempt_count.into(), "attempt", "attempts");
     html! {
         @if delivery.held {
             "It waits: its subscription is "
-            @if subscription.is_some_and(|subscription| !subscription.active) { "paused" } @else { "not verified" }
+            @if paused { "paused" } @else { "not verified" }
             ". It goes on as soon as that is active and verified."
         } @else { @match delivery.status {
             SagaStatus::Pending => { "It is about to be sent for the first time." }
@@ -195,30 +225,13 @@ fn explanation(
             }
             SagaStatus::DeadLettered => {
                 "Given up " (parts::time(delivery.updated_at, visitor.now)) " after " (attempts) "."
-                @if let Some(again) = letter.and_then(|letter| letter.requeued_saga_id) {
-                    " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "."
-                }
             }
         } }
         @if let Some(code) = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed) {
             @let meaning = words::meaning(code);
             " " (meaning.what) " " (meaning.advice)
         }
-    }
-}
-
-/// What can be done with a delivery that was given up.
-fn next_steps(visitor: &Visitor, delivery: &Delivery, letter: Option<&DeadLetterSummary>) -> Markup {
-    let open = letter.filter(|letter| letter.requeued_saga_id.is_none());
-    html! {
-        @if let Some(letter) = open.filter(|_| visitor.may(Scope::Operator)) {
-            form method="post" action=(visitor.path("/dead-letters/requeue")) {
-                input type="hidden" name="id" value=(letter.id);
-                button name="what" value="one" { "Send again" }
-            }
-        } @else if delivery.status == SagaStatus::DeadLettered && letter.is_none() {
-            p { a href=(visitor.path(&format!("/dead-letters?subscription_id={}", delivery.subscription_id))) { "Dead letters of this subscription" } }
-        }
+        @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
     }
 }
 
@@ -228,8 +241,9 @@ fn timeline(visitor: &Visitor, attempts: &[Attempt]) -> Markup {
         ol.timeline { @for (number, attempt) in (1u32..).zip(attempts) { li class=(attempt_class(attempt.status)) {
             p {
                 strong { "Attempt " (number) } " "
-                (parts::time(attempt.attempt_at, visitor.now)) " "
-                span.quiet { (parts::exact(attempt.attempt_at)) }
+                @let at = attempt.started_at.unwrap_or(attempt.attempt_at);
+                (parts::time(at, visitor.now)) " " span.quiet { (parts::exact(at)) }
+                @if let Some(url) = &attempt.callback_url { " " span.quiet { "to " (url) } }
             }
             p {
                 @match attempt.status {
@@ -261,21 +275,13 @@ const fn attempt_class(status: JobStatus) -> &'static str {
 }
 
 /// The story of a delivery as text that can be sent to somebody.
-fn for_the_customer(
-    delivery: &Delivery,
-    event: Option<&EventHead>,
-    url: Option<&str>,
-    attempts: &[Attempt],
-) -> String {
-    let mut text = format!("Webhook evt_{}", delivery.event_id);
-    if let Some(event) = event {
-        let _ = write!(text, " ({}), received {}", event.event_type, parts::exact(event.created_at));
-    }
-    if let Some(url) = url {
-        let _ = write!(text, "\nTo {url}");
-    }
+fn for_the_customer(delivery: &Delivery, attempts: &[Attempt]) -> String {
+    let (event, created) = (delivery.event_id, parts::exact(delivery.created_at));
+    let mut text =
+        format!("Webhook evt_{event} ({}) of {created}\nTo {}", delivery.event_type, delivery.callback_url);
     for (number, attempt) in (1u32..).zip(attempts) {
-        let _ = write!(text, "\n{number}. {}: ", parts::exact(attempt.attempt_at));
+        let _ =
+            write!(text, "\n{number}. {}: ", parts::exact(attempt.started_at.unwrap_or(attempt.attempt_at)));
         match (attempt.status, &attempt.error_code) {
             (JobStatus::Completed, _) => text.push_str("delivered"),
             (JobStatus::Failed, Some(code)) => text.push_str(words::meaning(code).what.trim_end_matches('.')),

@@ -89,8 +89,6 @@ pub(super) async fn show(
 ) -> Shown {
     let scope = visitor.scope();
     let event = find(&state, &scope, id).await?;
-    let ids = event.deliveries.iter().map(|delivery| delivery.subscription_id);
-    let urls = list::callback_urls(&state, &scope, ids).await?;
     let nowhere = if event.routed && event.deliveries.is_empty() {
         Some(matching(&state, &event.head).await?)
     } else {
@@ -111,7 +109,7 @@ pub(super) async fn show(
             h2 { "Where it went" }
             @if !event.routed { p { "Its subscriptions are being looked up." } }
             @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, matching)) }
-            @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, &urls, About::AnEvent)) }
+            @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, About::AnEvent)) }
             @if event.deliveries.len() >= 500 {
                 p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
             }

@@ -1,6 +1,6 @@
 //! The frame around a page: head, header with navigation and search, main part; and pages that say what failed.
 
-use super::{Site, Visitor, assets};
+use super::{Site, Visitor, assets, words};
 use crate::{problem::Problem, state::ApiState};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
@@ -163,16 +163,10 @@ pub(super) fn failure(state: &ApiState, site: Site, problem: &Problem) -> Respon
     let body = html! {
         div.card {
             h1 { (title) }
-            p { (capitalised(problem.detail())) "." }
+            p { (words::capitalised(problem.detail())) "." }
             @if !advice.is_empty() { p.quiet { (advice) } }
             p { a href=(site.home()) { "To the first page" } }
         }
     };
     bare(state, site, title, &body)
-}
-
-/// A sentence from the API's details, which begin in lower case.
-pub(super) fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -65,6 +65,7 @@ fn site(site: Site) -> Router<SharedState> {
         .route(&at("/events/{id}/payload"), get(events::payload))
         .route(&at("/deliveries"), get(deliveries::list))
         .route(&at("/deliveries/{saga_id}"), get(deliveries::show))
+        .route(&at("/deliveries/{saga_id}/resend"), post(deliveries::resend))
         .route(&at("/subscriptions"), get(subscriptions::list))
         .route(&at("/subscriptions/new"), get(subscription_form::new).post(subscription_form::create))
         .route(&at("/subscriptions/{id}"), get(subscriptions::show))

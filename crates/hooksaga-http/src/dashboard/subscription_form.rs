@@ -5,6 +5,7 @@ use super::{
     form::Form,
     layout::{self, Page, Section},
     subscriptions::{back, find, new_secret, page},
+    words::capitalised,
 };
 use crate::{
     api::subscriptions as api,
@@ -155,7 +156,7 @@ fn form_page(
             h1 { (title) }
             @if let Some(problem) = problem.filter(|problem| problem.errors().is_empty()) {
                 p.alert role="alert" {
-                    (layout::capitalised(problem.detail())) ". "
+                    (capitalised(problem.detail())) ". "
                     @if let Some(existing) = problem.existing() { a href=(visitor.path(&format!("/subscriptions/{existing}"))) { "Show it" } }
                 }
             }
@@ -201,7 +202,7 @@ fn wrong_with(problem: Option<&Problem>, name: &str) -> Markup {
     let errors = problem.map(Problem::errors).unwrap_or_default();
     html! {
         @for error in errors.iter().filter(|error| error.field.starts_with(name)) {
-            span.wrong role="alert" { (layout::capitalised(&error.detail)) "." }
+            span.wrong role="alert" { (capitalised(&error.detail)) "." }
         }
     }
 }

@@ -26,7 +26,6 @@ use hooksaga_store::{
     DeliveryFilter, PageRequest, Scope, Subscription, SubscriptionCount, VerificationStatus,
 };
 use maud::{Markup, html};
-use std::collections::HashMap;
 
 /// Deliveries on a subscription's page.
 const LATEST: u32 = 10;
@@ -156,7 +155,7 @@ pub(super) async fn page(
             h2 { "Latest deliveries" }
             @if latest.is_empty() { p.quiet { "None yet." } }
             @else {
-                (table(visitor, &latest, &HashMap::new(), About::ASubscription))
+                (table(visitor, &latest, About::ASubscription))
                 p { a href=(visitor.path(&format!("/deliveries?subscription_id={id}"))) { "All deliveries" } " · "
                     a href=(visitor.path(&format!("/dead-letters?subscription_id={id}&requeued=false"))) { "Open dead letters" } }
             }

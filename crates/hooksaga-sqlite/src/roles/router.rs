@@ -110,6 +110,9 @@ fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<Route
         }
         let Queued { id: event_id, tenant, correlation_id, .. } = event;
         events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, complete });
+        if !complete {
+            break;
+        }
     }
     Ok(RouteBatch { events })
 }

@@ -142,7 +142,7 @@ impl WorkerStore for Worker {
             let look = self.handle.write(move |tx| unpark(tx, after, limit)).await?;
             unparked += look.unparked;
             after = look.resume_after;
-            if after == 0 {
+            if after == 0 || unparked >= u64::from(limit) {
                 return Ok(unparked);
             }
         }

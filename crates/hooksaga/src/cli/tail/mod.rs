@@ -68,8 +68,10 @@ struct Page {
 
 /// Why a look did not come to its end.
 enum Interrupted {
+    /// Nobody is there.
+    Unreachable(Failure),
     /// The server cannot serve just now.
-    Away {
+    Busy {
         why: String,
         pause: Duration,
     },
@@ -94,29 +96,29 @@ impl Tail {
     }
 
     async fn follow(&self, mut follower: Follower) -> Outcome {
-        // A server that is not there at the start is most likely a wrong address.
-        follower.begin(|| self.query()).await.map_err(|interrupted| match interrupted {
-            Interrupted::Away { why, .. } => Failure::new(why),
-            Interrupted::Failed(failure) => failure,
-        })?;
-        output::note("following deliveries, until Ctrl-C");
-        let mut away = false;
+        let (mut begun, mut away) = (false, false);
         loop {
-            let pause = match follower.look(self.query()).await {
+            let looked =
+                if begun { follower.look(self.query()).await } else { follower.begin(|| self.query()).await };
+            let (why, pause) = match looked {
                 Ok(()) => {
-                    if std::mem::take(&mut away) {
+                    if !std::mem::replace(&mut begun, true) {
+                        output::note("following deliveries, until Ctrl-C");
+                    } else if away {
                         output::note("the server is back");
                     }
-                    BETWEEN_LOOKS
+                    away = false;
+                    tokio::time::sleep(BETWEEN_LOOKS).await;
+                    continue;
                 }
-                Err(Interrupted::Away { why, pause }) => {
-                    if !std::mem::replace(&mut away, true) {
-                        output::note(format!("waiting for the server: {why}"));
-                    }
-                    pause
-                }
-                Err(Interrupted::Failed(failure)) => return Err(failure),
+                Err(Interrupted::Busy { why, pause }) => (why, pause),
+                Err(Interrupted::Unreachable(failure)) if begun => (failure.to_string(), WHILE_AWAY),
+                // At the start it is most likely a wrong address.
+                Err(Interrupted::Unreachable(failure) | Interrupted::Failed(failure)) => return Err(failure),
             };
+            if !std::mem::replace(&mut away, true) {
+                output::note(format!("waiting for the server: {why}"));
+            }
             tokio::time::sleep(pause).await;
         }
     }
@@ -200,8 +202,8 @@ impl Follower {
 
     async fn ask(&self, target: &str) -> Looked<Answer> {
         match self.client.get(target).await {
-            Err(failure) => Err(Interrupted::Away { why: failure.to_string(), pause: WHILE_AWAY }),
-            Ok(answer) if answer.is_busy() => Err(Interrupted::Away {
+            Err(failure) => Err(Interrupted::Unreachable(failure)),
+            Ok(answer) if answer.is_busy() => Err(Interrupted::Busy {
                 why: answer.problem().line(answer.status()),
                 pause: answer
                     .retry_after()
