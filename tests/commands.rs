@@ -113,7 +113,7 @@ async fn an_endpoint_that_does_not_prove_itself_is_told_what_to_return() {
     let output = run(&person, &["subscriptions", "add", "t", &url, "--wait"]).await;
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(begun.elapsed() > Duration::from_secs(30), "it waited for the last challenge");
+    assert!(begun.elapsed() > Duration::from_secs(30), "it waited for the last challenge: {said}");
     for part in [
         "not yet: HTTP_404",
         "subscription 1 is not verified",

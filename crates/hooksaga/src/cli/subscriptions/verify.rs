@@ -62,7 +62,12 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> Outcome {
     let (begun, progress) = (Instant::now(), Progress::new(None));
     let mut reported = None;
     loop {
-        let now: Subscription = client.get(&format!("/v1/subscriptions/{id}")).await?.json()?;
+        let answer = client.get(&format!("/v1/subscriptions/{id}")).await?;
+        if answer.is_busy() && begun.elapsed() <= PATIENCE {
+            tokio::time::sleep(answer.retry_after().unwrap_or(LOOK_AGAIN)).await;
+            continue;
+        }
+        let now: Subscription = answer.json()?;
         let verification = &now.verification;
         if verification.status != "pending" {
             progress.clear();
