@@ -51,6 +51,12 @@ impl Api {
         Ok(value.unwrap_or(0.0))
     }
 
+    /// The same as a whole number.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count far below 2^52")]
+    pub(crate) async fn count(&self, name: &str) -> BenchResult<u64> {
+        Ok(self.metric(name).await? as u64)
+    }
+
     /// The body of a success; anything else is an error.
     async fn call(&self, method: &Method, path: &str, body: Bytes) -> BenchResult<Value> {
         let (status, body) = self.send(method, path, body).await?;

@@ -19,8 +19,8 @@ impl Isolation<'_> {
         stage.subscribe(std::iter::once(("n".to_owned(), "/few/0".to_owned()))).await?;
         let (began, few) = (Instant::now(), stage.others.few());
         stage.post(EVENTS, |_| "n".to_owned()).await?;
-        let mut dead = 0.0;
-        while few.served() + whole(dead) < EVENTS as u64 {
+        let mut dead = 0;
+        while few.served() + dead < EVENTS as u64 {
             if began.elapsed() > PATIENCE {
                 let (served, refused) = (few.served(), few.refused());
                 return Err(BenchError::new(format!(
@@ -30,14 +30,14 @@ impl Isolation<'_> {
                 )));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
-            dead = stage.server.api.metric(DEAD).await?;
+            dead = stage.server.api.count(DEAD).await?;
             self.progress.show(few.served(), EVENTS as u64);
         }
         self.progress.clear();
         let (took, served, refused) = (began.elapsed(), few.served(), few.refused());
         stage.end().await?;
         #[expect(clippy::cast_precision_loss, reason = "counts of a few thousand requests")]
-        let share = refused as f64 / (served + refused) as f64 * 100.0;
+        let (share, dead) = (refused as f64 / (served + refused) as f64 * 100.0, dead as f64);
         let name = "5 at a time: requests refused";
         self.report.add(name, share, "%", Some(Bar::AtMost(10.0)));
         self.report.add("5 at a time: dead letters", dead, "", Some(Bar::AtMost(0.0)));
@@ -45,9 +45,4 @@ impl Isolation<'_> {
         self.report.add(name, took.as_secs_f64(), "s", None);
         Ok(())
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small count")]
-fn whole(count: f64) -> u64 {
-    count as u64
 }
