@@ -4,7 +4,7 @@ use super::{Api, Installation, PATIENCE, installation::ROOT_KEY};
 use serde_json::Value;
 use std::{
     process::{Output, Stdio},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -145,5 +145,20 @@ impl Server {
     pub(crate) async fn terminate(self) -> Option<i32> {
         self.signal("TERM").await;
         self.ended().await
+    }
+}
+
+/// When a test fails, what its servers warned of says why.
+impl Drop for Server {
+    #[expect(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_loud = |record: &&Value| matches!(record["level"].as_str(), Some("WARN" | "ERROR"));
+        for record in log.iter().filter(is_loud).take(50) {
+            eprintln!("{}: {record}", self.address);
+        }
     }
 }
