@@ -28,7 +28,7 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// Lets another process send, and answers how many arrived per second, from the first to the last.
+    /// Lets another process send, and returns how many arrived per second, from the first to the last.
     pub(crate) async fn measure(&self, tally: &Tally) -> Result<f64, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let sent = Command::new(program)

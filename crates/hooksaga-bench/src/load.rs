@@ -106,7 +106,7 @@ pub(super) async fn closed_loop(
     Ok(posted)
 }
 
-/// Posts `events` events at `rate` a second, on time whatever the answers do: each client has every n-th
+/// Posts `events` events at `rate` a second, on time, however slow the responses are: each client has every n-th
 /// event and posts it when it is due, or as soon after as it can.
 ///
 /// An event whose client was late counts from when it was due, not from when the client was free: a server

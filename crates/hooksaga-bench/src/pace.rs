@@ -16,7 +16,7 @@ impl Pace {
         self.reached.per_second / self.ceiling
     }
 
-    /// The middle one of several rounds, by the share of the ceiling; it answers for the repeats of all.
+    /// The middle one of several rounds, by the share of the ceiling, with the repeats of all of them.
     pub(super) fn middle(mut rounds: Vec<Self>) -> Option<Self> {
         rounds.sort_unstable_by(|one, other| one.share().total_cmp(&other.share()));
         let mut middle = *rounds.get(rounds.len() / 2)?;

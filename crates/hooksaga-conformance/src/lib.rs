@@ -56,7 +56,7 @@ pub trait TestDatabase: Send + Sync {
     /// The product's own handles.
     fn stores(&self) -> Stores;
 
-    /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and answers
+    /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and returns
     /// how many rows changed (anything for a SELECT). A missing right must come back as
     /// [`Denied`](hooksaga_store::StoreError::Denied), a trigger's or constraint's no as
     /// [`Refused`](hooksaga_store::StoreError::Refused).

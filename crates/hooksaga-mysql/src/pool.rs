@@ -94,7 +94,7 @@ impl RolePool {
         }
     }
 
-    /// One try. The outer error is that of a call that never came to an end.
+    /// One try. The outer error is that of a call that never ended.
     async fn once<T, W, F>(&self, work: &W) -> StoreResult<DbResult<T>>
     where
         W: Fn(Conn) -> F,

@@ -59,7 +59,7 @@ pub(crate) async fn owner(url: &str) -> Conn {
     Conn::new(test_support::session(&options, Role::ApiReader).unwrap()).await.unwrap()
 }
 
-/// One number or text that a query answers, as the administrator.
+/// One number or text that a query returns, as the administrator.
 pub(crate) async fn value(url: &str, sql: &str) -> String {
     text_rows(&mut owner(url).await, sql).await.unwrap().remove(0).remove(0).unwrap()
 }

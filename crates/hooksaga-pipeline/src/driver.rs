@@ -85,7 +85,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Sleeps until there may be work; answers whether a wake-up ended it.
+    /// Sleeps until there may be work; returns whether a wake-up ended it.
     async fn sleep(&self, poll: &mut Poll, until: Option<Duration>) -> bool {
         let longest = match self.rhythm {
             Rhythm::Every(interval) => interval,
@@ -142,7 +142,7 @@ impl Outage {
         Self { since: Instant::now(), backoff: Backoff::new(), logged: None }
     }
 
-    /// Logs what is new about it; answers how long to wait.
+    /// Logs what is new about it; returns how long to wait.
     fn goes_on(&mut self, name: &'static str, error: &StoreError) -> Duration {
         if error.is_transient() {
             if self.logged.is_none() {

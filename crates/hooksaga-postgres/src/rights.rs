@@ -13,7 +13,7 @@ const RIGHTS: &str = include_str!("../migrations/roles.sql");
 const TRIES: u32 = 50;
 
 /// Makes the roles that are missing, and lets the login switch to those that have no login of their own.
-/// Answers what happened, for people.
+/// Returns what happened, for people.
 pub(crate) async fn ensure(client: &Client, options: &PostgresOptions) -> StoreResult<String> {
     let mut created = 0;
     for &role in Role::ALL {

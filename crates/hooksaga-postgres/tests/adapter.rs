@@ -53,7 +53,7 @@ pub(crate) async fn superuser(url: &str) -> Client {
     client
 }
 
-/// One number or text that a query answers, as the superuser.
+/// One number or text that a query returns, as the superuser.
 pub(crate) async fn value(url: &str, sql: &str) -> String {
     text_rows(&superuser(url).await, sql).await.unwrap().remove(0).remove(0).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Walks that begin where the last one came to: what only this back end does.
+//! Scans that resume where the previous one stopped: only this back end does that.
 
 use crate::adapter::{create_jobs, event, fresh, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;

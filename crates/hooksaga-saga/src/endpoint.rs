@@ -74,7 +74,7 @@ pub struct Endpoint {
     before_shrink: u32,
     /// Where the endpoint last said that it was too much; 0 if it never did.
     refused_at: u32,
-    /// Mean time of its answers: how long a silence is unusual.
+    /// Mean time of its responses: a longer silence is unusual.
     answer_time: Option<Duration>,
     /// Mean time of all its results, timeouts included: how long a job holds a slot.
     slot_time: Option<Duration>,

@@ -10,7 +10,7 @@ use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
 pub struct WaitingPage {
     /// Active and verified, with at least one due saga, in the order of their ids.
     pub subscriptions: Vec<SubscriptionId>,
-    /// Where the next look resumes: behind this subscription. Nothing if this look came to the end.
+    /// Where the next look resumes: behind this subscription. None if this look reached the end.
     pub resume_after: Option<SubscriptionId>,
 }
 

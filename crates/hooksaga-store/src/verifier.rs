@@ -39,7 +39,7 @@ pub trait VerifierStore: Send + Sync {
     async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>>;
 
     /// Records an outcome, if the check's round, attempt and URL are still the current ones; else changes
-    /// nothing and answers false.
+    /// nothing and returns false.
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool>;
 
     /// When the next check is due, if any waits.

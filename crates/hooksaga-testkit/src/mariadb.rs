@@ -139,7 +139,7 @@ pub fn admin_url() -> String {
     })
 }
 
-/// Creates an empty database and answers its URL.
+/// Creates an empty database and returns its URL.
 pub async fn create_database(hint: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -122,7 +122,7 @@ pub fn admin_url() -> String {
     })
 }
 
-/// Creates an empty database, or a copy of `template`, and answers its URL.
+/// Creates an empty database, or a copy of `template`, and returns its URL.
 pub async fn create_database(hint: &str, template: Option<&str>) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -45,7 +45,7 @@ pub(crate) fn secret_key(database: &Path, sealed_with: &[String]) -> Outcome<Sec
     Ok(key)
 }
 
-/// Makes the first API key, with every scope, if there is none yet; answers the file it is in if it did.
+/// Makes the first API key, with every scope, if there is none yet; returns the file it is in if it did.
 ///
 /// The file comes first: after a crash in between, the next start stores the key that is in the file.
 pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> Outcome<Option<PathBuf>> {

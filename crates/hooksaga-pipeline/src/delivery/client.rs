@@ -149,7 +149,7 @@ impl DeliveryClient {
         Ok(PostOutcome { excerpt, retry_after, ..ended(failed, Some(status.as_u16())) })
     }
 
-    /// Sends a verification and answers the body of its 2xx response, complete and of at most 4096 bytes.
+    /// Sends a verification and returns the body of its 2xx response, complete and of at most 4096 bytes.
     pub(crate) async fn challenge(
         &self,
         request: CallbackRequest,
@@ -175,7 +175,7 @@ impl DeliveryClient {
         }
     }
 
-    /// Signs and sends; answers as soon as the response's headers are there.
+    /// Signs and sends; returns as soon as the response's headers are there.
     async fn send(
         &self,
         request: CallbackRequest,

@@ -21,7 +21,7 @@ use queue::{Queue, Submit};
 use std::sync::Arc;
 use tokio::{task::JoinSet, time::Instant};
 
-/// Why a submit has no answers.
+/// Why events were not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// Too much waits already: try again a little later.
@@ -90,7 +90,7 @@ impl Ingest {
         (Self(Arc::new(Handles { queue, metrics })), task)
     }
 
-    /// Stores events; the answers are in their order and durable.
+    /// Stores events; the results are in their order and durable.
     pub async fn submit(&self, events: Vec<NewEvent>) -> Result<Vec<Appended>, IngestError> {
         if events.is_empty() {
             return Ok(Vec::new());

@@ -29,7 +29,7 @@ impl Submit {
         self.events.len()
     }
 
-    /// Moves its events to the end of a batch; answers how many.
+    /// Moves its events to the end of a batch; returns how many.
     pub(super) fn move_events_to(&mut self, batch: &mut Vec<NewEvent>) -> usize {
         let length = self.events.len();
         batch.append(&mut self.events);

@@ -212,7 +212,7 @@ impl Results {
     }
 }
 
-/// As a number: a u128, which `as_millis` answers, would become text in a JSON line.
+/// As a number: a u128, which `as_millis` returns, would become text in a JSON line.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Answers every name with the same addresses (or fails), and notes what it was asked.
+/// Resolves every name to the same addresses (or fails), and notes what it was asked.
 struct Fixed {
     answer: Option<Vec<IpAddr>>,
     asked: Mutex<Vec<String>>,

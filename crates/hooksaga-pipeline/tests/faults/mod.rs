@@ -111,7 +111,7 @@ async fn check_the_end(world: &World) {
     assert!(matches!(again[0], Appended::Duplicate(_)), "{again:?}");
 }
 
-/// Tells the story with the `n`-th call failing like this; answers whether there was such a call.
+/// Tells the story with the `n`-th call failing like this; returns whether there was such a call.
 async fn tell_with(n: usize, fault: Fault) -> bool {
     let world = start().await;
     let plan = Arc::new(FaultPlan::new(n, fault));

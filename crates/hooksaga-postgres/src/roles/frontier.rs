@@ -2,7 +2,7 @@
 //!
 //! The queues, and the index of Pending jobs, grow at one end and are emptied at the other. What was taken off
 //! leaves dead entries behind until the next vacuum: after a minute of load a walk from the beginning passes a million
-//! of them, for every batch. So a walk begins a little before the place that the last one came to.
+//! of them, for every batch. So a scan starts a little before the place where the previous one stopped.
 //!
 //! That is a hint, and nothing rests on it. Something can lie further back: a transaction that took long to commit, a
 //! row that another process had locked and gave up. So there is a walk from the very beginning every second, and at
@@ -43,7 +43,7 @@ impl Frontier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `look` with the place to begin at, and a second time with the beginning if there is a need. It answers what
+    /// Calls `look` with the place to begin at, and a second time with the beginning if there is a need. It returns what
     /// it found and the last place where it found something, if it did.
     pub(crate) async fn walk<T, F>(&self, look: impl Fn(i64) -> F) -> DbResult<T>
     where
@@ -79,7 +79,7 @@ mod tests {
     use crate::error::DbError;
     use std::cell::RefCell;
 
-    /// Walks along `places`, up to two at a time, and answers what it found and where it began.
+    /// Walks along `places`, up to two at a time, and returns what it found and where it began.
     async fn walk(frontier: &Frontier, places: &[i64]) -> (Vec<i64>, Vec<i64>) {
         let began = RefCell::new(Vec::new());
         let found = frontier.walk(|from| {

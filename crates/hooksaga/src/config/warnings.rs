@@ -35,7 +35,7 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
         .collect();
     if !wide.is_empty() && !config.dev {
         lines.push(format!(
-            "callbacks.allow_networks is wide ({}): callbacks may reach whatever answers there; name the smallest \
+            "callbacks.allow_networks is wide ({}): callbacks may reach any server in it; name the smallest \
              networks that will do",
             wide.join(", ")
         ));

@@ -118,8 +118,8 @@ impl Wiring {
         })
     }
 
-    /// The key that signing secrets are encrypted with, if a component here needs it. It fits to what is
-    /// stored, or this fails.
+    /// The key that signing secrets are encrypted with, if a component here needs it. Fails if it is not
+    /// the key that the stored secrets were encrypted with.
     pub(crate) async fn secret_key(&self) -> Outcome<Option<Arc<SecretKey>>> {
         if !self.components.iter().any(|component| component.needs_secret_key()) {
             return Ok(None);
@@ -156,14 +156,14 @@ impl Wiring {
             Err(error @ (StoreError::Denied(_) | StoreError::Setup(_)))
                 if !self.runs(Component::Verifier) =>
             {
-                tracing::warn!(%error, "cannot check that secrets.key fits to the stored secrets");
+                tracing::warn!(%error, "cannot check that secrets.key opens the stored secrets");
                 Ok(Vec::new())
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes the first API key of an embedded database; answers the file it is in if it did.
+    /// Makes the first API key of an embedded database; returns the file it is in if it did.
     pub(crate) async fn root_key(&self) -> Outcome<Option<PathBuf>> {
         match &self.config.database.backend {
             Backend::Sqlite(path) if self.config.auth.root_key.is_none() => {

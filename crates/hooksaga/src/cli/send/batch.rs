@@ -133,7 +133,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Reports the lines that the server finds invalid, and answers the others, of which none was stored.
+    /// Reports the lines that the server finds invalid, and returns the others, none of which was stored.
     fn drop_refused(&mut self, lines: Vec<Line>, answer: &Answer) -> Outcome<Vec<Line>> {
         let problem = answer.problem();
         let problem_of = |index: usize| {
