@@ -32,7 +32,7 @@ build-tests:
 
 # Not through `cargo run`: what that adds to the environment would make the inner cargo build everything anew.
 unit: build-tests ## every test, beside private database servers
-	@$(TIMED) tests $(BUILT)/debug/with-servers $(CARGO) test --workspace --locked
+	@$(TIMED) tests $(BUILT)/debug/with-servers scripts/run-tests
 
 doc:
 	@$(TIMED) doc $(CARGO) doc --workspace --no-deps --locked
