@@ -170,7 +170,7 @@ async fn metrics_count_every_stage(installation: Installation) {
         "hooksaga_events_ingested_total",
         "hooksaga_events_routed_total",
         "hooksaga_jobs_scheduled_total",
-        "hooksaga_deliveries_total",
+        "hooksaga_attempts_total",
         "hooksaga_queue_depth",
         "hooksaga_oldest_due_seconds",
     ] {

@@ -52,23 +52,28 @@ pub(super) struct QueueLabel {
     pub(super) queue: &'static str,
 }
 
-/// The error codes that a delivery can end with, one label each; statuses by their class.
+/// What an attempt can fail with, as labels: statuses by their class.
+pub(super) const ERROR_CODES: [&str; 13] = [
+    "HTTP_4XX",
+    "HTTP_5XX",
+    "REDIRECT",
+    "TIMEOUT",
+    "CONNECT_FAILED",
+    "DNS_FAILED",
+    "TLS_FAILED",
+    "BLOCKED_ADDRESS",
+    "RESPONSE_INVALID",
+    "LEASE_EXHAUSTED",
+    "SUBSCRIPTION_DELETED",
+    "INTERNAL",
+    "OTHER",
+];
+
 pub(super) fn error_label(code: &str) -> &'static str {
-    const CODES: [&str; 9] = [
-        "REDIRECT",
-        "TIMEOUT",
-        "CONNECT_FAILED",
-        "DNS_FAILED",
-        "TLS_FAILED",
-        "BLOCKED_ADDRESS",
-        "RESPONSE_INVALID",
-        "LEASE_EXHAUSTED",
-        "INTERNAL",
-    ];
     match code {
         _ if code.starts_with("HTTP_4") => "HTTP_4XX",
         _ if code.starts_with("HTTP_5") => "HTTP_5XX",
-        _ => CODES.into_iter().find(|known| *known == code).unwrap_or("OTHER"),
+        _ => ERROR_CODES.into_iter().find(|known| *known == code).unwrap_or("OTHER"),
     }
 }
 

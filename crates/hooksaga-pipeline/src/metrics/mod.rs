@@ -9,7 +9,7 @@
 //! | `hooksaga_sagas_routed_total` | | deliveries that routing created |
 //! | `hooksaga_sagas_requeued_total` | | deliveries that requeues created |
 //! | `hooksaga_jobs_scheduled_total` | | jobs created |
-//! | `hooksaga_deliveries_total` | `outcome`: delivered, failed; `error_code`: none, the code, `HTTP_4XX`, `HTTP_5XX`, OTHER | finished attempts |
+//! | `hooksaga_attempts_total` | `outcome`: delivered, failed; `error_code`: none, the code, `HTTP_4XX`, `HTTP_5XX`, OTHER | finished attempts |
 //! | `hooksaga_post_seconds` | | one POST, from its start to its outcome |
 //! | `hooksaga_jobs_handed_back_total` | | leased jobs given back unsent |
 //! | `hooksaga_reports_lost_total` | | results that came after the lease was over |
@@ -22,31 +22,49 @@
 //! | `hooksaga_store_errors_total` | `stage`, `kind`: transient, other | passes that failed |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
 //! | `hooksaga_http_request_seconds` | `method`, `route` | their duration |
+//! | `hooksaga_worker_slots` | | requests that this process may have in flight; 0 where no worker runs |
+//! | `hooksaga_worker_slots_busy` | | requests that it has in flight |
+//! | `hooksaga_log_records_dropped_total` | | log records that did not fit because nobody read the log quickly enough |
+//! | `hooksaga_build_info` | `version`, `database` | always 1 |
+//! | `process_cpu_seconds_total` | | user and system CPU time |
+//! | `process_resident_memory_bytes` | | |
+//! | `process_virtual_memory_bytes` | | |
+//! | `process_open_fds` | | file descriptors |
+//! | `process_max_fds` | | |
+//! | `process_start_time_seconds` | | since the Unix epoch |
 //! | `hooksaga_queue_depth` | `queue` | rows that wait in a hand-over queue, or jobs in a status |
 //! | `hooksaga_sagas_open` | `status` | open deliveries |
 //! | `hooksaga_sagas_held` | | open deliveries whose subscription is paused or unverified |
 //! | `hooksaga_oldest_due_seconds` | | how long the oldest delivery that could run has been due |
 //!
 //! Promises: every label has a bounded set of values, whatever callbacks answer (`route` is the pattern
-//! that matched, which the caller has to see to). The last four are read from the database when asked, and
-//! absent when it does not answer.
+//! that matched, which the caller has to see to). Series whose labels are known beforehand are there from the start, so
+//! that the first failure is an increase from 0. The last four are read from the database when asked, and absent when it does
+//! not answer.
 
 mod gauges;
 mod labels;
+mod process;
 #[cfg(test)]
 mod tests;
 
 use hooksaga_saga::{Outcome, SagaStatus};
 use hooksaga_store::QueueGauges;
 use labels::{
-    AttemptLabels, ErrorLabels, OutcomeLabel, RequestLabels, ResultLabel, RouteLabels, StageLabel,
+    AttemptLabels, ERROR_CODES, ErrorLabels, OutcomeLabel, RequestLabels, ResultLabel, RouteLabels, StageLabel,
     StatusLabel, error_label, method_label,
 };
+use process::Process;
 use prometheus_client::{
-    encoding::text::{encode_eof, encode_registry},
+    collector::Collector,
+    encoding::{
+        DescriptorEncoder, EncodeMetric,
+        text::{encode_eof, encode_registry},
+    },
     metrics::{
-        counter::Counter,
+        counter::{ConstCounter, Counter},
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::{Registry, Unit},
@@ -84,7 +102,7 @@ pub struct Metrics {
     sagas_routed: Counter,
     sagas_requeued: Counter,
     jobs_scheduled: Counter,
-    deliveries: Family<AttemptLabels, Counter>,
+    attempts: Family<AttemptLabels, Counter>,
     post: Histogram,
     jobs_handed_back: Counter,
     reports_lost: Counter,
@@ -97,6 +115,8 @@ pub struct Metrics {
     store_errors: Family<ErrorLabels, Counter>,
     http_requests: Family<RequestLabels, Counter>,
     http_request: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    worker_slots: Gauge,
+    worker_slots_busy: Gauge,
 }
 
 /// 0.5 ms to 16 s, doubling.
@@ -104,15 +124,26 @@ fn short_times() -> Histogram {
     Histogram::new(exponential_buckets(0.0005, 2.0, 16))
 }
 
-/// 1 ms to about 18 h, growing fourfold: retries take hours.
+/// 1 ms to a day: the first attempt takes milliseconds, retries take hours.
 fn long_times() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 4.0, 14))
+    const SECONDS: [f64; 21] = [
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
+        3600.0, 14_400.0, 43_200.0, 86_400.0,
+    ];
+    Histogram::new(SECONDS)
 }
+
+const PREFIX: &str = "hooksaga";
 
 impl Metrics {
     pub fn new() -> Arc<Self> {
+        Arc::new(Self::unshared())
+    }
+
+    /// The same, while more can still be added to it.
+    pub fn unshared() -> Self {
         let mut metrics = Self {
-            registry: Registry::with_prefix("hooksaga"),
+            registry: Registry::default(),
             events_ingested: Family::default(),
             ingest_commit: short_times(),
             ingest_batch: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
@@ -120,7 +151,7 @@ impl Metrics {
             sagas_routed: Counter::default(),
             sagas_requeued: Counter::default(),
             jobs_scheduled: Counter::default(),
-            deliveries: Family::default(),
+            attempts: Family::default(),
             post: short_times(),
             jobs_handed_back: Counter::default(),
             reports_lost: Counter::default(),
@@ -133,13 +164,17 @@ impl Metrics {
             store_errors: Family::default(),
             http_requests: Family::default(),
             http_request: Family::new_with_constructor(short_times),
+            worker_slots: Gauge::default(),
+            worker_slots_busy: Gauge::default(),
         };
         metrics.register();
-        Arc::new(metrics)
+        metrics.create_known_series();
+        metrics
     }
 
     fn register(&mut self) {
-        let r = &mut self.registry;
+        self.registry.register_collector(Box::new(Process));
+        let r = self.registry.sub_registry_with_prefix(PREFIX);
         r.register("events_ingested", "Events handed to ingestion, by result", self.events_ingested.clone());
         r.register_with_unit(
             "ingest_commit",
@@ -152,7 +187,7 @@ impl Metrics {
         r.register("sagas_routed", "Deliveries that routing created", self.sagas_routed.clone());
         r.register("sagas_requeued", "Deliveries that requeues created", self.sagas_requeued.clone());
         r.register("jobs_scheduled", "Jobs created", self.jobs_scheduled.clone());
-        r.register("deliveries", "Finished attempts, by outcome and error code", self.deliveries.clone());
+        r.register("attempts", "Finished attempts, by outcome and error code", self.attempts.clone());
         r.register_with_unit("post", "Duration of one POST", Unit::Seconds, self.post.clone());
         r.register("jobs_handed_back", "Leased jobs given back unsent", self.jobs_handed_back.clone());
         r.register("reports_lost", "Results that came after the lease was over", self.reports_lost.clone());
@@ -180,6 +215,57 @@ impl Metrics {
             Unit::Seconds,
             self.http_request.clone(),
         );
+        r.register("worker_slots", "Requests that may be in flight", self.worker_slots.clone());
+        r.register("worker_slots_busy", "Requests in flight", self.worker_slots_busy.clone());
+    }
+
+    /// What can happen is there from the start: an alert on an increase sees the first one.
+    fn create_known_series(&self) {
+        for result in [
+            IngestResult::Created,
+            IngestResult::Duplicate,
+            IngestResult::Conflict,
+            IngestResult::Overloaded,
+            IngestResult::Failed,
+        ] {
+            drop(self.events_ingested.get_or_create(&result_label(result)));
+        }
+        drop(self.attempts.get_or_create(&DELIVERED));
+        for error_code in ERROR_CODES {
+            drop(self.attempts.get_or_create(&failed(error_code)));
+        }
+        for status in [SagaStatus::Completed, SagaStatus::PendingRetry, SagaStatus::DeadLettered] {
+            drop(self.results_applied.get_or_create(&StatusLabel { status: status.as_str() }));
+        }
+        for result in [VerificationResult::Verified, VerificationResult::Retry, VerificationResult::Failed] {
+            drop(self.verifications.get_or_create(&outcome_label(result)));
+        }
+    }
+
+    /// Says what is running. Once per process.
+    pub fn describe(&mut self, version: &str, database: &str) {
+        let labels = vec![("version".to_owned(), version.to_owned()), ("database".to_owned(), database.to_owned())];
+        let info = Family::<Vec<(String, String)>, Gauge>::default();
+        info.get_or_create(&labels).set(1);
+        let help = "Always 1; its labels say what is running";
+        self.registry.sub_registry_with_prefix(PREFIX).register("build_info", help, info);
+    }
+
+    /// Counts something that another part of the program counts, from its own number. Once per name.
+    pub fn count_from(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        number: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        let counted = Counted { name, help, number: Box::new(number) };
+        self.registry.sub_registry_with_prefix(PREFIX).register_collector(Box::new(counted));
+    }
+
+    /// A worker with so many slots runs here. Returns the gauge of those that are busy, for it to keep.
+    pub(crate) fn worker(&self, slots: u32) -> Gauge {
+        self.worker_slots.set(slots.into());
+        self.worker_slots_busy.clone()
     }
 
     /// Everything as text, with the gauges if they could be read.
@@ -195,15 +281,8 @@ impl Metrics {
     }
 
     pub fn ingested(&self, result: IngestResult, events: u64) {
-        let result = match result {
-            IngestResult::Created => "created",
-            IngestResult::Duplicate => "duplicate",
-            IngestResult::Conflict => "conflict",
-            IngestResult::Overloaded => "overloaded",
-            IngestResult::Failed => "failed",
-        };
         if events > 0 {
-            self.events_ingested.get_or_create(&ResultLabel { result }).inc_by(events);
+            self.events_ingested.get_or_create(&result_label(result)).inc_by(events);
         }
     }
 
@@ -227,14 +306,12 @@ impl Metrics {
     }
 
     /// One finished attempt.
-    pub fn delivery(&self, outcome: &Outcome, took: Duration) {
+    pub fn attempt(&self, outcome: &Outcome, took: Duration) {
         let labels = match outcome {
-            Outcome::Delivered => AttemptLabels { outcome: "delivered", error_code: "none" },
-            Outcome::Failed(code) => {
-                AttemptLabels { outcome: "failed", error_code: error_label(code.as_str()) }
-            }
+            Outcome::Delivered => DELIVERED,
+            Outcome::Failed(code) => failed(error_label(code.as_str())),
         };
-        self.deliveries.get_or_create(&labels).inc();
+        self.attempts.get_or_create(&labels).inc();
         self.post.observe(took.as_secs_f64());
     }
 
@@ -263,12 +340,7 @@ impl Metrics {
     }
 
     pub fn verification(&self, result: VerificationResult) {
-        let outcome = match result {
-            VerificationResult::Verified => "verified",
-            VerificationResult::Retry => "retry",
-            VerificationResult::Failed => "failed",
-        };
-        self.verifications.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.verifications.get_or_create(&outcome_label(result)).inc();
     }
 
     /// A pass of a stage that did work.
@@ -290,4 +362,50 @@ impl Metrics {
             .get_or_create(&RouteLabels { method, route: route.to_owned() })
             .observe(took.as_secs_f64());
     }
+}
+
+/// A number that another part of the program counts.
+struct Counted {
+    name: &'static str,
+    help: &'static str,
+    number: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Counted").field(&self.name).finish()
+    }
+}
+
+impl Collector for Counted {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counter = ConstCounter::new((self.number)());
+        counter.encode(encoder.encode_descriptor(self.name, self.help, None, counter.metric_type())?)
+    }
+}
+
+const DELIVERED: AttemptLabels = AttemptLabels { outcome: "delivered", error_code: "none" };
+
+fn failed(error_code: &'static str) -> AttemptLabels {
+    AttemptLabels { outcome: "failed", error_code }
+}
+
+fn result_label(result: IngestResult) -> ResultLabel {
+    let result = match result {
+        IngestResult::Created => "created",
+        IngestResult::Duplicate => "duplicate",
+        IngestResult::Conflict => "conflict",
+        IngestResult::Overloaded => "overloaded",
+        IngestResult::Failed => "failed",
+    };
+    ResultLabel { result }
+}
+
+fn outcome_label(result: VerificationResult) -> OutcomeLabel {
+    let outcome = match result {
+        VerificationResult::Verified => "verified",
+        VerificationResult::Retry => "retry",
+        VerificationResult::Failed => "failed",
+    };
+    OutcomeLabel { outcome }
 }

@@ -14,12 +14,11 @@ fn documented() -> Vec<&'static str> {
 
 #[test]
 fn everything_documented_is_there_and_nothing_else() {
-    let metrics = Metrics::new();
+    let mut metrics = Metrics::unshared();
+    metrics.describe("1.2.3", "sqlite");
+    metrics.count_from("log_records_dropped", "Dropped", || 3);
     // A family shows from its first series on.
-    metrics.ingested(IngestResult::Created, 1);
-    metrics.delivery(&Outcome::Delivered, Duration::ZERO);
-    metrics.applied(SagaStatus::Completed, Duration::ZERO);
-    metrics.verification(VerificationResult::Verified);
+    metrics.worker(512).inc();
     metrics.pass("router", Duration::ZERO);
     metrics.store_error("router", true);
     metrics.http_request("GET", "/v1/events", 200, Duration::ZERO);
@@ -34,6 +33,23 @@ fn everything_documented_is_there_and_nothing_else() {
     expected.sort_unstable();
     assert_eq!(found, expected);
     assert!(text.ends_with("# EOF\n"));
+    assert!(text.contains("hooksaga_worker_slots 512\n") && text.contains("hooksaga_worker_slots_busy 1\n"));
+    assert!(text.contains("hooksaga_log_records_dropped_total 3\n"), "{text}");
+    assert!(text.contains("hooksaga_build_info{version=\"1.2.3\",database=\"sqlite\"} 1\n"), "{text}");
+}
+
+#[test]
+fn what_can_fail_is_counted_from_zero() {
+    let text = Metrics::new().encode(None);
+    for series in [
+        "hooksaga_events_ingested_total{result=\"failed\"} 0\n",
+        "hooksaga_attempts_total{outcome=\"failed\",error_code=\"TIMEOUT\"} 0\n",
+        "hooksaga_attempts_total{outcome=\"failed\",error_code=\"HTTP_5XX\"} 0\n",
+        "hooksaga_results_applied_total{status=\"DeadLettered\"} 0\n",
+        "hooksaga_verifications_total{outcome=\"failed\"} 0\n",
+    ] {
+        assert!(text.contains(series), "{series} in {text}");
+    }
 }
 
 #[test]
@@ -51,30 +67,20 @@ fn gauges_show_what_was_read_and_are_absent_when_nothing_was() {
 fn labels_are_bounded_whatever_callbacks_and_clients_send() {
     let metrics = Metrics::new();
     for status in 100..1000 {
-        metrics.delivery(&Outcome::Failed(ErrorCode::http(status)), Duration::ZERO);
+        metrics.attempt(&Outcome::Failed(ErrorCode::http(status)), Duration::ZERO);
         let odd = ErrorCode::from_stored(format!("ODD_{status}"));
-        metrics.delivery(&Outcome::Failed(odd), Duration::ZERO);
+        metrics.attempt(&Outcome::Failed(odd), Duration::ZERO);
         metrics.http_request(&format!("M{status}"), "/v1/events", 200, Duration::ZERO);
     }
     let text = metrics.encode(None);
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
-    assert_eq!(series("hooksaga_deliveries_total"), 3, "4XX, 5XX and OTHER");
+    assert_eq!(series("hooksaga_attempts_total"), 1 + labels::ERROR_CODES.len(), "delivered, and those known beforehand");
     assert_eq!(series("hooksaga_http_requests_total"), 1);
 }
 
 #[test]
 fn every_error_code_of_a_delivery_has_a_label() {
-    for code in [
-        ErrorCode::REDIRECT,
-        ErrorCode::TIMEOUT,
-        ErrorCode::CONNECT_FAILED,
-        ErrorCode::DNS_FAILED,
-        ErrorCode::TLS_FAILED,
-        ErrorCode::BLOCKED_ADDRESS,
-        ErrorCode::RESPONSE_INVALID,
-        ErrorCode::LEASE_EXHAUSTED,
-        ErrorCode::INTERNAL,
-    ] {
+    for code in ErrorCode::ALL.iter().filter(|code| **code != ErrorCode::CHALLENGE_MISMATCH) {
         assert_eq!(error_label(code.as_str()), code.as_str());
     }
     assert_eq!(error_label("HTTP_404"), "HTTP_4XX");

@@ -7,6 +7,7 @@
 
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::ClaimLimits;
+use prometheus_client::metrics::gauge::Gauge;
 use std::{
     collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -24,6 +25,7 @@ pub(super) struct InFlight {
     state: Mutex<State>,
     changed: Notify,
     start: Instant,
+    busy: Gauge,
 }
 
 #[derive(Debug, Default)]
@@ -48,12 +50,14 @@ pub(super) struct Slot {
 const STRETCH: Duration = Duration::from_millis(250);
 
 impl InFlight {
-    pub(super) fn new(slots: u32) -> Arc<Self> {
+    /// `busy` shows how many slots are taken.
+    pub(super) fn new(slots: u32, busy: Gauge) -> Arc<Self> {
         Arc::new(Self {
             slots: slots.max(1),
             state: Mutex::default(),
             changed: Notify::new(),
             start: Instant::now(),
+            busy,
         })
     }
 
@@ -81,6 +85,7 @@ impl InFlight {
         *state.by_subscription.entry(subscription).or_default() += 1;
         *state.by_beginning.entry(beginning).or_default() += 1;
         drop(state);
+        self.busy.inc();
         Slot { of: self.clone(), subscription, payload_bytes, beginning }
     }
 
@@ -101,6 +106,7 @@ impl InFlight {
             }
         }
         drop(state);
+        self.busy.dec();
         self.changed.notify_one();
     }
 
@@ -174,7 +180,7 @@ mod tests {
     #[test]
     fn endpoints_that_hang_one_after_the_other_leave_a_slot_for_the_next() {
         for slots in [16, 64, 512] {
-            let in_flight = InFlight::new(slots);
+            let in_flight = InFlight::new(slots, Gauge::default());
             let mut held = Vec::new();
             for subscription in (1..=2).map(SubscriptionId) {
                 // Everything that can be claimed is this one's, until nothing of it may be.
@@ -193,7 +199,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_slots_of_endpoints_that_hang() {
-        let in_flight = InFlight::new(16);
+        let in_flight = InFlight::new(16, Gauge::default());
         let start = in_flight.start;
         let mut held = begin(&in_flight, A, 13);
         assert!(!in_flight.has_enough_free(start), "three of sixteen are free, and more may soon be");
@@ -209,7 +215,7 @@ mod tests {
 
     #[test]
     fn claims_of_one_busy_subscription_stay_large() {
-        let in_flight = InFlight::new(512);
+        let in_flight = InFlight::new(512, Gauge::default());
         let mut held = begin(&in_flight, A, 342);
         assert_eq!(in_flight.claim_limits(1000).unwrap().skip, [A]);
         held.truncate(342 - 60);
@@ -221,7 +227,7 @@ mod tests {
 
     #[test]
     fn nothing_is_claimed_without_a_slot_or_without_memory() {
-        let in_flight = InFlight::new(4);
+        let in_flight = InFlight::new(4, Gauge::default());
         let limits = in_flight.claim_limits(2).unwrap();
         assert_eq!((limits.jobs, limits.payload_bytes), (2, PAYLOAD_BYTES));
         let slots: Vec<_> = (0..4).map(|n| in_flight.begin(SubscriptionId(n), 1, in_flight.start)).collect();
@@ -236,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_claim_never_lets_a_subscription_past_its_part() {
-        let in_flight = InFlight::new(100);
+        let in_flight = InFlight::new(100, Gauge::default());
         let _others = begin(&in_flight, SubscriptionId(2), 20);
         let _own = begin(&in_flight, A, 40);
         let limits = in_flight.claim_limits(1000).unwrap();

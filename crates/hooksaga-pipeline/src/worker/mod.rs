@@ -89,7 +89,7 @@ impl Worker {
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
     /// the order only if results can no longer be written, which is a bug.
     pub async fn run(&self, shutdown: &Shutdown) {
-        let in_flight = InFlight::new(self.config.concurrency);
+        let in_flight = InFlight::new(self.config.concurrency, self.metrics.worker(self.config.concurrency));
         // Bounded: when results cannot be written, slots stay taken and nothing more is claimed.
         let (settled, results) = mpsc::channel(self.config.concurrency.max(1) as usize);
         let reporter = self.reporter.clone();

@@ -194,7 +194,7 @@ impl Reporter {
                 }
                 continue;
             }
-            self.metrics.delivery(&report.outcome, report.duration);
+            self.metrics.attempt(&report.outcome, report.duration);
             match &report.outcome {
                 Outcome::Delivered if good => log_delivered(about, report),
                 Outcome::Failed(code) if bad => log_failed(about, report, code.as_str()),

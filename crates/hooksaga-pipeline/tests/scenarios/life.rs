@@ -165,8 +165,8 @@ async fn retries_end_in_a_dead_letter_and_a_requeue_is_a_new_delivery() {
     assert_eq!(world.receiver.deliveries("/hook").len(), 4);
     let metrics = pipeline.metrics.encode(None);
     for line in [
-        r#"hooksaga_deliveries_total{outcome="failed",error_code="HTTP_5XX"} 3"#,
-        r#"hooksaga_deliveries_total{outcome="delivered",error_code="none"} 1"#,
+        r#"hooksaga_attempts_total{outcome="failed",error_code="HTTP_5XX"} 3"#,
+        r#"hooksaga_attempts_total{outcome="delivered",error_code="none"} 1"#,
         r#"hooksaga_results_applied_total{status="DeadLettered"} 1"#,
         "hooksaga_dead_letters_total 1",
         "hooksaga_jobs_scheduled_total 4",

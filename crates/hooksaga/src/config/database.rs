@@ -17,6 +17,17 @@ pub(crate) enum Backend {
     MySql(String),
 }
 
+impl Backend {
+    /// What kind of database it is, for people and metrics.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => "postgres",
+            Self::MySql(_) => "mysql",
+        }
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct DatabaseConfig {
     pub(crate) backend: Backend,

@@ -5,9 +5,13 @@
 
 use std::{
     io::{self, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// The most that may wait to be written, beside as much that is being written: a third of a second of full load.
@@ -18,8 +22,18 @@ const KEPT: usize = 1 << 20;
 /// and every thread that logs pays for waking it. It bounds how late a record is, and how much of the log is
 /// lost if the process is killed.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How often lost records are complained about at the most.
+const COMPLAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long the end of the program waits for the last lines: a reader may have stopped reading.
 const LAST: Duration = Duration::from_secs(1);
+
+/// Records that did not fit, in this process.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// How many log records did not fit so far.
+pub(crate) fn dropped_records() -> u64 {
+    DROPPED.load(Ordering::Relaxed)
+}
 
 /// Takes lines. Clones share one text.
 #[derive(Clone)]
@@ -70,17 +84,28 @@ impl Shared {
 
 impl Lines {
     /// Lines go to `out` from now on.
-    pub(super) fn start(mut out: impl Write + Send + 'static) -> (Self, Writing) {
+    /// `complain` is called with how many records were dropped so far, whenever that has grown, not more often than every
+    /// [`COMPLAIN_AFTER`].
+    pub(super) fn start(
+        mut out: impl Write + Send + 'static,
+        complain: impl Fn(u64) + Send + 'static,
+    ) -> (Self, Writing) {
         let lines = Self(Arc::default());
         let shared = Arc::clone(&lines.0);
         let (last, finished) = mpsc::channel::<()>();
         thread::spawn(move || {
             let mut batch = Vec::new();
+            let (mut complained, mut at) = (0, None::<Instant>);
             while shared.next(&mut batch) {
                 // Nobody is there to hear that stdout is gone.
                 let _ = out.write_all(&batch).and_then(|()| out.flush());
                 batch.clear();
                 batch.shrink_to(KEPT);
+                let dropped = shared.text().dropped;
+                if dropped > complained && at.is_none_or(|at| at.elapsed() >= COMPLAIN_AFTER) {
+                    (complained, at) = (dropped, Some(Instant::now()));
+                    complain(dropped);
+                }
                 shared.rest();
             }
             drop(last);
@@ -94,6 +119,7 @@ impl Lines {
         let mut text = self.0.text();
         if text.waiting.len() + lines.len() > CAPACITY {
             text.dropped += 1;
+            DROPPED.fetch_add(1, Ordering::Relaxed);
             return;
         }
         text.waiting.extend_from_slice(lines);
@@ -158,7 +184,7 @@ mod tests {
 
     fn tapped() -> (Lines, Writing, Receiver<Vec<u8>>) {
         let (tap, writes) = mpsc::channel();
-        let (lines, writing) = Lines::start(Tap(tap));
+        let (lines, writing) = Lines::start(Tap(tap), |_| {});
         (lines, writing, writes)
     }
 
@@ -190,7 +216,7 @@ mod tests {
     fn what_gathers_while_one_is_written_goes_together_and_in_order() {
         let (read, reading) = mpsc::channel();
         let (began, writes) = mpsc::sync_channel(0);
-        let (lines, writing) = Lines::start(Slow(reading, began));
+        let (lines, writing) = Lines::start(Slow(reading, began), |_| {});
         lines.append(b"one\n");
         assert_eq!(writes.recv_timeout(PATIENCE).unwrap(), 4);
         for record in ["two\n", "three\n", "four\n"] {
@@ -216,7 +242,7 @@ mod tests {
     fn a_reader_that_stopped_costs_bounded_memory_and_time_and_is_told_of() {
         let (_read, reading) = mpsc::channel();
         let (began, writes) = mpsc::sync_channel(0);
-        let (lines, writing) = Lines::start(Slow(reading, began));
+        let (lines, writing) = Lines::start(Slow(reading, began), |_| {});
         lines.append(b"first\n");
         writes.recv_timeout(PATIENCE).unwrap();
         let mut record = vec![b'x'; 1 << 20];
@@ -227,6 +253,26 @@ mod tests {
         assert_eq!(lines.0.text().waiting.len(), CAPACITY);
         assert_eq!(lines.0.text().dropped, 32);
         assert_eq!(writing.end(), 40, "none of them was written");
+    }
+
+    #[test]
+    fn lost_records_are_complained_about_while_the_program_runs() {
+        let (read, reading) = mpsc::channel();
+        let (began, writes) = mpsc::sync_channel(0);
+        let (complain, complaints) = mpsc::channel();
+        let complain = move |dropped| complain.send(dropped).unwrap();
+        let (lines, writing) = Lines::start(Slow(reading, began), complain);
+        lines.append(b"first\n");
+        writes.recv_timeout(PATIENCE).unwrap();
+        for _ in 0..3 {
+            lines.append(&vec![b'\n'; CAPACITY / 2]);
+        }
+        read.send(()).unwrap();
+        assert_eq!(complaints.recv_timeout(PATIENCE).unwrap(), 1);
+        assert!(dropped_records() >= 1);
+        writes.recv_timeout(PATIENCE).unwrap();
+        read.send(()).unwrap();
+        assert_eq!(writing.end(), 1);
     }
 
     /// Stdout whose reader has gone.
@@ -244,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_broken_pipe_is_no_failure() {
-        let (lines, writing) = Lines::start(Gone);
+        let (lines, writing) = Lines::start(Gone, |_| {});
         for _ in 0..3 {
             lines.append(b"lost\n");
             thread::sleep(PAUSE);

@@ -1,8 +1,7 @@
 //! Logs: structured records on stdout, written by a thread of their own.
 //!
 //! Text for people on a terminal, one flat JSON object per line otherwise. A reader that does not keep up
-//! never holds up deliveries: what does not fit into the buffer is dropped, and the end of the program says
-//! how much that was. Nothing that is logged holds a secret: their types do not show them.
+//! never holds up deliveries: what does not fit into the buffer is dropped and counted, and the log says so. Nothing that is logged holds a secret: their types do not show them.
 
 mod json;
 mod lines;
@@ -12,6 +11,7 @@ use crate::{
     output,
 };
 use json::JsonLines;
+pub(crate) use lines::dropped_records;
 use lines::{Lines, Writing};
 use std::io::IsTerminal;
 use tracing_subscriber::{
@@ -30,7 +30,9 @@ pub(crate) struct Telemetry(Writing);
 impl Telemetry {
     /// Sends the program's log to stdout from now on.
     pub(crate) fn start(config: &LogConfig) -> Self {
-        let (lines, writing) = Lines::start(std::io::stdout());
+        let (lines, writing) = Lines::start(std::io::stdout(), |dropped| {
+            tracing::warn!(dropped, "log records were dropped: whoever reads the log does not keep up");
+        });
         let layer = match config.format {
             LogFormat::Text => tracing_subscriber::fmt::layer()
                 .with_writer(move || lines.clone())

@@ -24,7 +24,7 @@ pub(crate) use component::Component;
 use crate::{
     config::{Backend, CallbacksConfig, Config},
     failure::{Failure, Outcome},
-    keyfiles,
+    keyfiles, telemetry,
 };
 use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
@@ -101,6 +101,14 @@ pub(crate) struct Running {
     forwarder_stop: Shutdown,
 }
 
+/// The metrics of this process, with what only the program knows.
+fn metrics(config: &Config) -> Arc<Metrics> {
+    let mut metrics = Metrics::unshared();
+    metrics.describe(env!("CARGO_PKG_VERSION"), config.database.backend.name());
+    metrics.count_from("log_records_dropped", "Log records that did not fit", telemetry::dropped_records);
+    Arc::new(metrics)
+}
+
 impl Wiring {
     /// Opens the database for these components; not before everything in the configuration is known to be usable.
     pub(crate) async fn open(config: Config, components: Vec<Component>) -> Outcome<Self> {
@@ -111,7 +119,7 @@ impl Wiring {
             stores: database.stores(),
             _database: database,
             signals: Signals::new(&local),
-            metrics: Metrics::new(),
+            metrics: metrics(&config),
             clients,
             config,
             components,
