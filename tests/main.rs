@@ -50,6 +50,7 @@ macro_rules! on_every_database_server {
     };
 }
 
+mod alerts;
 mod benchmarks;
 mod callbacks;
 mod commands;
