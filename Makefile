@@ -6,7 +6,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)
 # Runs a part and says how long it took.
 TIMED := scripts/timed
 
-.PHONY: test tools fmt lint deny advisories build-tests unit doc run
+.PHONY: test tools fmt lint deny advisories build-tests unit torture doc run
 
 test: tools fmt lint deny unit
 
@@ -33,6 +33,13 @@ build-tests:
 # Not through `cargo run`: what that adds to the environment would make the inner cargo build everything anew.
 unit: build-tests ## every test, beside private database servers
 	@$(TIMED) tests $(BUILT)/debug/with-servers scripts/run-tests
+
+# SECONDS and SEED of the environment or the command line: make torture SECONDS=900 SEED=7
+torture: build-tests ## faults without end on every back end, as long as told; the suite has a few seconds of it
+	@$(TIMED) torture env HOOKSAGA_TORTURE_SECONDS=$(or $(SECONDS),300) HOOKSAGA_TORTURE_SEED=$(or $(SEED),1) \
+		HOOKSAGA_CUTS=$(or $(CUTS),1000000) $(BUILT)/debug/with-servers sh -c \
+		'$(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
+		 $(CARGO) test -p hooksaga-pipeline --locked --test main cuts -- --nocapture --test-threads 1'
 
 doc:
 	@$(TIMED) doc $(CARGO) doc --workspace --no-deps --locked

@@ -14,7 +14,9 @@ const RULES: &str = "deploy/prometheus/hooksaga.rules.yml";
 
 #[test]
 fn the_rules_fire_when_they_should() {
-    for arguments in [["check", "rules", RULES], ["test", "rules", "deploy/prometheus/hooksaga.rules.test.yml"]] {
+    for arguments in
+        [["check", "rules", RULES], ["test", "rules", "deploy/prometheus/hooksaga.rules.test.yml"]]
+    {
         let output = Command::new("promtool")
             .args(arguments)
             .current_dir(project("."))

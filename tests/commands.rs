@@ -85,7 +85,7 @@ async fn a_subscription_is_added_listed_changed_and_paused() {
 
     assert!(ok(&person, &["subscriptions", "pause", "1"]).await.contains("paused"));
     let shown = ok(&person, &["subscriptions", "show", "1"]).await;
-    for part in ["the shop", "paused", "attempts at most  7", "`hooksaga subscriptions resume 1`"] {
+    for part in ["the shop", "paused", "attempts at most     7", "`hooksaga subscriptions resume 1`"] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     assert!(ok(&person, &["subscriptions", "resume", "1"]).await.contains("active"));
@@ -140,7 +140,7 @@ async fn a_sent_event_is_watched_until_its_endpoints_have_it() {
     receiver.answer("/hook", [Behaviour::Status(503), Behaviour::Status(200)]);
     let watched = ok(&person, &["send", "order.created", "{\"n\": 2}", "--watch"]).await;
     let lines: Vec<&str> = watched.lines().collect();
-    assert!(lines[0].starts_with("event 2 accepted"), "{watched}");
+    assert!(lines[0].starts_with("event ") && lines[0].contains(" accepted"), "{watched}");
     assert!(watched.contains("attempt 1 of 3: HTTP_503: "), "{watched}");
     assert!(watched.contains(&format!("-> {} ({id})", receiver.url("/hook"))), "{watched}");
     assert_eq!(lines.last(), Some(&"delivered to 1 endpoint"));
@@ -186,7 +186,8 @@ async fn a_failing_delivery_can_be_followed_to_its_requeue() {
     .await;
     assert!(listed.lines().nth(1).unwrap().starts_with("1 "), "{listed}");
     assert_eq!(ok(&person, &["deliveries", "list", "--status", "Completed"]).await, "no such deliveries\n");
-    let event = ok(&person, &["events", "show", "evt_1"]).await;
+    let sent = server.api().get("/v1/events?event_type=t").await.expect(200);
+    let event = ok(&person, &["events", "show", &format!("evt_{}", sent["items"][0]["id"])]).await;
     assert!(event.contains("{\"big\": 1e999}") && event.contains("DeadLettered"), "{event}");
     assert!(ok(&person, &["events", "list", "--type", "t", "--since", "1h"]).await.contains("order-1"));
     assert_eq!(ok(&person, &["events", "list", "--until", "1h"]).await.lines().count(), 1);
@@ -311,7 +312,8 @@ async fn listen_forwards_to_a_program_and_gives_its_response_back() {
     assert!(program.challenges("/hook").is_empty(), "challenges are answered by the listener");
     let arrived = program.deliveries("/hook");
     assert_eq!(arrived.len(), 2);
-    assert_eq!((&arrived[0].body[..], arrived[0].header("webhook-id")), (&b"{\"a\": 1}"[..], Some("evt_1")));
+    assert_eq!(&arrived[0].body[..], b"{\"a\": 1}");
+    assert!(arrived[0].header("webhook-id").unwrap().starts_with("evt_"));
     listen.said(&format!("-> 201 from {}", program.url("/hook"))).await;
     assert_eq!(listen.interrupt().await.0, Some(0));
 }

@@ -102,6 +102,8 @@ async fn every_route_answers_every_documented_status(installation: Installation)
         ("POST", "/v1/dead-letters/requeue", r#"{"filter":{},"limit":10001}"#, 422),
         ("GET", "/v1/stats", "", 200),
         ("GET", "/v1/stats?x=1", "", 422),
+        ("GET", "/v1/audit?action=subscription.change", "", 200),
+        ("GET", "/v1/audit?action=", "", 422),
         ("GET", "/healthz", "", 200),
         ("GET", "/readyz", "", 200),
         ("GET", "/metrics", "", 200),
@@ -147,6 +149,7 @@ async fn every_route_wants_its_own_scope(installation: Installation) {
         ("POST", "/v1/dead-letters/1/requeue", "operator"),
         ("POST", "/v1/dead-letters/requeue", "operator"),
         ("GET", "/v1/stats", "read"),
+        ("GET", "/v1/audit", "admin"),
     ];
     for (method, path, needed) in routes {
         let body: &[u8] = if method == "GET" { b"" } else { b"{}" };

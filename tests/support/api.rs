@@ -60,6 +60,30 @@ impl Api {
         self.send("PATCH", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
+    /// The same where the server may be gone: nothing if there was no whole answer.
+    pub(crate) async fn try_get(&self, path: &str) -> Option<Answer> {
+        self.try_send("GET", path, &[], b"").await
+    }
+
+    pub(crate) async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
+        self.try_send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+            .await
+    }
+
+    async fn try_send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Option<Answer> {
+        let bytes = self.exchange(method, path, headers, body).await.ok()?;
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+        let head = std::str::from_utf8(&bytes[..end]).ok()?.to_ascii_lowercase();
+        let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "))?;
+        (bytes.len() - end - 4 == length.parse::<usize>().ok()?).then(|| parse(&bytes))
+    }
+
     /// One request on a connection of its own.
     pub(crate) async fn send(
         &self,
@@ -68,7 +92,18 @@ impl Api {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        parse(&self.exchange(method, path, headers, body).await.unwrap())
+    }
+
+    /// The bytes that come back.
+    async fn exchange(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> std::io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(&self.address).await?;
         let mut head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
         if let Some(key) = &self.key {
             head += &format!("authorization: Bearer {key}\r\n");
@@ -77,12 +112,12 @@ impl Api {
             head += &format!("{name}: {value}\r\n");
         }
         head += &format!("content-length: {}\r\n\r\n", body.len());
-        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(head.as_bytes()).await?;
         // A server that refuses early may close before it has read everything: its answer counts.
         let _ = stream.write_all(body).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
-        parse(&answer)
+        Ok(answer)
     }
 
     /// Ingests an event; its id.

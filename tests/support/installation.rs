@@ -45,7 +45,8 @@ impl Installation {
         Self::on_server(&mariadb::create_database("whole").await)
     }
 
-    fn on_server(url: &str) -> Self {
+    /// A database of some server, as it is.
+    pub(crate) fn on_server(url: &str) -> Self {
         Self::new()
             .with("HOOKSAGA_DATABASE_URL", url)
             .with("HOOKSAGA_SECRET_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

@@ -1,12 +1,14 @@
 //! Starting the product and talking to it.
 
 mod api;
+mod browser;
 mod installation;
 mod process;
 mod server;
 mod signature;
 
 pub(crate) use api::Api;
+pub(crate) use browser::Page;
 pub(crate) use installation::{Installation, ROOT_KEY};
 pub(crate) use process::Process;
 pub(crate) use server::{Server, run};

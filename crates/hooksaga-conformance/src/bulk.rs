@@ -108,9 +108,14 @@ async fn fill_subscriptions(db: &dyn TestDatabase, rows: u32) {
         rows,
     )
     .await;
-    let verified = "UPDATE subscriptions SET verified_url = callback_url, \
+    let verified = "UPDATE subscriptions SET verified_url = callback_url, announced_url = callback_url, \
                     check_round = verification_round, check_done = TRUE WHERE event_type = 'many'";
     changes(db, verified, u64::from(rows)).await;
+    let failures = format!(
+        "INSERT INTO endpoint_failures (subscription_id, failures, last_at, last_saga_id, last_error_code) \
+         SELECT id, 0, {past}, 1, 'TIMEOUT' FROM subscriptions WHERE event_type = 'many'"
+    );
+    changes(db, &failures, u64::from(rows)).await;
     let topics = "INSERT INTO subscription_topics (tenant, topic, subscription_id) \
                   SELECT tenant, event_type, id FROM subscriptions WHERE event_type = 'many'";
     changes(db, topics, u64::from(rows)).await;

@@ -126,6 +126,8 @@ pub(super) fn new_subscription(topic_names: &str, callback_url: &str) -> NewSubs
         description: None,
         active: true,
         max_retry_limit: None,
+        rate_limit: None,
+        headers: None,
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     rows::{changes, db_now},
 };
 use hooksaga_saga::{KeyId, Timestamp};
-use hooksaga_store::{NewApiKey, Scope, Scopes, StoreError, Stores};
+use hooksaga_store::{NewApiKey, PageRequest, Scope, Scopes, StoreError, Stores};
 use std::time::Duration;
 
 fn key(n: u8, scopes: Scopes) -> NewApiKey {
@@ -43,6 +43,22 @@ pub async fn keys_are_listed_oldest_first_revoked_ones_too(db: &dyn TestDatabase
     assert_eq!(keys.list().await.unwrap(), expected);
     expected[1] = keys.revoke(expected[1].id).await.unwrap().expect("it is there");
     assert_eq!(keys.list().await.unwrap(), expected);
+}
+
+pub async fn keys_are_paged_newest_first(db: &dyn TestDatabase) {
+    let keys = db.stores().keys;
+    let mut expected = Vec::new();
+    for n in 1..=5 {
+        expected.insert(0, keys.create(&key(n, Scopes::all())).await.unwrap());
+    }
+    let mut before = None;
+    for (rows, more) in [(&expected[..2], true), (&expected[2..4], true), (&expected[4..], false)] {
+        let page = keys.newest(PageRequest { limit: 2, before }).await.unwrap();
+        assert_eq!((&page.items[..], page.next.is_some()), (rows, more));
+        before = page.next;
+    }
+    let all = keys.newest(PageRequest { limit: 5, before: None }).await.unwrap();
+    assert_eq!((all.items, all.next), (expected, None));
 }
 
 pub async fn a_revoked_key_is_not_found(db: &dyn TestDatabase) {

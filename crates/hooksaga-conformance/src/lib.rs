@@ -17,30 +17,42 @@ mod suite;
 
 pub mod admission;
 pub mod attempts;
+pub mod audit;
+pub mod caretaker;
+pub mod catching_up;
+pub mod clock;
+pub mod compatibility;
 pub mod contention;
 pub mod dead_letters;
+pub mod deletion;
 pub mod delivery_items;
 pub mod denials;
+pub mod endpoint_care;
 pub mod guards;
 pub mod ingest;
 pub mod keys;
 pub mod leases;
+pub mod outbox;
 pub mod parking;
 pub mod payloads;
 pub mod plans;
+pub mod rate_limits;
 pub mod reading;
+pub mod redrives;
 pub mod requeue_steps;
 pub mod resend;
 pub mod results;
 pub mod route_steps;
 pub mod routing;
 pub mod scheduling;
+pub mod slow_lists;
 pub mod statistics;
 pub mod subscriptions;
 pub mod tenants;
 pub mod times;
 pub mod topics;
 pub mod transitions;
+pub mod unmatched;
 pub mod verification;
 pub mod wakeups;
 
@@ -99,7 +111,9 @@ pub enum HotStatement {
     Apply,
     ResetExpired,
     Bury,
+    Redrive,
     TakeChecks,
+    Care,
     Gauges,
 }
 
@@ -118,7 +132,9 @@ impl HotStatement {
         Self::Apply,
         Self::ResetExpired,
         Self::Bury,
+        Self::Redrive,
         Self::TakeChecks,
+        Self::Care,
         Self::Gauges,
     ];
 }

@@ -12,8 +12,14 @@ use hooksaga_store::{Allotted, RouteLimits, SubscriptionPatch};
 use std::collections::HashSet;
 
 /// Tables that grow without bound.
-const BIG: &[&str] =
-    &["events", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters", "subscription_secrets"];
+const BIG: &[&str] = &[
+    "events",
+    "webhook_delivery_sagas",
+    "webhook_delivery_jobs",
+    "dead_letters",
+    "subscription_secrets",
+    "endpoint_failures",
+];
 
 /// Indexes over nothing but work that is open: walking one reads no finished row.
 const OPEN_WORK: &[&str] = &[
@@ -23,6 +29,9 @@ const OPEN_WORK: &[&str] = &[
     "idx_saga_waiting",
     "idx_saga_status_retry",
     "idx_sub_open_check",
+    "idx_sub_unannounced",
+    "idx_failures_gone",
+    "idx_failures_since",
 ];
 
 /// The indexes that a step is there to use.
@@ -34,6 +43,8 @@ fn intended(statement: HotStatement) -> &'static [&'static str] {
         HotStatement::Claim => &["idx_job_pending"],
         HotStatement::ResetExpired => &["idx_job_leased"],
         HotStatement::TakeChecks => &["idx_sub_open_check"],
+        HotStatement::Care => &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"],
+        HotStatement::Redrive => &["idx_event_created", "idx_catch_up_next"],
         HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
         // By primary key, which has a name of its own on each database; PostgreSQL finds parked jobs by their subscription.
         HotStatement::Route
@@ -59,8 +70,15 @@ fn tempting(statement: HotStatement) -> &'static [&'static str] {
 
 /// A line of a SQLite plan that reads a whole table. Only names show, so what may be scanned is named.
 fn scans_sqlite(statement: HotStatement, plan: &str) -> Vec<&str> {
-    let mut small =
-        HashSet::from(["q", "unrouted_events", "finished_jobs", "pending_dead_letters", "CONSTANT"]);
+    let mut small = HashSet::from([
+        "q",
+        "unrouted_events",
+        "finished_jobs",
+        "pending_dead_letters",
+        "pending_announcements",
+        "catch_ups",
+        "CONSTANT",
+    ]);
     if statement == HotStatement::Gauges {
         // Configuration: as many rows as there are subscriptions.
         small.extend(["s", "subscriptions"]);
@@ -116,7 +134,8 @@ fn scans_postgres(statement: HotStatement, plan: &str) -> Vec<&str> {
 /// The lines of a MySQL plan that read a whole table or index. They show aliases, so what may be scanned is named: the
 /// queues, and the rows that the statement brings along itself.
 fn scans_mysql(statement: HotStatement, plan: &str) -> Vec<&str> {
-    let mut small = vec!["t", "u", "unrouted_events", "finished_jobs", "pending_dead_letters"];
+    let mut small =
+        vec!["t", "u", "unrouted_events", "finished_jobs", "pending_dead_letters", "pending_announcements"];
     if statement == HotStatement::Gauges {
         // Configuration: as many rows as there are subscriptions.
         small.push("sub");

@@ -5,10 +5,10 @@ use super::{
     fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, topics, url, verified, verify},
     rows::{all_rows, count, db_now, ids},
 };
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{DisabledReason, SubscriptionId};
 use hooksaga_store::{
-    CheckOutcome, CreateOutcome, NewSubscription, SealedSecret, Stores, Subscription, SubscriptionPatch,
-    UpdateOutcome, VerificationStatus,
+    CheckOutcome, CreateOutcome, NewSubscription, PageRequest, SealedSecret, Stores, Subscription,
+    SubscriptionFilter, SubscriptionPatch, UpdateOutcome, VerificationStatus,
 };
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn to_url(text: &str) -> SubscriptionPatch {
 
 /// The valid secrets' distinguishing bytes, newest first, as a verifier sees them.
 async fn valid_secrets(stores: &Stores, id: SubscriptionId) -> Vec<u8> {
-    stores.admin.request_verification(&ALL, id).await.unwrap();
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
     let check = only(stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap());
     assert!(check.secrets.is_sorted_by(|a, b| a.id > b.id));
     check.secrets.iter().map(|stored| stored.secret.sealed[0]).collect()
@@ -43,7 +43,8 @@ async fn valid_secrets(stores: &Stores, id: SubscriptionId) -> Vec<u8> {
 pub async fn a_new_subscription_wants_verification(db: &dyn TestDatabase) {
     let stores = db.stores();
     let before = db_now(db).await;
-    let new = NewSubscription { max_retry_limit: Some(7), ..new_subscription(TYPE, URL) };
+    let new =
+        NewSubscription { max_retry_limit: Some(7), rate_limit: Some(25), ..new_subscription(TYPE, URL) };
     let subscription = create(&stores, &new).await;
     assert_eq!((subscription.event_type.as_str(), subscription.callback_url.as_str()), (TYPE, URL));
     assert_eq!((subscription.active, subscription.verified), (true, false));
@@ -114,6 +115,8 @@ pub async fn each_field_can_be_changed_by_itself(db: &dyn TestDatabase) {
         SubscriptionPatch { active: Some(false), ..none() },
         SubscriptionPatch { max_retry_limit: Some(Some(100)), ..none() },
         SubscriptionPatch { max_retry_limit: Some(None), ..none() },
+        SubscriptionPatch { rate_limit: Some(Some(10_000)), ..none() },
+        SubscriptionPatch { rate_limit: Some(None), ..none() },
         SubscriptionPatch { description: Some(Some("the shop's till".to_owned())), ..none() },
         to_url("https://other.example/"),
         SubscriptionPatch { description: Some(None), ..none() },
@@ -129,6 +132,7 @@ pub async fn each_field_can_be_changed_by_itself(db: &dyn TestDatabase) {
             description: patch.description.unwrap_or(before.description),
             active: patch.active.unwrap_or(before.active),
             max_retry_limit: patch.max_retry_limit.unwrap_or(before.max_retry_limit),
+            rate_limit: patch.rate_limit.unwrap_or(before.rate_limit),
             updated_at: after.updated_at,
             ..before
         };
@@ -146,6 +150,8 @@ pub async fn a_patch_that_changes_nothing_leaves_the_row_alone(db: &dyn TestData
         callback_url: Some(url(URL)),
         active: Some(true),
         max_retry_limit: Some(None),
+        rate_limit: Some(None),
+        headers: Some(None),
     };
     for patch in [SubscriptionPatch::default(), same] {
         let after = update(&stores, id, &patch).await;
@@ -171,7 +177,7 @@ pub async fn an_unknown_subscription_is_not_found(db: &dyn TestDatabase) {
     for patch in [pause, SubscriptionPatch::default()] {
         assert_eq!(stores.admin.update(&ALL, unknown, &patch).await.unwrap(), UpdateOutcome::NotFound);
     }
-    assert_eq!(stores.admin.request_verification(&ALL, unknown).await.unwrap(), None);
+    assert_eq!(stores.admin.request_verification(&ALL, unknown, None).await.unwrap(), None);
     assert!(!stores.admin.rotate_secret(&ALL, unknown, &sealed(1), HOUR, 5).await.unwrap());
     assert_eq!(count(db, "subscription_secrets").await, 0);
     assert_eq!(stores.reader.subscription(&ALL, unknown).await.unwrap(), None);
@@ -214,7 +220,7 @@ pub async fn asking_for_verification_starts_a_new_round(db: &dyn TestDatabase) {
     let id = verified(&stores, TYPE, URL).await;
     assert_eq!(stores.verifier.take_checks(MANY, HOUR).await.unwrap().len(), 0);
     let before = read(&stores, id).await;
-    let asked = stores.admin.request_verification(&ALL, id).await.unwrap().expect("it is there");
+    let asked = stores.admin.request_verification(&ALL, id, None).await.unwrap().expect("it is there");
     assert_eq!(asked.verification.status, VerificationStatus::Pending);
     assert_eq!(asked.updated_at, before.updated_at, "nothing is configured anew");
     assert!(asked.verified, "until the URL changes, what was proved stays");
@@ -289,4 +295,33 @@ pub async fn the_key_of_an_expired_secret_is_of_no_interest(db: &dyn TestDatabas
     ] {
         assert_eq!(keys, ["key-2"]);
     }
+}
+
+pub async fn activating_clears_why_it_was_disabled_and_pausing_keeps_it(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    let other = verified(&stores, TYPE, "https://other.example/").await;
+    let disable = format!(
+        "UPDATE subscriptions SET active = FALSE, disabled_reason = 'FAILING', disabled_at = updated_at WHERE id = {id}"
+    );
+    assert_eq!(db.execute_as_owner(&disable).await.unwrap(), 1);
+    let disabled = read(&stores, id).await;
+    let why = disabled.disabled.unwrap();
+    assert_eq!((why.reason, why.at), (DisabledReason::Failing, disabled.updated_at));
+    for (wanted, found) in [(true, id), (false, other)] {
+        let filter = SubscriptionFilter { disabled: Some(wanted), ..SubscriptionFilter::default() };
+        let page = PageRequest { limit: 10, before: None };
+        let listed = stores.reader.subscriptions(&ALL, &filter, page).await.unwrap();
+        assert_eq!(listed.items.iter().map(|it| it.id).collect::<Vec<_>>(), [found]);
+    }
+
+    let active = |active| SubscriptionPatch { active: Some(active), ..SubscriptionPatch::default() };
+    let limited = SubscriptionPatch { rate_limit: Some(Some(5)), ..SubscriptionPatch::default() };
+    for patch in [active(false), limited] {
+        assert_eq!(update(&stores, id, &patch).await.disabled, Some(why));
+    }
+    assert_eq!(update(&stores, id, &active(true)).await.disabled, None);
+    assert_eq!(update(&stores, id, &active(false)).await.disabled, None, "a pause is no reason");
+    let both = format!("{disable} AND active = FALSE").replacen("active = FALSE,", "active = TRUE,", 1);
+    assert!(db.execute_as_owner(&both).await.is_err(), "what is disabled is not active");
 }

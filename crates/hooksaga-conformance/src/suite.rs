@@ -54,6 +54,15 @@ macro_rules! conformance_suite {
                 two_routers_of_one_event_serve_each_subscriber_once,
                 how_far_routing_came_only_grows,
             }
+            clock {
+                a_saga_that_lies_too_far_ahead_is_due_under_the_key_it_has,
+                a_stranded_saga_of_a_paused_subscription_waits,
+                a_lease_that_ends_too_late_has_run_out,
+                a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay,
+            }
+            compatibility {
+                a_newer_schema_that_says_so_leaves_this_program_ready,
+            }
             admission {
                 a_look_at_who_waits_is_bounded_and_resumes,
                 who_has_nothing_due_does_not_wait,
@@ -83,6 +92,33 @@ macro_rules! conformance_suite {
                 a_step_that_finds_nothing_resumes_behind_what_it_saw,
                 a_dry_run_counts_what_a_run_would_do,
                 skipped_letters_do_not_count_as_requeued,
+            }
+            redrives {
+                old_events_are_sent_to_a_new_subscription_once,
+                a_redrive_takes_the_events_of_its_time,
+                what_comes_later_is_not_part_of_a_redrive,
+                dead_letters_that_match_are_sent_again_once,
+                two_redrivers_at_once_make_each_saga_once,
+                a_redrive_beside_the_router_makes_each_saga_once,
+                a_cancelled_redrive_does_nothing_more,
+                a_redrive_fails_when_its_subscription_is_paused,
+                only_so_many_redrives_run_at_a_time,
+                a_redrive_stays_within_its_tenant,
+                a_redrive_that_has_ended_never_changes,
+            }
+            catching_up {
+                events_before_the_verification_are_delivered_after_it,
+                a_changed_url_catches_up_when_it_is_verified,
+                a_verification_that_is_lost_again_loses_no_event,
+                the_verification_and_its_queue_are_one_transaction,
+                catching_up_goes_back_no_further_than_it_may,
+                a_subscription_that_is_paused_does_not_catch_up,
+                two_that_catch_up_at_once_make_each_saga_once,
+            }
+            unmatched {
+                an_event_says_whom_it_missed_and_why,
+                an_event_that_missed_nobody_leaves_no_row,
+                whom_an_event_missed_adds_up_over_the_steps_of_its_routing,
             }
             tenants {
                 events_reach_subscriptions_of_their_own_tenant_only,
@@ -138,6 +174,26 @@ macro_rules! conformance_suite {
                 an_attempt_that_was_not_sent_has_neither_start_nor_url,
                 the_time_that_an_endpoint_asked_for_reaches_the_decision,
                 a_retry_is_not_before_the_time_that_the_endpoint_asked_for,
+            }
+            caretaker {
+                failures_are_counted_until_a_success,
+                what_was_not_sent_says_nothing_about_its_endpoint,
+                a_result_applied_again_is_counted_once,
+                an_endpoint_that_is_gone_is_disabled_once_and_announced_once,
+                what_another_url_said_disables_nobody,
+                a_run_that_is_over_disables_nobody,
+                a_run_is_noted_once_and_disabled_once,
+                a_run_that_nobody_was_told_of_is_announced_with_its_end,
+                a_look_at_the_failing_is_bounded_and_resumes,
+                a_verified_subscription_is_announced_once,
+                nothing_is_announced_about_the_reserved_tenant,
+            }
+            rate_limits {
+                no_more_jobs_are_created_than_the_limit_lets_through,
+                who_has_no_limit_is_not_held_back,
+                little_that_waits_is_not_called_limited,
+                two_processes_together_keep_the_limit,
+                starts_are_counted_across_processes,
             }
             delivery_items {
                 a_delivery_shows_its_event_and_where_it_goes,
@@ -206,6 +262,7 @@ macro_rules! conformance_suite {
                 a_patch_that_changes_nothing_leaves_the_row_alone,
                 an_update_to_anothers_type_and_url_is_refused,
                 an_unknown_subscription_is_not_found,
+                activating_clears_why_it_was_disabled_and_pausing_keeps_it,
                 a_new_url_has_to_prove_itself,
                 a_late_verifier_cannot_verify_the_new_url,
                 asking_for_verification_starts_a_new_round,
@@ -228,9 +285,37 @@ macro_rules! conformance_suite {
                 a_pass_takes_no_more_checks_than_its_limit,
                 two_verifiers_at_once_never_take_the_same_check,
             }
+            slow_lists {
+                lists_without_matches_delay_nobody,
+            }
+            audit {
+                what_was_recorded_is_listed_newest_first,
+                no_record_is_ever_changed_or_deleted,
+            }
+            deletion {
+                a_deleted_subscription_is_not_found,
+                its_place_is_free_and_taken_again,
+                a_deleted_subscription_never_changes_again,
+                its_due_deliveries_end_without_being_sent,
+                a_paused_ones_deliveries_end_too,
+                a_job_that_is_parked_after_the_deletion_can_be_claimed,
+                a_retry_of_a_deleted_one_ends_when_it_is_due,
+                nothing_is_sent_again_to_a_deleted_one,
+                verification_of_a_deleted_one_stops,
+            }
+            endpoint_care {
+                headers_are_listed_by_name_and_read_with_deliveries_and_checks,
+                headers_are_replaced_and_removed_as_a_whole,
+                headers_do_not_follow_to_another_origin,
+                a_trusted_endpoint_is_verified_with_the_name_of_who_vouched,
+                nobody_vouches_for_the_next_url,
+                a_test_event_goes_to_its_subscription_alone,
+                a_test_event_needs_an_active_and_verified_subscription_of_its_tenant,
+            }
             keys {
                 a_key_is_found_by_its_hash,
                 keys_are_listed_oldest_first_revoked_ones_too,
+                keys_are_paged_newest_first,
                 a_revoked_key_is_not_found,
                 revoking_again_changes_nothing,
                 one_hash_is_one_key,

@@ -173,7 +173,7 @@ pub async fn a_foreign_subscription_does_not_exist(db: &dyn TestDatabase) {
         for patch in [&patch, &SubscriptionPatch::default()] {
             assert_eq!(stores.admin.update(&foreign, id, patch).await.unwrap(), UpdateOutcome::NotFound);
         }
-        assert_eq!(stores.admin.request_verification(&foreign, id).await.unwrap(), None);
+        assert_eq!(stores.admin.request_verification(&foreign, id, None).await.unwrap(), None);
         let rotated = stores.admin.rotate_secret(&foreign, id, &sealed(9), Duration::ZERO, 5).await.unwrap();
         assert!(!rotated);
     }
@@ -182,7 +182,7 @@ pub async fn a_foreign_subscription_does_not_exist(db: &dyn TestDatabase) {
     }
     let own = scope(ACME);
     assert!(stores.reader.subscription(&own, id).await.unwrap().is_some());
-    assert!(stores.admin.request_verification(&own, id).await.unwrap().is_some());
+    assert!(stores.admin.request_verification(&own, id, None).await.unwrap().is_some());
     assert!(stores.admin.rotate_secret(&own, id, &sealed(9), Duration::ZERO, 5).await.unwrap());
     let outcome = stores.admin.update(&own, id, &patch).await.unwrap();
     let UpdateOutcome::Updated(updated) = outcome else { panic!("{outcome:?}") };

@@ -119,7 +119,7 @@ pub async fn a_round_that_is_given_up_rests_until_it_is_asked_for_again(db: &dyn
     assert_eq!(take(&stores, NOW).await.len(), 0);
     assert_eq!(stores.verifier.next_check_at().await.unwrap(), None);
 
-    stores.admin.request_verification(&ALL, id).await.unwrap();
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
     assert_eq!(state(&stores, id).await.1.status, VerificationStatus::Pending);
     let again = only(take(&stores, HOUR).await);
     assert_eq!((again.round, again.attempt, again.number), (2, 1, 2), "numbers are never used twice");
@@ -131,12 +131,12 @@ pub async fn a_new_round_does_not_wait_for_the_old_ones_delay(db: &dyn TestDatab
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let first = only(take(&stores, HOUR).await);
-    stores.admin.request_verification(&ALL, id).await.unwrap();
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
     assert!(!record(&stores, &first, CheckOutcome::Verified).await, "its round is over");
     let second = only(take(&stores, HOUR).await);
     assert_eq!((second.round, second.attempt), (2, 1));
     assert!(record(&stores, &second, CheckOutcome::Retry(ErrorCode::TIMEOUT, HOUR)).await);
-    stores.admin.request_verification(&ALL, id).await.unwrap();
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
     let due = stores.verifier.next_check_at().await.unwrap().expect("one waits");
     assert!(due <= db_now(db).await.after(Duration::from_millis(2)), "the driver must not sleep an hour");
     assert_eq!(only(take(&stores, HOUR).await).round, 3);
@@ -145,7 +145,7 @@ pub async fn a_new_round_does_not_wait_for_the_old_ones_delay(db: &dyn TestDatab
 pub async fn a_failed_reverification_does_not_unverify(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;
-    stores.admin.request_verification(&ALL, id).await.unwrap();
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
     let check = only(take(&stores, HOUR).await);
     assert!(record(&stores, &check, CheckOutcome::Retry(ErrorCode::TIMEOUT, NOW)).await);
     assert_eq!(state(&stores, id).await.1.status, VerificationStatus::Pending);

@@ -25,7 +25,8 @@ fn written(folder: &Path) -> BTreeSet<String> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let subject = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if subject == "lib" {
+        // The outbox has cases for database servers only, which those two crates name themselves.
+        if subject == "lib" || subject == "outbox" {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();

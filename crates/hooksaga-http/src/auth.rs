@@ -5,6 +5,7 @@
 //! Unknown keys are remembered too; the memory is bounded, whatever is tried.
 
 use crate::{
+    audit,
     problem::{Kind, Problem},
     rates::KeyRates,
     state::SharedState,
@@ -140,10 +141,13 @@ impl Keys {
     /// Whose key has this hash; nothing if there is no such key.
     pub(crate) async fn caller(&self, hash: KeyHash) -> StoreResult<Option<Arc<Caller>>> {
         if self.root.is_some_and(|root| equal_in_constant_time(&root, &hash)) {
-            return Ok(Some(Arc::new(Caller::root())));
+            let root = Arc::new(Caller::root());
+            audit::by(&root);
+            return Ok(Some(root));
         }
         let remembered = self.lock().get(&hash).cloned();
         if let Some(fresh) = remembered.as_ref().filter(|key| key.asked.elapsed() < FRESH) {
+            fresh.caller.iter().for_each(audit::by);
             return Ok(fresh.caller.clone());
         }
         // The moment before the question counts: a key that is revoked in the meantime is not believed longer.
@@ -169,6 +173,7 @@ impl Keys {
             make_room(&mut remembered);
         }
         remembered.insert(hash, Remembered { asked, caller: caller.clone(), noted });
+        caller.iter().for_each(audit::by);
         Ok(caller)
     }
 

@@ -1,7 +1,11 @@
 //! Reads request bodies: JSON by content type, never more than the route's limit, never more in all requests
 //! together than [`BodyBudget`] has room for, and never for longer than [`IDLE`] without a byte or [`TOTAL`] in all.
 
-use crate::problem::{Kind, Problem};
+use crate::{
+    errors::FieldErrors,
+    json::Object,
+    problem::{Kind, Problem},
+};
 use axum::{
     body::Body,
     extract::{FromRequest, Request},
@@ -145,15 +149,29 @@ impl Unread {
 
     /// For routes that need no body: none, or an empty object.
     pub(crate) async fn nothing(self, budget: &BodyBudget) -> Result<(), Problem> {
+        self.optional(budget, |_, _| ()).await
+    }
+
+    /// For routes that read an object and need none: what is absent is read as an empty one.
+    pub(crate) async fn optional<T>(
+        self,
+        budget: &BodyBudget,
+        read: impl FnOnce(&mut Object<'_>, &mut FieldErrors) -> T,
+    ) -> Result<T, Problem> {
         let content_type = check_content_type(&self.headers);
         let body = self.read_in_time(SMALL, budget).await?;
-        if body.bytes.is_empty() {
-            return Ok(());
-        }
-        content_type?;
-        let mut errors = crate::errors::FieldErrors::default();
-        crate::json::Object::from_body(&body.bytes)?.finish(&mut errors);
-        errors.check()
+        let bytes: &[u8] = if body.bytes.is_empty() {
+            b"{}"
+        } else {
+            content_type?;
+            &body.bytes
+        };
+        let mut errors = FieldErrors::default();
+        let mut object = Object::from_body(bytes)?;
+        let found = read(&mut object, &mut errors);
+        object.finish(&mut errors);
+        errors.check()?;
+        Ok(found)
     }
 
     async fn read_in_time(self, limit: usize, budget: &BodyBudget) -> Result<ReadBody, Problem> {

@@ -11,6 +11,9 @@ pub(crate) enum List {
     Subscriptions = b's' as isize,
     Deliveries = b'd' as isize,
     DeadLetters = b'l' as isize,
+    Redrives = b'r' as isize,
+    Audit = b'a' as isize,
+    Keys = b'k' as isize,
 }
 
 pub(crate) fn encode(list: List, before: i64) -> String {

@@ -45,6 +45,11 @@ impl<'a> Object<'a> {
         Ok(Self { prefix: format!("{name}."), members, too_many })
     }
 
+    /// Every member, for an object whose names are the client's; none is unknown.
+    pub(crate) fn into_members(self) -> Result<Vec<(Cow<'a, str>, &'a RawValue)>, String> {
+        if self.too_many { Err(format!("has more than {MAX_MEMBERS} members")) } else { Ok(self.members) }
+    }
+
     /// The full name of a member, for error messages.
     pub(crate) fn name_of(&self, member: &str) -> String {
         format!("{}{member}", self.prefix)

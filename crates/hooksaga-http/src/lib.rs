@@ -14,11 +14,13 @@
 //! except 503 when there is too much of it.
 
 mod api;
+mod audit;
 mod auth;
 mod body;
 mod cached;
 mod cursor;
 mod dashboard;
+mod discreet;
 mod docs;
 mod dto;
 mod errors;
@@ -33,6 +35,7 @@ mod probes;
 mod problem;
 mod query;
 mod rates;
+mod seldom;
 mod state;
 mod time;
 mod validate;

@@ -27,7 +27,8 @@ use utoipa::{
         (name = "subscriptions", description = "Who gets which events, and where"),
         (name = "deliveries", description = "Each event's way to each subscription"),
         (name = "dead letters", description = "Deliveries that were given up, and their requeue"),
-        (name = "keys", description = "The key in use, and sessions of the customer portal"),
+        (name = "redrives", description = "Large work: many dead letters or old events, in the background"),
+        (name = "keys", description = "The key in use, sessions of the customer portal, and who did what"),
         (name = "stats", description = "How everything stands"),
         (name = "probes", description = "For machines; no key needed")
     ),
@@ -35,11 +36,13 @@ use utoipa::{
         api::events::create, api::batch::create_batch, api::events::list, api::events::show,
         api::subscriptions::create, api::subscriptions::list, api::subscriptions::show,
         api::subscriptions::update, api::subscriptions::verify, api::subscriptions::rotate_secret,
+        api::endpoint_care::delete, api::endpoint_care::test,
         api::deliveries::list, api::deliveries::show, api::deliveries::resend,
         api::dead_letters::list, api::dead_letters::show, api::dead_letters::requeue,
         api::dead_letters::requeue_all,
+        api::redrives::start, api::redrives::list, api::redrives::show, api::redrives::cancel,
         api::stats::show,
-        api::me::show, api::portal_sessions::create,
+        api::me::show, api::portal_sessions::create, api::audit::list,
         probes::health, probes::ready, probes::metrics_text,
     ),
     components(schemas(ProblemBody)),
@@ -51,13 +54,15 @@ struct Document;
 struct Finish;
 
 /// Requests: unknown members are refused.
-const CLOSED: [&str; 7] = [
+const CLOSED: [&str; 9] = [
     "EventRequest",
     "BatchRequest",
     "NewSubscriptionRequest",
     "SubscriptionChange",
+    "VerificationRequest",
     "RequeueAllRequest",
     "RequeueFilter",
+    "NewRedriveRequest",
     "PortalSessionRequest",
 ];
 

@@ -31,8 +31,14 @@ const GAUGES_FRESH: Duration = Duration::from_secs(5);
 /// The same for readiness.
 const READY_FRESH: Duration = Duration::from_millis(500);
 
+/// For so long after this process last found the database full or read-only it is not ready. Loops try again every second,
+/// so that it stays so while that lasts; where nothing tries, it is over then, and the next request finds out.
+const UNWRITABLE_FOR: Duration = Duration::from_secs(10);
+
 /// A database that takes longer counts as away.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+const UNWRITABLE: &str = "the database takes no writes: its disk is full, or it is read-only";
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -99,7 +105,8 @@ pub(crate) async fn health() -> &'static str {
 
 /// Readiness
 ///
-/// The database is reachable, its schema is current, and the process is not about to stop.
+/// The database is reachable and takes writes, its schema is one that this version works with, and the process is not about
+/// to stop.
 #[utoipa::path(
     get, path = "/readyz", tag = "probes", operation_id = "readyz",
     responses(
@@ -112,11 +119,16 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
     if state.stopping.load(Ordering::Relaxed) {
         return Err(Problem::new(Kind::NotReady, "this server is about to stop"));
     }
+    if state.metrics.since_unwritable().is_some_and(|since| since < UNWRITABLE_FOR) {
+        return Err(Problem::new(Kind::NotReady, UNWRITABLE));
+    }
     state.ready.get(state.reader.ready()).await.map(|_| "ready\n").map_err(|error| {
         tracing::debug!(%error, "not ready");
         // The error's own text may name hosts; whoever asks here has shown no key.
         let reason = match *error {
             StoreError::Unavailable(_) => "the database is not reachable",
+            StoreError::TimedOut(_) | StoreError::TooSlow(_) => "the database takes too long",
+            StoreError::Unwritable(_) => UNWRITABLE,
             StoreError::Schema(_) => "the database's schema is not this version's: run hooksaga migrate",
             _ => "the database refuses this server; its log has the reason",
         };

@@ -3,15 +3,20 @@
 //! Every response that is not a success is a [`Problem`]. What a client did wrong is said per field; what went
 //! wrong in here is logged under an id, and the client learns only that id.
 
+use crate::seldom::Seldom;
 use axum::{
     Json,
     response::{IntoResponse, Response},
 };
 use hooksaga_pipeline::{IngestError, random_hex};
-use hooksaga_store::StoreError;
+use hooksaga_store::{QUERY_LIMIT, StoreError};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
+use std::time::{Duration, Instant};
 use utoipa::ToSchema;
+
+/// Requests that fail because the database is away, slow or full.
+static OUTAGES: Seldom = Seldom::new(Duration::from_secs(5));
 
 /// How long a client should wait before it tries again, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -64,6 +69,8 @@ pub(crate) enum Kind {
     SubscriptionExists,
     NotDeliverable,
     StillOpen,
+    TooManyRedrives,
+    NotRunning,
     TooLarge,
     NotJsonByType,
     NotAForm,
@@ -73,6 +80,7 @@ pub(crate) enum Kind {
     Internal,
     Overloaded,
     DatabaseAway,
+    QueryTooSlow,
     NotReady,
 }
 
@@ -110,6 +118,8 @@ impl Kind {
                 (StatusCode::CONFLICT, "not-deliverable", "The subscription is not active and verified")
             }
             Self::StillOpen => (StatusCode::CONFLICT, "still-open", "The delivery has not ended"),
+            Self::TooManyRedrives => (StatusCode::CONFLICT, "too-many-redrives", "Too many redrives run"),
+            Self::NotRunning => (StatusCode::CONFLICT, "not-running", "The redrive has ended"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
             Self::NotJsonByType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json-by-type", "The content type is not JSON")
@@ -119,15 +129,16 @@ impl Kind {
             }
             Self::CrossSite => (StatusCode::FORBIDDEN, "cross-site", "The request came from another site"),
             Self::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid"),
-            Self::TooManyRequests => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "too-many-requests",
-                "The key's requests per second are used up",
-            ),
+            Self::TooManyRequests => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "The requests per second are used up")
+            }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
             Self::DatabaseAway => {
                 (StatusCode::SERVICE_UNAVAILABLE, "database-away", "The database is not available")
+            }
+            Self::QueryTooSlow => {
+                (StatusCode::SERVICE_UNAVAILABLE, "query-too-slow", "The query took too long")
             }
             Self::NotReady => (StatusCode::SERVICE_UNAVAILABLE, "not-ready", "Not ready"),
         }
@@ -237,9 +248,33 @@ impl From<StoreError> for Problem {
 
 impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
-        if error.is_transient() {
-            tracing::warn!(%error, "a request failed: the database is not available");
-            return Self::new(Kind::DatabaseAway, "the database is not available; try again shortly");
+        if let StoreError::Contended(text) = error {
+            tracing::info!(%error, "a request was held up");
+            return Self::new(Kind::DatabaseAway, text.clone());
+        }
+        let shown = match error {
+            StoreError::Unavailable(_) => Some("the database is not available; try again shortly"),
+            StoreError::TimedOut(_) => Some("the database took too long; try again shortly"),
+            StoreError::Unwritable(_) => Some("the database takes no writes at present; try again later"),
+            _ => None,
+        };
+        if let Some(shown) = shown {
+            // One line for all requests of a while: an outage under load must not fill the log.
+            if let Some(unlogged) = OUTAGES.is_due(Instant::now()) {
+                tracing::warn!(%error, unlogged, "a request failed in the database");
+            }
+            return Self::new(Kind::DatabaseAway, shown);
+        }
+        if let StoreError::TooSlow(_) = error {
+            tracing::warn!(%error, "a query was ended");
+            return Self::new(
+                Kind::QueryTooSlow,
+                format!(
+                    "the query was ended after {} s: narrow the filter, for example to one subscription, event or \
+                     type, or to a shorter time",
+                    QUERY_LIMIT.as_secs()
+                ),
+            );
         }
         let error_id = random_hex(8);
         tracing::error!(%error, error_id, "a request failed in the database");

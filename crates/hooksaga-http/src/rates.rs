@@ -1,9 +1,14 @@
-//! Requests per second of each API key: a bucket per key that holds one second's worth.
+//! Requests per second of each API key, and of each host that clients have requests sent to: a bucket each that holds one
+//! second's worth.
 //!
 //! In memory and per process. Only keys that are known are counted, and at most [`MAX_KEYS`] of them: a key whose
 //! bucket is full needs no entry.
 
-use crate::problem::{Kind, Problem};
+use crate::{
+    auth::hash_key,
+    problem::{Kind, Problem},
+};
+use hooksaga_saga::CallbackUrl;
 use http::{HeaderValue, header};
 use std::{
     collections::HashMap,
@@ -16,6 +21,26 @@ const MAX_KEYS: usize = 10_000;
 
 /// A bucket holds so much time's worth of requests.
 const BURST: Duration = Duration::from_secs(1);
+
+/// How often per second somebody may have a request sent to one host: challenges and test events.
+const PER_HOST: NonZeroU32 = NonZeroU32::new(5).expect("not zero");
+
+/// The same for requests that clients have sent to a host of their choice, whichever key asks for them.
+pub(crate) struct HostRates(KeyRates);
+
+impl HostRates {
+    pub(crate) fn new() -> Self {
+        Self(KeyRates::new(PER_HOST))
+    }
+
+    /// Counts one request to the host of this URL, or says how long to wait.
+    pub(crate) fn count(&self, callback_url: &CallbackUrl) -> Result<(), Problem> {
+        let host = callback_url.host().to_ascii_lowercase();
+        self.0.count_at(hash_key(host.trim_end_matches('.')), Instant::now()).map_err(|wait| {
+            too_many(wait, "requests are sent to this host as often as they may be; try again shortly")
+        })
+    }
+}
 
 pub(crate) struct KeyRates {
     /// The time that one request takes up.
@@ -31,14 +56,8 @@ impl KeyRates {
 
     /// Counts one request of this key, or says how long it has to wait.
     pub(crate) fn count(&self, key: [u8; 32]) -> Result<(), Problem> {
-        self.count_at(key, Instant::now()).map_err(|wait| {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            Problem::new(
-                Kind::TooManyRequests,
-                "this key has sent more requests than it may; try again shortly",
-            )
-            .with_header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
-        })
+        self.count_at(key, Instant::now())
+            .map_err(|wait| too_many(wait, "this key has sent more requests than it may; try again shortly"))
     }
 
     fn count_at(&self, key: [u8; 32], now: Instant) -> Result<(), Duration> {
@@ -58,6 +77,12 @@ impl KeyRates {
         used_until.insert(key, after);
         Ok(())
     }
+}
+
+fn too_many(wait: Duration, detail: &str) -> Problem {
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    Problem::new(Kind::TooManyRequests, detail)
+        .with_header(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)))
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use crate::{
     body::BodyBudget,
     cached::CachedBy,
     dashboard::{Look, Situation},
+    rates::HostRates,
 };
-use hooksaga_pipeline::{Ingest, Requeue, SecretKey, Signals};
-use hooksaga_store::{KeyStore, ReaderStore, Stats, SubscriptionAdminStore, TenantScope};
+use hooksaga_pipeline::{EgressPolicy, Ingest, Requeue, SecretKey, Signals};
+use hooksaga_store::{KeyStore, ReaderStore, RedriveStore, Stats, SubscriptionAdminStore, TenantScope};
 use std::sync::Arc;
 
 /// The state of the API, shared by every request.
@@ -15,6 +16,7 @@ pub(crate) struct ApiState {
     pub(crate) ingest: Ingest,
     pub(crate) admin: Arc<dyn SubscriptionAdminStore>,
     pub(crate) requeue: Requeue,
+    pub(crate) redrives: Arc<dyn RedriveStore>,
     pub(crate) reader: Arc<dyn ReaderStore>,
     pub(crate) keys: Keys,
     /// Creates the keys of portal sessions.
@@ -30,6 +32,12 @@ pub(crate) struct ApiState {
     pub(crate) max_payload_bytes: usize,
     pub(crate) max_batch_bytes: usize,
     pub(crate) allow_http: bool,
+    /// What callbacks may reach.
+    pub(crate) egress: EgressPolicy,
+    /// How often somebody may have a request sent to one host.
+    pub(crate) hosts: HostRates,
+    /// Whether an administrator may vouch for an endpoint.
+    pub(crate) allow_trusted: bool,
     /// Where this server is reached, without a slash at the end.
     pub(crate) public_url: String,
 }

@@ -2,7 +2,7 @@
 
 use crate::json;
 use hooksaga_pipeline::SigningSecret;
-use hooksaga_saga::{EventType, Invalid, Tenant};
+use hooksaga_saga::{EventType, Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders, Tenant};
 use serde_json::value::RawValue;
 use std::{str::FromStr, time::Duration};
 
@@ -11,6 +11,9 @@ pub(crate) const MAX_DEPTH: usize = 128;
 
 /// The attempt limits that a subscription may ask for.
 pub(crate) const RETRY_LIMITS: std::ops::RangeInclusive<i64> = 1..=100;
+
+/// The attempts per second that a subscription may be limited to.
+const RATE_LIMITS: std::ops::RangeInclusive<i64> = 1..=10_000;
 
 /// A value with a parser of its own: what it returns has been checked.
 pub(crate) fn parsed<T: FromStr<Err = Invalid>>(text: &str) -> Result<T, String> {
@@ -71,6 +74,24 @@ pub(crate) fn visible_ascii(text: String, max: usize) -> Result<String, String> 
 pub(crate) fn retry_limit(value: &RawValue) -> Result<u32, String> {
     let limit = json::integer(value, RETRY_LIMITS)?;
     u32::try_from(limit).map_err(|_| "is out of range".to_owned())
+}
+
+pub(crate) fn rate_limit(value: &RawValue) -> Result<u32, String> {
+    let limit = json::integer(value, RATE_LIMITS)?;
+    u32::try_from(limit).map_err(|_| "is out of range".to_owned())
+}
+
+/// Request headers, an object of names to values. What is wrong is said without the values.
+pub(crate) fn request_headers(value: &RawValue) -> Result<RequestHeaders, String> {
+    let members = json::Object::from_value(value, "headers")?.into_members()?;
+    let headers = members.into_iter().map(|(name, value)| {
+        // The name is shown as far as it can be one.
+        let said: String = name.chars().take(RequestHeaderName::MAX_LEN).collect();
+        let header = parsed::<RequestHeaderName>(&name).and_then(|name| Ok((name, parsed_json(value)?)));
+        header.map_err(|rule| format!("the header {said:?} {rule}"))
+    });
+    let headers = headers.collect::<Result<Vec<(_, RequestHeaderValue)>, String>>()?;
+    RequestHeaders::new(headers).map_err(|invalid| invalid.to_string())
 }
 
 pub(crate) fn secret(text: &str) -> Result<SigningSecret, String> {

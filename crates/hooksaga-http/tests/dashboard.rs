@@ -17,7 +17,7 @@ const PAGES: [&str; 7] =
 
 /// Every path of a site. A page that is not here fails the walk over all routes: add it, so that it is visited with a
 /// session of another tenant.
-pub(crate) const PATHS: [&str; 20] = [
+pub(crate) const PATHS: [&str; 22] = [
     "",
     "/dead-letters",
     "/dead-letters/requeue",
@@ -35,10 +35,15 @@ pub(crate) const PATHS: [&str; 20] = [
     "/subscriptions/new",
     "/subscriptions/{id}",
     "/subscriptions/{id}/active",
+    "/subscriptions/{id}/delete",
     "/subscriptions/{id}/edit",
     "/subscriptions/{id}/rotate-secret",
+    "/subscriptions/{id}/test",
     "/subscriptions/{id}/verify",
 ];
+
+/// What the dashboard alone has, for those who administer the whole server.
+pub(crate) const OPERATORS_PATHS: [&str; 2] = ["/keys", "/keys/{id}/revoke"];
 
 /// Somebody with a browser.
 struct Browser<'a> {
@@ -611,6 +616,26 @@ async fn what_outsiders_write_is_text() {
     assert!(page.text().contains("&lt;img src=x") && !page.text().contains("<img src=x"));
 }
 
+#[tokio::test]
+async fn keys_are_seen_and_revoked_by_those_who_administer_the_whole_server() {
+    let api = TestApi::new().await;
+    let (reader, bound) = (api.key("read").await, api.key_of("acme").await);
+    for key in [&reader, &bound] {
+        let browser = Browser::dashboard(&api, key).await;
+        assert!(!browser.page("").await.contains("href=\"/keys\""), "it is not offered");
+        assert_eq!(browser.get("/keys").await.status, 403);
+        assert_eq!(browser.post("/keys/1/revoke", &[]).await.status, 403);
+    }
+    assert_eq!(Browser::portal(&api, &bound).await.get("/keys").await.status, 404);
+
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let page = browser.page("/keys").await;
+    assert!(page.contains("acme") && !page.contains(&reader) && !page.contains(&bound));
+    assert_eq!(browser.post("/keys/987654/revoke", &[]).await.status, 404);
+    let revoked = browser.post("/keys/1/revoke", &[]).await;
+    assert!(revoked.text().contains("is revoked") && !revoked.text().contains("/keys/1/revoke"));
+}
+
 /// With a session of one tenant nothing of another can be seen, changed or guessed.
 #[tokio::test]
 async fn a_bound_session_is_confined_to_its_tenant() {
@@ -743,5 +768,5 @@ async fn the_part_of_a_page_that_changes_can_be_asked_for_alone() {
     let headers = [("cookie", browser.cookie.as_str()), ("x-hooksaga-part", "1")];
     let part = api.bare("GET", "/", &headers, "").await;
     assert!(part.text().starts_with("<div id=\"part\" data-live>"), "{}", part.text());
-    assert!(!part.text().contains("<header") && part.text().contains("Waiting"));
+    assert!(!part.text().contains("<header") && part.text().contains("Nothing is set up yet"));
 }

@@ -61,11 +61,13 @@ async fn operations_say_their_scope_and_their_problems() {
         for status in ["401", "403", "422", "503"] {
             assert!(responses.contains_key(status), "{method} {path} {status}");
         }
-        for (status, response) in responses {
+        for (status, response) in responses.iter().filter(|(status, _)| *status != "204") {
             let kind = if status.starts_with('2') { "application/json" } else { "application/problem+json" };
             assert!(response["content"][kind]["schema"].is_object(), "{method} {path} {status}: {response}");
         }
-        assert_eq!(path.contains("/1"), responses.contains_key("404"), "{method} {path}");
+        // A redrive names a subscription in its body.
+        let names_a_row = path.contains("/1") || (method, path) == ("POST", "/v1/redrives");
+        assert_eq!(names_a_row, responses.contains_key("404"), "{method} {path}");
     }
     assert_eq!(document["components"]["securitySchemes"]["key"]["scheme"], "bearer");
     for request in [
@@ -73,6 +75,7 @@ async fn operations_say_their_scope_and_their_problems() {
         "BatchRequest",
         "NewSubscriptionRequest",
         "SubscriptionChange",
+        "VerificationRequest",
         "RequeueAllRequest",
         "RequeueFilter",
         "PortalSessionRequest",
@@ -114,6 +117,7 @@ async fn responses_fit_their_schemas() {
     let document = document(&api).await;
     api.verified_subscription("t", "hook").await;
     api.dead_letter("t", &json!(1)).await;
+    api.post("/v1/redrives", &json!({"kind": "dead_letters", "filter": {}})).await.expect(202);
     for (_, path, _) in GUARDED.into_iter().filter(|(method, ..)| *method == "GET") {
         let responses = &document["paths"][pattern(path)]["get"]["responses"];
         let schema = &responses["200"]["content"]["application/json"]["schema"];

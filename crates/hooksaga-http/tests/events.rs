@@ -260,7 +260,8 @@ async fn an_event_is_shown_with_its_deliveries() {
     assert_eq!(event["routed"], true);
     assert_eq!(event["deliveries"][0]["subscription_id"], subscription);
     assert_eq!(event["deliveries"][0]["status"], "Pending");
-    assert_eq!(event.as_object().unwrap().len(), 9);
+    assert_eq!(event["unmatched"], json!({"paused": 0, "disabled": 0, "unverified": 0}));
+    assert_eq!(event.as_object().unwrap().len(), 10);
 }
 
 #[tokio::test]

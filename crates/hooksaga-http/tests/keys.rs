@@ -5,7 +5,7 @@ use hooksaga_store::Scope;
 use std::time::{Duration, Instant};
 
 /// Every route that needs a key, and the scope it needs; nothing where any key will do.
-pub(crate) const GUARDED: [(&str, &str, Option<Scope>); 20] = [
+pub(crate) const GUARDED: [(&str, &str, Option<Scope>); 27] = [
     ("POST", "/v1/events", Some(Scope::Ingest)),
     ("POST", "/v1/events/batch", Some(Scope::Ingest)),
     ("GET", "/v1/events", Some(Scope::Read)),
@@ -16,6 +16,8 @@ pub(crate) const GUARDED: [(&str, &str, Option<Scope>); 20] = [
     ("PATCH", "/v1/subscriptions/1", Some(Scope::Admin)),
     ("POST", "/v1/subscriptions/1/verify", Some(Scope::Admin)),
     ("POST", "/v1/subscriptions/1/rotate-secret", Some(Scope::Admin)),
+    ("DELETE", "/v1/subscriptions/1", Some(Scope::Admin)),
+    ("POST", "/v1/subscriptions/1/test", Some(Scope::Admin)),
     ("GET", "/v1/deliveries", Some(Scope::Read)),
     ("GET", "/v1/deliveries/1", Some(Scope::Read)),
     ("POST", "/v1/deliveries/1/resend", Some(Scope::Operator)),
@@ -23,9 +25,14 @@ pub(crate) const GUARDED: [(&str, &str, Option<Scope>); 20] = [
     ("GET", "/v1/dead-letters/1", Some(Scope::Read)),
     ("POST", "/v1/dead-letters/1/requeue", Some(Scope::Operator)),
     ("POST", "/v1/dead-letters/requeue", Some(Scope::Operator)),
+    ("POST", "/v1/redrives", Some(Scope::Operator)),
+    ("GET", "/v1/redrives", Some(Scope::Read)),
+    ("GET", "/v1/redrives/1", Some(Scope::Read)),
+    ("POST", "/v1/redrives/1/cancel", Some(Scope::Operator)),
     ("GET", "/v1/stats", Some(Scope::Read)),
     ("GET", "/v1/me", None),
     ("POST", "/v1/portal-sessions", Some(Scope::Admin)),
+    ("GET", "/v1/audit", Some(Scope::Admin)),
 ];
 
 async fn with_key(api: &TestApi, method: &str, path: &str, key: &str) -> Response {

@@ -1,11 +1,14 @@
 //! The HTTP API on a real SQLite database: every route, every status, every limit at its edge.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod audit;
 mod batch;
 mod dashboard;
 mod dead_letters;
 mod deliveries;
 mod documents;
+mod egress;
+mod endpoint_care;
 mod events;
 mod hostile_input;
 mod https;
@@ -15,6 +18,7 @@ mod lists;
 mod outages;
 mod portal_sessions;
 mod probes;
+mod redrives;
 mod resend;
 mod routes;
 mod serving;

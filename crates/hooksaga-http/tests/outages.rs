@@ -6,14 +6,16 @@ use axum::body::Body;
 use bytes::Bytes;
 use hooksaga_http::ApiParts;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Requeue};
-use hooksaga_saga::{DeadLetterId, EventId, KeyId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    ApiKey, Appended, Buried, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterStore,
-    DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead,
-    IngestStore, KeyReaderStore, KeyStore, LivingWorker, NewApiKey, NewEvent, NewSubscription, Page,
-    PageRequest, QueueGauges, ReaderStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
-    SealedSecret, Stats, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionFilter,
-    SubscriptionPatch, TenantScope, UpdateOutcome,
+    ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
+    DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
+    EventDetail, EventFilter, EventHead, IngestStore, KeyReaderStore, KeyStore, LivingWorker, NewApiKey,
+    NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive,
+    RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
+    RunningLimits, SealedSecret, StartOutcome, Starter, Stats, StepLimits, StoreError, StoreResult,
+    Subscription, SubscriptionAdminStore, SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome,
+    UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
@@ -33,11 +35,16 @@ macro_rules! broken {
     };
 }
 
-broken!(IngestStore { append(&[NewEvent]) -> Vec<Appended>; });
+broken!(IngestStore {
+    append(&[NewEvent]) -> Vec<Appended>;
+    store_payload_limit(u64) -> ();
+});
 broken!(KeyStore {
     create(&NewApiKey) -> ApiKey;
     list() -> Vec<ApiKey>;
+    newest(PageRequest) -> Page<ApiKey>;
     revoke(KeyId) -> Option<ApiKey>;
+    record(&NewAuditRecord) -> ();
 });
 broken!(KeyReaderStore {
     find(&[u8; 32]) -> Option<ApiKey>;
@@ -47,14 +54,23 @@ broken!(DeadLetterStore {
     bury(u32) -> Vec<Buried>;
     requeue(&TenantScope, DeadLetterId, u32) -> RequeueOutcome;
     resend(&TenantScope, SagaId, u32) -> ResendOutcome;
+    send_test(&TenantScope, EventId, SubscriptionId, u32) -> TestOutcome;
     requeue_step(&TenantScope, &RequeueStep) -> RequeuedBatch;
 });
 broken!(SubscriptionAdminStore {
     create(&NewSubscription, &SealedSecret) -> CreateOutcome;
     update(&TenantScope, SubscriptionId, &SubscriptionPatch) -> UpdateOutcome;
-    request_verification(&TenantScope, SubscriptionId) -> Option<Subscription>;
+    request_verification(&TenantScope, SubscriptionId, Option<&str>) -> Option<Subscription>;
+    delete(&TenantScope, SubscriptionId) -> bool;
     rotate_secret(&TenantScope, SubscriptionId, &SealedSecret, Duration, u32) -> bool;
     secret_key_ids() -> Vec<String>;
+});
+broken!(RedriveStore {
+    start(&TenantScope, &RedriveWork, &Starter, RunningLimits) -> StartOutcome;
+    cancel(&TenantScope, RedriveId) -> CancelOutcome;
+    advance(StepLimits) -> Option<RedriveStep>;
+    catch_up(StepLimits, Option<Duration>) -> Option<RedriveStep>;
+    running() -> u64;
 });
 broken!(ReaderStore {
     events(&TenantScope, &EventFilter, PageRequest) -> Page<EventHead>;
@@ -65,6 +81,9 @@ broken!(ReaderStore {
     delivery(&TenantScope, SagaId) -> Option<DeliveryDetail>;
     dead_letters(&TenantScope, &DeadLetterFilter, PageRequest) -> Page<DeadLetterSummary>;
     dead_letter(&TenantScope, DeadLetterId) -> Option<DeadLetterDetail>;
+    redrives(&TenantScope, PageRequest) -> Page<Redrive>;
+    redrive(&TenantScope, RedriveId) -> Option<Redrive>;
+    audit(&TenantScope, &AuditFilter, PageRequest) -> Page<AuditRecord>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;
@@ -73,6 +92,10 @@ broken!(ReaderStore {
 
 fn away() -> StoreError {
     StoreError::Unavailable("db-host-7 is gone".to_owned())
+}
+
+fn full() -> StoreError {
+    StoreError::Unwritable("no space left on db-host-7".to_owned())
 }
 
 fn odd() -> StoreError {
@@ -98,6 +121,7 @@ fn break_all(parts: &mut ApiParts, error: fn() -> StoreError) {
     parts.key_admin = broken.clone();
     parts.requeue =
         Requeue::new(broken.clone(), 5, parts.signals.clone(), Arc::clone(&parts.metrics), DeliveryLog::None);
+    parts.redrives = broken.clone();
     parts.admin = broken.clone();
     parts.probes = hooksaga_http::Probes::new(broken.clone(), Arc::clone(&parts.metrics));
     parts.reader = broken;
@@ -110,6 +134,7 @@ fn good_body(method: &str, path: &str) -> String {
         ("POST", "/v1/events/batch") => json!({"events": [{"event_type": "t", "payload": 1}]}),
         ("POST", "/v1/subscriptions") => json!({"event_type": "t", "callback_url": "https://example.com"}),
         ("POST", "/v1/dead-letters/requeue") => json!({"filter": {}}),
+        ("POST", "/v1/redrives") => json!({"kind": "dead_letters", "filter": {}}),
         ("POST", "/v1/portal-sessions") => json!({"tenant": "acme"}),
         _ => json!({}),
     }
@@ -146,6 +171,22 @@ async fn other_failures_are_told_without_their_details() {
 }
 
 #[tokio::test]
+async fn a_query_that_took_too_long_is_told_from_a_database_that_is_away() {
+    let slow = || StoreError::TooSlow("on db-host-7".to_owned());
+    let api = TestApi::with(|parts| parts.reader = Arc::new(Broken(slow))).await;
+    for path in
+        ["/v1/deliveries?status=Pending", "/v1/events", "/v1/subscriptions", "/v1/dead-letters", "/v1/stats"]
+    {
+        let response = api.get(path).await;
+        let problem = response.expect(503);
+        assert_eq!(problem["type"], "urn:hooksaga:problem:query-too-slow", "{path}");
+        assert!(problem["detail"].as_str().unwrap().contains("narrow the filter"), "{path}");
+        assert_eq!(response.header("retry-after"), "1");
+        assert!(!response.text().contains("db-host-7"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn probes_tell_the_truth_about_the_database() {
     let api = TestApi::with(|parts| break_all(parts, away)).await;
     assert_eq!(api.bare("GET", "/healthz", &[], "").await.status, 200);
@@ -162,6 +203,28 @@ async fn probes_tell_the_truth_about_the_database() {
 }
 
 #[tokio::test]
+async fn a_database_that_takes_no_writes_makes_the_server_unready() {
+    let api = TestApi::with(|parts| {
+        let (signals, metrics) = (parts.signals.clone(), Arc::clone(&parts.metrics));
+        let limits = IngestLimits::default();
+        let (ingest, task) =
+            Ingest::start(Arc::new(Broken(full)), signals, metrics, limits, DeliveryLog::None);
+        tokio::spawn(task.run());
+        parts.ingest = ingest;
+    })
+    .await;
+    assert_eq!(api.bare("GET", "/readyz", &[], "").await.status, 200, "it can be read, and nobody wrote yet");
+    let refused = api.post("/v1/events", &json!({"event_type": "t", "payload": 1})).await;
+    assert!(!refused.header("retry-after").is_empty());
+    let problem = refused.expect(503);
+    assert!(problem["detail"].as_str().unwrap().contains("takes no writes"), "{problem}");
+    let problem = api.bare("GET", "/readyz", &[], "").await.expect(503);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.contains("disk is full") && !detail.contains("db-host-7"), "{detail}");
+    assert_eq!(api.bare("GET", "/healthz", &[], "").await.status, 200);
+}
+
+#[tokio::test]
 async fn too_many_events_are_turned_away() {
     /// A database that never comes to an end.
     struct Stuck;
@@ -170,6 +233,10 @@ async fn too_many_events_are_turned_away() {
     impl IngestStore for Stuck {
         async fn append(&self, _: &[NewEvent]) -> StoreResult<Vec<Appended>> {
             std::future::pending().await
+        }
+
+        async fn store_payload_limit(&self, _: u64) -> StoreResult<()> {
+            Ok(())
         }
     }
 

@@ -19,7 +19,10 @@ async fn a_subscription_is_created_with_its_secret() {
     assert_eq!(created["active"], true);
     assert_eq!(created["verified"], false);
     assert!(created["max_retry_limit"].is_null());
-    assert_eq!(created["verification"], json!({"status": "pending", "last_error": null, "checked_at": null}));
+    assert_eq!(
+        created["verification"],
+        json!({"status": "pending", "last_error": null, "checked_at": null, "trusted": null})
+    );
     assert!(created["secret"].as_str().unwrap().parse::<SigningSecret>().is_ok());
     assert!(api.was_woken(Stage::Verifier).await);
 
@@ -115,7 +118,7 @@ async fn secrets_have_24_to_64_bytes() {
 #[tokio::test]
 async fn plain_http_needs_the_development_switch() {
     let api = TestApi::new().await;
-    let body = new("t", "http://127.0.0.1:9000/hook");
+    let body = new("t", "http://example.com:9000/hook");
     assert_eq!(api.post("/v1/subscriptions", &body).await.invalid_fields(), ["callback_url"]);
     let api = TestApi::with(|parts| parts.allow_http = true).await;
     api.post("/v1/subscriptions", &body).await.expect(201);

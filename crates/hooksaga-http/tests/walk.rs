@@ -58,12 +58,18 @@ impl Neighbours {
         self.send(key, "POST", "/v1/events", Some(&event("order-2"))).await.expect(201);
         self.api.route().await;
         let letter = self.send(key, "GET", "/v1/dead-letters", None).await.expect(200)["items"][0].clone();
+        let redrive =
+            json!({"kind": "events", "subscription_id": subscription["id"], "since": "2020-01-01T00:00:00Z"});
+        let redrive = self.send(key, "POST", "/v1/redrives", Some(&redrive)).await.expect(202);
+        let letters = json!({"kind": "dead_letters", "filter": {}});
+        self.send(key, "POST", "/v1/redrives", Some(&letters)).await.expect(202);
         let id = |value: &Value| value.as_i64().unwrap();
         BTreeMap::from([
             ("events", id(&first["id"])),
             ("subscriptions", id(&subscription["id"])),
             ("deliveries", id(&letter["saga_id"])),
             ("dead-letters", id(&letter["id"])),
+            ("redrives", id(&redrive["id"])),
         ])
     }
 
@@ -125,6 +131,7 @@ fn routes(all: &Neighbours) -> Vec<(String, String)> {
         let pages = crate::dashboard::PATHS.into_iter().filter(|path| !(site.is_empty() && path.is_empty()));
         documented.extend(pages.map(|path| format!("{site}{path}")));
     }
+    documented.extend(crate::dashboard::OPERATORS_PATHS.map(ToOwned::to_owned));
     assert_eq!(paths_of_the_router(&all.api), documented, "every path of the router is documented");
     let methods = |item: &Value| -> Vec<String> {
         item.as_object().unwrap().keys().map(|method| method.to_uppercase()).collect()
@@ -164,7 +171,7 @@ async fn a_foreign_key_finds_lists_counts_and_changes_nothing_on_any_route() {
 async fn walk(all: &Neighbours) {
     let before = all.seen_by_owner().await;
     let routes = routes(all);
-    assert!(routes.len() >= 22, "{routes:?}");
+    assert!(routes.len() >= 24, "{routes:?}");
     for (method, path) in routes {
         visit(all, &method, &path).await;
         assert_eq!(all.seen_by_owner().await, before, "{method} {path} changed something");
@@ -177,18 +184,27 @@ async fn visit(all: &Neighbours, method: &str, path: &str) {
         return by_id(all, method, path).await;
     }
     match (method, path) {
-        ("GET", "/v1/events" | "/v1/subscriptions" | "/v1/deliveries" | "/v1/dead-letters") => {
+        (
+            "GET",
+            "/v1/events" | "/v1/subscriptions" | "/v1/deliveries" | "/v1/dead-letters" | "/v1/redrives",
+        ) => {
             list(all, path).await;
         }
         ("POST", "/v1/events") => ingest(all).await,
         ("POST", "/v1/events/batch") => ingest_batch(all).await,
         ("POST", "/v1/subscriptions") => subscribe(all).await,
         ("POST", "/v1/dead-letters/requeue") => requeue_many(all).await,
+        ("POST", "/v1/redrives") => start_redrives(all).await,
         ("POST", "/v1/portal-sessions") => {
             let body = json!({"tenant": OWNER});
             let keys = all.api.stores.keys.list().await.unwrap().len();
             refused(&all.as_foreign(method, path, Some(&body)).await);
             assert_eq!(all.api.stores.keys.list().await.unwrap().len(), keys, "no key was created");
+        }
+        ("GET", "/v1/audit") => {
+            for query in ["", "?tenant=globex", "?tenant=acme", "?color=1"] {
+                refused(&all.as_foreign(method, &format!("{path}{query}"), None).await);
+            }
         }
         ("GET", "/v1/stats") => stats(all).await,
         ("GET", "/v1/me") => {
@@ -219,7 +235,9 @@ async fn by_id(all: &Neighbours, method: &str, path: &str) {
         path.split_once('{').and_then(|(start, rest)| Some((start, rest.split_once('}')?.1))).unwrap();
     let at = |id: &str| format!("{start}{id}{end}");
     let reads_body = all.operation(method, path)["requestBody"].is_object();
-    let bodies = if reads_body {
+    let bodies = if path.ends_with("/verify") {
+        vec![Some(json!({"trusted": false})), None, Some(json!({"trusted": true})), Some(json!({"color": 1}))]
+    } else if reads_body {
         vec![
             Some(json!({"active": false})),
             Some(json!({})),
@@ -287,7 +305,9 @@ async fn list(all: &Neighbours, path: &str) {
             "external_id" => (vec!["order-1".to_owned()], true),
             "callback_url" => (vec!["https://example.com/hook".to_owned()], true),
             "final_error_code" => (vec!["HTTP_503".to_owned()], true),
-            "active" | "verified" | "requeued" => (vec!["true".to_owned(), "false".to_owned()], true),
+            "active" | "verified" | "disabled" | "requeued" => {
+                (vec!["true".to_owned(), "false".to_owned()], true)
+            }
             "status" => (vec!["Pending".to_owned(), "DeadLettered&status=Pending".to_owned()], true),
             "created_after" => (vec!["2020-01-01T00:00:00Z".to_owned()], true),
             "created_before" => (vec!["2999-01-01T00:00:00Z".to_owned()], true),
@@ -381,6 +401,19 @@ async fn requeue_many(all: &Neighbours) {
         let done = all.as_foreign("POST", path, Some(&body)).await.expect(200);
         assert_eq!(done["matched"], letters, "its own letters: {done}");
     }
+}
+
+/// Its own letters only, and no subscription of the owner's.
+async fn start_redrives(all: &Neighbours) {
+    let path = "/v1/redrives";
+    let foreign = json!({"kind": "dead_letters", "filter": {"tenant": OWNER}});
+    refused(&all.as_foreign("POST", path, Some(&foreign)).await);
+    for id in [all.ids["subscriptions"], NOBODY] {
+        let body = json!({"kind": "events", "subscription_id": id, "since": "2020-01-01T00:00:00Z"});
+        all.as_foreign("POST", path, Some(&body)).await.expect(404);
+    }
+    let own = json!({"kind": "dead_letters", "filter": {}});
+    assert_eq!(all.as_foreign("POST", path, Some(&own)).await.expect(202)["tenant"], STRANGER);
 }
 
 async fn stats(all: &Neighbours) {

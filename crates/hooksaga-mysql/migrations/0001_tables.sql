@@ -48,10 +48,34 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     description        VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     active             BOOLEAN NOT NULL DEFAULT TRUE,
     max_retry_limit    INT NULL,
+    -- Attempts started per second; NULL: not limited.
+    rate_limit         INT NULL,
+    -- The names of its static request headers, joined with commas; subscription_headers has the rest.
+    header_names       VARCHAR(1700) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    -- Why and when the caretaker switched it off, until it is activated again.
+    disabled_reason    VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    disabled_at        DATETIME(6) NULL,
+    -- A deleted subscription stays for the history that names it; it is inactive, and nothing else finds it.
+    deleted_at         DATETIME(6) NULL,
+    -- Who asks that the endpoint be trusted without a challenge, in which round of verification.
+    vouched_by         VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    vouched_round      BIGINT NULL,
     verification_round BIGINT NOT NULL DEFAULT 1,
     verified_url       VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
     -- Nobody can set it by hand, changing the URL resets it, and a late verifier cannot verify the wrong URL.
     verified           BOOLEAN GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) STORED,
+    -- Whether its open deliveries go on: to its endpoint, or, once it is deleted, to their end.
+    deliverable        BOOLEAN GENERATED ALWAYS AS (
+                           deleted_at IS NOT NULL
+                           OR (active AND verified_url IS NOT NULL AND verified_url = callback_url)) STORED,
+    -- Who vouched for verified_url, if it did not prove itself.
+    trusted_by         VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    trusted_at         DATETIME(6) NULL,
+    -- The verified_url that operators were told of, and whether they are to be told; NULL if not.
+    announced_url      VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    to_announce        BOOLEAN GENERATED ALWAYS AS (
+                           CASE WHEN deleted_at IS NULL AND verified_url IS NOT NULL
+                                     AND (announced_url IS NULL OR announced_url <> verified_url) THEN TRUE END) STORED,
     check_round        BIGINT NOT NULL DEFAULT 0,
     check_attempts     INT NOT NULL DEFAULT 0,
     check_done         BOOLEAN NOT NULL DEFAULT FALSE,
@@ -59,22 +83,36 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     next_check_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     check_error        VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     checked_at         DATETIME(6) NULL,
+    -- Since when it has missed events because it was not verified: since its creation, or since its URL changed.
+    -- NULL once it has been queued to catch up (0002_guards.sql).
+    unverified_since   DATETIME(6) NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- When the open round is due: a new one at once; NULL while none is open.
     open_check_at      DATETIME(6) GENERATED ALWAYS AS (
-                           CASE WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
+                           CASE WHEN deleted_at IS NOT NULL THEN NULL
+                                WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
                                 WHEN NOT check_done THEN next_check_at END) STORED,
-    UNIQUE KEY uniq_sub_tenant_type_url (tenant, event_type, callback_url),
+    -- NULL once it is deleted: a unique key takes any number of those.
+    kept               BOOLEAN GENERATED ALWAYS AS (CASE WHEN deleted_at IS NULL THEN TRUE END) STORED,
+    UNIQUE KEY uniq_sub_tenant_type_url (tenant, event_type, callback_url, kept),
     KEY idx_sub_tenant (tenant, id),
     KEY idx_sub_callback_url (callback_url),
     KEY idx_sub_active (active),
     KEY idx_sub_open_check (open_check_at),
+    KEY idx_sub_unannounced (to_announce),
     CONSTRAINT sub_not_empty CHECK (tenant <> '' AND event_type <> '' AND callback_url <> '' AND verified_url <> ''
                                     AND check_error <> ''),
     CONSTRAINT sub_no_blank_end CHECK (tenant NOT LIKE '% ' AND event_type NOT LIKE '% '
                                        AND callback_url NOT LIKE '% ' AND verified_url NOT LIKE '% '),
+    CONSTRAINT sub_header_names CHECK (header_names <> ''),
     CONSTRAINT sub_retry_limit CHECK (max_retry_limit BETWEEN 1 AND 100),
+    CONSTRAINT sub_rate_limit CHECK (rate_limit BETWEEN 1 AND 10000),
+    CONSTRAINT sub_disabled CHECK (disabled_reason IN ('GONE', 'FAILING')),
+    CONSTRAINT sub_disabled_at CHECK ((disabled_reason IS NULL) = (disabled_at IS NULL)),
+    CONSTRAINT sub_off CHECK (NOT active OR (disabled_reason IS NULL AND deleted_at IS NULL)),
+    CONSTRAINT sub_vouched CHECK ((vouched_by IS NULL) = (vouched_round IS NULL)),
+    CONSTRAINT sub_trusted CHECK ((trusted_by IS NULL) = (trusted_at IS NULL)),
     CONSTRAINT sub_check_attempts CHECK (check_attempts >= 0)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -185,7 +223,62 @@ CREATE TABLE IF NOT EXISTS finished_jobs (job_id BIGINT NOT NULL PRIMARY KEY) EN
 
 CREATE TABLE IF NOT EXISTS pending_dead_letters (saga_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
 
+-- Subscriptions that were verified, and the events that they missed until then. `until` is set by the first step;
+-- `after_at` and `after_id` are how far the walk over the events came.
+CREATE TABLE IF NOT EXISTS catch_ups (
+    id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    subscription_id BIGINT NOT NULL,
+    since           DATETIME(6) NOT NULL,
+    until           DATETIME(6) NULL,
+    after_at        DATETIME(6) NULL,
+    after_id        BIGINT NOT NULL DEFAULT 0,
+    next_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    KEY idx_catch_up_next (next_at)
+) ENGINE = InnoDB;
+
 -- Helper tables -----------------------------------------------------------------------------------------
+
+-- How many subscriptions with a matching topic an event could not go to when it was routed; only where there were any.
+CREATE TABLE IF NOT EXISTS unmatched_events (
+    event_id   BIGINT NOT NULL PRIMARY KEY,
+    paused     BIGINT NOT NULL,
+    disabled   BIGINT NOT NULL,
+    unverified BIGINT NOT NULL,
+    CONSTRAINT unmatched_counts CHECK (paused >= 0 AND disabled >= 0 AND unverified >= 0)
+) ENGINE = InnoDB;
+
+-- Large work: dead letters that match a filter, or the events of a subscription since a time. `after_at` and `after_id`
+-- are how far it came.
+CREATE TABLE IF NOT EXISTS redrives (
+    id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    -- NULL: every tenant's.
+    tenant           VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    kind             VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    subscription_id  BIGINT NULL,
+    event_type       VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    final_error_code VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    since            DATETIME(6) NULL,
+    until            DATETIME(6) NOT NULL,
+    status           VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'running',
+    error            VARCHAR(500) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
+    after_at         DATETIME(6) NULL,
+    after_id         BIGINT NOT NULL DEFAULT 0,
+    examined         BIGINT NOT NULL DEFAULT 0,
+    created          BIGINT NOT NULL DEFAULT 0,
+    skipped          BIGINT NOT NULL DEFAULT 0,
+    -- NULL: the root key, which is not stored.
+    started_by_key   BIGINT NULL,
+    started_by       VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    KEY idx_redrive_status (status, updated_at),
+    KEY idx_redrive_tenant (tenant, id),
+    CONSTRAINT redrive_kind CHECK (kind IN ('dead_letters', 'events')),
+    CONSTRAINT redrive_status CHECK (status IN ('running', 'done', 'cancelled', 'failed')),
+    CONSTRAINT redrive_not_empty CHECK (tenant <> '' AND event_type <> '' AND final_error_code <> '' AND error <> ''
+                                        AND started_by <> ''),
+    CONSTRAINT redrive_counts CHECK (examined >= 0 AND created >= 0 AND skipped >= 0)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS subscription_secrets (
     id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -197,6 +290,15 @@ CREATE TABLE IF NOT EXISTS subscription_secrets (
     -- Every claim and every check reads the valid secrets of its subscriptions.
     KEY idx_secret_subscription (subscription_id, id),
     CONSTRAINT secret_not_empty CHECK (key_id <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Static request headers, sealed as secrets are: all of a subscription together, so that they are read with its URL.
+
+CREATE TABLE IF NOT EXISTS subscription_headers (
+    subscription_id BIGINT NOT NULL PRIMARY KEY,
+    key_id          VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    sealed          BLOB NOT NULL,
+    CONSTRAINT header_not_empty CHECK (key_id <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 CREATE TABLE IF NOT EXISTS api_keys (
@@ -235,6 +337,65 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) ENGINE = InnoDB;
 
+-- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
+-- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
+
+CREATE TABLE IF NOT EXISTS endpoint_failures (
+    subscription_id BIGINT NOT NULL PRIMARY KEY,
+    since           DATETIME(6) NULL,
+    failures        INT NOT NULL DEFAULT 0,
+    -- Somebody was told of this run.
+    announced       BOOLEAN NOT NULL DEFAULT FALSE,
+    last_at         DATETIME(6) NOT NULL,
+    last_saga_id    BIGINT NOT NULL,
+    last_error_code VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    gone_url        VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    is_gone         BOOLEAN GENERATED ALWAYS AS (CASE WHEN gone_url IS NOT NULL THEN TRUE END) STORED,
+    KEY idx_failures_since (since, subscription_id),
+    KEY idx_failures_gone (is_gone, subscription_id),
+    CONSTRAINT failures_not_empty CHECK (last_error_code <> '' AND gone_url <> ''),
+    CONSTRAINT failures_of_a_run CHECK (failures >= 0 AND (since IS NULL) = (failures = 0))
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What operators are to be told, until it is an event.
+
+CREATE TABLE IF NOT EXISTS pending_announcements (
+    subscription_id BIGINT NOT NULL,
+    kind            VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    at              DATETIME(6) NOT NULL,
+    tenant          VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    callback_url    VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    reason          VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    PRIMARY KEY (subscription_id, kind, at),
+    CONSTRAINT announcement_kind CHECK (kind IN ('verified', 'failing', 'disabled')),
+    CONSTRAINT announcement_not_empty CHECK (tenant <> '' AND callback_url <> '' AND reason <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What rate limits let through: when the bucket of a limited subscription is full again, at its admission and at the start
+-- of its attempts.
+
+CREATE TABLE IF NOT EXISTS rate_limits (
+    subscription_id BIGINT NOT NULL,
+    gate            VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    full_at         DATETIME(6) NOT NULL,
+    PRIMARY KEY (subscription_id, gate),
+    CONSTRAINT rate_limit_gate CHECK (gate IN ('admission', 'start'))
+) ENGINE = InnoDB;
+
+-- Who did what. Only ever added to.
+
+CREATE TABLE IF NOT EXISTS audit_records (
+    id       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+    key_id   BIGINT NULL,
+    key_name VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+    action   VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    target   VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    tenant   VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
+    KEY idx_audit_tenant (tenant, id),
+    CONSTRAINT audit_not_empty CHECK (key_name <> '' AND action <> '' AND tenant <> '')
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- Wake-ups between processes: there is no LISTEN and NOTIFY. One row per stage; whoever leaves work for a
 -- stage adds one, and every process reads all rows at short intervals.
 
@@ -244,5 +405,15 @@ CREATE TABLE IF NOT EXISTS wake_signals (
 ) ENGINE = InnoDB;
 
 INSERT INTO wake_signals (stage)
-VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('resume'), ('dead_letters')
+VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('resume'), ('dead_letters'), ('caretaker'),
+    ('redrives')
 ON DUPLICATE KEY UPDATE stage = VALUES(stage);
+
+-- What the servers were last started with: the outbox (outbox.sql) keeps to it too. One row at most.
+
+CREATE TABLE IF NOT EXISTS ingest_limits (
+    id                INT NOT NULL PRIMARY KEY,
+    max_payload_bytes BIGINT NOT NULL,
+    CONSTRAINT limits_one_row CHECK (id = 1),
+    CONSTRAINT limits_payload CHECK (max_payload_bytes >= 1)
+) ENGINE = InnoDB;

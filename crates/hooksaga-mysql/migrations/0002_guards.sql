@@ -17,6 +17,16 @@ DROP TRIGGER IF EXISTS events_refuse_delete;
 CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events FOR EACH ROW
     SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'events: an event is never deleted';
 
+-- subscriptions ------------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS subscriptions_refuse_update;
+CREATE TRIGGER subscriptions_refuse_update BEFORE UPDATE ON subscriptions FOR EACH ROW
+BEGIN
+    IF OLD.deleted_at IS NOT NULL THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'subscriptions: a deleted subscription never changes';
+    END IF;
+END;
+
 -- webhook_delivery_sagas -----------------------------------------------------------------------------------
 
 DROP TRIGGER IF EXISTS sagas_refuse_birth;
@@ -130,3 +140,62 @@ BEGIN
             SET MESSAGE_TEXT = 'unrouted_events: a queued event never changes, but for how far routing came';
     END IF;
 END;
+
+-- redrives: one that has ended never changes, what it was started with never changes, and its progress never goes back.
+
+DROP TRIGGER IF EXISTS redrives_refuse_birth;
+CREATE TRIGGER redrives_refuse_birth BEFORE INSERT ON redrives FOR EACH ROW
+BEGIN
+    IF NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined + NEW.created + NEW.skipped <> 0 THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: a redrive begins running, at its beginning';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS redrives_refuse_update;
+CREATE TRIGGER redrives_refuse_update BEFORE UPDATE ON redrives FOR EACH ROW
+BEGIN
+    IF OLD.status <> 'running' THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: a redrive that has ended never changes';
+    END IF;
+    IF NOT (OLD.id <=> NEW.id AND OLD.tenant <=> NEW.tenant AND OLD.kind <=> NEW.kind
+            AND OLD.subscription_id <=> NEW.subscription_id AND OLD.event_type <=> NEW.event_type
+            AND OLD.final_error_code <=> NEW.final_error_code AND OLD.since <=> NEW.since AND OLD.until <=> NEW.until
+            AND OLD.started_by_key <=> NEW.started_by_key AND OLD.started_by <=> NEW.started_by
+            AND OLD.created_at <=> NEW.created_at) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: what a redrive was started with never changes';
+    END IF;
+    IF (OLD.after_at IS NOT NULL AND (NEW.after_at IS NULL OR NEW.after_at < OLD.after_at))
+       OR (NEW.after_at <=> OLD.after_at AND NEW.after_id < OLD.after_id)
+       OR NEW.examined < OLD.examined OR NEW.created < OLD.created OR NEW.skipped < OLD.skipped THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: the progress of a redrive never goes back';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS redrives_refuse_delete;
+CREATE TRIGGER redrives_refuse_delete BEFORE DELETE ON redrives FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: a redrive is never deleted';
+
+-- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
+-- A URL that changes begins the gap; one that was verified before ends it at once.
+
+DROP TRIGGER IF EXISTS subscriptions_keep_gap;
+CREATE TRIGGER subscriptions_keep_gap BEFORE UPDATE ON subscriptions FOR EACH ROW
+BEGIN
+    IF NOT (NEW.callback_url <=> OLD.callback_url) THEN
+        SET NEW.unverified_since = COALESCE(OLD.unverified_since, NEW.updated_at);
+    END IF;
+    IF NEW.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url THEN
+        INSERT INTO catch_ups (subscription_id, since) VALUES (NEW.id, NEW.unverified_since);
+        SET NEW.unverified_since = NULL;
+    END IF;
+END;
+
+-- audit_records --------------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS audit_refuse_update;
+CREATE TRIGGER audit_refuse_update BEFORE UPDATE ON audit_records FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'audit_records: an audit record never changes';
+
+DROP TRIGGER IF EXISTS audit_refuse_delete;
+CREATE TRIGGER audit_refuse_delete BEFORE DELETE ON audit_records FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'audit_records: an audit record is never deleted';

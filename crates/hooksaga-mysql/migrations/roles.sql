@@ -6,19 +6,26 @@
 -- No role needs UPDATE for "on conflict nothing": what exists is looked up before the insert. ON DUPLICATE KEY
 -- UPDATE (counters, heartbeats) has it for the whole table: MariaDB asks for it on every column that the INSERT names.
 
--- Ingestion: appends events.
+-- Ingestion: appends events; says what the servers were started with. hooksaga_append (outbox.sql)
+-- runs with these rights; MariaDB asks for EXECUTE of the definer too.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
 GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
+GRANT SELECT, INSERT, UPDATE (max_payload_bytes) ON ingest_limits TO event_ingest_writer;
+GRANT EXECUTE ON PROCEDURE hooksaga_append TO event_ingest_writer;
 
 -- Subscription administration: configuration, never what verification writes; secrets go in, not out.
-GRANT SELECT, INSERT (tenant, event_type, callback_url, description, active, max_retry_limit), UPDATE (event_type, callback_url, description, active, max_retry_limit, verification_round, updated_at) ON subscriptions TO subscription_admin;
+GRANT SELECT, INSERT (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names), UPDATE (event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, disabled_reason, disabled_at, deleted_at, vouched_by, vouched_round, verification_round, updated_at) ON subscriptions TO subscription_admin;
 GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
-GRANT SELECT (id, subscription_id, key_id, created_at, expires_at), INSERT (subscription_id, key_id, sealed), UPDATE (expires_at) ON subscription_secrets TO subscription_admin;
+GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO subscription_admin;
+GRANT SELECT (id, subscription_id, key_id, created_at, expires_at), INSERT (subscription_id, key_id, sealed), UPDATE (expires_at), DELETE ON subscription_secrets TO subscription_admin;
+GRANT SELECT (subscription_id, key_id), INSERT, DELETE ON subscription_headers TO subscription_admin;
 
 -- Verifier: what verification writes, and nothing that is configured.
-GRANT SELECT, UPDATE (verified_url, check_round, check_attempts, check_done, check_number, next_check_at, check_error, checked_at) ON subscriptions TO subscription_verifier;
+GRANT SELECT, UPDATE (verified_url, check_round, check_attempts, check_done, check_number, next_check_at, check_error, checked_at, trusted_by, trusted_at) ON subscriptions TO subscription_verifier;
 GRANT SELECT ON subscription_secrets TO subscription_verifier;
+GRANT SELECT ON subscription_headers TO subscription_verifier;
+GRANT INSERT ON catch_ups TO subscription_verifier;
 
 -- Router: creates sagas, changes none, reads no payload.
 GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
@@ -26,6 +33,7 @@ GRANT SELECT ON subscriptions TO router_worker;
 GRANT SELECT ON subscription_topics TO router_worker;
 GRANT SELECT, UPDATE (after_subscription_id), DELETE ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
+GRANT SELECT, INSERT, UPDATE ON unmatched_events TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
 GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at) ON webhook_delivery_sagas TO saga_orchestrator;
@@ -36,27 +44,40 @@ GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) O
 GRANT SELECT ON subscriptions TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE ON delivery_counts TO saga_orchestrator;
 GRANT SELECT ON workers TO saga_orchestrator;
+GRANT SELECT, INSERT, UPDATE ON endpoint_failures TO saga_orchestrator;
+GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO saga_orchestrator;
 
 -- Worker: leases jobs and reports them, and says that it is alive.
 GRANT SELECT ON webhook_delivery_sagas TO job_worker;
 GRANT SELECT ON events TO job_worker;
 GRANT SELECT ON subscriptions TO job_worker;
 GRANT SELECT ON subscription_secrets TO job_worker;
+GRANT SELECT ON subscription_headers TO job_worker;
 GRANT SELECT, UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, started_at, callback_url, retry_at, response_excerpt, updated_at) ON webhook_delivery_jobs TO job_worker;
 GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
+GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO job_worker;
 
 -- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id.
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at) ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
 GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
 
--- Dead letters: stores letters, and requeues them as new sagas; changes neither sagas nor jobs.
+-- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas TO dead_letter_operator;
 GRANT SELECT, INSERT ON dead_letters TO dead_letter_operator;
 GRANT SELECT ON events TO dead_letter_operator;
 GRANT SELECT ON subscriptions TO dead_letter_operator;
 GRANT SELECT, DELETE ON pending_dead_letters TO dead_letter_operator;
+GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at) ON redrives TO dead_letter_operator;
+GRANT SELECT, UPDATE (until, after_at, after_id, next_at), DELETE ON catch_ups TO dead_letter_operator;
+
+-- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
+GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
+GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
+GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
+GRANT SELECT (id, tenant, external_id), INSERT ON events TO endpoint_caretaker;
+GRANT INSERT ON unrouted_events TO endpoint_caretaker;
 
 -- API reads and metrics: everything but secrets; and the bell for other processes, which it also hears.
 GRANT SELECT ON events TO api_reader;
@@ -70,9 +91,21 @@ GRANT SELECT ON pending_dead_letters TO api_reader;
 GRANT SELECT ON delivery_counts TO api_reader;
 GRANT SELECT ON subscription_topics TO api_reader;
 GRANT SELECT ON workers TO api_reader;
+GRANT SELECT ON endpoint_failures TO api_reader;
+GRANT SELECT ON pending_announcements TO api_reader;
+GRANT SELECT ON rate_limits TO api_reader;
+GRANT SELECT ON catch_ups TO api_reader;
+GRANT SELECT ON unmatched_events TO api_reader;
+GRANT SELECT ON redrives TO api_reader;
 GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at) ON api_keys TO api_reader;
+GRANT SELECT ON audit_records TO api_reader;
 GRANT SELECT, UPDATE (sent) ON wake_signals TO api_reader;
 
 -- API keys: created and revoked by the one, looked up by the other.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
+
+-- Who did what: added by those who act, changed by nobody.
+GRANT INSERT ON audit_records TO subscription_admin;
+GRANT INSERT ON audit_records TO dead_letter_operator;
+GRANT INSERT ON audit_records TO key_admin;

@@ -33,7 +33,7 @@ impl From<DbError> for StoreError {
         match failure {
             DbError::Driver(error) => store_error(&error),
             DbError::Store(error) => error,
-            DbError::Held(what) => StoreError::Unavailable(what),
+            DbError::Held(what) => StoreError::Contended(what),
         }
     }
 }
@@ -52,6 +52,15 @@ impl DbError {
     /// A row that this version cannot read.
     pub(crate) fn unreadable(what: impl std::fmt::Display) -> Self {
         Self::Store(StoreError::Other(what.to_string()))
+    }
+
+    /// For a query of the API's reader: the server ended it because it took too long.
+    pub(crate) fn of_a_query(self) -> Self {
+        match self.code() {
+            // MariaDB; MySQL.
+            Some(1969 | 3024) => Self::Store(StoreError::TooSlow("ended by the server".to_owned())),
+            _ => self,
+        }
     }
 
     fn code(&self) -> Option<u16> {
@@ -171,16 +180,27 @@ fn from_server(error: &ServerError) -> StoreError {
         1665 => StoreError::Setup(format!(
             "{text} Set the server's binlog_format to ROW or MIXED: hooksaga works in READ COMMITTED"
         )),
-        // Too many connections, shutdown, killed, read-only (a replica after a failover), out of memory or space,
-        // time limits, locks; Galera: not ready.
-        1040 | 1203 | 1053 | 1927 | 1317 | 1290 | 1836 | 1792 | 1037 | 1038 | 1041 | 1021 | 1114 | 1205
-        | 1213 | 1020 | 1969 | 3024 | 1047 | 1152 | 1158 | 1159 | 1160 | 1161 | 3572 | 1615 | 1412 | 1226
-        | 2002 | 2006 | 2013 => StoreError::Unavailable(text),
+        // Locks; the limit of a statement (MariaDB, MySQL).
+        1205 | 3572 | 1969 | 3024 => StoreError::TimedOut(text),
+        // Out of space; read-only (a replica after a failover).
+        1021 | 1114 | 1290 | 1836 | 1792 => StoreError::Unwritable(text),
+        // Errors of the file system, with its own number: no space left, over quota, read-only.
+        1026 | 1030 if ["28", "122", "30"].iter().any(|number| mentions(&text, number)) => {
+            StoreError::Unwritable(text)
+        }
+        // Too many connections, shutdown, killed, out of memory, conflicts; Galera: not ready.
+        1040 | 1203 | 1053 | 1927 | 1317 | 1037 | 1038 | 1041 | 1213 | 1020 | 1047 | 1152 | 1158 | 1159
+        | 1160 | 1161 | 1615 | 1412 | 1226 | 2002 | 2006 | 2013 => StoreError::Unavailable(text),
         _ => match error.state.as_str() {
             "45000" | "23000" => StoreError::Refused(text),
             _ => StoreError::Other(format!("{text} ({})", error.code)),
         },
     }
+}
+
+/// Whether a number stands in a text by itself.
+fn mentions(text: &str, number: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_digit()).any(|part| part == number)
 }
 
 /// The boundary's error for a connection that did not come about. Rights that are missing already here are a matter

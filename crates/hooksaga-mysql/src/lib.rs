@@ -8,7 +8,9 @@
 //! |---|---|
 //! | `options`, `pool` | how to reach the server, a session's settings, a pool per role |
 //! | `schema` | migrations |
+//! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, what each may do, and what that protects from |
+//! | `outbox` | the procedure that applications call |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `wake` | signals between processes |
 //! | `error`, `time` | from the driver's errors and times to the store's |
@@ -22,7 +24,10 @@
 
 mod error;
 mod options;
+mod outbox;
 mod pool;
+mod restore;
+mod rewrap;
 mod rights;
 mod roles;
 mod schema;
@@ -33,12 +38,14 @@ mod wake;
 
 pub use error::store_error;
 pub use options::{MySqlOptions, RoleMode, identifier};
+pub use restore::move_ids_forward;
+pub use rewrap::rewrap;
 pub use rights::{Fence, role_name, role_sql};
 pub use schema::migrate;
 
 use error::checked;
 use hooksaga_store::{
-    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
+    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
 use mysql_async::prelude::Queryable as _;
 use options::Session;
@@ -71,11 +78,13 @@ impl MySqlDatabase {
 pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
     in_time(look(&options)).await?;
     let pool = |role| pool(&options, role);
-    let reader = roles::Reader::new(pool(Role::ApiReader)?);
+    let prompt = pool(Role::ApiReader)?;
+    let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let fence = in_time(Fence::look(&options)).await?;
     fence.announce();
 
+    let operator = pool(Role::DeadLetterOperator)?;
     let stores = Stores {
         ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
@@ -84,8 +93,10 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(roles::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
-        wakeups: Arc::new(wake::Notifications::new(reader.pool(), options.clone())),
+        dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
+        redrives: Arc::new(roles::Redrives::new(operator)),
+        caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
+        wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
         key_reader: Arc::new(roles::KeyReader::new(pool(Role::KeyReader)?)),
@@ -96,7 +107,8 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
 /// Opens the API keys alone.
 pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> {
     in_time(look(&options)).await?;
-    ready(&roles::Reader::new(pool(&options, Role::ApiReader)?)).await?;
+    let prompt = pool(&options, Role::ApiReader)?;
+    ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
     Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin)?)))
 }
 
@@ -145,7 +157,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
     let found: Option<i64> = checked(connection.query_first(HAS_TABLE).await)?;
     checked(connection.disconnect().await)?;
     if found == Some(0) {
-        check_current(0, MIGRATIONS)?;
+        check_usable(&[], MIGRATIONS)?;
     }
     Ok(())
 }

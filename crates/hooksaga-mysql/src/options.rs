@@ -54,6 +54,9 @@ const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
 const IDLE: Duration = Duration::from_secs(30);
 /// The same for ingestion, which never waits long for somebody else's key (`roles::ingest`).
 const INGEST_LIMITS: &str = "SET innodb_lock_wait_timeout = 1";
+/// The same for the reader: [`hooksaga_store::QUERY_LIMIT`].
+const READER_LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
+     /*M!100100 , max_statement_time = 5 */ /*!80000 , max_execution_time = 5000 */";
 /// Under the default, REPEATABLE READ, a read before a lock would fix what the reads after it see.
 const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
@@ -105,6 +108,9 @@ impl MySqlOptions {
                 setup.push(LIMITS.to_owned());
                 if role == Role::EventIngestWriter {
                     setup.push(INGEST_LIMITS.to_owned());
+                }
+                if role == Role::ApiReader {
+                    setup.push(READER_LIMITS.to_owned());
                 }
                 if self.roles == RoleMode::Switch && self.shares_login(role) {
                     setup.push(format!("SET ROLE {}", literal(&role_name(&database, role))));

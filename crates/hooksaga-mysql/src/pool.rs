@@ -10,7 +10,7 @@ use mysql_async::{Conn, Error, Opts, Pool};
 use std::{
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::sync::Semaphore;
 
@@ -113,20 +113,51 @@ impl RolePool {
             let current = shared.current();
             (current.pool.clone(), current.number)
         };
-        let connection = match tokio::time::timeout(WAIT, pool.get_conn()).await {
+        let call = Call { shared, number, began: Instant::now(), ended: false };
+        let connected = tokio::time::timeout(WAIT, pool.get_conn()).await;
+        let connection = match connected {
             Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(not_connected(&shared.address, &error)),
+            Ok(Err(error)) => return call.end(Err(not_connected(&shared.address, &error))),
             Err(_) => {
                 shared.replace(number);
-                return Err(silent(&shared.address, WAIT));
+                return call.end(Err(silent(&shared.address, WAIT)));
             }
         };
-        match tokio::time::timeout(ANSWER, work(connection)).await {
+        let done = tokio::time::timeout(ANSWER, work(connection)).await;
+        match call.end(done) {
             Ok(result) => Ok(result),
             Err(_) => {
                 shared.replace(number);
                 Err(silent(&shared.address, ANSWER))
             }
+        }
+    }
+}
+
+/// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection
+/// that is dead without anybody noticing would be given to the next one, for ever.
+struct Call<'a> {
+    shared: &'a Shared,
+    /// Of the pool that its connection is from.
+    number: u64,
+    began: Instant,
+    ended: bool,
+}
+
+impl Call<'_> {
+    /// A call that was given up after so long may have waited for a dead connection.
+    const SUSPICIOUS: Duration = Duration::from_secs(1);
+
+    fn end<T>(mut self, done: T) -> T {
+        self.ended = true;
+        done
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.began.elapsed() > Self::SUSPICIOUS {
+            self.shared.replace(self.number);
         }
     }
 }

@@ -8,12 +8,13 @@
 use crate::{
     error::{DbResult, checked, code, store_error},
     options::{MySqlOptions, RoleMode, Session, identifier, literal},
+    outbox,
     pool::connect_once,
     rights,
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, check_released, latest, pending},
+    migration::{Migration, MigrationReport, Recorded, check_released, latest, pending},
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -24,19 +25,24 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
 ];
 const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
 
+/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
+/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
+const LOWEST_PROGRAM: i64 = 2;
+
 /// Exists from the first moment of the first run: tables beside it are hooksaga's.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
     version BIGINT NOT NULL PRIMARY KEY, name VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, \
     applied_at DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)), \
-    fingerprint CHAR(16) CHARACTER SET ascii COLLATE ascii_bin NULL) ENGINE = InnoDB";
+    fingerprint CHAR(16) CHARACTER SET ascii COLLATE ascii_bin NULL, lowest_program BIGINT NULL) ENGINE = InnoDB";
 
 /// Whether there was a run before.
 pub(crate) const HAS_TABLE: &str = "SELECT COUNT(*) FROM information_schema.tables \
     WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
 
-const RECORDED: &str =
-    "/* schema.recorded */ SELECT version, fingerprint FROM schema_migrations ORDER BY version";
-/// The same for a table that has no fingerprints.
+const RECORDED: &str = "/* schema.recorded */ SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version";
+/// The same for tables that unreleased versions made, which lack the last column, or both.
+const FINGERPRINTS: &str =
+    "/* schema.fingerprints */ SELECT version, fingerprint FROM schema_migrations ORDER BY version";
 const VERSIONS: &str = "/* schema.versions */ SELECT version FROM schema_migrations ORDER BY version";
 
 /// The server's number for a column that is not there.
@@ -68,11 +74,13 @@ pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
         RoleMode::Switch => {
             let created = rights::ensure(&mut connection, &options, &database).await?;
             let applied = apply_steps(&mut connection, &database).await?;
+            outbox::install(&mut connection, &options, &database).await?;
             rights::grant_rights(&mut connection, &database).await?;
             (applied, created)
         }
         RoleMode::Off => {
             let applied = apply_steps(&mut connection, &database).await?;
+            outbox::install(&mut connection, &options, &database).await?;
             (applied, "off: every component uses the login's own rights".to_owned())
         }
     };
@@ -108,6 +116,11 @@ fn is_old(version: &str) -> bool {
 async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<String>> {
     refuse_foreign_tables(connection).await?;
     run(connection, TABLE).await?;
+    let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
+               AND table_name = 'schema_migrations' AND column_name = 'lowest_program'";
+    if checked(connection.query_first::<i64, _>(sql).await)? == Some(0) {
+        run(connection, "ALTER TABLE schema_migrations ADD COLUMN lowest_program BIGINT NULL").await?;
+    }
     let current = version(connection).await?;
     let steps = pending(current, MIGRATIONS)?;
     let mut applied = Vec::new();
@@ -116,7 +129,8 @@ async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<S
             run(connection, statement).await?;
         }
         let sql = format!(
-            "INSERT INTO schema_migrations (version, name, fingerprint) VALUES ({}, {}, {})",
+            "INSERT INTO schema_migrations (version, name, fingerprint, lowest_program) \
+             VALUES ({}, {}, {}, {LOWEST_PROGRAM})",
             step.version,
             literal(step.name),
             literal(&step.fingerprint())
@@ -178,15 +192,24 @@ async fn version(connection: &mut Conn) -> StoreResult<i64> {
     Ok(checked(connection.query_first(sql).await)?.unwrap_or(0))
 }
 
-/// Every step that was applied, in order, with its fingerprint.
-pub(crate) async fn recorded(connection: &mut Conn) -> DbResult<Vec<(i64, Option<String>)>> {
-    match connection.query(RECORDED).await {
-        Err(error) if code(&error) == Some(UNKNOWN_COLUMN) => {
-            let versions: Vec<i64> = connection.query(VERSIONS).await?;
-            Ok(versions.into_iter().map(|version| (version, None)).collect())
-        }
-        result => Ok(result?),
-    }
+/// Every step that was applied, in order.
+pub(crate) async fn recorded(connection: &mut Conn) -> DbResult<Vec<Recorded>> {
+    let is_missing = |error: &mysql_async::Error| code(error) == Some(UNKNOWN_COLUMN);
+    let rows: Vec<(i64, Option<String>, Option<i64>)> = match connection.query(RECORDED).await {
+        Err(error) if is_missing(&error) => match connection.query(FINGERPRINTS).await {
+            Err(error) if is_missing(&error) => {
+                let versions: Vec<i64> = connection.query(VERSIONS).await?;
+                versions.into_iter().map(|version| (version, None, None)).collect()
+            }
+            rows => {
+                let rows: Vec<(i64, Option<String>)> = rows?;
+                rows.into_iter().map(|(version, fingerprint)| (version, fingerprint, None)).collect()
+            }
+        },
+        rows => rows?,
+    };
+    let step = |(version, fingerprint, lowest_program)| Recorded { version, fingerprint, lowest_program };
+    Ok(rows.into_iter().map(step).collect())
 }
 
 /// The statements of a script. One ends with a semicolon at the end of a line whose next line is empty, a comment or
@@ -221,7 +244,7 @@ mod tests {
         let guards = statements(GUARDS);
         assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
         assert_eq!(guards.len() % 2, 0);
-        assert_eq!(statements(MIGRATIONS[0].sql).len(), 15);
+        assert_eq!(statements(MIGRATIONS[0].sql).len(), 24);
     }
 
     #[test]

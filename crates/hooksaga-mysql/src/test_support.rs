@@ -4,7 +4,10 @@
 use crate::{
     MySqlOptions,
     options::Session,
-    roles::{cleaner, dead_letters, ingest, orchestrator, reader, router, verifier, worker},
+    roles::{
+        caretaker, cleaner, dead_letters, endpoint, ingest, orchestrator, rate_limits, reader, redrives,
+        router, verifier, worker,
+    },
     time::Time,
 };
 use hooksaga_conformance::HotStatement;
@@ -51,6 +54,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(OF_ONE, &["'default'", "'a'", "1", "17", "5001"]),
                 with(router::SAGAS, &["'[[1,1],[2,1]]'"]),
                 with(router::INSERT, &[r#"'[[1,1,5,"2026-01-01 00:00:00.000001"]]'"#]),
+                with(router::NOTE_UNMATCHED, &["'[[1,1,0,0]]'"]),
                 with(router::RESUME, &["17", "1"]),
                 with(router::FORGET, &[IDS]),
             ];
@@ -68,6 +72,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(JOBS, &[SAGAS]),
                 with(ACTIVE_JOBS, &[SAGAS]),
                 with(INSERT, &[SAGAS]),
+                with(rate_limits::LOCK_BUCKET, &["1", "'admission'"]),
+                with(rate_limits::STORE_BUCKET, &[NOW, "1", "'admission'"]),
             ];
             (Role::SagaOrchestrator, statements)
         }
@@ -119,6 +125,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(LOCK_SAGAS, &[IDS]),
                 with(WRITE_RESULTS, &[&format!(r#"'[[1,{at},"61",1,{at},null,{at}]]'"#)]),
                 count_statement("('2026-01-01 00:00:00',1,1,1,0,0)"),
+                with(endpoint::END_RUN, &["1"]),
+                with(endpoint::GONE_URL, &["1", NOW]),
                 with(FORGET_RESULTS, &[IDS]),
             ];
             (Role::SagaOrchestrator, statements)
@@ -142,6 +150,25 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(dead_letters::FORGET, &[IDS]),
             ],
         ),
+        HotStatement::Redrive => {
+            use redrives::{catching_up, walk};
+            let statements = vec![
+                redrives::PEEK.to_owned(),
+                redrives::NEXT.to_owned(),
+                with(
+                    walk::NEXT_EVENTS,
+                    &["'default'", "1", "'2026-01-01'", NOW, "'2026-01-01'", "1", "1000"],
+                ),
+                with(walk::INSERT, &["1", "'Pending'", "0", "5", NOW, IDS]),
+                with(walk::MADE, &[IDS, "1"]),
+                with(redrives::ADVANCE, &[NOW, "1", "1", "1", "0", "'running'", "NULL", "1"]),
+                catching_up::PEEK.to_owned(),
+                catching_up::NEXT.to_owned(),
+                with(catching_up::MOVE, &[NOW, NOW, "1", "0", "1"]),
+                with(catching_up::FORGET, &["1"]),
+            ];
+            (Role::DeadLetterOperator, statements)
+        }
         HotStatement::TakeChecks => (
             Role::SubscriptionVerifier,
             vec![
@@ -149,6 +176,16 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(verifier::PICK, &[NOW, "100"]),
                 with(verifier::HOLD, &[IDS, NOW]),
                 with(verifier::SECRETS, &[IDS]),
+            ],
+        ),
+        HotStatement::Care => (
+            Role::EndpointCaretaker,
+            vec![
+                with(caretaker::GONE, &["100"]),
+                with(caretaker::TROUBLED, &["'2000-01-01'", "1000000", "'2000-01-01'", "0", "100"]),
+                caretaker::ANY_VERIFIED.to_owned(),
+                with(caretaker::VERIFIED, &["100"]),
+                with(caretaker::ANNOUNCEMENTS, &["100"]),
             ],
         ),
         HotStatement::Gauges => (

@@ -1,6 +1,7 @@
 //! Notifications between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
 //! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
-//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. A hint, never needed for
+//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. The same statement looks
+//! whether events wait for a router, which finds those that applications have appended. A hint, never needed for
 //! correctness.
 
 use crate::{
@@ -29,6 +30,14 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 const NOTIFY: &str = "/* wake.notify */ UPDATE wake_signals SET sent = sent + 1 WHERE stage IN ";
 const LOOK_SQL: &str = "/* wake.look */ SELECT stage, sent FROM wake_signals";
+/// The same, and the newest event that waits for a router: what `hooksaga_append` has queued is announced by nobody, since a
+/// counter would stay locked until the application commits.
+const LOOK_AT_QUEUE_SQL: &str = "/* wake.look_at_queue */ SELECT stage, sent FROM wake_signals \
+    UNION ALL (SELECT 'queued', event_id FROM unrouted_events ORDER BY event_id DESC LIMIT 1)";
+const QUEUED: &str = "queued";
+/// The queue is looked at for this part of the time at most. What was deleted and cannot be purged yet, because somebody's
+/// transaction is old, makes the look long.
+const QUEUE_LOOKS: u32 = 20;
 
 pub(crate) struct Notifications {
     pool: RolePool,
@@ -64,8 +73,13 @@ impl Wakeups for Notifications {
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
         let connection = connect_once(self.options.session(Session::Component(Role::ApiReader))?).await?;
-        let mut listener =
-            Listener { connection, heard_at: Instant::now(), seen: HashMap::new(), heard: VecDeque::new() };
+        let mut listener = Listener {
+            connection,
+            heard_at: Instant::now(),
+            queue_at: Instant::now(),
+            seen: HashMap::new(),
+            heard: VecDeque::new(),
+        };
         listener.look().await?;
         // What was sent before is not for this listener.
         listener.heard.clear();
@@ -77,6 +91,8 @@ struct Listener {
     connection: Conn,
     /// When a signal came last; at first, when the listening began.
     heard_at: Instant,
+    /// When the queue is looked at again.
+    queue_at: Instant,
     /// The counters as they were at the last look.
     seen: HashMap<Stage, i64>,
     /// Stages whose counter has changed and that were not handed out yet.
@@ -85,9 +101,21 @@ struct Listener {
 
 impl Listener {
     async fn look(&mut self) -> StoreResult<()> {
-        let look = async { self.connection.query(LOOK_SQL).await.map_err(|error| store_error(&error)) };
+        let began = Instant::now();
+        let at_queue = began >= self.queue_at;
+        let sql = if at_queue { LOOK_AT_QUEUE_SQL } else { LOOK_SQL };
+        let look = async { self.connection.query(sql).await.map_err(|error| store_error(&error)) };
         let counters: Vec<(String, i64)> = in_time(look).await?;
+        if at_queue {
+            self.queue_at = Instant::now() + began.elapsed() * QUEUE_LOOKS;
+        }
         for (name, sent) in counters {
+            if name == QUEUED {
+                if !self.heard.contains(&Stage::Router) {
+                    self.heard.push_back(Stage::Router);
+                }
+                continue;
+            }
             // What a newer version calls otherwise is left out.
             let Some(stage) = Stage::ALL.iter().copied().find(|stage| stage.as_str() == name) else {
                 continue;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_store::{Role, StoreError, StoreResult, Stores};
-use hooksaga_testkit::mariadb::{admin_execute, create_database};
+use hooksaga_testkit::mariadb::{admin_execute, create_database, drop_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
 use std::{collections::BTreeMap, thread};
 
@@ -56,7 +56,7 @@ pub(crate) fn name(url: &str) -> &str {
 /// A connection as the administrator, set up as a product's is, but for the role.
 pub(crate) async fn owner(url: &str) -> Conn {
     let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
-    Conn::new(test_support::session(&options, Role::ApiReader).unwrap()).await.unwrap()
+    Conn::new(test_support::session(&options, Role::KeyAdmin).unwrap()).await.unwrap()
 }
 
 /// One number or text that a query returns, as the administrator.
@@ -92,7 +92,7 @@ impl Drop for Database {
         let dropping = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                admin_execute(&format!("DROP DATABASE `{name}`")).await;
+                drop_database(&name).await;
                 admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
                 for role in Role::ALL {
                     admin_execute(&format!("DROP ROLE '{}'", hooksaga_mysql::role_name(&name, *role))).await;

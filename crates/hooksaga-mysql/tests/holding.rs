@@ -47,6 +47,8 @@ async fn subscribe(stores: &Stores) -> hooksaga_saga::SubscriptionId {
         description: None,
         active: true,
         max_retry_limit: Some(1),
+        rate_limit: None,
+        headers: None,
     };
     let secret = SealedSecret { key_id: "k".to_owned(), sealed: vec![1] };
     let CreateOutcome::Created(created) = stores.admin.create(&new, &secret).await.unwrap() else {
@@ -196,7 +198,7 @@ async fn an_external_id_that_somebody_holds_keeps_no_other_waiting() {
         loop {
             match other.ingest.append(&[event("1", Some("m"))]).await {
                 Ok(answers) => break (answers, refused),
-                Err(StoreError::Unavailable(_)) => refused += 1,
+                Err(StoreError::Contended(_)) => refused += 1,
                 Err(error) => panic!("{error:?}"),
             }
             assert!(began.elapsed() < Duration::from_secs(60));
@@ -220,7 +222,7 @@ async fn an_external_id_that_somebody_holds_keeps_no_other_waiting() {
     // Who wants the very same one is told within a bounded time.
     let began = Instant::now();
     let error = failure(stores.ingest.append(&[event("1", Some("m"))]).await);
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(matches!(error, StoreError::Contended(_)), "{error:?}");
     assert!(error.to_string().contains("external_id"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     rival.query_drop("COMMIT").await.unwrap();

@@ -8,6 +8,9 @@ mod adapter;
 mod connecting;
 mod holding;
 mod migrating;
+mod outbox;
+mod rewrapping;
 mod silence;
+mod slow_queries;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

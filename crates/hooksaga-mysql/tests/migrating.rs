@@ -94,7 +94,7 @@ async fn a_run_that_was_broken_off_is_taken_up_again() {
     let report = migrate(options(&url)).await.unwrap();
     assert_eq!(report.applied, ["1 tables", "2 guards"]);
     let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
-    assert_eq!(value(&url, triggers).await, "11");
+    assert_eq!(value(&url, triggers).await, "18");
     assert_eq!(value(&url, "SELECT COUNT(*) FROM api_keys").await, "0");
 }
 
@@ -219,4 +219,26 @@ async fn triggers_of_a_login_that_is_gone_are_made_anew() {
     assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
     migrate(MySqlOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
     connection.query_drop(insert).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_ids_go_on_where_none_was_given_out() {
+    let db = fresh().await;
+    let append = async || {
+        let event = crate::connecting::event("1", None);
+        match db.stores().ingest.append(&[event]).await.unwrap().as_slice() {
+            [hooksaga_store::Appended::Created(head)] => head.id.0,
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = append().await;
+    let moved = hooksaga_mysql::move_ids_forward(options(&db.url)).await.unwrap();
+    let of = |table: &str| moved.iter().find(|moved| moved.table == table).map(|moved| moved.after);
+    for table in
+        ["events", "subscriptions", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters"]
+    {
+        assert!(of(table).is_some_and(|after| after > 1_000_000_000), "{moved:?}");
+    }
+    let after = append().await;
+    assert!(after > before + 1_000_000_000 && Some(after) > of("events"), "{after}");
 }

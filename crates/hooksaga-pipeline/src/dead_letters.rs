@@ -4,7 +4,10 @@
 //!
 //! Not done here: deciding that a delivery is dead (the orchestrator does), requeueing (the API does).
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
+use crate::{
+    DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, batch_size::BatchSize,
+    driver::Rhythm,
+};
 use hooksaga_store::{DeadLetterStore, Stage, StoreResult};
 use std::{sync::Arc, time::Instant};
 
@@ -13,6 +16,7 @@ pub struct DeadLetters {
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
+    letters: BatchSize,
 }
 
 impl DeadLetters {
@@ -26,7 +30,7 @@ impl DeadLetters {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, signals, metrics, log }
+        Self { store, signals, metrics, log, letters: BatchSize::new(Self::BATCH) }
     }
 
     pub async fn run(&self, shutdown: &Shutdown) {
@@ -42,7 +46,8 @@ impl DeadLetters {
 
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
-        let buried = self.store.bury(Self::BATCH).await?;
+        let limit = self.letters.get();
+        let buried = self.letters.noting(self.store.bury(limit).await)?;
         if !buried.is_empty() {
             self.metrics.pass(Self::NAME, started.elapsed());
             self.metrics
@@ -64,6 +69,6 @@ impl DeadLetters {
                 );
             }
         }
-        Ok(Progress::of_batch(buried.len(), Self::BATCH))
+        Ok(Progress::of_batch(buried.len(), limit))
     }
 }

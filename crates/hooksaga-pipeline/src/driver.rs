@@ -9,7 +9,7 @@
 //!
 //! Promises: it never ends on an error and never spins. A database that is away is asked again after waits
 //! that grow to 1 s, and is logged once when it goes and once when it is back; any other error is logged
-//! when it first appears, and every 30 s while it lasts. An order to stop lets the running pass finish.
+//! as what it is when it first appears, and every 30 s while it lasts. An order to stop lets the running pass finish.
 
 use crate::{Metrics, Progress, Shutdown, Signals, backoff::Backoff, rest::end_of_rest};
 use hooksaga_store::{Stage, StoreError, StoreResult};
@@ -66,7 +66,7 @@ impl Driver<'_> {
                     }
                 }
                 Err(error) => {
-                    self.metrics.store_error(self.name, error.is_transient());
+                    self.metrics.store_error(self.name, &error);
                     let wait = outage.get_or_insert_with(Outage::new).goes_on(self.name, &error);
                     // Wake-ups do not cut this wait short: they say nothing about the database.
                     tokio::select! {
@@ -132,7 +132,7 @@ struct Outage {
     since: Instant,
     backoff: Backoff,
     /// What was logged last, and when.
-    logged: Option<(String, Instant)>,
+    logged: Option<(Trouble, Instant)>,
 }
 
 impl Outage {
@@ -144,19 +144,24 @@ impl Outage {
 
     /// Logs what is new about it; returns how long to wait.
     fn goes_on(&mut self, name: &'static str, error: &StoreError) -> Duration {
-        if error.is_transient() {
-            if self.logged.is_none() {
-                tracing::warn!(component = name, %error, "cannot reach the database; trying again until it is back");
-                self.logged = Some((String::new(), Instant::now()));
+        let trouble = Trouble::of(error);
+        let known = self.logged.as_ref().is_some_and(|(last, at)| {
+            *last == trouble && (trouble == Trouble::Away || at.elapsed() < Self::REPEAT)
+        });
+        if !known {
+            match &trouble {
+                Trouble::Away => {
+                    tracing::warn!(component = name, %error, "cannot reach the database; trying again until it is back");
+                }
+                Trouble::Slow => {
+                    tracing::warn!(component = name, %error, "a pass ran into a time limit of the database; trying less at a time");
+                }
+                Trouble::Unwritable => {
+                    tracing::error!(component = name, %error, "cannot write to the database; trying again until it can be written");
+                }
+                Trouble::Other(_) => tracing::error!(component = name, %error, "a pass failed; trying again"),
             }
-        } else {
-            let text = error.to_string();
-            let known =
-                matches!(&self.logged, Some((last, at)) if *last == text && at.elapsed() < Self::REPEAT);
-            if !known {
-                tracing::error!(component = name, %error, "a pass failed; trying again");
-                self.logged = Some((text, Instant::now()));
-            }
+            self.logged = Some((trouble, Instant::now()));
         }
         self.backoff.next()
     }
@@ -164,6 +169,26 @@ impl Outage {
     fn ended(self, name: &'static str) {
         let seconds = self.since.elapsed().as_secs_f64();
         tracing::info!(component = name, seconds, "works again");
+    }
+}
+
+/// What errors have in common that are told once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Trouble {
+    Away,
+    Slow,
+    Unwritable,
+    Other(String),
+}
+
+impl Trouble {
+    fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unavailable(_) => Self::Away,
+            StoreError::TimedOut(_) => Self::Slow,
+            StoreError::Unwritable(_) => Self::Unwritable,
+            other => Self::Other(other.to_string()),
+        }
     }
 }
 

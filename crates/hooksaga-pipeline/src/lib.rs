@@ -3,7 +3,7 @@
 //! ```text
 //! Ingest → Router → Orchestrator (schedule) → Worker → Orchestrator (apply) → DeadLetters
 //!                          ▲                                   │
-//!                          └────────── due again ──────────────┘          beside them: Cleaner, Verifier
+//!                          └────────── due again ──────────────┘   beside them: Cleaner, Verifier, Caretaker, Redriver
 //! ```
 //!
 //! Every component has `run_once`, one pass that can be repeated after any failure, and `run`, the same
@@ -11,6 +11,8 @@
 //! role and nothing else; what it leaves for the next one it announces through [`Signals`].
 
 mod backoff;
+mod batch_size;
+mod caretaker;
 mod cleaner;
 mod dead_letters;
 mod delivery;
@@ -20,7 +22,9 @@ mod forward;
 mod ingest;
 mod metrics;
 mod orchestrator;
+mod pace;
 mod progress;
+mod redriver;
 mod requeue;
 mod rest;
 mod router;
@@ -30,6 +34,7 @@ mod signals;
 mod verifier;
 mod worker;
 
+pub use caretaker::Caretaker;
 pub use cleaner::Cleaner;
 pub use dead_letters::DeadLetters;
 pub use delivery::{
@@ -43,6 +48,7 @@ pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
 pub use metrics::{IngestResult, Metrics, VerificationResult};
 pub use orchestrator::Orchestrator;
 pub use progress::Progress;
+pub use redriver::Redriver;
 pub use requeue::{Requeue, RequeueTally};
 pub use router::Router;
 pub use secrets::{

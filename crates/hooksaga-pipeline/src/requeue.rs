@@ -6,13 +6,13 @@
 //!
 //! Not done here: deciding who may ask (the API does).
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals};
-use hooksaga_saga::{DeadLetterId, SagaId};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, pace::Pace};
+use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
-    Stage, StoreResult, TenantScope,
+    Stage, StoreResult, TenantScope, TestOutcome,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 /// What a requeue of many did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,14 +35,15 @@ pub struct Requeue {
     store: Arc<dyn DeadLetterStore>,
     /// Attempts of sagas whose subscription has no limit of its own.
     default_limit: u32,
+    pace: Arc<Pace>,
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
 }
 
 impl Requeue {
-    /// Letters per transaction.
-    const STEP: u32 = 500;
+    /// Letters looked at in one go.
+    const EXAMINE: u32 = 1000;
     const NAME: &str = "requeue";
 
     pub fn new(
@@ -52,7 +53,7 @@ impl Requeue {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, default_limit, signals, metrics, log }
+        Self { store, default_limit, pace: Arc::new(Pace::new()), signals, metrics, log }
     }
 
     /// Requeues one letter.
@@ -69,6 +70,20 @@ impl Requeue {
         let outcome = self.store.resend(scope, id, self.default_limit).await?;
         if let ResendOutcome::Created(requeued, correlation_id) = &outcome {
             self.created(*requeued, correlation_id);
+        }
+        Ok(outcome)
+    }
+
+    /// Sends a test event, which is stored already, to its subscription.
+    pub async fn test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+    ) -> StoreResult<TestOutcome> {
+        let outcome = self.store.send_test(scope, event, subscription, self.default_limit).await?;
+        if let TestOutcome::Delivery(_) = outcome {
+            self.signals.wake_schedule([subscription]);
         }
         Ok(outcome)
     }
@@ -98,18 +113,22 @@ impl Requeue {
             let step = RequeueStep {
                 filter: filter.clone(),
                 after,
-                examine: Self::STEP,
-                requeue: left.min(Self::STEP),
+                examine: Self::EXAMINE,
+                requeue: left.min(self.pace.size()),
                 dry_run,
                 default_limit: self.default_limit,
             };
-            let batch = self.store.requeue_step(scope, &step).await?;
+            let started = Instant::now();
+            let batch = self.store.requeue_step(scope, &step).await.inspect_err(|_| self.pace.failed())?;
             self.account(&batch);
             tally.requeued += batch.requeued;
             tally.skipped += batch.skipped;
             after = batch.resume_after;
             if after.is_none() {
                 return Ok(tally);
+            }
+            if !batch.sagas.is_empty() {
+                tokio::time::sleep(self.pace.rest_after(started.elapsed())).await;
             }
         }
     }

@@ -5,11 +5,14 @@
 //! locked, so a change is seen by the next pass.
 //!
 //! A pass is bounded by the sagas that it writes: an event with more subscriptions than that takes several, and how far it
-//! came is stored with each.
+//! came is stored with each. A pass that takes too long is halved.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
+use crate::{
+    DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, batch_size::BatchSize,
+    driver::Rhythm,
+};
 use hooksaga_store::{RouteBatch, RouteLimits, RouterStore, Stage, StoreResult};
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
@@ -20,6 +23,7 @@ pub struct Router {
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
+    sagas: BatchSize,
 }
 
 impl Router {
@@ -34,7 +38,7 @@ impl Router {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, default_limit, signals, metrics, log }
+        Self { store, default_limit, signals, metrics, log, sagas: BatchSize::new(Self::LIMITS.sagas) }
     }
 
     pub async fn run(&self, shutdown: &Shutdown) {
@@ -50,7 +54,9 @@ impl Router {
 
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
-        let batch = self.store.route(Self::LIMITS, self.default_limit).await?;
+        let sagas = self.sagas.get();
+        let limits = RouteLimits { events: Self::LIMITS.events.min(sagas), sagas };
+        let batch = self.sagas.noting(self.store.route(limits, self.default_limit).await)?;
         if !batch.events.is_empty() {
             self.metrics.pass(Self::NAME, started.elapsed());
             self.account(&batch);
@@ -58,7 +64,7 @@ impl Router {
         if batch.events.iter().any(|event| !event.complete) {
             return Ok(Progress::Worked);
         }
-        Ok(Progress::of_batch(batch.events.len(), Self::LIMITS.events))
+        Ok(Progress::of_batch(batch.events.len(), limits.events))
     }
 
     fn account(&self, batch: &RouteBatch) {
@@ -72,6 +78,11 @@ impl Router {
         }
         for event in &batch.events {
             if event.sagas.is_empty() && event.complete {
+                let unmatched = event.unmatched;
+                let of_this_type = match unmatched.total() {
+                    0 => String::new(),
+                    _ => format!(" ({unmatched})"),
+                };
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
@@ -79,7 +90,10 @@ impl Router {
                     correlation_id = event.correlation_id.as_str(),
                     tenant = event.tenant.as_str(),
                     event_id = event.event_id.0,
-                    "no new delivery: nobody active and verified wants it, or it was routed before"
+                    paused = unmatched.paused,
+                    disabled = unmatched.disabled,
+                    unverified = unmatched.unverified,
+                    "matched no subscription{of_this_type}"
                 );
             }
             for saga in &event.sagas {

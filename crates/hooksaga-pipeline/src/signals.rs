@@ -15,7 +15,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
 };
 use tokio::sync::Notify;
@@ -29,9 +29,9 @@ struct Shared {
     /// One per stage, in the order of [`Stage::ALL`].
     wake: [Notify; Stage::ALL.len()],
     /// The stages that run here, as bits.
-    local: u8,
+    local: u16,
     /// The stages to wake in other processes, as bits.
-    outgoing: AtomicU8,
+    outgoing: AtomicU16,
     outgoing_ready: Notify,
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
@@ -46,11 +46,11 @@ pub(crate) struct ToSchedule {
     pub(crate) subscriptions: BTreeSet<SubscriptionId>,
 }
 
-fn bit(stage: Stage) -> u8 {
-    1 << stage as u8
+fn bit(stage: Stage) -> u16 {
+    1 << stage as u16
 }
 
-const EVERY_STAGE: u8 = (1 << Stage::ALL.len()) - 1;
+const EVERY_STAGE: u16 = (1 << Stage::ALL.len()) - 1;
 
 impl Signals {
     /// Signals for a process that runs these stages itself.
@@ -59,7 +59,7 @@ impl Signals {
         Self(Arc::new(Shared {
             wake: std::array::from_fn(|_| Notify::new()),
             local,
-            outgoing: AtomicU8::new(0),
+            outgoing: AtomicU16::new(0),
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
             to_schedule: Mutex::default(),

@@ -24,6 +24,12 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON events
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON events
     FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('events are never deleted');
 
+-- subscriptions ------------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_deleted AFTER UPDATE ON subscriptions
+    FOR EACH ROW WHEN (OLD.deleted_at IS NOT NULL AND OLD.* IS DISTINCT FROM NEW.*)
+    EXECUTE FUNCTION hooksaga_refuse('a deleted subscription never changes');
+
 -- webhook_delivery_sagas -----------------------------------------------------------------------------------
 
 CREATE TRIGGER refuse_birth AFTER INSERT ON webhook_delivery_sagas
@@ -120,3 +126,59 @@ CREATE TRIGGER refuse_update AFTER UPDATE ON finished_jobs
     FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
 CREATE TRIGGER refuse_update AFTER UPDATE ON pending_dead_letters
     FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
+
+-- redrives: one that has ended never changes, what it was started with never changes, and its progress never goes back.
+
+CREATE TRIGGER refuse_birth AFTER INSERT ON redrives
+    FOR EACH ROW WHEN (NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined + NEW.created + NEW.skipped <> 0)
+    EXECUTE FUNCTION hooksaga_refuse('a redrive begins running, at its beginning');
+CREATE TRIGGER refuse_final AFTER UPDATE ON redrives
+    FOR EACH ROW WHEN (OLD.status <> 'running')
+    EXECUTE FUNCTION hooksaga_refuse('a redrive that has ended never changes');
+CREATE TRIGGER refuse_identity AFTER UPDATE ON redrives
+    FOR EACH ROW WHEN (
+        (OLD.id, OLD.tenant, OLD.kind, OLD.subscription_id, OLD.event_type, OLD.final_error_code, OLD.since, OLD.until,
+         OLD.started_by_key, OLD.started_by, OLD.created_at) IS DISTINCT FROM
+        (NEW.id, NEW.tenant, NEW.kind, NEW.subscription_id, NEW.event_type, NEW.final_error_code, NEW.since, NEW.until,
+         NEW.started_by_key, NEW.started_by, NEW.created_at))
+    EXECUTE FUNCTION hooksaga_refuse('what a redrive was started with never changes');
+CREATE TRIGGER refuse_going_back AFTER UPDATE ON redrives
+    FOR EACH ROW WHEN (
+        coalesce(NEW.after_at, '-infinity') < coalesce(OLD.after_at, '-infinity')
+        OR (NEW.after_at IS NOT DISTINCT FROM OLD.after_at AND NEW.after_id < OLD.after_id)
+        OR NEW.examined < OLD.examined OR NEW.created < OLD.created OR NEW.skipped < OLD.skipped)
+    EXECUTE FUNCTION hooksaga_refuse('the progress of a redrive never goes back');
+CREATE TRIGGER refuse_delete AFTER DELETE ON redrives
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a redrive is never deleted');
+
+-- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
+-- A URL that changes begins the gap; one that was verified before ends it at once. With the rights of the schema's
+-- owner: whoever changes a URL need not be able to queue anything.
+
+CREATE FUNCTION hooksaga_keep_gap() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    NEW.unverified_since := coalesce(OLD.unverified_since, NEW.updated_at);
+    IF NEW.verified_url = NEW.callback_url THEN
+        INSERT INTO catch_ups (subscription_id, since) VALUES (NEW.id, NEW.unverified_since);
+        NEW.unverified_since := NULL;
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+REVOKE ALL ON FUNCTION hooksaga_keep_gap() FROM PUBLIC;
+
+CREATE TRIGGER keep_gap BEFORE UPDATE ON subscriptions
+    FOR EACH ROW WHEN (
+        NEW.callback_url <> OLD.callback_url
+        OR (OLD.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url))
+    EXECUTE FUNCTION hooksaga_keep_gap();
+
+-- audit_records --------------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_update AFTER UPDATE ON audit_records
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('an audit record never changes');
+CREATE TRIGGER refuse_delete AFTER DELETE ON audit_records
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('an audit record is never deleted');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON audit_records
+    FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('audit records are never deleted');

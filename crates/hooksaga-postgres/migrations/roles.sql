@@ -17,13 +17,16 @@ BEGIN
     FOREACH component IN ARRAY ARRAY[
         'event_ingest_writer', 'subscription_admin', 'subscription_verifier', 'router_worker',
         'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin',
-        'key_reader']
+        'key_reader', 'endpoint_caretaker']
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), component);
         EXECUTE format(
             'REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
                 unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets,
-                subscription_topics, api_keys, workers, delivery_counts, schema_migrations FROM %I', component);
+                subscription_headers, subscription_topics, api_keys, audit_records, workers, delivery_counts,
+                endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
+                ingest_limits,
+                schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
     END LOOP;
@@ -31,39 +34,50 @@ END
 $$;
 
 REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-    unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_topics, api_keys,
-    workers, delivery_counts, schema_migrations FROM PUBLIC;
+    unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_headers,
+    subscription_topics, api_keys, audit_records, workers, delivery_counts, endpoint_failures, pending_announcements,
+    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, schema_migrations FROM PUBLIC;
 
--- Ingestion: appends events.
+-- Ingestion: appends events; says what the servers were started with. It owns hooksaga_append (outbox.sql), which gets its
+-- rights from here.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
 GRANT USAGE ON SEQUENCE events_id_seq TO event_ingest_writer;
 GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
+GRANT SELECT, INSERT, UPDATE (max_payload_bytes) ON ingest_limits TO event_ingest_writer;
 
 -- Subscription administration: configuration, never what verification writes, nor the tenant of what exists; secrets
 -- go in, not out.
 GRANT SELECT,
-      INSERT (tenant, event_type, callback_url, description, active, max_retry_limit),
-      UPDATE (event_type, callback_url, description, active, max_retry_limit, verification_round, updated_at)
+      INSERT (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit,
+              header_names),
+      UPDATE (event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, disabled_reason,
+              disabled_at, deleted_at, vouched_by, vouched_round, verification_round, updated_at)
     ON subscriptions TO subscription_admin;
 GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
+GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url)
+    ON endpoint_failures TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at),
       INSERT (subscription_id, key_id, sealed),
-      UPDATE (expires_at)
+      UPDATE (expires_at),
+      DELETE
     ON subscription_secrets TO subscription_admin;
+GRANT SELECT (subscription_id, key_id), INSERT, DELETE ON subscription_headers TO subscription_admin;
 
 -- Verifier: what verification writes, and nothing that is configured.
 GRANT SELECT,
       UPDATE (verified_url, check_round, check_attempts, check_done, check_number, next_check_at, check_error,
-              checked_at)
+              checked_at, trusted_by, trusted_at)
     ON subscriptions TO subscription_verifier;
-GRANT SELECT ON subscription_secrets TO subscription_verifier;
+GRANT SELECT ON subscription_secrets, subscription_headers TO subscription_verifier;
+GRANT INSERT ON catch_ups TO subscription_verifier;
 
 -- Router: creates sagas, changes none, reads no payload.
 GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO router_worker;
 GRANT SELECT ON subscriptions, subscription_topics TO router_worker;
 GRANT SELECT, DELETE, UPDATE (after_subscription_id) ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
+GRANT SELECT, INSERT, UPDATE (paused, disabled, unverified) ON unmatched_events TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
 GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at)
@@ -74,9 +88,14 @@ GRANT INSERT ON pending_dead_letters TO saga_orchestrator;
 GRANT SELECT (id, tenant, event_type, created_at, external_id, correlation_id) ON events TO saga_orchestrator;
 GRANT SELECT ON subscriptions, workers TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE ON delivery_counts TO saga_orchestrator;
+GRANT SELECT, INSERT,
+      UPDATE (since, failures, announced, last_at, last_saga_id, last_error_code, gone_url)
+    ON endpoint_failures TO saga_orchestrator;
+GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO saga_orchestrator, job_worker;
 
 -- Worker: leases jobs and reports them, and says that it is alive.
-GRANT SELECT ON webhook_delivery_sagas, events, subscriptions, subscription_secrets TO job_worker;
+GRANT SELECT ON webhook_delivery_sagas, events, subscriptions, subscription_secrets, subscription_headers
+    TO job_worker;
 GRANT SELECT,
       UPDATE (status, lease_until, lease_token, response_status, error_code, duration_ms, started_at, callback_url,
               retry_at, response_excerpt, updated_at)
@@ -91,17 +110,31 @@ GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
 GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
 
--- Dead letters: stores letters, and requeues them as new sagas; changes neither sagas nor jobs.
+-- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas, dead_letters TO dead_letter_operator;
 GRANT SELECT ON events, subscriptions TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (saga_id) ON pending_dead_letters TO dead_letter_operator;
+GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at)
+    ON redrives TO dead_letter_operator;
+GRANT SELECT, DELETE, UPDATE (until, after_at, after_id, next_at) ON catch_ups TO dead_letter_operator;
+
+-- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
+GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
+GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
+GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
+GRANT SELECT (id, tenant, external_id), INSERT ON events TO endpoint_caretaker;
+GRANT INSERT ON unrouted_events TO endpoint_caretaker;
 
 -- API reads and metrics: everything but secrets.
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-    unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts
-    TO api_reader;
+    unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts,
+    endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
+    audit_records TO api_reader;
 GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;
 
 -- API keys: created and revoked; looked up by their hash, with the time of their last use.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
+
+-- Who did what: added by those who act, changed by nobody.
+GRANT INSERT ON audit_records TO subscription_admin, dead_letter_operator, key_admin;

@@ -42,6 +42,14 @@ impl DbError {
         Self::Store(StoreError::Other(what.to_string()))
     }
 
+    /// For a query of the API's reader: the server ended it because it took too long.
+    pub(crate) fn of_a_query(self) -> Self {
+        if self.code() == Some(&SqlState::QUERY_CANCELED) {
+            return Self::Store(StoreError::TooSlow("ended by the server".to_owned()));
+        }
+        self
+    }
+
     fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Driver(error) => error.code(),
@@ -110,8 +118,16 @@ fn from_database(error: &ServerError) -> StoreError {
         "22023" if text.contains("\"role\"") || text.contains("role \"") => StoreError::Setup(format!(
             "cannot switch to a component's role ({text}): run `hooksaga migrate`, or set database.roles = \"off\""
         )),
-        // A server that goes away, is full, hot standby after a failover, or somebody's lock: later it works.
-        "25006" | "25P03" | "55P03" | "57014" | "40001" | "40P01" => StoreError::Unavailable(text),
+        "08P01" if text.contains("startup parameter") => StoreError::Setup(format!(
+            "a connection pooler refuses the settings of a session ({text}): set ignore_startup_parameters = options \
+             there (PgBouncer, with pool_mode = session)"
+        )),
+        // Somebody's lock; the limit of a statement.
+        "55P03" | "57014" => StoreError::TimedOut(text),
+        // A full disk; a read-only database, or a hot standby after a failover.
+        "53100" | "25006" => StoreError::Unwritable(text),
+        // A server that goes away, or lost against others: later it works.
+        "25P03" | "40001" | "40P01" => StoreError::Unavailable(text),
         _ => match code.get(..2) {
             Some("23") => StoreError::Refused(match error.constraint() {
                 Some(constraint) => format!("{text} ({constraint})"),

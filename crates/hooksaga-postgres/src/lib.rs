@@ -6,9 +6,11 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
-//! | `schema` | migrations |
+//! | `options`, `connect`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
+//! | `schema`, `restore` | migrations; ids after a restore |
+//! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, and what each may do |
+//! | `outbox` | the function that applications call |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `wake` | signals between processes |
 //! | `error`, `time` | from the driver's errors and times to the store's |
@@ -17,9 +19,13 @@
 //! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
 //! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
 
+mod connect;
 mod error;
 mod options;
+mod outbox;
 mod pool;
+mod restore;
+mod rewrap;
 mod rights;
 mod roles;
 mod schema;
@@ -31,18 +37,24 @@ mod wake;
 
 pub use error::store_error;
 pub use options::{PostgresOptions, RoleMode};
+pub use restore::move_ids_forward;
+pub use rewrap::rewrap;
 pub use rights::role_sql;
 pub use schema::migrate;
 
+use connect::refuse_shared_sessions;
 use error::checked;
 use hooksaga_store::{
-    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_current,
+    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
 use options::Session;
 use pool::{Commits, RolePool, connect_once};
 use roles::correlations::Correlations;
 use schema::MIGRATIONS;
 use std::sync::Arc;
+
+/// How many connections readiness and signals share.
+const PROMPT_CONNECTIONS: usize = 2;
 
 /// An open database.
 pub struct PostgresDatabase {
@@ -61,9 +73,11 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let schema = look(&options).await?;
     let pool = |role| pool(&options, role, schema.as_deref(), Commits::Durable);
     let deferred = |role| self::pool(&options, role, schema.as_deref(), Commits::Deferred);
-    let reader = roles::Reader::new(pool(Role::ApiReader)?);
+    let prompt = prompt_pool(&options, schema.as_deref())?;
+    let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
+    let operator = pool(Role::DeadLetterOperator)?;
 
     let listener =
         options.session(Session::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
@@ -79,8 +93,10 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         )),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(roles::DeadLetters::new(pool(Role::DeadLetterOperator)?)),
-        wakeups: Arc::new(wake::Notifications::new(reader.pool(), listener)),
+        dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
+        redrives: Arc::new(roles::Redrives::new(operator)),
+        caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
+        wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
         key_reader: Arc::new(roles::KeyReader::new(deferred(Role::KeyReader)?)),
@@ -91,7 +107,8 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
 /// Opens the API keys alone.
 pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore>> {
     let schema = look(&options).await?;
-    ready(&roles::Reader::new(pool(&options, Role::ApiReader, schema.as_deref(), Commits::Durable)?)).await?;
+    let prompt = prompt_pool(&options, schema.as_deref())?;
+    ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
     Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
 }
 
@@ -110,18 +127,26 @@ fn pool(
     RolePool::new(session, options.max_connections_per_role, commits)
 }
 
+/// The reader's connections for what must not wait behind a list: readiness, and signals, which any role may send.
+fn prompt_pool(options: &PostgresOptions, schema: Option<&str>) -> StoreResult<RolePool> {
+    let session = options.session(Session::Component { role: Role::ApiReader, schema })?;
+    RolePool::new(session, PROMPT_CONNECTIONS, Commits::Durable)
+}
+
 /// A first look as the login itself: that the server is there and lets it in, and where the tables are. Not
 /// taken where the reader has a login of its own: then `database.url` may be one that this process cannot use.
 async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(None);
     }
-    let client = connect_once(&options.session(Session::Login)?).await?;
+    let session = options.session(Session::Login)?;
+    let client = connect_once(&session).await?;
+    refuse_shared_sessions(&client, &session).await?;
     let sql = "SELECT quote_ident(current_schema()), to_regclass('schema_migrations') IS NOT NULL";
     let row = checked(client.query_one(sql, &[]).await)?;
     if !checked(row.try_get(1))? {
         // Said here, before the missing roles of a new database could be said to be the fault.
-        check_current(0, MIGRATIONS)?;
+        check_usable(&[], MIGRATIONS)?;
     }
     checked(row.try_get(0))
 }

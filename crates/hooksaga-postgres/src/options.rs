@@ -1,9 +1,12 @@
 //! How to reach the database, and how every session is set up.
 
-use crate::error::from_url;
+use crate::{
+    connect::{HOST_TIMEOUT, MARK},
+    error::from_url,
+};
 use hooksaga_store::{Role, StoreResult};
 use std::{collections::BTreeMap, fmt, time::Duration};
-use tokio_postgres::Config;
+use tokio_postgres::{Config, config::TargetSessionAttrs};
 
 /// Whether connections take on their component's role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +53,10 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("jit", "off"),
 ];
 
+/// How long ingestion waits for an `external_id` that an open transaction elsewhere is storing: its batch then goes on
+/// without it.
+const INGEST_LOCK_TIMEOUT: &str = "500ms";
+
 /// Settings that correctness rests on: they hold whatever the server's default is.
 const FIXED: &[(&str, &str)] = &[("default_transaction_isolation", "read committed"), ("TimeZone", "UTC")];
 
@@ -72,8 +79,10 @@ const KEYED_PLANS: &[(&str, &str)] = &[
 ];
 
 /// For the reader, whose statements join more freely, but never need a whole table. Where a list begins depends on what is
-/// asked for (a tenant with ten rows, or with most of them), so each is planned for its own arguments.
-const NO_SCANS: &[(&str, &str)] = &[("enable_seqscan", "off"), ("plan_cache_mode", "force_custom_plan")];
+/// asked for (a tenant with ten rows, or with most of them), so each is planned for its own arguments. None takes longer
+/// than [`hooksaga_store::QUERY_LIMIT`].
+const READING: &[(&str, &str)] =
+    &[("enable_seqscan", "off"), ("plan_cache_mode", "force_custom_plan"), ("statement_timeout", "5s")];
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +130,12 @@ impl PostgresOptions {
                 parse("database.url", &self.url)?
             }
         };
-        finish(&mut config, &format!("hooksaga/{role}"), DEFAULTS, fixed.into_iter());
+        let mut defaults = DEFAULTS.to_vec();
+        if role == Role::EventIngestWriter {
+            defaults.retain(|(name, _)| *name != "lock_timeout");
+            defaults.push(("lock_timeout", INGEST_LOCK_TIMEOUT));
+        }
+        finish(&mut config, &format!("hooksaga/{role}"), &defaults, fixed.into_iter());
         Ok(config)
     }
 }
@@ -134,8 +148,9 @@ fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
         | Role::SagaOrchestrator
         | Role::JobWorker
         | Role::LeaseCleaner
-        | Role::DeadLetterOperator => KEYED_PLANS,
-        Role::ApiReader => NO_SCANS,
+        | Role::DeadLetterOperator
+        | Role::EndpointCaretaker => KEYED_PLANS,
+        Role::ApiReader => READING,
         Role::SubscriptionAdmin | Role::KeyAdmin | Role::KeyReader => &[],
     }
 }
@@ -152,12 +167,17 @@ fn finish<'a>(
     fixed: impl Iterator<Item = (&'a str, &'a str)>,
 ) {
     let mut options: Vec<String> = defaults.iter().map(|(key, value)| setting(key, value)).collect();
+    options.push(setting(MARK.0, MARK.1));
     options.extend(config.get_options().map(str::to_owned));
     options.extend(fixed.map(|(key, value)| setting(key, value)));
     config.options(options.join(" "));
     config.application_name(name);
     if config.get_connect_timeout().is_none() {
-        config.connect_timeout(Duration::from_secs(5));
+        config.connect_timeout(HOST_TIMEOUT);
+    }
+    // Nothing here works on a standby: of several hosts, the one that takes writes is meant.
+    if config.get_hosts().len() > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     // A server that vanished without a word must not hold a component for the kernel's two hours.
     if config.get_tcp_user_timeout().is_none() {

@@ -1,15 +1,19 @@
 //! One connection pool per role.
 
 use crate::{
+    connect::{HOST_TIMEOUT, HostByHost, set_up},
     error::{DbError, DbResult, checked, from_connecting, from_pool},
-    tls,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use hooksaga_store::{StoreError, StoreResult};
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 use tokio_postgres::{Config, config::Host};
 
-/// How long a call waits for a free connection, and a new one for the server.
+/// How long a call waits for a free connection, and a new one for its set-up.
 const WAIT: Duration = Duration::from_secs(10);
 /// How long a call waits for the server's answers in all. The server ends a statement by itself after less
 /// (`statement_timeout`), so only one that is frozen or cut off takes longer.
@@ -31,7 +35,7 @@ pub(crate) enum Commits {
 
 impl Commits {
     /// A durable session does not inherit `off`; any stricter level that the server has (replicas) stays.
-    fn setting(self) -> &'static str {
+    pub(crate) fn setting(self) -> &'static str {
         match self {
             Self::Durable => {
                 "SELECT set_config('synchronous_commit', 'on', false) \
@@ -49,16 +53,18 @@ pub(crate) struct RolePool(Pool);
 impl RolePool {
     /// Connects to nothing yet.
     pub(crate) fn new(config: Config, max_size: usize, commits: Commits) -> StoreResult<Self> {
-        let tls = tls::connector(config.get_ssl_mode());
-        let manager =
-            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let options: Arc<str> = config.get_options().unwrap_or_default().into();
+        let create_timeout = connecting_limit(&config);
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(config, HostByHost::default(), recycling);
         let set_up = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-            Box::pin(async move { client.batch_execute(commits.setting()).await.map_err(HookError::Backend) })
+            let options = Arc::clone(&options);
+            Box::pin(async move { set_up(client, &options, commits).await.map_err(HookError::Backend) })
         });
         let pool = Pool::builder(manager)
             .max_size(max_size.max(1))
             .wait_timeout(Some(WAIT))
-            .create_timeout(Some(WAIT))
+            .create_timeout(Some(create_timeout))
             .post_create(set_up)
             .runtime(Runtime::Tokio1)
             .build()
@@ -102,7 +108,9 @@ impl RolePool {
         W: Fn(Client) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let Ok(done) = tokio::time::timeout(ANSWER, work(client)).await else {
+        let call = Call { pool: &self.0, began: Instant::now(), ended: false };
+        let done = tokio::time::timeout(ANSWER, work(client)).await;
+        let Ok(done) = call.end(done) else {
             // Its connection went back to the pool with the question still open, and the others are to
             // the same server: none of them is worth another try.
             self.0.retain(|_, _| false);
@@ -116,16 +124,37 @@ impl RolePool {
     }
 }
 
+/// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection
+/// that is dead without anybody noticing would be given to the next one, for ever.
+struct Call<'a> {
+    pool: &'a Pool,
+    began: Instant,
+    ended: bool,
+}
+
+impl Call<'_> {
+    /// A call that was given up after so long may have waited for a dead connection.
+    const SUSPICIOUS: Duration = Duration::from_secs(1);
+
+    fn end<T>(mut self, done: T) -> T {
+        self.ended = true;
+        done
+    }
+}
+
+impl Drop for Call<'_> {
+    /// When a call is given up, its connection is back in the pool by now: it was dropped first.
+    fn drop(&mut self) {
+        if !self.ended && self.began.elapsed() > Self::SUSPICIOUS {
+            self.pool.retain(|_, _| false);
+        }
+    }
+}
+
 /// A connection outside the pools, driven by a task of its own until it is dropped.
 pub(crate) async fn connect_once(config: &Config) -> StoreResult<tokio_postgres::Client> {
-    let tls = tls::connector(config.get_ssl_mode());
-    let connecting = tokio::time::timeout(WAIT, config.connect(tls));
-    let (client, connection) = connecting
-        .await
-        .map_err(|_| {
-            StoreError::Unavailable(format!("no connection to {} within {} s", hosts(config), WAIT.as_secs()))
-        })?
-        .map_err(|error| match from_connecting(&error) {
+    let (client, connection) =
+        HostByHost::default().open(config).await.map_err(|error| match from_connecting(&error) {
             StoreError::Unavailable(text) => StoreError::Unavailable(format!("{}: {text}", hosts(config))),
             other => other,
         })?;
@@ -134,8 +163,15 @@ pub(crate) async fn connect_once(config: &Config) -> StoreResult<tokio_postgres:
             tracing::debug!(%error, "a database connection ended");
         }
     });
-    checked(client.batch_execute(Commits::Durable.setting()).await)?;
+    checked(set_up(&client, config.get_options().unwrap_or_default(), Commits::Durable).await)?;
     Ok(client)
+}
+
+/// How long a new connection may take: every host in turn, and its set-up.
+fn connecting_limit(config: &Config) -> Duration {
+    let each = config.get_connect_timeout().copied().unwrap_or(HOST_TIMEOUT);
+    let hosts = config.get_hosts().len().max(1);
+    each.saturating_mul(u32::try_from(hosts).unwrap_or(u32::MAX)).saturating_add(WAIT)
 }
 
 /// The servers that a configuration names, for people.

@@ -26,7 +26,9 @@ pub(crate) async fn ensure(client: &Client, options: &PostgresOptions) -> StoreR
                 Err(error) => return Err(not_allowed(&error, role)),
             }
         }
-        if options.shares_login(role) && !may_switch(client, role).await? {
+        // Ingestion's role also has to be switched to here: it owns the outbox.
+        let wanted = options.shares_login(role) || role == Role::EventIngestWriter;
+        if wanted && !may_switch(client, role).await? {
             run(client, &membership(role)).await.map_err(|error| not_allowed(&error, role))?;
         }
     }
@@ -114,7 +116,7 @@ fn not_allowed(error: &Error, role: Role) -> StoreError {
 
 /// Runs a script of catalog changes, and again while another database's run is in its way: such changes fail
 /// with "tuple concurrently updated" or a deadlock instead of waiting.
-async fn run(client: &Client, script: &str) -> Result<(), Error> {
+pub(crate) async fn run(client: &Client, script: &str) -> Result<(), Error> {
     let mut tried = 1;
     loop {
         let error = match client.batch_execute(script).await {

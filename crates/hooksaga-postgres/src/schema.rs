@@ -7,12 +7,13 @@
 use crate::{
     error::{checked, store_error},
     options::{PostgresOptions, RoleMode, Session},
+    outbox,
     pool::connect_once,
     rights,
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, check_released, latest, pending},
+    migration::{Migration, MigrationReport, Recorded, check_released, latest, pending},
 };
 use tokio_postgres::{Client, Row};
 
@@ -21,6 +22,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
 ];
+
+/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
+/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
+const LOWEST_PROGRAM: i64 = 2;
 
 /// The lock's number: any that no other program is likely to use ("hooksaga" in ASCII).
 const LOCK: i64 = 0x686f_6f6b_7361_6761;
@@ -47,6 +52,7 @@ pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
             (apply_steps(&client).await?, "off: every component uses the login's own rights".to_owned())
         }
     };
+    outbox::install(&client, &options).await?;
     // Ending the session would release it too, but only when the server has noticed.
     checked(client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await)?;
     Ok(MigrationReport { applied, version: latest(MIGRATIONS), roles })
@@ -85,15 +91,16 @@ async fn check_server(client: &Client) -> StoreResult<()> {
 async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
         version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), \
-        fingerprint text NOT NULL)";
+        fingerprint text NOT NULL); \
+        ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS lowest_program bigint";
 
     let current = released_version(client).await?;
     let steps = pending(current, MIGRATIONS)?;
     let mut applied = Vec::new();
     for step in steps {
         let script = format!(
-            "BEGIN; {TABLE}; {} ; INSERT INTO schema_migrations (version, name, fingerprint) \
-             VALUES ({}, '{}', '{}'); COMMIT",
+            "BEGIN; {TABLE}; {} ; INSERT INTO schema_migrations (version, name, fingerprint, lowest_program) \
+             VALUES ({}, '{}', '{}', {LOWEST_PROGRAM}); COMMIT",
             step.sql,
             step.version,
             step.name,
@@ -115,9 +122,10 @@ async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
     Ok(applied)
 }
 
-/// The steps that were applied, each with its fingerprint. Unreleased versions had no such column: then it is NULL.
+/// The steps that were applied. Unreleased versions lacked some of the columns: then they are NULL.
 pub(crate) const RECORDED: &str = "/* schema.recorded */
-SELECT version, to_jsonb(m) ->> 'fingerprint' FROM schema_migrations m ORDER BY version";
+SELECT version, to_jsonb(m) ->> 'fingerprint', (to_jsonb(m) ->> 'lowest_program')::bigint
+FROM schema_migrations m ORDER BY version";
 
 /// The schema's version; 0 if there is none. Fails if other steps than this program's made it.
 async fn released_version(client: &Client) -> StoreResult<i64> {
@@ -127,10 +135,18 @@ async fn released_version(client: &Client) -> StoreResult<i64> {
     }
     let recorded = checked(recorded(&checked(client.query(RECORDED, &[]).await)?))?;
     check_released(&recorded, MIGRATIONS)?;
-    Ok(recorded.last().map_or(0, |(version, _)| *version))
+    Ok(recorded.last().map_or(0, |step| step.version))
 }
 
 /// What [`RECORDED`] returns.
-pub(crate) fn recorded(rows: &[Row]) -> Result<Vec<(i64, Option<String>)>, tokio_postgres::Error> {
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+pub(crate) fn recorded(rows: &[Row]) -> Result<Vec<Recorded>, tokio_postgres::Error> {
+    rows.iter()
+        .map(|row| {
+            Ok(Recorded {
+                version: row.try_get(0)?,
+                fingerprint: row.try_get(1)?,
+                lowest_program: row.try_get(2)?,
+            })
+        })
+        .collect()
 }

@@ -5,9 +5,9 @@ use crate::{
     PostgresOptions,
     options::Session,
     roles::{
-        cleaner, correlations, dead_letters, ingest,
-        orchestrator::{apply, schedule},
-        reader, router, verifier,
+        caretaker, cleaner, correlations, dead_letters, endpoint, ingest,
+        orchestrator::{apply, limited, schedule},
+        rate_limits, reader, redrives, router, verifier,
         worker::{self, claim},
     },
 };
@@ -55,6 +55,10 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             &[
                 (schedule::CREATE_JOBS.plain, "'{1,2}', '{4,64}', '{-infinity,now}'"),
                 (schedule::CREATE_JOBS.careful, "'{1,2}', '{4,64}', '{-infinity,now}'"),
+                (schedule::CREATE_LIMITED, "'{1,2}', '{4,64}', '{-infinity,-infinity}'"),
+                (limited::RATES, "'{1,2}'"),
+                (rate_limits::LOCK_BUCKETS, "'{1,2}', 'admission'"),
+                (rate_limits::STORE_BUCKETS, "'{1,2}', 'admission', '{now,now}'"),
                 (correlations::READ, "'{1,2}'"),
             ],
         ),
@@ -99,13 +103,38 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
                      '{1,2}', 0",
                 ),
+                (
+                    endpoint::COUNT_FAILURES,
+                    "'{1,2}', '{1,1}', '{1,2}', '{TIMEOUT,HTTP_410}', '{NULL,2}', '{NULL,now}'",
+                ),
             ],
         ),
         HotStatement::ResetExpired => (Role::LeaseCleaner, &[(cleaner::RESET_EXPIRED, "100")]),
         HotStatement::Bury => (Role::DeadLetterOperator, &[(dead_letters::BURY, "100")]),
+        HotStatement::Redrive => (
+            Role::DeadLetterOperator,
+            &[
+                (redrives::NEXT, ""),
+                (redrives::walk::NEXT_EVENTS, "now() - interval '1 day', now(), 1, 1000, 1, 'default'"),
+                (redrives::walk::INSERT, "'{1,2}', 1, 'Pending', 0, 5, now()"),
+                (redrives::ADVANCE, "1, now(), 1, 1, 1, 0, 'running', NULL"),
+                (redrives::NEXT_CATCH_UP, ""),
+                (redrives::MOVE_CATCH_UP, "1, now(), now(), 1, 0"),
+                (redrives::FORGET_CATCH_UP, "1"),
+            ],
+        ),
         HotStatement::TakeChecks => (
             Role::SubscriptionVerifier,
             &[(verifier::TAKE_CHECKS, "100, 30000000"), (verifier::SECRETS, "'{1,2}'")],
+        ),
+        HotStatement::Care => (
+            Role::EndpointCaretaker,
+            &[
+                (caretaker::GONE, "100"),
+                (caretaker::TROUBLED, "1000000, '2000-01-01', 0, 100"),
+                (caretaker::VERIFIED, "100"),
+                (caretaker::ANNOUNCEMENTS, "100"),
+            ],
         ),
         HotStatement::Gauges => (Role::ApiReader, &[(reader::stats::GAUGES, "")]),
     };

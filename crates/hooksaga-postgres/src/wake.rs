@@ -2,9 +2,9 @@
 //! sent inside a transaction that does work: a committing NOTIFY takes a lock that all of them share.
 
 use crate::{
+    connect::HostByHost,
     error::{checked, from_connecting, store_error},
     pool::RolePool,
-    tls,
 };
 use async_trait::async_trait;
 use hooksaga_store::{Stage, StoreError, StoreResult, WakeListener, Wakeups};
@@ -49,9 +49,8 @@ impl Wakeups for Notifications {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
-        let tls = tls::connector(self.listener.get_ssl_mode());
         let (client, connection) =
-            self.listener.connect(tls).await.map_err(|error| from_connecting(&error))?;
+            HostByHost::default().open(&self.listener).await.map_err(|error| from_connecting(&error))?;
         let mut listener = Listener { client, connection, heard: VecDeque::new() };
         listener.subscribe().await?;
         Ok(Some(Box::new(listener)))

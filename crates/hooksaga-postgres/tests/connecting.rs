@@ -129,9 +129,12 @@ async fn a_server_that_ends_every_connection_is_used_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_is_tried_again() {
     let db = fresh().await;
-    let stores = db.stores();
-    // Somebody holds external id "b" and then wants "a"; the batch holds "a" and wants "b".
     let mut rival = superuser(&db.url).await;
+    // The server has to notice before ingestion gives up on the lock.
+    let sooner = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 100', current_database()); END $$";
+    rival.batch_execute(sooner).await.unwrap();
+    let stores = db.second_instance().await;
+    // Somebody holds external id "b" and then wants "a"; the batch holds "a" and wants "b".
     rival.batch_execute("SET deadlock_timeout = '60s'").await.unwrap();
     let insert =
         "INSERT INTO events (event_type, payload, external_id, correlation_id) VALUES ('t', '1', $1, 'r')";

@@ -6,12 +6,18 @@
 
 mod adapter;
 mod connecting;
+mod failing_writes;
+mod hosts;
 mod logins;
 mod migrating;
 mod notifying;
+mod outbox;
 mod own_columns;
 mod plans;
+mod poolers;
+mod rewrapping;
 mod scheduling;
+mod slow_queries;
 mod walking;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

@@ -66,6 +66,16 @@ async fn migrating_again_changes_nothing() {
     assert!(report.roles.contains("there already"), "{}", report.roles);
 }
 
+/// The server that the tests run on knows lz4.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_payloads_are_compressed_with_the_quick_method() {
+    let db = fresh().await;
+    let insert = "INSERT INTO events (event_type, payload, correlation_id)
+                  VALUES ('t', repeat('[1,2,3]', 2000), 'c') RETURNING id";
+    value(&db.url, insert).await;
+    assert_eq!(value(&db.url, "SELECT pg_column_compression(payload) FROM events").await, "lz4");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn migrating_again_takes_back_rights_that_are_too_wide() {
     let db = fresh().await;
@@ -144,4 +154,28 @@ async fn a_database_that_would_change_payloads_is_refused() {
     let error = failure(migrate(PostgresOptions { roles: RoleMode::Off, ..options(&url) }).await);
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(error.to_string().contains("UTF8"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_ids_go_on_where_none_was_given_out() {
+    let db = fresh().await;
+    let append = async || {
+        let answers = db.stores().ingest.append(&[crate::adapter::event(None, "c")]).await.unwrap();
+        match answers.as_slice() {
+            [hooksaga_store::Appended::Created(head)] => head.id.0,
+            other => panic!("{other:?}"),
+        }
+    };
+    let before = append().await;
+    let moved = hooksaga_postgres::move_ids_forward(options(&db.url)).await.unwrap();
+    let of = |table: &str| moved.iter().find(|moved| moved.table == table).map(|moved| moved.after);
+    for table in
+        ["events", "subscriptions", "webhook_delivery_sagas", "webhook_delivery_jobs", "dead_letters"]
+    {
+        assert!(of(table).is_some_and(|after| after > 1_000_000_000), "{moved:?}");
+    }
+    let after = append().await;
+    assert!(after > before + 1_000_000_000 && Some(after) > of("events"), "{after}");
+    let job = "SELECT nextval(pg_get_serial_sequence('webhook_delivery_jobs', 'id'))::text";
+    assert!(value(&db.url, job).await.parse::<i64>().ok() > of("webhook_delivery_jobs"));
 }

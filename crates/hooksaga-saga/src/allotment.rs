@@ -117,8 +117,12 @@ fn weight(latency: Duration) -> u64 {
 }
 
 /// An endpoint that was quick may have far more jobs open than there are slots when it slows down or hangs. Workers let one
-/// subscription hold two thirds of what the others leave, so that is what it holds, however much is open.
+/// subscription hold two thirds of what the others leave, so that is what it holds, however much is open. As long as
+/// everything that is open fits, everybody holds what it has open.
 fn bound_what_is_held(claims: &mut [Claim], capacity: u64) {
+    if claims.iter().map(|claim| claim.held).sum::<u64>() <= capacity {
+        return;
+    }
     let mut left = capacity;
     let mut largest_first: Vec<&mut Claim> = claims.iter_mut().filter(|claim| claim.held > 0).collect();
     largest_first.sort_unstable_by_key(|claim| std::cmp::Reverse(claim.held));

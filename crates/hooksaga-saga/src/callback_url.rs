@@ -21,6 +21,33 @@ impl CallbackUrl {
         check(text, allow_http).map_err(Invalid::new)?;
         Ok(Self(text.into()))
     }
+
+    /// The name or address that it leads to, an IPv6 address in brackets.
+    pub fn host(&self) -> &str {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        let end = rest.find(['/', '?']).unwrap_or(rest.len());
+        split_port(&rest[..end]).0
+    }
+
+    /// Whether two URLs have the same scheme, host and port: what credentials are given for. What cannot be read has the
+    /// same origin as nothing.
+    pub fn same_origin(one: &str, other: &str) -> bool {
+        origin(one).is_some_and(|origin_of_one| origin(other) == Some(origin_of_one))
+    }
+}
+
+fn origin(url: &str) -> Option<(String, String, u16)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (host, port) = split_port(authority);
+    let port = match (port, scheme.as_str()) {
+        (Some(port), _) => port.parse().ok()?,
+        (None, "https") => 443,
+        (None, "http") => 80,
+        (None, _) => return None,
+    };
+    Some((scheme, host.to_ascii_lowercase(), port))
 }
 
 fn check(url: &str, allow_http: bool) -> Result<(), &'static str> {

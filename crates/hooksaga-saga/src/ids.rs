@@ -31,4 +31,6 @@ ids! {
     SecretId,
     /// A row of `api_keys`.
     KeyId,
+    /// A row of `redrives`.
+    RedriveId,
 }

@@ -6,36 +6,48 @@
 //! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
 //! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
 //! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`] has
-//! observed.
+//! observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start.
 
 mod allotment;
 mod callback_url;
+mod care;
+mod disabled;
 mod endpoint;
 mod error_code;
 mod ids;
 mod names;
 mod policy;
+mod rate_limit;
+mod redrive;
+mod request_headers;
 mod retry_after;
 mod send_again;
 mod status;
 mod step;
+mod stranded;
 mod time;
 mod topics;
 mod wording;
 
 pub use allotment::{Demand, allot};
 pub use callback_url::CallbackUrl;
+pub use care::{FailureRun, LEAST_FAILURES, Verdict, judge};
+pub use disabled::DisabledReason;
 pub use endpoint::{Answer, Endpoint, Standing};
 pub use error_code::ErrorCode;
-pub use ids::{DeadLetterId, EventId, JobId, KeyId, SagaId, SecretId, SubscriptionId};
+pub use ids::{DeadLetterId, EventId, JobId, KeyId, RedriveId, SagaId, SecretId, SubscriptionId};
 pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant};
 pub use policy::{RetryPolicy, backoff};
+pub use rate_limit::{Gate, Passage, RateLimit};
+pub use redrive::{Chosen, Fate, choose};
+pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
 pub use retry_after::retry_after;
 pub use send_again::send_again;
 pub use status::{JobStatus, SagaStatus, UnknownStatus};
 pub use step::{
     Applied, IllegalTransition, JobResult, Outcome, Saga, SagaEvent, apply_result, may_create_job, step,
 };
+pub use stranded::{counts_as_due, furthest_hand_back, furthest_lease, furthest_retry};
 pub use time::Timestamp;
 pub use topics::{Topic, Topics};
 pub use wording::Wording;

@@ -112,6 +112,18 @@ impl FromStr for Tenant {
 impl EventType {
     /// How the types of the server's own events begin.
     pub const RESERVED_PREFIX: &'static str = "hooksaga.";
+    /// The type of a test event, which goes to the subscription that it is for and matches no topic.
+    pub const TEST: &'static str = "hooksaga.test";
+
+    /// The type of a test event.
+    pub fn test() -> Self {
+        Self(Self::TEST.into())
+    }
+
+    /// Whether it is the type of a test event.
+    pub fn is_test(&self) -> bool {
+        self.as_str() == Self::TEST
+    }
 
     /// Whether only the server itself may write events of it.
     pub fn is_reserved(&self) -> bool {

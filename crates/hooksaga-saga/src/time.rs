@@ -31,6 +31,13 @@ impl Timestamp {
         i64::try_from(delay.saturating_add(self.0.into())).map_or(Self::MAX, Self::from_micros)
     }
 
+    /// This time minus `delay`, at least the Unix epoch.
+    #[must_use]
+    pub fn before(self, delay: Duration) -> Self {
+        let delay = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+        Self::from_micros(self.0.saturating_sub(delay).max(0))
+    }
+
     /// How long it is from `earlier` until this time; zero when `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.max(earlier).0.abs_diff(earlier.0))

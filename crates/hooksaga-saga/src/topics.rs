@@ -11,8 +11,11 @@ names::text! {
 impl Topic {
     const ANY: &'static str = "*";
 
-    /// Whether events of this type belong to it.
+    /// Whether events of this type belong to it. Test events belong to none.
     pub fn matches(&self, event_type: &EventType) -> bool {
+        if event_type.is_test() {
+            return false;
+        }
         match self.as_str().strip_suffix('*') {
             // What is left of `order.*` ends with its dot, and of `*` is nothing: both are what a type begins with.
             Some(beginning) => event_type.as_str().starts_with(beginning),
@@ -36,8 +39,11 @@ impl FromStr for Topic {
 
 impl EventType {
     /// Every topic that an event of this type belongs to: the type itself, each of its dotted prefixes as
-    /// `prefix.*`, and `*`.
+    /// `prefix.*`, and `*`. None for a test event.
     pub fn matching_topics(&self) -> Vec<Topic> {
+        if self.is_test() {
+            return Vec::new();
+        }
         let text = self.as_str();
         let topic = |text: &str| Topic(text.into());
         let prefixes = text.match_indices('.').filter(|(dot, _)| *dot > 0);

@@ -2,7 +2,7 @@
 //!
 //! One table for everything that shows error codes: the command line and the dashboard say the same.
 
-use crate::ErrorCode;
+use crate::{DisabledReason, ErrorCode};
 
 /// An error code in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,22 @@ impl ErrorCode {
                 "return 2xx with the body {\"challenge\":\"…\"}, the challenge that came, or the challenge as plain text",
             ),
             code => http(code),
+        }
+    }
+}
+
+impl DisabledReason {
+    /// Why a subscription was disabled, and what to do about it.
+    pub const fn wording(self) -> Wording {
+        match self {
+            Self::Gone => say(
+                "its endpoint said that it is gone for good (410)",
+                "give it another callback_url if the endpoint has moved, and set active to true; what waits is delivered then",
+            ),
+            Self::Failing => say(
+                "every attempt has failed for as long as callbacks.disable_after allows",
+                "repair the endpoint and set active to true; what waits is delivered then",
+            ),
         }
     }
 }

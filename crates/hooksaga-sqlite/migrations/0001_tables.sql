@@ -3,12 +3,13 @@
 -- beginning, and what lies behind a large value costs a walk over the overflow pages.
 -- A status is checked with = and OR: a list of more than two after IN becomes a temporary table, made anew
 -- for every row that is written.
--- Ids need no AUTOINCREMENT: a row that has one is never deleted, so none is given out twice.
+-- Ids are AUTOINCREMENT: none is given out twice, whatever is removed, and after a restore from a backup they can be moved
+-- forward (sqlite_sequence).
 
 PRAGMA application_id = 0x686B7361;
 
 CREATE TABLE events (
-    id             INTEGER PRIMARY KEY,
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant         TEXT    NOT NULL DEFAULT 'default' CHECK (length(tenant) BETWEEN 1 AND 100),
     event_type     TEXT    NOT NULL CHECK (length(event_type) BETWEEN 1 AND 100),
     created_at     INTEGER NOT NULL,
@@ -25,7 +26,7 @@ CREATE INDEX idx_event_type ON events (event_type, created_at);
 CREATE INDEX idx_event_correlation ON events (correlation_id);
 
 CREATE TABLE subscriptions (
-    id                 INTEGER PRIMARY KEY,
+    id                 INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant             TEXT    NOT NULL DEFAULT 'default' CHECK (length(tenant) BETWEEN 1 AND 100),
     -- Its topics, sorted and joined with commas.
     event_type         TEXT    NOT NULL CHECK (length(event_type) BETWEEN 1 AND 1000),
@@ -33,10 +34,30 @@ CREATE TABLE subscriptions (
     description        TEXT    CHECK (length(description) <= 500),
     active             INTEGER NOT NULL CHECK (active IN (0, 1)),
     max_retry_limit    INTEGER CHECK (max_retry_limit BETWEEN 1 AND 100),
+    -- Attempts started per second; null: not limited.
+    rate_limit         INTEGER CHECK (rate_limit BETWEEN 1 AND 10000),
+    -- The names of its static request headers, joined with commas; subscription_headers has the rest.
+    header_names       TEXT    CHECK (length(header_names) BETWEEN 1 AND 1700),
+    -- Why and when the caretaker switched it off, until it is activated again.
+    disabled_reason    TEXT    CHECK (disabled_reason IN ('GONE', 'FAILING')),
+    disabled_at        INTEGER,
+    -- A deleted subscription stays for the history that names it; it is inactive, and nothing else finds it.
+    deleted_at         INTEGER,
+    -- Who asks that the endpoint be trusted without a challenge, in which round of verification.
+    vouched_by         TEXT    CHECK (length(vouched_by) BETWEEN 1 AND 100),
+    vouched_round      INTEGER,
     verification_round INTEGER NOT NULL DEFAULT 1,
     verified_url       TEXT    CHECK (length(verified_url) BETWEEN 1 AND 500),
     verified           INTEGER NOT NULL
                        GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) VIRTUAL,
+    -- Whether its open deliveries go on: to its endpoint, or, once it is deleted, to their end.
+    deliverable        INTEGER NOT NULL
+                       GENERATED ALWAYS AS (deleted_at IS NOT NULL OR (active AND verified)) VIRTUAL,
+    -- Who vouched for verified_url, if it did not prove itself.
+    trusted_by         TEXT    CHECK (length(trusted_by) BETWEEN 1 AND 100),
+    trusted_at         INTEGER,
+    -- The verified_url that operators were told of.
+    announced_url      TEXT    CHECK (length(announced_url) BETWEEN 1 AND 500),
     check_round        INTEGER NOT NULL DEFAULT 0,
     check_attempts     INTEGER NOT NULL DEFAULT 0 CHECK (check_attempts >= 0),
     check_done         INTEGER NOT NULL DEFAULT 0 CHECK (check_done IN (0, 1)),
@@ -45,17 +66,27 @@ CREATE TABLE subscriptions (
     next_check_at      INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     check_error        TEXT    CHECK (length(check_error) BETWEEN 1 AND 100),
     checked_at         INTEGER,
+    -- Since when it has missed events because it was not verified: since its creation, or since its URL changed.
+    -- Null once it has been queued to catch up.
+    unverified_since   INTEGER DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     created_at         INTEGER NOT NULL,
-    updated_at         INTEGER NOT NULL
+    updated_at         INTEGER NOT NULL,
+    CHECK ((disabled_reason IS NULL) = (disabled_at IS NULL)),
+    CHECK (NOT active OR (disabled_reason IS NULL AND deleted_at IS NULL)),
+    CHECK ((vouched_by IS NULL) = (vouched_round IS NULL)),
+    CHECK ((trusted_by IS NULL) = (trusted_at IS NULL))
 ) STRICT;
 
 -- Has idx_sub_event_type (tenant, event_type) as its prefix.
-CREATE UNIQUE INDEX uniq_sub_tenant_type_url ON subscriptions (tenant, event_type, callback_url);
+CREATE UNIQUE INDEX uniq_sub_tenant_type_url ON subscriptions (tenant, event_type, callback_url)
+    WHERE deleted_at IS NULL;
 CREATE INDEX idx_sub_tenant ON subscriptions (tenant, id);
 CREATE INDEX idx_sub_url ON subscriptions (callback_url);
 CREATE INDEX idx_sub_active ON subscriptions (active);
 CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
-    WHERE check_round <> verification_round OR NOT check_done;
+    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
+CREATE INDEX idx_sub_unannounced ON subscriptions (id)
+    WHERE verified_url IS NOT NULL AND announced_url IS NOT verified_url AND deleted_at IS NULL;
 
 -- The routing index: a row per topic of a subscription, in step with subscriptions.event_type.
 CREATE TABLE subscription_topics (
@@ -68,7 +99,7 @@ CREATE TABLE subscription_topics (
 CREATE INDEX idx_topic_subscription ON subscription_topics (subscription_id);
 
 CREATE TABLE webhook_delivery_sagas (
-    id               INTEGER PRIMARY KEY,
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
     event_id         INTEGER NOT NULL,
     subscription_id  INTEGER NOT NULL,
     generation       INTEGER NOT NULL DEFAULT 0 CHECK (generation >= 0),
@@ -94,7 +125,7 @@ CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_a
     WHERE status IN ('Pending', 'PendingRetry');
 
 CREATE TABLE webhook_delivery_jobs (
-    id               INTEGER PRIMARY KEY,
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
     saga_id          INTEGER NOT NULL,
     subscription_id  INTEGER NOT NULL,
     attempt_at       INTEGER NOT NULL,
@@ -125,7 +156,7 @@ CREATE INDEX idx_job_pending ON webhook_delivery_jobs (lease_until) WHERE status
 CREATE INDEX idx_job_leased ON webhook_delivery_jobs (lease_until) WHERE status = 'Leased';
 
 CREATE TABLE dead_letters (
-    id               INTEGER PRIMARY KEY,
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
     saga_id          INTEGER NOT NULL,
     event_id         INTEGER NOT NULL,
     subscription_id  INTEGER NOT NULL,
@@ -146,8 +177,60 @@ CREATE TABLE unrouted_events (
 CREATE TABLE finished_jobs (job_id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE pending_dead_letters (saga_id INTEGER PRIMARY KEY) STRICT;
 
-CREATE TABLE subscription_secrets (
+-- Subscriptions that were verified, and the events that they missed until then. `until` is set by the first step;
+-- after_at and after_id are how far the walk over the events came.
+CREATE TABLE catch_ups (
     id              INTEGER PRIMARY KEY,
+    subscription_id INTEGER NOT NULL,
+    since           INTEGER NOT NULL,
+    until           INTEGER,
+    after_at        INTEGER,
+    after_id        INTEGER NOT NULL DEFAULT 0,
+    next_at         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX idx_catch_up_next ON catch_ups (next_at);
+
+-- How many subscriptions with a matching topic an event could not go to when it was routed; only where there were any.
+CREATE TABLE unmatched_events (
+    event_id   INTEGER PRIMARY KEY,
+    paused     INTEGER NOT NULL CHECK (paused >= 0),
+    disabled   INTEGER NOT NULL CHECK (disabled >= 0),
+    unverified INTEGER NOT NULL CHECK (unverified >= 0)
+) STRICT;
+
+-- Large work: dead letters that match a filter, or the events of a subscription since a time. after_at and after_id are
+-- how far it came.
+CREATE TABLE redrives (
+    id               INTEGER PRIMARY KEY,
+    -- Null: every tenant's.
+    tenant           TEXT    CHECK (length(tenant) BETWEEN 1 AND 100),
+    kind             TEXT    NOT NULL CHECK (kind = 'dead_letters' OR kind = 'events'),
+    subscription_id  INTEGER,
+    event_type       TEXT    CHECK (length(event_type) BETWEEN 1 AND 100),
+    final_error_code TEXT    CHECK (length(final_error_code) BETWEEN 1 AND 100),
+    since            INTEGER,
+    until            INTEGER NOT NULL,
+    status           TEXT    NOT NULL DEFAULT 'running'
+                     CHECK (status = 'running' OR status = 'done' OR status = 'cancelled' OR status = 'failed'),
+    error            TEXT    CHECK (length(error) BETWEEN 1 AND 500),
+    after_at         INTEGER,
+    after_id         INTEGER NOT NULL DEFAULT 0,
+    examined         INTEGER NOT NULL DEFAULT 0 CHECK (examined >= 0),
+    created          INTEGER NOT NULL DEFAULT 0 CHECK (created >= 0),
+    skipped          INTEGER NOT NULL DEFAULT 0 CHECK (skipped >= 0),
+    -- Null: the root key, which is not stored.
+    started_by_key   INTEGER,
+    started_by       TEXT    NOT NULL CHECK (length(started_by) BETWEEN 1 AND 100),
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX idx_redrive_status ON redrives (status, updated_at);
+CREATE INDEX idx_redrive_tenant ON redrives (tenant, id);
+
+CREATE TABLE subscription_secrets (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
     subscription_id INTEGER NOT NULL,
     key_id          TEXT    NOT NULL CHECK (length(key_id) BETWEEN 1 AND 64),
     sealed          BLOB    NOT NULL,
@@ -157,8 +240,15 @@ CREATE TABLE subscription_secrets (
 
 CREATE INDEX idx_secret_subscription ON subscription_secrets (subscription_id);
 
+-- Static request headers, sealed as secrets are: all of a subscription together, so that they are read with its URL.
+CREATE TABLE subscription_headers (
+    subscription_id INTEGER PRIMARY KEY,
+    key_id          TEXT    NOT NULL CHECK (length(key_id) BETWEEN 1 AND 64),
+    sealed          BLOB    NOT NULL
+) STRICT;
+
 CREATE TABLE api_keys (
-    id           INTEGER PRIMARY KEY,
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
     name         TEXT    NOT NULL CHECK (length(name) BETWEEN 1 AND 100),
     scopes       TEXT    NOT NULL CHECK (length(scopes) BETWEEN 1 AND 100),
     sha256       BLOB    NOT NULL CHECK (length(sha256) = 32),
@@ -171,6 +261,20 @@ CREATE TABLE api_keys (
 ) STRICT;
 
 CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
+
+-- Who did what. Only ever added to.
+CREATE TABLE audit_records (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    at       INTEGER NOT NULL,
+    -- Null: the root key, or the command line.
+    key_id   INTEGER,
+    key_name TEXT    NOT NULL CHECK (length(key_name) BETWEEN 1 AND 100),
+    action   TEXT    NOT NULL CHECK (length(action) BETWEEN 1 AND 100),
+    target   TEXT    NOT NULL CHECK (length(target) <= 200),
+    tenant   TEXT    CHECK (length(tenant) BETWEEN 1 AND 100)
+) STRICT;
+
+CREATE INDEX idx_audit_tenant ON audit_records (tenant, id);
 
 CREATE TABLE delivery_counts (
     minute          INTEGER NOT NULL,
@@ -189,4 +293,48 @@ CREATE TABLE workers (
     version    TEXT    NOT NULL CHECK (length(version) BETWEEN 1 AND 50),
     started_at INTEGER NOT NULL,
     seen_at    INTEGER NOT NULL
+) STRICT;
+
+-- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
+-- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
+CREATE TABLE endpoint_failures (
+    subscription_id INTEGER PRIMARY KEY,
+    since           INTEGER,
+    failures        INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
+    -- Somebody was told of this run.
+    announced       INTEGER NOT NULL DEFAULT 0 CHECK (announced IN (0, 1)),
+    last_at         INTEGER NOT NULL,
+    last_saga_id    INTEGER NOT NULL,
+    last_error_code TEXT    NOT NULL CHECK (length(last_error_code) BETWEEN 1 AND 100),
+    gone_url        TEXT    CHECK (length(gone_url) BETWEEN 1 AND 500),
+    CHECK ((since IS NULL) = (failures = 0))
+) STRICT;
+
+CREATE INDEX idx_failures_since ON endpoint_failures (since, subscription_id) WHERE since IS NOT NULL;
+CREATE INDEX idx_failures_gone ON endpoint_failures (subscription_id) WHERE gone_url IS NOT NULL;
+
+-- What operators are to be told, until it is an event.
+CREATE TABLE pending_announcements (
+    subscription_id INTEGER NOT NULL,
+    kind            TEXT    NOT NULL CHECK (kind = 'verified' OR kind = 'failing' OR kind = 'disabled'),
+    at              INTEGER NOT NULL,
+    tenant          TEXT    NOT NULL CHECK (length(tenant) BETWEEN 1 AND 100),
+    callback_url    TEXT    NOT NULL CHECK (length(callback_url) BETWEEN 1 AND 500),
+    reason          TEXT    CHECK (length(reason) BETWEEN 1 AND 20),
+    PRIMARY KEY (subscription_id, kind, at)
+) STRICT, WITHOUT ROWID;
+
+-- What rate limits let through: when the bucket of a limited subscription is full again, at its admission and at the start
+-- of its attempts.
+CREATE TABLE rate_limits (
+    subscription_id INTEGER NOT NULL,
+    gate            TEXT    NOT NULL CHECK (gate IN ('admission', 'start')),
+    full_at         INTEGER NOT NULL,
+    PRIMARY KEY (subscription_id, gate)
+) STRICT, WITHOUT ROWID;
+
+-- What the server was last started with. One row at most.
+CREATE TABLE ingest_limits (
+    id                INTEGER PRIMARY KEY CHECK (id = 1),
+    max_payload_bytes INTEGER NOT NULL CHECK (max_payload_bytes >= 1)
 ) STRICT;

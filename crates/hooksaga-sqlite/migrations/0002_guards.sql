@@ -16,8 +16,13 @@ BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever deleted'); EN
 -- Rights know the columns of an UPDATE but not those of an INSERT: without this, whoever may create a
 -- subscription could create a verified one.
 CREATE TRIGGER guard_subscription_insert BEFORE INSERT ON subscriptions
-WHEN NEW.verified_url IS NOT NULL
-BEGIN SELECT RAISE(FAIL, 'a subscription is born unverified'); END;
+WHEN NEW.verified_url IS NOT NULL OR NEW.trusted_by IS NOT NULL OR NEW.disabled_reason IS NOT NULL
+    OR NEW.deleted_at IS NOT NULL
+BEGIN SELECT RAISE(FAIL, 'a subscription is born unverified, and neither disabled nor deleted'); END;
+
+CREATE TRIGGER guard_subscription_update BEFORE UPDATE ON subscriptions
+WHEN OLD.deleted_at IS NOT NULL
+BEGIN SELECT RAISE(FAIL, 'a deleted subscription never changes'); END;
 
 -- How far routing came never shrinks: sagas would be looked for again, or for ever.
 CREATE TRIGGER guard_unrouted_update BEFORE UPDATE ON unrouted_events
@@ -98,12 +103,52 @@ BEGIN SELECT RAISE(FAIL, 'no dead letter is ever changed'); END;
 CREATE TRIGGER guard_dead_letter_delete BEFORE DELETE ON dead_letters
 BEGIN SELECT RAISE(FAIL, 'no dead letter is ever deleted'); END;
 
--- Configuration is changed, never deleted; not by way of REPLACE either.
+-- Configuration is changed and marked as deleted, but its rows stay; not by way of REPLACE either.
 CREATE TRIGGER guard_subscription_delete BEFORE DELETE ON subscriptions
 BEGIN SELECT RAISE(FAIL, 'no subscription is ever deleted'); END;
 
 CREATE TRIGGER guard_secret_delete BEFORE DELETE ON subscription_secrets
-BEGIN SELECT RAISE(FAIL, 'no secret is ever deleted'); END;
+WHEN (SELECT deleted_at FROM subscriptions WHERE id = OLD.subscription_id) IS NULL
+BEGIN SELECT RAISE(FAIL, 'secrets go with their subscription only'); END;
 
 CREATE TRIGGER guard_key_delete BEFORE DELETE ON api_keys
 BEGIN SELECT RAISE(FAIL, 'no key is ever deleted'); END;
+
+-- A redrive that has ended never changes, what it was started with never changes, and its progress never goes back.
+CREATE TRIGGER guard_redrive_insert BEFORE INSERT ON redrives
+WHEN NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined <> 0 OR NEW.created <> 0 OR NEW.skipped <> 0
+BEGIN SELECT RAISE(FAIL, 'a redrive begins running, at its beginning'); END;
+
+CREATE TRIGGER guard_redrive_update BEFORE UPDATE ON redrives
+WHEN OLD.status <> 'running'
+    OR NEW.id <> OLD.id OR NEW.tenant IS NOT OLD.tenant OR NEW.kind <> OLD.kind
+    OR NEW.subscription_id IS NOT OLD.subscription_id OR NEW.event_type IS NOT OLD.event_type
+    OR NEW.final_error_code IS NOT OLD.final_error_code OR NEW.since IS NOT OLD.since OR NEW.until <> OLD.until
+    OR NEW.started_by_key IS NOT OLD.started_by_key OR NEW.started_by <> OLD.started_by
+    OR NEW.created_at <> OLD.created_at
+    OR coalesce(NEW.after_at, 0) < coalesce(OLD.after_at, 0)
+    OR (NEW.after_at IS OLD.after_at AND NEW.after_id < OLD.after_id)
+    OR NEW.examined < OLD.examined OR NEW.created < OLD.created OR NEW.skipped < OLD.skipped
+BEGIN SELECT RAISE(FAIL, 'a redrive goes on from where it is, and one that has ended never changes'); END;
+
+CREATE TRIGGER guard_redrive_delete BEFORE DELETE ON redrives
+BEGIN SELECT RAISE(FAIL, 'no redrive is ever deleted'); END;
+
+-- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
+-- A URL that changes begins the gap; one that was verified before ends it at once.
+CREATE TRIGGER note_unverified AFTER UPDATE OF callback_url ON subscriptions
+WHEN NEW.callback_url <> OLD.callback_url AND NEW.unverified_since IS NULL
+BEGIN UPDATE subscriptions SET unverified_since = NEW.updated_at WHERE id = NEW.id; END;
+
+CREATE TRIGGER queue_catch_up AFTER UPDATE OF callback_url, verified_url ON subscriptions
+WHEN NEW.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url
+BEGIN
+    INSERT INTO catch_ups (subscription_id, since) VALUES (NEW.id, NEW.unverified_since);
+    UPDATE subscriptions SET unverified_since = NULL WHERE id = NEW.id;
+END;
+
+CREATE TRIGGER guard_audit_update BEFORE UPDATE ON audit_records
+BEGIN SELECT RAISE(FAIL, 'audit records are only added to: none is ever changed'); END;
+
+CREATE TRIGGER guard_audit_delete BEFORE DELETE ON audit_records
+BEGIN SELECT RAISE(FAIL, 'audit records are only added to: none is ever deleted'); END;

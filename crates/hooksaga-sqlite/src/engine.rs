@@ -1,149 +1,112 @@
-//! Who runs transactions: one writer thread with one connection, and a few reading connections.
+//! Who runs transactions: one writer thread with one connection, and the readers (`readers`).
 //!
 //! SQLite has one writer at a time anyway; a thread of its own makes callers queue in memory instead of
 //! fighting for the file's lock, and keeps one warm page cache. Async callers await an answer.
 //!
 //! Transactions that have queued up meanwhile are committed together, a few at a time: each is a savepoint of its own,
 //! kept or undone by itself, and one write to disk makes all that are kept durable. Nobody is answered before that.
+//!
+//! While nobody else waits, the steps that follow from one another share a commit, too: route, schedule, move and claim;
+//! report and apply. The first three are answered before it ([`Commit::Deferred`]); the claim, on which a request goes
+//! out, never is. If the commit fails, what they did is undone and done again: the queues still hold it.
 
 use crate::{
     error::DbResult,
+    line::{Group, Line},
     location::ServerLock,
-    session::{Part, Purpose, Session, Tx},
+    readers::{Lane, Lanes, Readers},
+    session::{Commit, Part, Purpose, Session, Tx},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 use std::{
-    collections::VecDeque,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
 };
-use tokio::sync::{Semaphore, oneshot};
-
-/// How many reads run at a time. Each has a connection with a page cache of its own.
-const READERS: usize = 3;
-
-/// How many transactions are committed together at the most: the first must not wait for ever, nor those that come
-/// meanwhile.
-const TOGETHER: usize = 4;
+use tokio::sync::oneshot;
 
 /// The connections of one database.
 pub(crate) struct Engine {
-    readers: Arc<Readers>,
+    /// Nothing only while the engine is dropped.
+    readers: Option<Readers>,
     /// Nothing only while the engine is dropped.
     jobs: Option<mpsc::Sender<Box<dyn Part>>>,
     writer: Option<thread::JoinHandle<()>>,
+    /// Something was answered and is not committed yet.
+    deferred: Arc<AtomicBool>,
     /// Let go of last, when no connection is open any more.
     _lock: Option<ServerLock>,
 }
 
-struct Readers {
-    path: PathBuf,
-    permits: Arc<Semaphore>,
-    idle: Mutex<Vec<Session>>,
-}
-
 impl Engine {
-    /// Opens the writer; readers are opened when they are needed. The schema must be current.
-    pub(crate) fn start(path: &Path, lock: Option<ServerLock>) -> StoreResult<Self> {
+    /// Opens every connection. The schema must be current.
+    pub(crate) fn start(path: &Path, lanes: Lanes, lock: Option<ServerLock>) -> StoreResult<Self> {
         let mut session = Session::open(path, Purpose::Write)?;
         let (jobs, queue) = mpsc::channel();
+        let deferred = Arc::<AtomicBool>::default();
+        let of_writer = Arc::clone(&deferred);
         let writer = thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_all(&mut session, &queue))
+            .spawn(move || write_all(&mut session, &queue, &of_writer))
             .map_err(|error| StoreError::Unavailable(format!("no thread for the writer: {error}")))?;
-        let readers = Arc::new(Readers {
-            path: path.to_owned(),
-            permits: Arc::new(Semaphore::new(READERS)),
-            idle: Mutex::default(),
-        });
-        Ok(Self { readers, jobs: Some(jobs), writer: Some(writer), _lock: lock })
+        let readers = Some(Readers::start(path, lanes)?);
+        Ok(Self { readers, jobs: Some(jobs), writer: Some(writer), deferred, _lock: lock })
     }
 
-    /// Runs `job` as one durable transaction of `role`, after those of the role that were sent before it.
+    /// Runs `job` as one transaction of `role`, after those of the role that were sent before it.
     async fn write<T: Send + 'static>(
         &self,
         role: Role,
+        commit: Commit,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { role, job: Some(job), outcome: None, answer };
+        let waiting = Waiting { role, commit, job: Some(job), outcome: None, answer };
         let stopped = || StoreError::Unavailable("the database's writer has stopped".to_owned());
         self.jobs.as_ref().ok_or_else(stopped)?.send(Box::new(waiting)).map_err(|_| stopped())?;
         answered.await.unwrap_or_else(|_| Err(StoreError::Other("the transaction broke off".to_owned())))
     }
 
-    /// Runs `job` as one read of `role`, on one consistent state of the database.
+    /// Runs `job` as one read of `role`, on one consistent state of the database, with everything in it that was answered
+    /// before.
     async fn read<T: Send + 'static>(
         &self,
+        lane: Lane,
         role: Role,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
+        if self.deferred.load(Ordering::Acquire) {
+            self.write(role, Commit::AtOnce, |_| Ok(())).await?;
+        }
         let stopped = || StoreError::Unavailable("the database's readers have stopped".to_owned());
-        let permit = self.readers.permits.clone().acquire_owned().await.map_err(|_| stopped())?;
-        let readers = self.readers.clone();
-        let work = move || {
-            let idle = readers.idle().pop();
-            let mut session = idle.map_or_else(|| Session::open(&readers.path, Purpose::Read), Ok)?;
-            let result = session.read(role, job);
-            readers.idle().push(session);
-            drop(permit);
-            result
-        };
-        tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(stopped()))
+        self.readers.as_ref().ok_or_else(stopped)?.read(lane, role, job).await
     }
 }
 
 /// The writer's life: what has queued up is committed together, until the engine is dropped.
-fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>) {
-    let mut waiting = Line::default();
+fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, deferred: &AtomicBool) {
+    let mut line = Line::default();
     loop {
-        if waiting.is_empty() {
+        if line.is_empty() {
             let Ok(first) = queue.recv() else { return };
-            waiting.push(first);
+            line.push(first);
         }
-        queue.try_iter().for_each(|part| waiting.push(part));
-        let mut parts = waiting.next();
+        queue.try_iter().for_each(|part| line.push(part));
+        let mut parts = line.next();
         // A caller that has given up meanwhile would not learn what was done for it: better not begun.
         parts.retain(|part| part.is_wanted());
-        let committed = session.run_together(&mut parts);
-        for part in parts {
-            part.answer(&committed);
-        }
-    }
-}
-
-/// Who waits for the writer. Accepted events go first and have a commit of their own: somebody outside waits for each
-/// of them, and for nothing else. Everyone else follows, a few at a time, in turn with them.
-#[derive(Default)]
-struct Line {
-    events: Vec<Box<dyn Part>>,
-    others: VecDeque<Box<dyn Part>>,
-    /// Events had the last turn.
-    events_were_last: bool,
-}
-
-impl Line {
-    fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.others.is_empty()
-    }
-
-    fn push(&mut self, part: Box<dyn Part>) {
-        if part.role() == Role::EventIngestWriter {
-            self.events.push(part);
-        } else {
-            self.others.push_back(part);
-        }
-    }
-
-    /// What is committed together next.
-    fn next(&mut self) -> Vec<Box<dyn Part>> {
-        let events = !self.events.is_empty() && (self.others.is_empty() || !self.events_were_last);
-        self.events_were_last = events;
-        if events {
-            std::mem::take(&mut self.events)
-        } else {
-            self.others.drain(..self.others.len().min(TOGETHER)).collect()
+        let Some(role) = parts.first().map(|part| part.role()) else { continue };
+        let mut group = Group::new(parts, &mut line, queue, deferred);
+        let committed = session.run_together(role, &mut group);
+        group.answer(&committed);
+        if deferred.swap(false, Ordering::AcqRel)
+            && let Err(error) = committed
+        {
+            tracing::warn!(%error, "the last steps of some deliveries were not stored; they are done again");
         }
     }
 }
@@ -151,6 +114,7 @@ impl Line {
 /// A transaction on its way through the writer's queue.
 struct Waiting<T, F> {
     role: Role,
+    commit: Commit,
     /// Nothing once it has begun.
     job: Option<F>,
     /// Nothing if it has not begun, or panicked.
@@ -165,6 +129,10 @@ where
 {
     fn role(&self) -> Role {
         self.role
+    }
+
+    fn commit(&self) -> Commit {
+        self.commit
     }
 
     fn is_wanted(&self) -> bool {
@@ -192,18 +160,12 @@ impl Drop for Engine {
     /// Waits until every connection is closed, so that the lock is free when the engine is gone and the
     /// database is one tidy file.
     fn drop(&mut self) {
-        self.readers.idle().clear();
+        self.readers = None;
         self.jobs = None;
         if let Some(writer) = self.writer.take() {
             // Jobs cannot make it panic, and there is nothing to do about it here.
             let _ = writer.join();
         }
-    }
-}
-
-impl Readers {
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -224,7 +186,16 @@ impl RoleHandle {
         &self,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.engine.write(self.role, job).await
+        self.engine.write(self.role, Commit::AtOnce, job).await
+    }
+
+    /// The same for a step from which another follows, with which it may share a commit.
+    pub(crate) async fn write_linked<T: Send + 'static>(
+        &self,
+        commit: Commit,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.write(self.role, commit, job).await
     }
 
     /// Runs `job` as one consistent read.
@@ -232,16 +203,35 @@ impl RoleHandle {
         &self,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.engine.read(self.role, job).await
+        self.engine.read(Lane::Prompt, self.role, job).await
+    }
+
+    /// The same for what may be slow: it delays nobody but its like, and ends after
+    /// [`QUERY_LIMIT`](hooksaga_store::QUERY_LIMIT).
+    pub(crate) async fn list<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.read(Lane::Lists, self.role, job).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use hooksaga_store::QUERY_LIMIT;
+    use std::{
+        fs,
+        path::PathBuf,
+        time::{Duration, Instant},
+    };
 
     const COUNT: &str = "/* key_admin: count */ SELECT count(*) FROM api_keys";
+    /// The same row, however often.
+    const INSERT_ONE: &str = "/* key_admin: insert_one */
+        INSERT INTO api_keys (name, scopes, sha256, created_at)
+        SELECT 'n', 'read', zeroblob(32), 0 WHERE NOT EXISTS (SELECT 1 FROM api_keys)";
+    const DELETE: &str = "/* key_admin: delete */ DELETE FROM api_keys";
     const INSERT: &str = "/* key_admin: insert */
         INSERT INTO api_keys (name, scopes, sha256, created_at) VALUES ('n', 'read', zeroblob(32), 0)";
 
@@ -251,7 +241,7 @@ mod tests {
         let location = crate::location::Location::check(&folder.join("x.db")).unwrap();
         let lock = location.lock().unwrap();
         crate::schema::migrate(&location, &lock).unwrap();
-        let engine = Arc::new(Engine::start(location.path(), Some(lock)).unwrap());
+        let engine = Arc::new(Engine::start(location.path(), Lanes::SERVER, Some(lock)).unwrap());
         (folder, RoleHandle::new(&engine, Role::KeyAdmin))
     }
 
@@ -276,38 +266,41 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A part that only has a role.
-    struct Named(Role);
-
-    impl Part for Named {
-        fn role(&self) -> Role {
-            self.0
-        }
-        fn is_wanted(&self) -> bool {
-            true
-        }
-        fn run(&mut self, _: &Tx<'_>) -> bool {
-            true
-        }
-        fn answer(self: Box<Self>, _: &StoreResult<()>) {}
+    #[tokio::test]
+    async fn whoever_reads_sees_what_was_answered_before_its_commit() {
+        let (folder, handle) = database("deferred");
+        handle.write_linked(Commit::Deferred, |tx| tx.execute(INSERT, [])).await.unwrap();
+        assert_eq!(keys(&handle).await, 1);
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
     }
 
-    #[test]
-    fn events_go_first_and_hold_nobody_up() {
-        let mut line = Line::default();
-        let push = |line: &mut Line, role| line.push(Box::new(Named(role)));
-        let mut turns = Vec::new();
-        (0..6).for_each(|_| push(&mut line, Role::JobWorker));
-        for _ in 0..4 {
-            // However many events come, all the time.
-            (0..2).for_each(|_| push(&mut line, Role::EventIngestWriter));
-            let parts = line.next();
-            assert!(parts.iter().all(|part| part.role() == parts[0].role()));
-            turns.push((parts[0].role(), parts.len()));
+    #[tokio::test]
+    async fn what_nothing_follows_is_committed_all_the_same() {
+        let (folder, handle) = database("alone");
+        handle.write_linked(Commit::Deferred, |tx| tx.execute(INSERT, [])).await.unwrap();
+        let outside = rusqlite::Connection::open(folder.join("x.db")).unwrap();
+        let count = || outside.query_row(COUNT, [], |row| row.get::<_, i64>(0)).unwrap();
+        let started = std::time::Instant::now();
+        while count() == 0 {
+            assert!(started.elapsed() < std::time::Duration::from_secs(10));
+            tokio::task::yield_now().await;
         }
-        let (events, worker) = (Role::EventIngestWriter, Role::JobWorker);
-        assert_eq!(turns, [(events, 2), (worker, TOGETHER), (events, 4), (worker, 2)]);
-        assert_eq!((line.next().len(), line.is_empty()), (2, true));
+        // One that waits for the next step is answered, too.
+        handle.write_linked(Commit::WithNext, |tx| tx.execute(DELETE, [])).await.unwrap_err();
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_step_learns_that_an_answered_one_was_undone() {
+        let (folder, handle) = database("undone");
+        let before = handle.write(|tx| Ok(tx.undone)).await.unwrap();
+        // As SQLite does by itself when the disk is full.
+        handle.write(|tx| tx.execute("/* key_admin: rollback */ ROLLBACK", [])).await.unwrap_err();
+        assert_eq!(handle.write(|tx| Ok(tx.undone)).await.unwrap(), before + 1);
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]
@@ -330,6 +323,58 @@ mod tests {
         let (folder, handle) = database("reading");
         handle.read(|tx| tx.execute(INSERT, [])).await.unwrap_err();
         assert_eq!(keys(&handle).await, 0);
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Would take for ever.
+    const ENDLESS: &str = "/* key_admin: endless */
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
+
+    fn endless(tx: &Tx<'_>) -> DbResult<i64> {
+        Ok(tx.prepare(ENDLESS)?.query_row([], |row| row.get(0))?)
+    }
+
+    #[tokio::test]
+    async fn slow_lists_end_in_time_and_delay_neither_reads_nor_writes() {
+        let (folder, handle) = database("slow");
+        let begun = Instant::now();
+        let mut lists = tokio::task::JoinSet::new();
+        for _ in 0..2 * Lanes::SERVER.lists {
+            let handle = handle.clone();
+            lists.spawn(async move { handle.list(endless).await });
+        }
+        for _ in 0..20 {
+            let asked = Instant::now();
+            keys(&handle).await;
+            handle.write(|tx| tx.execute(INSERT_ONE, [])).await.unwrap();
+            assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for list in lists.join_all().await {
+            assert!(matches!(list, Err(StoreError::TooSlow(_))), "{list:?}");
+        }
+        // The second half has waited for so long that hardly any time was left.
+        assert!(begun.elapsed() >= QUERY_LIMIT);
+        assert!(begun.elapsed() < QUERY_LIMIT + Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert_eq!(
+            handle.list(|tx| Ok(tx.prepare(COUNT)?.query_row([], |row| row.get(0))?)).await.ok(),
+            Some(1)
+        );
+        drop(handle);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_list_ends_when_its_caller_has_gone() {
+        let (folder, handle) = database("gone");
+        for _ in 0..Lanes::SERVER.lists {
+            let patience = Duration::from_millis(50);
+            assert!(tokio::time::timeout(patience, handle.list(endless)).await.is_err(), "it runs");
+        }
+        let asked = Instant::now();
+        handle.list(|tx| Ok(tx.prepare(COUNT)?.query_row([], |row| row.get::<_, i64>(0))?)).await.unwrap();
+        assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
         drop(handle);
         fs::remove_dir_all(folder).unwrap();
     }

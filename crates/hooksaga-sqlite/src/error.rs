@@ -35,29 +35,32 @@ impl From<DbError> for StoreError {
 }
 
 /// The store's error for one of SQLite's. SQLite's texts name tables, columns and constraints, never
-/// values; the SQL text that some of rusqlite's carry is left out all the same.
+/// values; the SQL text that some of rusqlite's carry is left out all the same. The number is SQLite's extended code, which
+/// tells apart what has the same text.
 pub fn store_error(error: &SqliteError) -> StoreError {
     let (code, text) = match error {
         SqliteError::SqliteFailure(failure, text) => {
-            (failure.code, text.clone().unwrap_or_else(|| failure.to_string()))
+            let text = text.clone().unwrap_or_else(|| failure.to_string());
+            (failure.code, format!("{text} (SQLite code {})", failure.extended_code))
         }
-        SqliteError::SqlInputError { error, msg, .. } => (error.code, msg.clone()),
+        SqliteError::SqlInputError { error, msg, .. } => {
+            (error.code, format!("{msg} (SQLite code {})", error.extended_code))
+        }
         other => return StoreError::Other(other.to_string()),
     };
     match code {
         Code::AuthorizationForStatementDenied => StoreError::Denied(text),
         Code::ConstraintViolation => StoreError::Refused(text),
-        Code::DatabaseBusy
-        | Code::DatabaseLocked
-        | Code::DiskFull
-        | Code::SystemIoFailure
-        | Code::OutOfMemory
-        | Code::CannotOpen
-        | Code::FileLockingProtocolFailed
-        | Code::OperationInterrupted => StoreError::Unavailable(text),
-        Code::ReadOnly => StoreError::Setup(format!(
-            "the database cannot be written ({text}): make its file and folder writable for this user"
-        )),
+        Code::DatabaseBusy | Code::DatabaseLocked => StoreError::TimedOut(text),
+        Code::DiskFull => StoreError::Unwritable(text),
+        Code::SystemIoFailure | Code::OutOfMemory | Code::CannotOpen | Code::FileLockingProtocolFailed => {
+            StoreError::Unavailable(text)
+        }
+        // Only a read that took too long is interrupted.
+        Code::OperationInterrupted => StoreError::TooSlow(text),
+        Code::ReadOnly => {
+            StoreError::Unwritable(format!("{text}: make its file and folder writable for this user"))
+        }
         Code::NotADatabase | Code::DatabaseCorrupt => StoreError::Setup(format!(
             "the database file is damaged or no database ({text}): restore it from a backup, or name another \
              file in database.url"

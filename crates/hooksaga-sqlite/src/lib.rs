@@ -3,8 +3,9 @@
 //! | file | what it does |
 //! |---|---|
 //! | `location` | checks the file and its folder, holds the server's lock |
-//! | `schema` | migrations |
-//! | `engine`, `session` | one writer thread, a few readers; transactions, each of one role |
+//! | `schema`, `restore` | migrations; ids after a restore |
+//! | `rewrap` | seals secrets with another key |
+//! | `engine`, `readers`, `session` | one writer thread, a few readers in two lanes; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `error`, `time` | from the driver's errors to the store's; the clock |
@@ -14,7 +15,11 @@
 mod authorizer;
 mod engine;
 mod error;
+mod line;
 mod location;
+mod readers;
+mod restore;
+mod rewrap;
 mod rights;
 mod roles;
 mod schema;
@@ -24,12 +29,15 @@ pub mod test_support;
 mod time;
 
 pub use error::store_error;
+pub use rewrap::rewrap;
 
 use engine::{Engine, RoleHandle};
 use hooksaga_store::{
-    KeyStore, NoWakeups, Role, StoreError, StoreResult, Stores, migration::MigrationReport,
+    KeyStore, NoWakeups, Role, StoreError, StoreResult, Stores,
+    migration::{MigrationReport, MovedIds},
 };
 use location::Location;
+use readers::Lanes;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -58,7 +66,7 @@ pub async fn open(options: SqliteOptions) -> StoreResult<SqliteDatabase> {
         let location = Location::check(&options.path)?;
         let lock = location.lock()?;
         let migration_report = schema::migrate(&location, &lock)?;
-        let engine = Arc::new(Engine::start(location.path(), Some(lock))?);
+        let engine = Arc::new(Engine::start(location.path(), Lanes::SERVER, Some(lock))?);
         Ok(SqliteDatabase { engine, migration_report })
     })
     .await
@@ -73,6 +81,21 @@ pub async fn migrate(path: &Path) -> StoreResult<MigrationReport> {
     blocking(move || schema::ensure_current(&Location::check(&path)?)).await
 }
 
+/// Moves the ids of every table forward, after a restore from a backup. No server may run.
+///
+/// # Errors
+/// As [`open`].
+pub async fn move_ids_forward(path: &Path) -> StoreResult<Vec<MovedIds>> {
+    let path = path.to_owned();
+    blocking(move || {
+        let location = Location::check(&path)?;
+        let lock = location.lock()?;
+        schema::migrate(&location, &lock)?;
+        restore::move_ids(&location, &lock)
+    })
+    .await
+}
+
 /// The API keys of a database, beside a running server too. If there is no database yet it is created.
 ///
 /// # Errors
@@ -82,7 +105,7 @@ pub async fn open_keys(path: &Path) -> StoreResult<Arc<dyn KeyStore>> {
     blocking(move || {
         let location = Location::check(&path)?;
         schema::ensure_current(&location)?;
-        let engine = Arc::new(Engine::start(location.path(), None)?);
+        let engine = Arc::new(Engine::start(location.path(), Lanes::TOOL, None)?);
         Ok(Arc::new(roles::Keys(RoleHandle::new(&engine, Role::KeyAdmin))) as Arc<dyn KeyStore>)
     })
     .await
@@ -101,6 +124,8 @@ impl SqliteDatabase {
             worker: Arc::new(roles::Worker::new(handle(Role::JobWorker))),
             cleaner: Arc::new(roles::Cleaner(handle(Role::LeaseCleaner))),
             dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
+            caretaker: Arc::new(roles::Caretaker(handle(Role::EndpointCaretaker))),
+            redrives: Arc::new(roles::Redrives(handle(Role::DeadLetterOperator))),
             reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
             keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
             key_reader: Arc::new(roles::KeyReader(handle(Role::KeyReader))),

@@ -26,15 +26,24 @@ const EVENTS: Right = on("events");
 const SUBSCRIPTIONS: Right = on("subscriptions");
 const TOPICS: Right = on("subscription_topics");
 const SECRETS: Right = on("subscription_secrets");
+const HEADERS: Right = on("subscription_headers");
 const SAGAS: Right = on("webhook_delivery_sagas");
 const JOBS: Right = on("webhook_delivery_jobs");
 const DEAD_LETTERS: Right = on("dead_letters");
 const UNROUTED_EVENTS: Right = on("unrouted_events");
 const FINISHED_JOBS: Right = on("finished_jobs");
 const PENDING_DEAD_LETTERS: Right = on("pending_dead_letters");
+const CATCH_UPS: Right = on("catch_ups");
+const UNMATCHED_EVENTS: Right = on("unmatched_events");
+const REDRIVES: Right = on("redrives");
 const DELIVERY_COUNTS: Right = on("delivery_counts");
 const WORKERS: Right = on("workers");
+const ENDPOINT_FAILURES: Right = on("endpoint_failures");
+const PENDING_ANNOUNCEMENTS: Right = on("pending_announcements");
+const RATE_LIMITS: Right = on("rate_limits");
 const API_KEYS: Right = on("api_keys");
+const AUDIT: Right = on("audit_records");
+const INGEST_LIMITS: Right = on("ingest_limits");
 const SCHEMA_MIGRATIONS: Right = on("schema_migrations");
 
 /// Every component may see which schema it works on.
@@ -42,8 +51,12 @@ const EVERYONE: &[Right] = &[SCHEMA_MIGRATIONS.select()];
 
 // ingestion
 
-const EVENT_INGEST_WRITER: &[Right] =
-    &[EVENTS.select().insert(), UNROUTED_EVENTS.insert(), SUBSCRIPTIONS.select()];
+const EVENT_INGEST_WRITER: &[Right] = &[
+    EVENTS.select().insert(),
+    UNROUTED_EVENTS.insert(),
+    SUBSCRIPTIONS.select(),
+    INGEST_LIMITS.select().insert().update(&["max_payload_bytes"]),
+];
 
 // the API's subscription routes
 
@@ -54,14 +67,30 @@ const SUBSCRIPTION_ADMIN: &[Right] = &[
         "description",
         "active",
         "max_retry_limit",
+        "rate_limit",
+        "header_names",
+        "disabled_reason",
+        "disabled_at",
+        "deleted_at",
+        "vouched_by",
+        "vouched_round",
         "verification_round",
         "updated_at",
     ]),
     TOPICS.select().insert().delete(),
+    ENDPOINT_FAILURES.select_only(&["subscription_id"]).update(&[
+        "since",
+        "failures",
+        "announced",
+        "gone_url",
+    ]),
     SECRETS
         .select_only(&["id", "subscription_id", "key_id", "created_at", "expires_at"])
         .insert()
-        .update(&["expires_at"]),
+        .update(&["expires_at"])
+        .delete(),
+    HEADERS.select_only(&["subscription_id", "key_id"]).insert().delete(),
+    AUDIT.insert(),
 ];
 
 // the verifier
@@ -76,8 +105,12 @@ const SUBSCRIPTION_VERIFIER: &[Right] = &[
         "next_check_at",
         "check_error",
         "checked_at",
+        "trusted_by",
+        "trusted_at",
     ]),
     SECRETS.select(),
+    HEADERS.select(),
+    CATCH_UPS.insert(),
 ];
 
 // the router
@@ -88,6 +121,7 @@ const ROUTER_WORKER: &[Right] = &[
     SUBSCRIPTIONS.select(),
     TOPICS.select(),
     SAGAS.select_only(&["id", "event_id", "subscription_id", "generation"]).insert(),
+    UNMATCHED_EVENTS.select().insert().update(&["paused", "disabled", "unverified"]),
 ];
 
 // the orchestrator
@@ -101,6 +135,16 @@ const SAGA_ORCHESTRATOR: &[Right] = &[
     EVENTS.select_without(&["payload"]),
     SUBSCRIPTIONS.select(),
     WORKERS.select(),
+    ENDPOINT_FAILURES.select().insert().update(&[
+        "since",
+        "failures",
+        "announced",
+        "last_at",
+        "last_saga_id",
+        "last_error_code",
+        "gone_url",
+    ]),
+    RATE_LIMITS.select().insert().update(&["full_at"]),
 ];
 
 // the workers
@@ -124,7 +168,9 @@ const JOB_WORKER: &[Right] = &[
     EVENTS.select(),
     SUBSCRIPTIONS.select(),
     SECRETS.select(),
+    HEADERS.select(),
     WORKERS.select().insert().update(&["id", "slots", "version", "started_at", "seen_at"]).delete(),
+    RATE_LIMITS.select().insert().update(&["full_at"]),
 ];
 
 // the lease reset cleaner
@@ -135,7 +181,7 @@ const LEASE_CLEANER: &[Right] = &[
     EVENTS.select_only(&["id", "correlation_id"]),
 ];
 
-// the dead letter component and the API's requeue routes
+// the dead letter component, redrives, and the API's routes to send again
 
 const DEAD_LETTER_OPERATOR: &[Right] = &[
     PENDING_DEAD_LETTERS.drain(),
@@ -143,6 +189,28 @@ const DEAD_LETTER_OPERATOR: &[Right] = &[
     SAGAS.select().insert(),
     EVENTS.select(),
     SUBSCRIPTIONS.select(),
+    REDRIVES.select().insert().update(&[
+        "status",
+        "error",
+        "after_at",
+        "after_id",
+        "examined",
+        "created",
+        "skipped",
+        "updated_at",
+    ]),
+    CATCH_UPS.drain().update(&["until", "after_at", "after_id", "next_at"]),
+    AUDIT.insert(),
+];
+
+// the caretaker
+
+const ENDPOINT_CARETAKER: &[Right] = &[
+    ENDPOINT_FAILURES.select().update(&["since", "failures", "announced", "gone_url"]),
+    SUBSCRIPTIONS.select().update(&["active", "disabled_reason", "disabled_at", "announced_url"]),
+    PENDING_ANNOUNCEMENTS.select().insert().delete(),
+    EVENTS.select_only(&["id", "tenant", "external_id"]).insert(),
+    UNROUTED_EVENTS.insert(),
 ];
 
 // the API's read routes, metrics
@@ -158,15 +226,22 @@ const API_READER: &[Right] = &[
     FINISHED_JOBS.select(),
     PENDING_DEAD_LETTERS.select(),
     DELIVERY_COUNTS.select(),
+    UNMATCHED_EVENTS.select(),
+    REDRIVES.select(),
+    CATCH_UPS.select(),
     WORKERS.select(),
+    ENDPOINT_FAILURES.select(),
+    PENDING_ANNOUNCEMENTS.select(),
+    RATE_LIMITS.select(),
     API_KEYS.select_without(&["sha256"]),
+    AUDIT.select(),
 ];
 
 // API keys: who creates and revokes them, and who looks them up
 
 const KEY_READER: &[Right] = &[API_KEYS.select().update(&["last_used_at"])];
 
-const KEY_ADMIN: &[Right] = &[API_KEYS.select().insert().update(&["revoked_at"])];
+const KEY_ADMIN: &[Right] = &[API_KEYS.select().insert().update(&["revoked_at"]), AUDIT.insert()];
 
 /// What a role may do with a table, if anything.
 pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
@@ -179,6 +254,7 @@ pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
         Role::JobWorker => JOB_WORKER,
         Role::LeaseCleaner => LEASE_CLEANER,
         Role::DeadLetterOperator => DEAD_LETTER_OPERATOR,
+        Role::EndpointCaretaker => ENDPOINT_CARETAKER,
         Role::ApiReader => API_READER,
         Role::KeyAdmin => KEY_ADMIN,
         Role::KeyReader => KEY_READER,

@@ -8,7 +8,7 @@ use crate::{
 };
 use hooksaga_store::{
     StoreResult,
-    migration::{Migration, MigrationReport, check_current, check_released, latest, pending},
+    migration::{Migration, MigrationReport, Recorded, check_released, check_usable, latest, pending},
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::{
@@ -20,6 +20,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
 ];
+
+/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
+/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
+const LOWEST_PROGRAM: i64 = 2;
 
 /// Marks a file as hooksaga's; the first migration writes it.
 const APPLICATION_ID: i64 = 0x686B_7361;
@@ -68,8 +72,8 @@ pub(crate) fn ensure_current(location: &Location) -> StoreResult<MigrationReport
 }
 
 /// Checks, on any connection, that the schema is this program's.
-pub(crate) fn check(version: Option<i64>) -> StoreResult<()> {
-    check_current(version.unwrap_or(0), MIGRATIONS)
+pub(crate) fn check(last: Option<&Recorded>) -> StoreResult<()> {
+    check_usable(last.cloned().as_slice(), MIGRATIONS)
 }
 
 /// The schema's version; 0 for an empty file.
@@ -80,13 +84,10 @@ fn version(connection: &Connection, location: &Location) -> StoreResult<i64> {
     let recorded = recorded(connection).map_err(|error| store_error(&error))?;
     let recorded = recorded.ok_or_else(|| location.foreign())?;
     check_released(&recorded, MIGRATIONS)?;
-    Ok(recorded.iter().map(|(version, _)| *version).max().unwrap_or(0))
+    Ok(recorded.iter().map(|step| step.version).max().unwrap_or(0))
 }
 
-/// A step that was applied, and its fingerprint.
-type Recorded = (i64, Option<String>);
-
-/// The steps that made this schema, and their fingerprints; none of an empty file. Nothing if the file is another
+/// The steps that made this schema; none of an empty file. Nothing if the file is another
 /// program's.
 fn recorded(connection: &Connection) -> rusqlite::Result<Option<Vec<Recorded>>> {
     let table: Option<String> = connection
@@ -103,19 +104,30 @@ fn recorded(connection: &Connection) -> rusqlite::Result<Option<Vec<Recorded>>> 
     if owner != APPLICATION_ID {
         return Ok(None);
     }
-    let has_fingerprints: bool = connection.query_row(
-        "SELECT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = 'fingerprint')",
-        [],
-        |row| row.get(0),
-    )?;
-    let fingerprint = if has_fingerprints { "fingerprint" } else { "NULL" };
-    let mut steps = connection.prepare(&format!("SELECT version, {fingerprint} FROM schema_migrations"))?;
-    let steps = steps.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let column = |name| has_column(connection, name).map(|there| if there { name } else { "NULL" });
+    let sql = format!(
+        "SELECT version, {}, {} FROM schema_migrations ORDER BY version",
+        column("fingerprint")?,
+        column("lowest_program")?
+    );
+    let mut steps = connection.prepare(&sql)?;
+    let steps = steps.query_map([], |row| {
+        Ok(Recorded { version: row.get(0)?, fingerprint: row.get(1)?, lowest_program: row.get(2)? })
+    })?;
     steps.collect::<rusqlite::Result<_>>().map(Some)
 }
 
+/// Whether the table of steps has this column: unreleased versions lacked some.
+fn has_column(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection.query_row(
+        "SELECT EXISTS (SELECT 1 FROM pragma_table_info('schema_migrations') WHERE name = ?1)",
+        [name],
+        |row| row.get(0),
+    )
+}
+
 fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<()> {
-    if steps.is_empty() {
+    if steps.is_empty() && has_column(connection, "lowest_program")? {
         return Ok(());
     }
     // All steps or none: a failure leaves the schema as it was.
@@ -123,13 +135,17 @@ fn apply(connection: &mut Connection, steps: &[Migration]) -> rusqlite::Result<(
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS schema_migrations (
              version INTEGER PRIMARY KEY, name TEXT NOT NULL, fingerprint TEXT NOT NULL,
-             applied_at INTEGER NOT NULL) STRICT",
+             applied_at INTEGER NOT NULL, lowest_program INTEGER) STRICT",
     )?;
+    if !has_column(&transaction, "lowest_program")? {
+        transaction.execute_batch("ALTER TABLE schema_migrations ADD COLUMN lowest_program INTEGER")?;
+    }
     for step in steps {
         transaction.execute_batch(step.sql)?;
         transaction.execute(
-            "INSERT INTO schema_migrations (version, name, fingerprint, applied_at) VALUES (?1, ?2, ?3, ?4)",
-            (step.version, step.name, step.fingerprint(), time::now().as_micros()),
+            "INSERT INTO schema_migrations (version, name, fingerprint, applied_at, lowest_program)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            (step.version, step.name, step.fingerprint(), time::now().as_micros(), LOWEST_PROGRAM),
         )?;
     }
     transaction.commit()

@@ -12,8 +12,12 @@ use rusqlite::{CachedStatement, Connection, OpenFlags, Params};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// What a connection is for. It decides about its page cache, which is most of the memory that an embedded
@@ -56,13 +60,21 @@ fn wait_for_the_lock(looks: i32) -> bool {
     looks < BUSY_LOOKS
 }
 
-/// The settings of every connection that works with the schema. `recursive_triggers`: else the deletes that
+/// The settings of every connection that works with the schema. `page_size` is that of a new file: a commit of few rows
+/// writes as many pages as it touches, and half the usual size costs nothing else. `recursive_triggers`: else the deletes that
 /// INSERT OR REPLACE makes would pass by the guards.
 pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResult<()> {
+    // The file is in this mode for good once its first writer has been here. A reader does not ask for it: where it had
+    // to be changed that needs a lock which the others hold.
+    let journal = match purpose {
+        Purpose::Write => "PRAGMA journal_mode = WAL;",
+        Purpose::Read => "",
+    };
     let settings = format!(
-        "PRAGMA journal_mode = WAL;
+        "PRAGMA page_size = 2048;
+         {journal}
          PRAGMA synchronous = FULL;
-         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA wal_autocheckpoint = 8000;
          PRAGMA journal_size_limit = 67108864;
          PRAGMA foreign_keys = OFF;
          PRAGMA recursive_triggers = ON;
@@ -77,10 +89,29 @@ pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResul
     connection.execute_batch(&settings).map_err(|error| store_error(&error))
 }
 
+/// How many steps of SQLite's machine go by between two looks at the clock: a few times per millisecond.
+const STEPS_BETWEEN_LOOKS: i32 = 5_000;
+
+/// How long a read may take, and for whom it runs.
+pub(crate) struct Patience(Option<(Duration, Arc<AtomicBool>)>);
+
+impl Patience {
+    /// For reads that are bounded by what they read.
+    pub(crate) const fn endless() -> Self {
+        Self(None)
+    }
+
+    /// It ends after `limit`, and soon after `gone` is set: nobody waits for it any more.
+    pub(crate) const fn new(limit: Duration, gone: Arc<AtomicBool>) -> Self {
+        Self(Some((limit, gone)))
+    }
+}
+
 /// A connection that works for one role at a time.
 pub(crate) struct Session {
     connection: Connection,
     role: CurrentRole,
+    undone: u64,
 }
 
 impl Session {
@@ -94,41 +125,59 @@ impl Session {
         connection
             .authorizer(Some(move |context: rusqlite::hooks::AuthContext<'_>| asked.authorize(context)))
             .map_err(|error| store_error(&error))?;
-        Ok(Self { connection, role })
+        Ok(Self { connection, role, undone: 0 })
     }
 
     /// Runs `job` as one read of `role`, on one consistent state of the database.
-    pub(crate) fn read<T>(&mut self, role: Role, job: impl FnOnce(&Tx<'_>) -> DbResult<T>) -> StoreResult<T> {
+    pub(crate) fn read<T>(
+        &mut self,
+        role: Role,
+        patience: Patience,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T>,
+    ) -> StoreResult<T> {
         self.role.set(role);
+        self.watch(patience).map_err(|error| store_error(&error))?;
         let work = || -> DbResult<T> {
             let transaction = self.connection.transaction()?;
-            let value = job(&Tx { connection: &transaction, role, now: time::now() })?;
+            let value = job(&Tx { connection: &transaction, role, now: time::now(), undone: self.undone })?;
             transaction.commit()?;
             Ok(value)
         };
         work().map_err(StoreError::from)
     }
 
+    /// From now on statements are interrupted when patience ends.
+    fn watch(&mut self, patience: Patience) -> rusqlite::Result<()> {
+        let begun = Instant::now();
+        let handler =
+            patience.0.map(|(limit, gone)| move || gone.load(Ordering::Relaxed) || begun.elapsed() >= limit);
+        self.connection.progress_handler(STEPS_BETWEEN_LOOKS, handler)
+    }
+
     /// Runs several transactions and commits them together. Each is a savepoint: one that fails or panics is
     /// undone by itself. On an error nothing of any of them is left.
-    pub(crate) fn run_together(&mut self, parts: &mut [Box<dyn Part>]) -> StoreResult<()> {
-        let [first, ..] = parts else { return Ok(()) };
-        self.role.set(first.role());
+    pub(crate) fn run_together(&mut self, first: Role, parts: &mut impl Together) -> StoreResult<()> {
+        self.role.set(first);
         let done = self.try_together(parts);
-        if done.is_err() && !self.connection.is_autocommit() {
-            // If this fails, too, the connection is of no use, and the next BEGIN says so.
-            let _ = self.command("ROLLBACK");
+        if done.is_err() {
+            self.undone += 1;
+            if !self.connection.is_autocommit() {
+                // If this fails, too, the connection is of no use, and the next BEGIN says so.
+                let _ = self.command("ROLLBACK");
+            }
         }
         done.map_err(StoreError::from)
     }
 
-    fn try_together(&self, parts: &mut [Box<dyn Part>]) -> DbResult<()> {
+    fn try_together(&self, parts: &mut impl Together) -> DbResult<()> {
         // Taking the write lock at once: a read that turns into a write later can fail half-way.
         self.command("BEGIN IMMEDIATE")?;
-        for part in parts.iter_mut() {
+        while let Some(part) = parts.next() {
+            let before = self.connection.total_changes();
             self.role.set(part.role());
             self.command("SAVEPOINT part")?;
-            let tx = Tx { connection: &self.connection, role: part.role(), now: time::now() };
+            let (role, now, undone) = (part.role(), time::now(), self.undone);
+            let tx = Tx { connection: &self.connection, role, now, undone };
             let done = catch_unwind(AssertUnwindSafe(|| part.run(&tx))).unwrap_or_else(|_| {
                 tracing::error!("a transaction panicked and was rolled back");
                 false
@@ -142,6 +191,7 @@ impl Session {
                 self.command("ROLLBACK TO part")?;
             }
             self.command("RELEASE part")?;
+            parts.ran(done && self.connection.total_changes() > before);
         }
         self.command("COMMIT")
     }
@@ -153,9 +203,32 @@ impl Session {
     }
 }
 
+/// What is committed together.
+pub(crate) trait Together {
+    /// What runs next; nothing: it is time to commit.
+    fn next(&mut self) -> Option<&mut dyn Part>;
+
+    /// What came last from `next` has run. `changed`: it has written something.
+    fn ran(&mut self, changed: bool);
+}
+
+/// When a transaction is answered and committed, if nobody else waits for the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Commit {
+    /// At once. Somebody waits for it, or acts outside on it.
+    AtOnce,
+    /// With what follows from it, which is on its way. It is answered afterwards.
+    WithNext,
+    /// With what follows from it. It is answered before, so that this can follow: what it tells is only used inside this
+    /// process, which ends with everything that it was told, and whatever acts outside is committed first.
+    Deferred,
+}
+
 /// One of several transactions that are committed together.
 pub(crate) trait Part: Send {
     fn role(&self) -> Role;
+
+    fn commit(&self) -> Commit;
 
     /// Whether anybody still waits for its answer.
     fn is_wanted(&self) -> bool;
@@ -173,6 +246,9 @@ pub(crate) struct Tx<'c> {
     role: Role,
     /// The database's clock, read once.
     pub(crate) now: Timestamp,
+    /// How many commits have failed so far. Whoever was answered before its commit ([`Commit::Deferred`]) and relies on
+    /// that in a later transaction compares: with the same number, what it did is there.
+    pub(crate) undone: u64,
 }
 
 impl<'c> Tx<'c> {

@@ -28,7 +28,9 @@ pub fn hot(step: HotStatement) -> (Role, &'static [&'static str]) {
         HotStatement::Apply => (Role::SagaOrchestrator, hot::APPLY),
         HotStatement::ResetExpired => (Role::LeaseCleaner, hot::RESET_EXPIRED),
         HotStatement::Bury => (Role::DeadLetterOperator, hot::BURY),
+        HotStatement::Redrive => (Role::DeadLetterOperator, hot::REDRIVE),
         HotStatement::TakeChecks => (Role::SubscriptionVerifier, hot::TAKE_CHECKS),
+        HotStatement::Care => (Role::EndpointCaretaker, hot::CARE),
         HotStatement::Gauges => (Role::ApiReader, hot::GAUGES),
     }
 }
@@ -50,15 +52,20 @@ impl RawConnection {
         Ok(Self(connection))
     }
 
-    /// Runs one statement, reads what rows it has; how many rows it changed.
+    /// Runs one statement, reads what rows it has; how many rows it changed itself, its triggers aside. (Anything for a
+    /// query.)
     pub fn execute(&self, sql: &str) -> StoreResult<u64> {
-        let before = self.0.total_changes();
         self.query(sql)?;
-        Ok(self.0.total_changes() - before)
+        Ok(self.0.changes())
     }
 
-    /// Every column of every row as text.
+    /// Every column of every row as text. The product may have answered a moment before it commits: its commits are waited
+    /// for.
     pub fn query(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
+        if self.0.is_autocommit() {
+            // Where it is refused, the role may not write either.
+            let _ = self.0.execute_batch("BEGIN IMMEDIATE; COMMIT");
+        }
         let read = || -> rusqlite::Result<_> {
             let mut statement = self.0.prepare(sql)?;
             let columns = statement.column_count();

@@ -18,6 +18,8 @@ async fn one_result(stores: &Stores) {
         description: None,
         active: true,
         max_retry_limit: None,
+        rate_limit: None,
+        headers: None,
     };
     let secret = SealedSecret { key_id: "k".to_owned(), sealed: vec![1] };
     let CreateOutcome::Created(subscription) = stores.admin.create(&new, &secret).await.unwrap() else {

@@ -162,7 +162,9 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     let folder = Folder::new();
     drop(open(&folder.database()).await.unwrap());
     let owner = RawConnection::open(&folder.database(), None).unwrap();
-    owner.execute("INSERT INTO schema_migrations VALUES (999, 'from_the_future', 'unknown', 0)").unwrap();
+    owner
+        .execute("INSERT INTO schema_migrations VALUES (999, 'from_the_future', 'unknown', 0, NULL)")
+        .unwrap();
     drop(owner);
     let before = fs::read(folder.database()).unwrap();
 
@@ -211,4 +213,51 @@ async fn migrations_run_once_however_often_and_from_wherever_they_are_started() 
     let report = hooksaga_sqlite::migrate(&path).await.unwrap();
     assert!(report.applied.is_empty(), "beside a server there is nothing to do");
     assert_eq!(report.version, 2);
+}
+
+#[tokio::test]
+async fn after_a_restore_no_id_is_given_out_twice() {
+    let folder = Folder::new();
+    let append = async |database: &SqliteDatabase| match database
+        .stores()
+        .ingest
+        .append(&[event("a")])
+        .await
+        .unwrap()
+        .remove(0)
+    {
+        Appended::Created(head) => head.id.0,
+        other => panic!("{other:?}"),
+    };
+    let database = open(&folder.database()).await.unwrap();
+    append(&database).await;
+    drop(database);
+    let backup = folder.path().join("backup.db");
+    fs::copy(folder.database(), &backup).unwrap();
+    let database = open(&folder.database()).await.unwrap();
+    let after_the_backup = append(&database).await;
+    let error = hooksaga_sqlite::move_ids_forward(&folder.database()).await.unwrap_err();
+    assert!(error.to_string().contains("another hooksaga server"), "{error}");
+    drop(database);
+
+    fs::copy(&backup, folder.database()).unwrap();
+    let moved = hooksaga_sqlite::move_ids_forward(&folder.database()).await.unwrap();
+    assert!(moved.iter().any(|moved| moved.table == "events") && moved.len() >= 7, "{moved:?}");
+    let database = open(&folder.database()).await.unwrap();
+    let new = append(&database).await;
+    assert!(new > after_the_backup + 1_000_000_000, "{new}");
+    assert_eq!(append(&database).await, new + 1, "they go on one by one");
+}
+
+#[test]
+fn a_full_disk_and_a_read_only_file_take_no_writes() {
+    let folder = Folder::new();
+    let full = rusqlite::Connection::open(folder.path().join("full.db")).unwrap();
+    full.execute_batch("CREATE TABLE t (x); PRAGMA max_page_count = 3").unwrap();
+    let error = full.execute("INSERT INTO t VALUES (zeroblob(100000))", []).unwrap_err();
+    let error = hooksaga_sqlite::store_error(&error);
+    assert!(matches!(error, StoreError::Unwritable(_)) && error.is_transient(), "{error:?}");
+    full.execute_batch("PRAGMA query_only = on").unwrap();
+    let error = hooksaga_sqlite::store_error(&full.execute("INSERT INTO t VALUES (1)", []).unwrap_err());
+    assert!(matches!(error, StoreError::Unwritable(_)), "{error:?}");
 }

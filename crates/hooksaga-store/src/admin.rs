@@ -1,6 +1,6 @@
 //! `subscription_admin`: configures subscriptions. Never what verification writes.
 
-use crate::{SealedSecret, StoreResult, Subscription, TenantScope};
+use crate::{SealedHeaders, SealedSecret, StoreResult, Subscription, TenantScope};
 use async_trait::async_trait;
 use hooksaga_saga::{CallbackUrl, SubscriptionId, Tenant, Topics};
 use std::time::Duration;
@@ -15,6 +15,10 @@ pub struct NewSubscription {
     pub description: Option<String>,
     pub active: bool,
     pub max_retry_limit: Option<u32>,
+    /// Attempts started per second, 1 to 10,000; without one it is not limited.
+    pub rate_limit: Option<u32>,
+    /// Sent with every delivery and challenge.
+    pub headers: Option<SealedHeaders>,
 }
 
 /// A change; what is `None` stays.
@@ -25,13 +29,34 @@ pub struct SubscriptionPatch {
     pub description: Option<Option<String>>,
     /// A URL that differs from the stored one asks for verification anew.
     pub callback_url: Option<CallbackUrl>,
+    /// True also clears what it was disabled for; false keeps that.
     pub active: Option<bool>,
     /// `Some(None)` clears the override.
     pub max_retry_limit: Option<Option<u32>>,
+    /// `Some(None)` removes the limit.
+    pub rate_limit: Option<Option<u32>>,
+    /// Replaces all of them; `Some(None)` removes them. A URL of another origin removes them too, unless they are given
+    /// again: credentials do not follow to a stranger.
+    pub headers: Option<Option<SealedHeaders>>,
+}
+
+impl SubscriptionPatch {
+    /// What becomes of the headers of a subscription with this URL: nothing changes, they go, or these take their place.
+    pub fn headers_for(&self, current_url: &str) -> Option<Option<&SealedHeaders>> {
+        match (&self.headers, &self.callback_url) {
+            (Some(headers), _) => Some(headers.as_ref()),
+            (None, Some(url)) if !CallbackUrl::same_origin(current_url, url.as_str()) => Some(None),
+            (None, _) => None,
+        }
+    }
 }
 
 /// What became of a create.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and mostly the large one: a box would only cost"
+)]
 pub enum CreateOutcome {
     Created(Subscription),
     /// The tenant has a subscription with these topics and callback URL.
@@ -40,6 +65,10 @@ pub enum CreateOutcome {
 
 /// What became of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and mostly the large one: a box would only cost"
+)]
 pub enum UpdateOutcome {
     Updated(Subscription),
     /// The new topics and callback URL are another subscription's of the tenant.
@@ -49,7 +78,7 @@ pub enum UpdateOutcome {
 
 #[async_trait]
 pub trait SubscriptionAdminStore: Send + Sync {
-    /// Creates a subscription with its topics and its first secret, and asks for its verification.
+    /// Creates a subscription with its topics, its headers and its first secret, and asks for its verification.
     async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome>;
 
     /// Changes the configuration; topics and the routing index in one transaction. A patch that changes nothing leaves
@@ -61,13 +90,19 @@ pub trait SubscriptionAdminStore: Send + Sync {
         patch: &SubscriptionPatch,
     ) -> StoreResult<UpdateOutcome>;
 
-    /// Asks the verifier for a new round, which is no change of the configuration: `updated_at` stays.
+    /// Asks the verifier for a new round, which is no change of the configuration: `updated_at` stays. `vouched_by`: who
+    /// asks that the present URL be trusted in this round, without a challenge.
     /// Nothing if there is no such subscription.
     async fn request_verification(
         &self,
         scope: &TenantScope,
         id: SubscriptionId,
+        vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>>;
+
+    /// Deletes a subscription: its topics, secrets and headers go, its row stays for the history that names it, and
+    /// nothing but the way of its open deliveries to their end finds it again. False if there is no such subscription.
+    async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool>;
 
     /// Adds a secret. Older valid ones stay valid for `overlap` at most, and at most `max_valid` in all:
     /// the oldest beyond that expire now. False if there is no such subscription.
@@ -80,6 +115,6 @@ pub trait SubscriptionAdminStore: Send + Sync {
         max_valid: u32,
     ) -> StoreResult<bool>;
 
-    /// The key ids under which valid secrets are sealed: a start-up check.
+    /// The key ids under which valid secrets and headers are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

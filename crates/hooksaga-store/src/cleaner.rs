@@ -3,6 +3,7 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
+use std::time::Duration;
 
 /// A job whose lease had run out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,4 +20,10 @@ pub trait CleanerStore: Send + Sync {
     /// Up to `limit` Leased jobs whose `lease_until` has passed become Pending, due at once, with one more
     /// `lease_resets`.
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>>;
+
+    /// For jobs that a clock which was ahead has stranded. Up to `limit` Leased jobs whose `lease_until` lies more than
+    /// `lease` from now, further than any claim could have put it, become Pending as if it had passed; up to `limit`
+    /// Pending ones with a not-before more than `hand_back` from now can be claimed at once. Parked jobs stay parked.
+    /// Returns how many changed.
+    async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64>;
 }

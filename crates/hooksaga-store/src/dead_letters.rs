@@ -62,6 +62,16 @@ impl From<ResendOutcome> for RequeueOutcome {
     }
 }
 
+/// What became of a test event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestOutcome {
+    /// The delivery that takes it to its subscription.
+    Delivery(SagaId),
+    /// The subscription is not active and verified.
+    NotDeliverable,
+    NotFound,
+}
+
 /// Which dead letters; all of what is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterFilter {
@@ -105,7 +115,7 @@ pub struct RequeuedBatch {
     pub resume_after: Option<DeadLetterId>,
 }
 
-/// A saga that a requeue of many created.
+/// A saga that a requeue of many or a redrive created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequeuedSaga {
     pub requeued: Requeued,
@@ -132,6 +142,16 @@ pub trait DeadLetterStore: Send + Sync {
     async fn resend(&self, scope: &TenantScope, id: SagaId, default_limit: u32)
     -> StoreResult<ResendOutcome>;
 
-    /// The same for the next letters that match, within the step's bounds, in one short transaction.
+    /// The delivery of a test event, which no routing finds, to this subscription alone; once, however often. The event is
+    /// of the subscription's tenant.
+    async fn send_test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+        default_limit: u32,
+    ) -> StoreResult<TestOutcome>;
+
+    /// The same as a requeue for the next letters that match, within the step's bounds, in one short transaction.
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch>;
 }

@@ -1,5 +1,10 @@
 //! What a store call can fail with.
 
+use std::time::Duration;
+
+/// How long a query of the API's reader may take; then it is ended ([`StoreError::TooSlow`]).
+pub const QUERY_LIMIT: Duration = Duration::from_secs(5);
+
 /// The result of a store call.
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -12,6 +17,21 @@ pub enum StoreError {
     /// The database is away, starting, or too busy: the same call may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    /// A query was ended after [`QUERY_LIMIT`]: a narrower one may succeed.
+    #[error("the query took too long: {0}")]
+    TooSlow(String),
+    /// The database is there, but the call ran into a time limit, its own or that for a lock: a smaller one, or the same one
+    /// later, may succeed.
+    #[error("the database took too long: {0}")]
+    TimedOut(String),
+    /// The database is there and can be read, but takes no writes: its disk is full, or it is read-only. It may be writable
+    /// later without this program's help.
+    #[error("the database takes no writes: {0}")]
+    Unwritable(String),
+    /// Somebody else's transaction, which has not ended, holds what this call wants: the same call may succeed later, and
+    /// others are not concerned.
+    #[error("held up by another transaction: {0}")]
+    Contended(String),
     /// The role may not do this: a bug here, or grants that do not fit this version.
     #[error("the database refuses this to the role: {0}")]
     Denied(String),
@@ -32,6 +52,6 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the same call may succeed later without anyone's help.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::TimedOut(_) | Self::Unwritable(_) | Self::Contended(_))
     }
 }

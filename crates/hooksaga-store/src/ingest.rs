@@ -44,6 +44,12 @@ pub enum Appended {
 pub trait IngestStore: Send + Sync {
     /// Appends a batch and queues the new events for routing, in one durable transaction. Returns one
     /// result per event, in the order of `events`. An `external_id` that occurs twice for a tenant is created once.
-    /// A conflict or duplicate never affects its neighbours.
+    /// A conflict or duplicate never affects its neighbours. An `external_id` that a transaction which has not ended is
+    /// storing makes the whole batch fail as [`Contended`](crate::StoreError::Contended) within a moment: the caller can
+    /// store the others without it.
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>>;
+
+    /// Notes the largest payload that this server takes, for whoever appends events without it (`hooksaga_append`). The
+    /// last one to say so counts. Changes nothing if it is noted already.
+    async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()>;
 }

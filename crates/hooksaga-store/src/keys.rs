@@ -1,6 +1,6 @@
-//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, and records who did what; `key_reader` looks them up. Only their SHA-256 is stored.
 
-use crate::StoreResult;
+use crate::{NewAuditRecord, Page, PageRequest, StoreResult};
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant, Timestamp};
 use std::{fmt, str::FromStr, time::Duration};
@@ -122,8 +122,14 @@ pub trait KeyStore: Send + Sync {
     /// Every key, revoked ones too, oldest first.
     async fn list(&self) -> StoreResult<Vec<ApiKey>>;
 
+    /// A page of them, newest first.
+    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>>;
+
     /// Revokes a key; again is a no-op. Nothing if there is no such key.
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
+
+    /// Adds an audit record. The roles of the subscriptions and of the dead letters may do so, too.
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
 }
 
 #[async_trait]

@@ -14,21 +14,29 @@
 //! | `saga_orchestrator` | [`OrchestratorStore`] | the orchestrator |
 //! | `job_worker` | [`WorkerStore`] | the workers |
 //! | `lease_cleaner` | [`CleanerStore`] | the lease reset cleaner |
+//! | `endpoint_caretaker` | [`CaretakerStore`] | the caretaker |
 //! | `dead_letter_operator` | [`DeadLetterStore`] | the dead letter component, the API's requeue routes |
+//! | `dead_letter_operator` | [`RedriveStore`] | redrives, and catching up after a verification |
 //! | `api_reader` | [`ReaderStore`] | the API's read routes, metrics |
 //! | `key_admin` | [`KeyStore`] | API keys: create, list, revoke |
 //! | `key_reader` | [`KeyReaderStore`] | the API's authentication |
 
 mod admin;
+mod audit;
+mod caretaker;
 mod cleaner;
 mod dead_letters;
+mod endpoint;
 mod error;
 mod ingest;
 mod keys;
 mod lease;
 pub mod migration;
 mod orchestrator;
+mod query_line;
 mod reader;
+mod redrives;
+mod rewrap;
 mod role;
 mod router;
 mod secret;
@@ -39,31 +47,42 @@ mod wake;
 mod worker;
 
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
+pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
+pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use dead_letters::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome,
+    RequeuedSaga, ResendOutcome, TestOutcome,
 };
-pub use error::{StoreError, StoreResult};
+pub use endpoint::{EndpointNews, endpoint_news};
+pub use error::{QUERY_LIMIT, StoreError, StoreResult};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use orchestrator::{
-    Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Load, OrchestratorStore,
-    QueuedResult, Scheduled, ScheduledSaga, WaitingPage,
+    Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Load, OrchestratorStore,
+    QueuedResult, Scheduled, ScheduledSaga, StrandedStep, WaitingPage,
 };
+pub use query_line::QueryLine;
 pub use reader::{
-    Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, EventDetail,
-    EventFilter, Gauges, LivingWorker, MinuteCount, Page, PageRequest, QueueGauges, ReaderStore, Stats,
-    Subscription, SubscriptionCount, SubscriptionFilter, TenantGauges, Verification, VerificationStatus,
+    Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
+    EventDetail, EventFilter, Gauges, LivingWorker, MinuteCount, Page, PageRequest, QueueGauges, ReaderStore,
+    Stats, Subscription, SubscriptionCount, SubscriptionFilter, TenantGauges, Trusted, Verification,
+    VerificationStatus,
 };
+pub use redrives::{
+    CATCH_UP_LATER, CancelOutcome, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
+    RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, UnknownRedriveStatus,
+};
+pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
-pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore};
-pub use secret::{SealedSecret, StoredSecret};
+pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched};
+pub use secret::{SealedHeaders, SealedSecret, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use verifier::{Check, CheckOutcome, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Target, WORKER_GONE_AFTER, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,
+    WorkerBeat, WorkerStore,
 };

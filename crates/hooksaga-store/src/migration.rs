@@ -17,18 +17,33 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// What identifies the text of this step: FNV-1a with 64 bits, as 16 hexadecimal digits. It tells edited steps apart
-    /// and protects against nobody. Carriage returns do not count: a checkout may add them.
+    /// What identifies the text of this step.
     pub fn fingerprint(&self) -> String {
-        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-        const PRIME: u64 = 0x0100_0000_01b3;
-        let hash = self
-            .sql
-            .bytes()
-            .filter(|byte| *byte != b'\r')
-            .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-        format!("{hash:016x}")
+        fingerprint(self.sql)
     }
+}
+
+/// What identifies a script: FNV-1a with 64 bits, as 16 hexadecimal digits. It tells edited ones apart and protects against
+/// nobody. Carriage returns do not count: a checkout may add them.
+pub fn fingerprint(script: &str) -> String {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let hash = script
+        .bytes()
+        .filter(|byte| *byte != b'\r')
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    format!("{hash:016x}")
+}
+
+/// A step that a database records as applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    pub version: i64,
+    /// Nothing where the row, or the whole table, has none.
+    pub fingerprint: Option<String>,
+    /// The oldest program that works on the schema since this step, named by the newest step that it knows. Nothing where
+    /// the row has none: then only programs that know the step do.
+    pub lowest_program: Option<i64>,
 }
 
 /// What a run of the migrations did.
@@ -40,6 +55,18 @@ pub struct MigrationReport {
     pub version: i64,
     /// What happened to the roles, for people.
     pub roles: String,
+}
+
+/// How far ids move after a restore from a backup: further than any that can have been given out since the backup was made.
+/// There is room for tens of thousands of restores below 2^53, which JSON numbers hold exactly.
+pub const ID_JUMP: i64 = 100_000_000_000;
+
+/// Where a table's ids go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MovedIds {
+    pub table: String,
+    /// Every id from now on is larger.
+    pub after: i64,
 }
 
 /// The steps that are still to be applied to a schema at `current`.
@@ -55,13 +82,18 @@ pub fn pending(current: i64, all: &[Migration]) -> Result<&[Migration], StoreErr
     Ok(&all[done.min(all.len())..])
 }
 
-/// Checks that a schema can be used as it is.
+/// Checks that a schema can be used as it is; `recorded` are its steps, in order. A newer one can, if its last step says that
+/// programs as old as this one work on it: so `hooksaga migrate` does not stop the processes that run.
 ///
 /// # Errors
-/// If it is older or newer than `all`, with what to do about it.
-pub fn check_current(current: i64, all: &[Migration]) -> Result<(), StoreError> {
+/// If it is older than `all`, or newer and not compatible, with what to do about it.
+pub fn check_usable(recorded: &[Recorded], all: &[Migration]) -> Result<(), StoreError> {
     let latest = latest(all);
+    let last = recorded.last();
+    let current = last.map_or(0, |step| step.version);
+    let lowest = last.and_then(|step| step.lowest_program).unwrap_or(current);
     match current {
+        _ if current > latest && lowest <= latest => Ok(()),
         _ if current > latest => Err(newer(current, latest)),
         0 => Err(StoreError::Schema(
             "the database has no hooksaga schema yet: run `hooksaga migrate` first".to_owned(),
@@ -73,14 +105,14 @@ pub fn check_current(current: i64, all: &[Migration]) -> Result<(), StoreError> 
     }
 }
 
-/// Checks that a schema was made by the steps that this program knows. Call it before [`pending`] and [`check_current`], with
-/// every version that `schema_migrations` holds and its fingerprint: nothing where the row, or the whole table, has none.
+/// Checks that a schema was made by the steps that this program knows. Call it before [`pending`] and [`check_usable`], with
+/// every step that `schema_migrations` holds.
 /// Versions newer than `all` are not judged here.
 ///
 /// # Errors
 /// If a step was applied with another text: such a schema comes from an unreleased state of this program and cannot be
 /// upgraded.
-pub fn check_released(recorded: &[(i64, Option<String>)], all: &[Migration]) -> Result<(), StoreError> {
+pub fn check_released(recorded: &[Recorded], all: &[Migration]) -> Result<(), StoreError> {
     let is_known = |version: i64, fingerprint: Option<&str>| {
         all.iter()
             .find(|step| step.version == version)
@@ -89,7 +121,7 @@ pub fn check_released(recorded: &[(i64, Option<String>)], all: &[Migration]) -> 
     let latest = latest(all);
     if recorded
         .iter()
-        .all(|(version, fingerprint)| *version > latest || is_known(*version, fingerprint.as_deref()))
+        .all(|step| step.version > latest || is_known(step.version, step.fingerprint.as_deref()))
     {
         return Ok(());
     }

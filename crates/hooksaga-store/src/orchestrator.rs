@@ -48,12 +48,31 @@ pub struct ScheduledSaga {
     pub job_id: Option<JobId>,
 }
 
+/// One step through the subscriptions, looking for sagas that lie further ahead than they could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrandedStep {
+    /// Sagas that have their job now.
+    pub sagas: u64,
+    /// Where the next step resumes: behind this subscription. Nothing if this one came to the end.
+    pub resume_after: Option<SubscriptionId>,
+}
+
 /// One pass of scheduling.
 #[derive(Clone, Debug)]
 pub struct Scheduled {
     /// The database's clock.
     pub now: Timestamp,
     pub sagas: Vec<ScheduledSaga>,
+    /// Subscriptions whose rate limit let fewer through than they were allotted.
+    pub limited: Vec<Limited>,
+}
+
+/// A subscription that its rate limit holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limited {
+    pub subscription_id: SubscriptionId,
+    /// After so long it is worth while to ask again.
+    pub wait: Duration,
 }
 
 /// A finished job beside the saga it belongs to. But for the move to InProgress neither can change other than by this
@@ -144,8 +163,19 @@ pub trait OrchestratorStore: Send + Sync {
     /// (saga, `next_attempt_at`) for its oldest due sagas, no more than allotted; a job that exists stays as it is, and the
     /// saga counts and is returned all the same. New jobs may be claimed from now on, in the order in which they were admitted.
     /// The second moves those sagas to InProgress, where the status is still Pending or PendingRetry and `next_attempt_at`
-    /// is the job's. A back end that can lose a job which it has reported as created must see that it is still there.
+    /// is the job's. Of a subscription with a rate limit no more jobs are created than the limit lets through now; what was
+    /// let through is stored in the first transaction. A back end that can lose a job which it has reported as created must see that it is still there.
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled>;
+
+    /// For sagas that a clock which was ahead has stranded: those whose `next_attempt_at` lies more than `beyond` from now,
+    /// further than any retry could have put it, count as due. Does for them what [`create_jobs`](Self::create_jobs) does, in
+    /// two transactions: `next_attempt_at` itself is not touched. Works on a bounded number of subscriptions behind `after`,
+    /// and of sagas of each.
+    async fn schedule_stranded(
+        &self,
+        after: Option<SubscriptionId>,
+        beyond: Duration,
+    ) -> StoreResult<StrandedStep>;
 
     /// Reads open work and heartbeats only.
     async fn load(&self) -> StoreResult<Load>;
@@ -153,7 +183,7 @@ pub trait OrchestratorStore: Send + Sync {
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
     /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga
     /// ids (guarded by InProgress and the JOB's `attempt_at`; a promotion is written first), queues those that this
-    /// write made DeadLettered, counts them for the statistics, and takes the results off the queue. A queued job
+    /// write made DeadLettered, counts them for the statistics and for their endpoints' runs of failures, and takes the results off the queue. A queued job
     /// that is not seen finished is left where it is, if it can be queued at all.
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch>;
 }

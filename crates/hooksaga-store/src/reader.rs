@@ -1,9 +1,12 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
-use crate::{DeadLetterFilter, EventHead, StoreResult, TenantScope};
+use crate::{
+    AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Redrive, StoreResult, TenantScope, Unmatched,
+};
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, JobId, JobStatus, SagaId, SagaStatus, SubscriptionId, Timestamp, Topic,
+    DeadLetterId, DisabledReason, ErrorCode, EventId, JobId, JobStatus, RedriveId, SagaId, SagaStatus,
+    SubscriptionId, Timestamp, Topic,
 };
 use std::sync::Arc;
 
@@ -21,6 +24,16 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// The `before` of the page that follows, if there is more.
     pub next: Option<i64>,
+}
+
+impl<T> Page<T> {
+    /// The page of a query that returned one row more than `limit` if there is more.
+    pub fn cut(mut items: Vec<T>, limit: u32, id: impl Fn(&T) -> i64) -> Self {
+        let more = items.len() > limit as usize;
+        items.truncate(limit as usize);
+        let next = items.last().filter(|_| more).map(id);
+        Self { items, next }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,6 +54,8 @@ pub struct EventDetail {
     pub payload: Arc<str>,
     /// Whether the router has dealt with it.
     pub routed: bool,
+    /// Subscriptions of its topics that could not be delivered to when it was routed.
+    pub unmatched: Unmatched,
     /// Its deliveries, oldest first, at most 500.
     pub deliveries: Vec<Delivery>,
 }
@@ -61,6 +76,23 @@ pub struct Verification {
     /// Why the last check failed; nothing after one that succeeded.
     pub last_error: Option<ErrorCode>,
     pub checked_at: Option<Timestamp>,
+    /// Who vouched for the present URL, if nobody asked the endpoint itself.
+    pub trusted: Option<Trusted>,
+}
+
+/// Somebody vouched for a callback URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trusted {
+    /// The name of the key that did.
+    pub by: String,
+    pub at: Timestamp,
+}
+
+/// Why the caretaker switched a subscription off, and when. It stays until the subscription is activated again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disabled {
+    pub reason: DisabledReason,
+    pub at: Timestamp,
 }
 
 /// A subscription as the API shows it.
@@ -75,6 +107,11 @@ pub struct Subscription {
     pub active: bool,
     pub verified: bool,
     pub max_retry_limit: Option<u32>,
+    /// Attempts started per second.
+    pub rate_limit: Option<u32>,
+    pub disabled: Option<Disabled>,
+    /// The names of its static request headers.
+    pub headers: Vec<String>,
     pub verification: Verification,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -87,6 +124,8 @@ pub struct SubscriptionFilter {
     pub callback_url: Option<String>,
     pub active: Option<bool>,
     pub verified: Option<bool>,
+    /// Switched off by the caretaker.
+    pub disabled: Option<bool>,
 }
 
 /// A delivery saga as the API shows it.
@@ -306,6 +345,18 @@ pub trait ReaderStore: Send + Sync {
         scope: &TenantScope,
         id: DeadLetterId,
     ) -> StoreResult<Option<DeadLetterDetail>>;
+
+    /// A tenant's own, which are those of its subscriptions and those that were confined to it.
+    async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>>;
+    async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>>;
+
+    /// Who did what, newest first.
+    async fn audit(
+        &self,
+        scope: &TenantScope,
+        filter: &AuditFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<AuditRecord>>;
 
     /// The server's.
     async fn gauges(&self) -> StoreResult<QueueGauges>;

@@ -40,6 +40,7 @@ roles! {
     JobWorker = "job_worker",
     LeaseCleaner = "lease_cleaner",
     DeadLetterOperator = "dead_letter_operator",
+    EndpointCaretaker = "endpoint_caretaker",
     ApiReader = "api_reader",
     KeyAdmin = "key_admin",
     KeyReader = "key_reader",

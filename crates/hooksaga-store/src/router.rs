@@ -3,6 +3,7 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
+use std::fmt;
 
 /// What one pass of routing may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,41 @@ pub struct RoutedSaga {
     pub subscription_id: SubscriptionId,
 }
 
+/// How many subscriptions with a matching topic got no saga, each counted once: disabled, else paused, else unverified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unmatched {
+    pub paused: u64,
+    pub disabled: u64,
+    pub unverified: u64,
+}
+
+impl Unmatched {
+    pub fn total(self) -> u64 {
+        self.paused + self.disabled + self.unverified
+    }
+
+    /// Counts a subscription that is not deliverable.
+    pub fn count(&mut self, active: bool, disabled: bool) {
+        match (active, disabled) {
+            (_, true) => self.disabled += 1,
+            (false, false) => self.paused += 1,
+            (true, false) => self.unverified += 1,
+        }
+    }
+}
+
+/// "2 of this type: 1 paused, 1 unverified"
+impl fmt::Display for Unmatched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of this type", self.total())?;
+        let parts = [(self.disabled, "disabled"), (self.paused, "paused"), (self.unverified, "unverified")];
+        for (i, (number, what)) in parts.into_iter().filter(|(number, _)| *number > 0).enumerate() {
+            write!(f, "{} {number} {what}", if i == 0 { ":" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
 /// An event that this pass worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedEvent {
@@ -29,6 +65,8 @@ pub struct RoutedEvent {
     pub correlation_id: String,
     /// The sagas that are new; one that was there already is not listed.
     pub sagas: Vec<RoutedSaga>,
+    /// The subscriptions that this pass considered and that could not be delivered to.
+    pub unmatched: Unmatched,
     /// Whether every matching subscription has been considered: the event has left the queue. If not, a later pass
     /// resumes where this one stopped.
     pub complete: bool,
@@ -48,6 +86,6 @@ pub trait RouterStore: Send + Sync {
     ///
     /// An event whose subscriptions have all been considered leaves the queue. The event at which `limits.sagas` was
     /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
-    /// behind it are not touched. Never more than one event of a pass is incomplete, and it is the last one.
+    /// behind it are not touched. What an event's topics matched in vain is stored beside it, where there is any. Never more than one event of a pass is incomplete, and it is the last one.
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 }

@@ -11,6 +11,15 @@ pub struct SealedSecret {
     pub sealed: Vec<u8>,
 }
 
+/// A subscription's static request headers as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedHeaders {
+    /// Their names, sorted, joined with commas.
+    pub names: String,
+    /// Names and values together, sealed.
+    pub secret: SealedSecret,
+}
+
 /// A stored secret that is valid now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSecret {

@@ -1,8 +1,8 @@
 //! Every role's handle on one database. Only wiring code and tests see them all together.
 
 use crate::{
-    CleanerStore, DeadLetterStore, IngestStore, KeyReaderStore, KeyStore, OrchestratorStore, ReaderStore,
-    RouterStore, SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
+    CaretakerStore, CleanerStore, DeadLetterStore, IngestStore, KeyReaderStore, KeyStore, OrchestratorStore,
+    ReaderStore, RedriveStore, RouterStore, SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
 };
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ pub struct Stores {
     pub worker: Arc<dyn WorkerStore>,
     pub cleaner: Arc<dyn CleanerStore>,
     pub dead_letters: Arc<dyn DeadLetterStore>,
+    pub caretaker: Arc<dyn CaretakerStore>,
+    pub redrives: Arc<dyn RedriveStore>,
     pub reader: Arc<dyn ReaderStore>,
     pub keys: Arc<dyn KeyStore>,
     pub key_reader: Arc<dyn KeyReaderStore>,

@@ -1,6 +1,6 @@
 //! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
 
-use crate::{StoreResult, StoredSecret};
+use crate::{SealedSecret, StoreResult, StoredSecret};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
 use std::time::Duration;
@@ -19,12 +19,18 @@ pub struct Check {
     pub number: i64,
     /// Valid signing secrets, newest first.
     pub secrets: Vec<StoredSecret>,
+    /// The static request headers for this URL, sealed.
+    pub headers: Option<SealedSecret>,
+    /// Who vouches for the URL in this round.
+    pub vouched_by: Option<String>,
 }
 
 /// How a check ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
     Verified,
+    /// Somebody vouched for the URL; it was not asked.
+    Trusted,
     /// Try again after this delay.
     Retry(ErrorCode, Duration),
     /// That was the last try of the round. A URL that was verified before stays so.
@@ -45,6 +51,6 @@ pub trait VerifierStore: Send + Sync {
     /// When the next check is due, if any waits.
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>>;
 
-    /// The key ids under which valid secrets are sealed: a start-up check.
+    /// The key ids under which valid secrets and headers are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

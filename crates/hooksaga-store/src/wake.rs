@@ -17,6 +17,10 @@ pub enum Stage {
     /// A subscription is active and verified again: its parked jobs can go on.
     Resume,
     DeadLetters,
+    /// An endpoint said that it is gone, or was verified.
+    Caretaker,
+    /// A redrive was started, or a subscription verified.
+    Redrives,
 }
 
 impl Stage {
@@ -28,6 +32,8 @@ impl Stage {
         Self::Worker,
         Self::Resume,
         Self::DeadLetters,
+        Self::Caretaker,
+        Self::Redrives,
     ];
 
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +45,8 @@ impl Stage {
             Self::Worker => "worker",
             Self::Resume => "resume",
             Self::DeadLetters => "dead_letters",
+            Self::Caretaker => "caretaker",
+            Self::Redrives => "redrives",
         }
     }
 }

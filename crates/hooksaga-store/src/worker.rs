@@ -1,8 +1,8 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
-use crate::{Lease, LeaseRef, LeaseToken, StoreResult, StoredSecret};
+use crate::{Lease, LeaseRef, LeaseToken, SealedSecret, StoreResult, StoredSecret};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, JobId, Outcome, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, JobId, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// All that one attempt needs besides its target.
@@ -25,10 +25,16 @@ pub struct DeliveryJob {
 #[derive(Clone, Debug)]
 pub struct Target {
     pub callback_url: String,
-    /// Active and verified. If not, the job is to be parked.
+    /// Active and verified, or deleted. If not, the job is to be parked.
     pub deliverable: bool,
+    /// How many attempts may be started per second, if that is limited.
+    pub rate_limit: Option<RateLimit>,
+    /// The subscription was deleted: the job fails without being sent.
+    pub deleted: bool,
     /// Valid signing secrets, newest first.
     pub secrets: Vec<StoredSecret>,
+    /// Static request headers for this URL, sealed.
+    pub headers: Option<SealedSecret>,
 }
 
 /// Jobs that were claimed together.
@@ -41,6 +47,23 @@ pub struct ClaimedBatch {
     pub cut_short: bool,
     /// The target of every job's subscription.
     pub targets: HashMap<SubscriptionId, Arc<Target>>,
+}
+
+/// Leased jobs of a subscription with a rate limit that are to start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starting {
+    pub subscription_id: SubscriptionId,
+    pub limit: RateLimit,
+    pub jobs: u32,
+}
+
+/// How many of them may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub subscription_id: SubscriptionId,
+    pub jobs: u32,
+    /// After so long the next one may.
+    pub wait: Duration,
 }
 
 /// How one leased job ended.
@@ -110,16 +133,20 @@ pub trait WorkerStore: Send + Sync {
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch>;
 
+    /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some. Returns one answer
+    /// per entry, in their order; each subscription is named once.
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>>;
+
     /// Gives leased jobs back, to be claimed again not before `delay` from now; fenced. Returns the jobs
     /// that changed.
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>>;
 
-    /// Gives leased jobs back until their subscription is active and verified again; fenced. A parked job is Pending with
-    /// a not-before that never comes ([`Timestamp::MAX`]), so no claim looks at it. One whose subscription is active and
-    /// verified by now can be claimed at once instead. Returns the jobs that changed.
+    /// Gives leased jobs back until their subscription is active and verified again, or deleted; fenced. A parked job is
+    /// Pending with a not-before that never comes ([`Timestamp::MAX`]), so no claim looks at it. One whose subscription is
+    /// deliverable by now can be claimed at once instead. Returns the jobs that changed.
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>>;
 
-    /// Parked jobs of subscriptions that are active and verified again can be claimed from now on, in short transactions of
+    /// Parked jobs of subscriptions that are active and verified again, or deleted, can be claimed from now on, in short transactions of
     /// at most `limit` jobs each. Returns how many; fewer than `limit` only when none is left.
     async fn unpark(&self, limit: u32) -> StoreResult<u64>;
 
@@ -133,6 +160,12 @@ pub trait WorkerStore: Send + Sync {
     /// nothing changes. Returns the jobs that changed.
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>>;
 
-    /// The key ids under which valid secrets are sealed: a start-up check.
+    /// Whether results that are on their way can be applied in the same commit. Then whoever applies them is woken when
+    /// their report is sent, else when it is committed.
+    fn shares_commits(&self) -> bool {
+        false
+    }
+
+    /// The key ids under which valid secrets and headers are sealed: a start-up check.
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>>;
 }

@@ -2,7 +2,7 @@
 
 use hooksaga_store::{
     StoreError,
-    migration::{Migration, check_current, check_released, latest, pending},
+    migration::{Migration, Recorded, check_released, check_usable, latest, pending},
 };
 
 const STEPS: &[Migration] = &[
@@ -34,11 +34,29 @@ fn a_newer_schema_is_not_touched() {
 
 #[test]
 fn only_the_current_schema_can_be_used() {
-    check_current(3, STEPS).unwrap();
+    let at = |version| vec![Recorded { version, fingerprint: None, lowest_program: None }];
+    check_usable(&at(3), STEPS).unwrap();
     for (current, hint) in [(0, "hooksaga migrate"), (2, "hooksaga migrate"), (4, "at least as new")] {
-        let error = check_current(current, STEPS).unwrap_err();
+        let recorded = if current == 0 { Vec::new() } else { at(current) };
+        let error = check_usable(&recorded, STEPS).unwrap_err();
         assert!(matches!(&error, StoreError::Schema(text) if text.contains(hint)), "{current}: {error}");
     }
+}
+
+#[test]
+fn a_newer_schema_can_be_used_if_it_says_so() {
+    let check = |lowest| {
+        let at = |version, lowest_program| Recorded { version, fingerprint: None, lowest_program };
+        check_usable(&[at(3, Some(1)), at(4, None), at(5, lowest)], STEPS)
+    };
+    check(Some(3)).unwrap();
+    check(Some(1)).unwrap();
+    for lowest in [None, Some(4), Some(5)] {
+        let error = check(lowest).unwrap_err();
+        assert!(matches!(&error, StoreError::Schema(text) if text.contains("at least as new")), "{error}");
+    }
+    // What it says about older programs does not make an older schema a newer one.
+    check_usable(&[Recorded { version: 2, fingerprint: None, lowest_program: Some(1) }], STEPS).unwrap_err();
 }
 
 #[test]
@@ -62,9 +80,9 @@ const EDITED: &[Migration] = &[
     Migration { version: 2, name: "guards", sql: "CREATE TRIGGER b" },
 ];
 
-fn recorded(versions: std::ops::RangeInclusive<i64>) -> Vec<(i64, Option<String>)> {
+fn recorded(versions: std::ops::RangeInclusive<i64>) -> Vec<Recorded> {
     let print = |version| EDITED.iter().find(|step| step.version == version).map(Migration::fingerprint);
-    versions.map(|version| (version, print(version))).collect()
+    versions.map(|version| Recorded { version, fingerprint: print(version), lowest_program: None }).collect()
 }
 
 #[test]
@@ -78,11 +96,11 @@ fn a_schema_made_by_these_steps_is_accepted_whole_in_part_or_newer() {
 fn a_schema_made_by_other_steps_is_refused_with_one_line() {
     let foreign = |at: usize, fingerprint: Option<&str>| {
         let mut recorded = recorded(1..=2);
-        recorded[at].1 = fingerprint.map(str::to_owned);
+        recorded[at].fingerprint = fingerprint.map(str::to_owned);
         recorded
     };
     for recorded in
-        [foreign(0, None), foreign(1, None), foreign(0, Some("85944171f73967e8")), vec![(0, None)]]
+        [foreign(0, None), foreign(1, None), foreign(0, Some("85944171f73967e8")), recorded(0..=0)]
     {
         let error = check_released(&recorded, EDITED).unwrap_err();
         assert!(matches!(error, StoreError::Schema(_)), "{error:?}");

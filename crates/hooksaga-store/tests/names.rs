@@ -8,7 +8,7 @@ fn every_role_is_found_by_its_name() {
         assert_eq!(role.as_str().parse(), Ok(*role));
         assert_eq!(role.to_string(), role.as_str());
     }
-    assert_eq!(Role::ALL.len(), 11);
+    assert_eq!(Role::ALL.len(), 12);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn an_unknown_scope_is_refused_with_the_known_ones() {
 #[test]
 fn stages_have_names_of_their_own() {
     let names: std::collections::HashSet<_> = Stage::ALL.iter().map(|stage| stage.as_str()).collect();
-    assert_eq!(names.len(), 7);
+    assert_eq!(names.len(), 9);
     assert_eq!(Stage::DeadLetters.to_string(), "dead_letters");
 }
 

@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 pub mod mariadb;
+pub mod pgbouncer;
 pub mod postgres;
+pub mod proxy;
 pub mod receiver;
 pub mod scratch;
 pub mod server;

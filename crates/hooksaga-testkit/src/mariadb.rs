@@ -21,6 +21,7 @@ const LOGIN: &str = "admin";
 pub struct MariaDbServer {
     folder: ScratchDir,
     port: u16,
+    options: Vec<String>,
     process: Child,
 }
 
@@ -57,7 +58,8 @@ impl MariaDbServer {
 
         let port = free_port();
         let process = Self::spawn(folder.path(), port, options);
-        let server = Self { folder, port, process };
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let server = Self { folder, port, options, process };
         server.wait_until_ready();
         server
     }
@@ -98,6 +100,16 @@ impl MariaDbServer {
 
     fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// Kills the server and starts it again. What was committed is there only with
+    /// `--innodb-flush-log-at-trx-commit=2`, or 1, among the options.
+    pub fn crash(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let options: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        self.process = Self::spawn(self.folder.path(), self.port, &options);
+        self.wait_until_ready();
     }
 
     /// Connects as the administrator, to no database.
@@ -151,6 +163,20 @@ pub async fn create_database(hint: &str) -> String {
 /// The administrator's URL of one database of the run's server.
 pub fn database_url(name: &str) -> String {
     format!("{}/{name}", admin_url())
+}
+
+/// Drops a database of the run's server. A connection that ends late can still make a file in its folder: then it is tried
+/// again.
+pub async fn drop_database(name: &str) {
+    let mut connection = Conn::new(opts(&admin_url())).await.unwrap();
+    for _ in 0..20 {
+        // In the end it is left: its server ends with the tests.
+        if connection.query_drop(format!("DROP DATABASE IF EXISTS `{name}`")).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    connection.disconnect().await.unwrap();
 }
 
 /// Runs a statement as the administrator.

@@ -76,6 +76,16 @@ impl PostgresServer {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
     }
 
+    /// Ends the server as a crash would, without a checkpoint, and starts it again.
+    pub fn crash(&mut self) {
+        // SIGQUIT is PostgreSQL's immediate shutdown: the next start recovers from the log. (After SIGKILL the next start
+        // has to wait for the children.)
+        let _ = Command::new("kill").args(["-QUIT", &self.process.id().to_string()]).status();
+        let _ = self.process.wait();
+        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port);
+        self.wait_until_ready();
+    }
+
     /// Connects as the superuser.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)

@@ -33,6 +33,9 @@ impl From<StoreError> for Failure {
             StoreError::Unavailable(_) => {
                 "; check that the database runs and that database.url is right, then try again"
             }
+            StoreError::Unwritable(_) => {
+                "; free space on the database's disk, or make it writable, then try again"
+            }
             StoreError::Denied(_) => "; run `hooksaga migrate` with this version, which renews the rights",
             // The others say what to do themselves, or nobody can know.
             _ => "",

@@ -1,10 +1,12 @@
 //! Dead letters: list, show, requeue one, requeue many.
 
 use crate::{
-    api::events::stored_payload,
+    api::{endpoint_care::cannot_send_again, events::stored_payload},
+    audit,
     auth::{Allowed, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
+    discreet::meant,
     dto::{
         DeadLetterItem, DeadLetterView, DeadLettersQuery, PageOf, PageQuery, RequeueAllRequest,
         RequeueResult, RequeuedSaga,
@@ -13,9 +15,9 @@ use crate::{
     json::Object,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
-    problem::{Kind, Problem},
+    problem::Problem,
     query::{NoParams, Params},
-    state::SharedState,
+    state::{ApiState, SharedState},
 };
 use axum::{
     Json,
@@ -23,8 +25,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_pipeline::RequeueTally;
-use hooksaga_saga::{DeadLetterId, SubscriptionId};
-use hooksaga_store::{RequeueOutcome, Requeued};
+use hooksaga_saga::DeadLetterId;
+use hooksaga_store::{DeadLetterFilter, RequeueOutcome, Requeued, TenantScope};
 use http::{StatusCode, header};
 
 /// List dead letters
@@ -98,7 +100,7 @@ pub(crate) async fn requeue(
     match state.requeue.one(&caller.scope(None)?, DeadLetterId(id)).await? {
         RequeueOutcome::Created(requeued, _) => Ok(created(requeued)),
         RequeueOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
-        RequeueOutcome::NotDeliverable(subscription) => Err(not_deliverable(subscription)),
+        RequeueOutcome::NotDeliverable(subscription) => Err(cannot_send_again(&state, subscription).await),
         RequeueOutcome::NotFound => Err(no_such(id)),
     }
 }
@@ -130,21 +132,43 @@ pub(crate) async fn requeue_all(
     if request.filter.matches_nothing() {
         return Ok(Json(RequeueTally::default().into()));
     }
-    let tally = state.requeue.many(&scope, &request.filter.into(), request.limit, request.dry_run).await?;
+    let filter = request.filter.into();
+    let tally = requeue_many(&state, &scope, &filter, request.limit, request.dry_run).await?;
     Ok(Json(tally.into()))
+}
+
+/// Requeues what matches the filter, as whoever asks understands it.
+pub(crate) async fn requeue_many(
+    state: &ApiState,
+    scope: &TenantScope,
+    filter: &DeadLetterFilter,
+    limit: u32,
+    dry_run: bool,
+) -> Result<RequeueTally, Problem> {
+    let codes = match &filter.final_error_code {
+        Some(code) => meant(scope, code).into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    if dry_run {
+        audit::changed_nothing();
+    }
+    let mut tally = RequeueTally::default();
+    for code in codes {
+        let left = limit.saturating_sub(u32::try_from(tally.requeued).unwrap_or(u32::MAX));
+        if left > 0 {
+            let filter = DeadLetterFilter { final_error_code: code, ..filter.clone() };
+            let more = state.requeue.many(scope, &filter, left, dry_run).await?;
+            tally.requeued += more.requeued;
+            tally.skipped += more.skipped;
+        }
+    }
+    Ok(tally)
 }
 
 /// A delivery that a requeue or a resend has made.
 pub(super) fn created(requeued: Requeued) -> Response {
     let location = [(header::LOCATION, format!("/v1/deliveries/{}", requeued.saga_id))];
     (StatusCode::CREATED, location, Json(RequeuedSaga::from(requeued))).into_response()
-}
-
-pub(super) fn not_deliverable(subscription: SubscriptionId) -> Problem {
-    Problem::new(
-        Kind::NotDeliverable,
-        format!("subscription {subscription} must be active and verified before this can be sent again"),
-    )
 }
 
 fn no_such(id: i64) -> Problem {

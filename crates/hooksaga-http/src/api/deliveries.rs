@@ -1,7 +1,7 @@
 //! Deliveries: list, show, resend.
 
 use crate::{
-    api::dead_letters::{created, not_deliverable},
+    api::{dead_letters::created, endpoint_care::cannot_send_again},
     auth::{Allowed, Operator, Read},
     body::Unread,
     cursor::List,
@@ -95,7 +95,7 @@ pub(crate) async fn resend(
             Kind::StillOpen,
             format!("delivery {id} is under way; it can be sent again once it is Completed or DeadLettered"),
         )),
-        ResendOutcome::NotDeliverable(subscription) => Err(not_deliverable(subscription)),
+        ResendOutcome::NotDeliverable(subscription) => Err(cannot_send_again(&state, subscription).await),
         ResendOutcome::NotFound => Err(no_such(id)),
     }
 }

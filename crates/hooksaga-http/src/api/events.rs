@@ -99,7 +99,7 @@ pub(crate) async fn list(
 
 /// Show an event
 ///
-/// With its payload exactly as it came, whether it is routed, and its deliveries.
+/// With its payload exactly as it came, whether it is routed, whom it could not go to, and its deliveries.
 #[utoipa::path(
     get, path = "/v1/events/{id}", tag = "events", operation_id = "get_event",
     security(("key" = ["read"])),
@@ -119,6 +119,7 @@ pub(crate) async fn show(
         event: event.head.into(),
         payload: stored_payload(&event.payload)?,
         routed: event.routed,
+        unmatched: event.unmatched.into(),
         deliveries: event.deliveries.into_iter().map(Into::into).collect(),
     };
     Ok(Json(view).into_response())

@@ -1,34 +1,39 @@
 //! The routes, one file per resource.
 
+pub(crate) mod audit;
 pub(crate) mod batch;
 pub(crate) mod dead_letters;
 pub(crate) mod deliveries;
+pub(crate) mod endpoint_care;
 pub(crate) mod events;
 pub(crate) mod me;
 pub(crate) mod portal_sessions;
+pub(crate) mod redrives;
 pub(crate) mod stats;
 pub(crate) mod subscriptions;
 
 use crate::{
+    audit::audit as audit_layer,
     auth::Keys,
     body::BodyBudget,
     cached::CachedBy,
     dashboard::{self, Look, PortalLook},
+    discreet::Discreet,
     docs,
     linger::linger,
     observe::observe,
     openapi,
     probes::Probes,
     problem::{Kind, Problem},
-    rates::KeyRates,
+    rates::{HostRates, KeyRates},
     state::{ApiState, SharedState},
 };
 use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use hooksaga_pipeline::{Ingest, Metrics, Requeue, SecretKey, Signals};
-use hooksaga_store::{KeyReaderStore, KeyStore, ReaderStore, SubscriptionAdminStore};
+use hooksaga_pipeline::{EgressPolicy, Ingest, Metrics, Requeue, SecretKey, Signals};
+use hooksaga_store::{KeyReaderStore, KeyStore, ReaderStore, RedriveStore, SubscriptionAdminStore};
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// How long statistics are shown before they are read again.
@@ -48,6 +53,7 @@ pub struct ApiParts {
     pub ingest: Ingest,
     pub admin: Arc<dyn SubscriptionAdminStore>,
     pub requeue: Requeue,
+    pub redrives: Arc<dyn RedriveStore>,
     pub reader: Arc<dyn ReaderStore>,
     /// Looks keys up.
     pub keys: Arc<dyn KeyReaderStore>,
@@ -63,6 +69,10 @@ pub struct ApiParts {
     pub max_batch_bytes: usize,
     /// Whether callbacks may be plain http.
     pub allow_http: bool,
+    /// What callbacks may reach: what it refuses without a lookup is refused when it is configured.
+    pub egress: EgressPolicy,
+    /// Whether an administrator may vouch for an endpoint that cannot return a challenge.
+    pub allow_trusted: bool,
     /// Where this server is reached, for links to it.
     pub public_url: String,
     /// A key with every scope.
@@ -81,9 +91,10 @@ pub fn api(parts: ApiParts) -> Router {
     let rates = parts.requests_per_second.map(KeyRates::new);
     let state: SharedState = Arc::new(ApiState {
         ingest: parts.ingest,
-        admin: parts.admin,
+        admin: Arc::new(Discreet(parts.admin)),
         requeue: parts.requeue,
-        reader: parts.reader,
+        redrives: parts.redrives,
+        reader: Arc::new(Discreet(parts.reader)),
         keys: Keys::new(parts.keys, parts.root_key.as_deref(), rates),
         key_admin: parts.key_admin,
         secret_key: parts.secret_key,
@@ -95,11 +106,15 @@ pub fn api(parts: ApiParts) -> Router {
         max_payload_bytes: parts.max_payload_bytes,
         max_batch_bytes: parts.max_batch_bytes,
         allow_http: parts.allow_http,
+        egress: parts.egress,
+        hosts: HostRates::new(),
+        allow_trusted: parts.allow_trusted,
         public_url: parts.public_url.trim_end_matches('/').to_owned(),
     });
     let metrics = parts.metrics;
     let routes = v1()
         .merge(dashboard::routes(&state))
+        .layer(middleware::from_fn_with_state(SharedState::clone(&state), audit_layer))
         .with_state(state)
         .merge(parts.probes.routes())
         .merge(openapi::routes())
@@ -113,8 +128,12 @@ fn v1() -> Router<SharedState> {
         .route("/v1/events/batch", post(batch::create_batch))
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/subscriptions", post(subscriptions::create).get(subscriptions::list))
-        .route("/v1/subscriptions/{id}", get(subscriptions::show).patch(subscriptions::update))
+        .route(
+            "/v1/subscriptions/{id}",
+            get(subscriptions::show).patch(subscriptions::update).delete(endpoint_care::delete),
+        )
         .route("/v1/subscriptions/{id}/verify", post(subscriptions::verify))
+        .route("/v1/subscriptions/{id}/test", post(endpoint_care::test))
         .route("/v1/subscriptions/{id}/rotate-secret", post(subscriptions::rotate_secret))
         .route("/v1/deliveries", get(deliveries::list))
         .route("/v1/deliveries/{saga_id}", get(deliveries::show))
@@ -123,6 +142,10 @@ fn v1() -> Router<SharedState> {
         .route("/v1/dead-letters/requeue", post(dead_letters::requeue_all))
         .route("/v1/dead-letters/{id}", get(dead_letters::show))
         .route("/v1/dead-letters/{id}/requeue", post(dead_letters::requeue))
+        .route("/v1/redrives", post(redrives::start).get(redrives::list))
+        .route("/v1/redrives/{id}", get(redrives::show))
+        .route("/v1/redrives/{id}/cancel", post(redrives::cancel))
+        .route("/v1/audit", get(audit::list))
         .route("/v1/stats", get(stats::show))
         .route("/v1/me", get(me::show))
         .route("/v1/portal-sessions", post(portal_sessions::create))

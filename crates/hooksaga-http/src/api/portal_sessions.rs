@@ -1,6 +1,7 @@
 //! Portal sessions: a link for one customer, with a key that is bound to its tenant and expires.
 
 use crate::{
+    audit,
     auth::{Admin, Allowed, generate_key, hash_key},
     body::{SMALL, Unread},
     dto::{PortalSession, PortalSessionRequest},
@@ -67,6 +68,7 @@ pub(crate) async fn create(
         expires_in: Some(request.ttl),
     };
     let key = state.key_admin.create(&key).await?;
+    audit::about(format!("keys/{}", key.id), tenant.as_str());
     tracing::info!(key_id = key.id.0, tenant = tenant.as_str(), "portal session opened");
     let session = PortalSession {
         url: format!("{}/portal#token={token}", state.public_url),

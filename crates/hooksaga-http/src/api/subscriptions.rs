@@ -3,12 +3,13 @@
 //! Configuration only: the verifier is woken, and does the rest.
 
 use crate::{
+    audit,
     auth::{Admin, Allowed, Caller, Read},
     body::{SMALL, Unread},
     cursor::List,
     dto::{
         NewSubscriptionRequest, NewSubscriptionView, PageOf, PageQuery, RotatedSecret, SubscriptionChange,
-        SubscriptionView, SubscriptionsQuery,
+        SubscriptionView, SubscriptionsQuery, VerificationRequest,
     },
     errors::{FieldErrors, complete},
     json::Object,
@@ -24,8 +25,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_pipeline::SigningSecret;
-use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CreateOutcome, Stage, Subscription, SubscriptionPatch, UpdateOutcome};
+use hooksaga_saga::{CallbackUrl, SubscriptionId};
+use hooksaga_store::{CreateOutcome, Stage, Subscription, UpdateOutcome};
 use http::{StatusCode, header};
 use std::time::Duration;
 
@@ -70,10 +71,12 @@ pub(crate) async fn create_from(
 ) -> Result<(Subscription, SigningSecret), Problem> {
     let mut errors = FieldErrors::default();
     let request = NewSubscriptionRequest::read(Object::from_body(body)?, state.allow_http, &mut errors);
-    let (new, secret) = complete(errors, request)?.into_parts(caller)?;
+    let (new, secret) = complete(errors, request)?.into_parts(caller, &state.secret_key)?;
+    may_be_called(state, &new.callback_url)?;
     match state.admin.create(&new, &state.secret_key.seal(&secret)).await? {
         CreateOutcome::Created(subscription) => {
             state.signals.wake(Stage::Verifier);
+            audit::about(format!("subscriptions/{}", subscription.id), &subscription.tenant);
             tracing::info!(
                 subscription_id = subscription.id.0,
                 tenant = subscription.tenant.as_str(),
@@ -83,6 +86,16 @@ pub(crate) async fn create_from(
         }
         CreateOutcome::Exists(id) => Err(exists(id)),
     }
+}
+
+/// Refuses a URL whose host could only ever be blocked. Whether a name may be called shows at each delivery: names change
+/// what they point to.
+fn may_be_called(state: &ApiState, url: &CallbackUrl) -> Result<(), Problem> {
+    if state.egress.refuses_literally(url.host()) {
+        let detail = "must not lead to a private, local or otherwise special address";
+        return Err(Problem::with_field(Kind::Invalid, "callback_url", detail));
+    }
+    Ok(())
 }
 
 /// List subscriptions
@@ -162,7 +175,8 @@ pub(crate) async fn update_from(
     let mut errors = FieldErrors::default();
     let change = SubscriptionChange::read(Object::from_body(body)?, state.allow_http, &mut errors);
     errors.check()?;
-    let patch = SubscriptionPatch::from(change);
+    let patch = change.into_patch(&state.secret_key);
+    patch.callback_url.as_ref().map_or(Ok(()), |url| may_be_called(state, url))?;
     match state.admin.update(&caller.scope(None)?, SubscriptionId(id), &patch).await? {
         UpdateOutcome::Updated(subscription) => {
             if patch.callback_url.is_some() {
@@ -174,6 +188,7 @@ pub(crate) async fn update_from(
                 state.signals.wake_schedule([subscription.id]);
                 state.signals.wake(Stage::Resume);
             }
+            audit::about(format!("subscriptions/{id}"), &subscription.tenant);
             tracing::info!(subscription_id = id, "subscription changed");
             Ok(subscription)
         }
@@ -185,11 +200,13 @@ pub(crate) async fn update_from(
 /// Ask for verification again
 ///
 /// The challenge is sent at once, 5 s after that, and 30 s after that, until it comes back. A URL that is
-/// verified stays so meanwhile.
+/// verified stays so meanwhile. For one host it can be asked for 5 times per second. With `{"trusted": true}` the
+/// endpoint is not asked: the caller vouches for it.
 #[utoipa::path(
     post, path = "/v1/subscriptions/{id}/verify", tag = "subscriptions", operation_id = "verify_subscription",
     security(("key" = ["admin"])),
     params(("id" = i64, Path, minimum = 1)),
+    request_body = Option<VerificationRequest>,
     responses((status = 202, description = "Verification is requested", body = SubscriptionView),
         NoSuchRow, BodyProblems, KeyProblems)
 )]
@@ -200,19 +217,40 @@ pub(crate) async fn verify(
     _: NoParams,
     body: Unread,
 ) -> Result<(StatusCode, Json<SubscriptionView>), Problem> {
-    body.nothing(&state.bodies).await?;
-    let subscription = request_verification(&state, &caller, id).await?;
+    let request = body.optional(&state.bodies, VerificationRequest::read).await?;
+    let subscription = request_verification(&state, &caller, id, request.trusted).await?;
     Ok((StatusCode::ACCEPTED, Json(subscription.into())))
 }
 
-/// Asks the verifier for a new round.
+/// Asks the verifier for a new round. `trusted`: the caller vouches for the endpoint.
 pub(crate) async fn request_verification(
     state: &ApiState,
     caller: &Caller,
     id: i64,
+    trusted: bool,
 ) -> Result<Subscription, Problem> {
-    let requested = state.admin.request_verification(&caller.scope(None)?, SubscriptionId(id)).await?;
+    if trusted {
+        caller.must_be_unbound()?;
+        if !state.allow_trusted {
+            return Err(Problem::new(
+                Kind::NotForThisKey,
+                "this server trusts no endpoint that has not returned a challenge: set callbacks.allow_trusted = true",
+            ));
+        }
+    }
+    let scope = caller.scope(None)?;
+    let found = state.reader.subscription(&scope, SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;
+    // A stored URL is one that was accepted; what is not one any more is not sent to either.
+    if let Ok(url) = CallbackUrl::parse(&found.callback_url, true) {
+        state.hosts.count(&url)?;
+    }
+    let vouched_by = trusted.then_some(caller.name.as_str());
+    let requested = state.admin.request_verification(&scope, SubscriptionId(id), vouched_by).await?;
     let subscription = requested.ok_or_else(|| no_such(id))?;
+    audit::about(format!("subscriptions/{id}"), &subscription.tenant);
+    if let Some(by) = vouched_by {
+        tracing::info!(subscription_id = id, by, "somebody vouches for the endpoint");
+    }
     state.signals.wake(Stage::Verifier);
     Ok(subscription)
 }

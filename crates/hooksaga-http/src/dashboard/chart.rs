@@ -75,8 +75,10 @@ pub(super) fn bars(minutes: &[MinuteCount], now: Timestamp) -> Markup {
     );
     html! {
         figure.chart {
-            div.scale aria-hidden="true" { span { @if most > 0 { (number(most)) " a minute" } @else { "\u{a0}" } } }
-            svg role="img" aria-label=(label) viewBox=(format!("0 0 {width} {}", HEIGHT + 8)) preserveAspectRatio="none" {
+            @if most > 0 { div.scale aria-hidden="true" { span { (number(most)) " a minute" } } }
+            @if most == 0 { p.quiet { "Nothing was sent." } }
+            @else { svg role="img" aria-label=(label) viewBox=(format!("0 0 {width} {}", HEIGHT + 8)) preserveAspectRatio="none" {
+                @for part in 0..4 { line.grid x1="0" x2=(width) y1=(8 + part * HEIGHT / 4) y2=(8 + part * HEIGHT / 4) {} }
                 @for (index, minute) in (0u64..).zip(&hour) {
                     g {
                         title {
@@ -91,8 +93,8 @@ pub(super) fn bars(minutes: &[MinuteCount], now: Timestamp) -> Markup {
                         }
                     }
                 }
-            }
-            div.scale aria-hidden="true" { span { "60 min ago" } span { "now" } }
+            } }
+            div.scale aria-hidden="true" { span { "60 min ago" } span { "45" } span { "30" } span { "15" } span { "now" } }
             figcaption {
                 @for (class, name, count) in kinds { span { i class=(class) {} (number(count)) " " (name) } }
             }

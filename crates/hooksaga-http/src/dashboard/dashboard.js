@@ -26,6 +26,10 @@
     return;
   }
 
+  // A form's result has an address of its own: loading it again does not send the form again.
+  const own = document.querySelector("#part[data-at]");
+  if (own && own.dataset.at !== location.pathname + location.search) history.replaceState(null, "", own.dataset.at);
+
   const span = (ms) => {
     const seconds = Math.floor(ms / 1000);
     if (seconds < 100) return `${seconds} s`;
@@ -43,6 +47,10 @@
     }
   };
   setInterval(() => document.hidden || count(), 1000);
+
+  // On a phone the navigation is wider than the screen: the entry of this page is in sight.
+  const here = document.querySelector(".top nav [aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.offsetLeft - 40;
 
   const say = (text) => {
     const place = document.getElementById("said");
@@ -101,6 +109,12 @@
   // The part of the page that changes is asked for again while somebody looks at it. What the reader has opened,
   // selected or focused stays.
   let wait = every;
+  const stale = (is) => {
+    const notice = document.getElementById("stale");
+    if (!notice) return;
+    notice.hidden = !is;
+    if (!is) notice.querySelector("time").dataset.ms = Date.now() + skew;
+  };
   const busy = (part) => {
     const selection = getSelection();
     const selected = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
@@ -118,10 +132,10 @@
         const fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("part");
         if (fresh) replace(part, fresh);
         wait = every;
-        document.body.classList.remove("stale");
+        stale(false);
       } catch {
         wait = Math.min(wait * 2, 30000);
-        document.body.classList.add("stale");
+        stale(true);
       }
     }
     setTimeout(refresh, wait);

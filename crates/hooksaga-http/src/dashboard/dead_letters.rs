@@ -9,6 +9,7 @@ use super::{
     parts, words,
 };
 use crate::{
+    api::dead_letters::requeue_many,
     cursor::List,
     dto::{DeadLettersQuery, RequeueAllRequest},
     errors::{FieldErrors, complete},
@@ -23,8 +24,8 @@ use axum::{
     response::{IntoResponse, Redirect},
 };
 use hooksaga_pipeline::RequeueTally;
-use hooksaga_saga::{DeadLetterId, SubscriptionId};
-use hooksaga_store::{DeadLetterSummary, RequeueOutcome, Scope};
+use hooksaga_saga::{DeadLetterId, SagaId, SubscriptionId};
+use hooksaga_store::{DeadLetterSummary, Delivery, RequeueOutcome, Scope};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -36,10 +37,10 @@ const AT_A_TIME: u32 = 1000;
 const MOST_SELECTED: usize = 500;
 
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
-    list_page(&state, &visitor, &asked, &parts::notice(asked.get("done"))).await
+    list_page(&state, &visitor, &asked, html! {}).await
 }
 
-async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: &Markup) -> Shown {
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
     let path = visitor.path("/dead-letters");
     let read = async {
         let (mut params, mut errors) = (asked.params(), FieldErrors::default());
@@ -49,12 +50,15 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: &Ma
         let page = state.reader.dead_letters(&scope, &query.into(), page).await?;
         let ids = page.items.iter().map(|letter| letter.subscription_id);
         let urls = list::callback_urls(state, &scope, ids).await?;
-        Ok::<_, Problem>((page, urls))
+        let again: Vec<_> = page.items.iter().filter_map(|letter| letter.requeued_saga_id).collect();
+        let again = list::deliveries(state, &scope, &again).await?;
+        let beside = Beside { urls, again };
+        Ok::<_, Problem>((page, beside))
     };
-    let (letters, next, urls, problem) = match read.await {
-        Ok((page, urls)) => (page.items, page.next, urls, None),
+    let (letters, next, beside, problem) = match read.await {
+        Ok((page, beside)) => (page.items, page.next, beside, None),
         Err(problem) if problem.status().is_client_error() => {
-            (Vec::new(), None, HashMap::new(), Some(problem))
+            (Vec::new(), None, Beside::default(), Some(problem))
         }
         Err(problem) => return Err(problem.into()),
     };
@@ -73,26 +77,29 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: &Ma
     let body = html! {
         h1 { "Dead letters" }
         p.quiet { "Deliveries that were given up. Sending one again makes a new delivery; the old one stays as it is." }
-        (said)
         (list::filter(&path, asked, &fields))
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
         @else if letters.is_empty() { p.empty { @if asked.filters() { "No dead letter matches." } @else { "There is none. That is how it should be." } } }
         @else {
-            (selectable(visitor, &letters, &urls, asked))
+            (selectable(visitor, &letters, &beside, asked))
             (asked.pager(&path, List::DeadLetters, next))
         }
     };
-    let page = Page { title: "Dead letters".to_owned(), section: Section::DeadLetters, live: false, body };
+    let at = Some(asked.address(&path));
+    let page = Page { at, said, ..Page::new("Dead letters", Section::DeadLetters, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
+/// What is shown of other rows than the letters' own.
+#[derive(Default)]
+struct Beside {
+    urls: HashMap<SubscriptionId, String>,
+    /// What became of those that were sent again.
+    again: HashMap<SagaId, Delivery>,
+}
+
 /// The table, in a form that sends the chosen ones, or all that match the filter, again.
-fn selectable(
-    visitor: &Visitor,
-    letters: &[DeadLetterSummary],
-    urls: &HashMap<SubscriptionId, String>,
-    asked: &Asked,
-) -> Markup {
+fn selectable(visitor: &Visitor, letters: &[DeadLetterSummary], beside: &Beside, asked: &Asked) -> Markup {
     let may = visitor.may(Scope::Operator);
     let tenants = visitor.tenant().is_none();
     html! {
@@ -118,11 +125,14 @@ fn selectable(
                     td { a href=(visitor.path(&format!("/dead-letters/{}", letter.id))) { (letter.id) } }
                     td { (parts::event_link(visitor, letter.event_id.0)) }
                     td { (letter.event_type) }
-                    td { (parts::subscription_link(visitor, letter.subscription_id, urls.get(&letter.subscription_id).map(String::as_str))) }
+                    td { (parts::subscription_link(visitor, letter.subscription_id, beside.urls.get(&letter.subscription_id).map(String::as_str))) }
                     @if tenants { td { (letter.tenant) } }
                     td { code title=(words::meaning(&letter.final_error_code).what) { (letter.final_error_code) } }
                     td { (parts::time(letter.created_at, visitor.now)) }
-                    td { @match letter.requeued_saga_id { Some(saga) => { "as " (parts::delivery_link(visitor, saga.0)) }, None => span.quiet { "no" } } }
+                    td { @match letter.requeued_saga_id {
+                        Some(saga) => { "as " (parts::delivery_link(visitor, saga.0)) @if let Some(again) = beside.again.get(&saga) { " " (parts::delivery_status(again)) } },
+                        None => span.quiet { "no" },
+                    } }
                 } } }
             } }
         }
@@ -167,7 +177,7 @@ pub(super) async fn show(
         ]))
         section.card { h2 { "Payload" } (payload_views(&visitor, summary.event_id.0, &letter.payload)) }
     };
-    let page = Page { title: format!("Dead letter {id}"), section: Section::DeadLetters, live: false, body };
+    let page = Page::new(format!("Dead letter {id}"), Section::DeadLetters, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -192,7 +202,7 @@ async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
         RequeueOutcome::Already(requeued) => to(requeued.saga_id.0, "requeued-before"),
         RequeueOutcome::NotDeliverable(subscription) => {
             let said = not_deliverable(visitor, subscription);
-            list_page(state, visitor, &Asked::default(), &said).await
+            list_page(state, visitor, &Asked::default(), said).await
         }
         RequeueOutcome::NotFound => Err(Problem::no_such("dead letter", id).into()),
     }
@@ -222,7 +232,7 @@ async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     } else {
         outcome(tally, before)
     };
-    list_page(state, visitor, &asked_of(form), &said).await
+    list_page(state, visitor, &asked_of(form), said).await
 }
 
 /// What was done, in a sentence.
@@ -274,7 +284,7 @@ async fn run(
     if request.filter.matches_nothing() {
         return Ok(RequeueTally::default());
     }
-    Ok(state.requeue.many(&scope, &request.filter.into(), request.limit, dry_run).await?)
+    requeue_many(state, &scope, &request.filter.into(), request.limit, dry_run).await
 }
 
 /// How many would be sent, with the button that does it.
@@ -297,11 +307,11 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
             }
         }
     };
-    list_page(state, visitor, &asked, &said).await
+    list_page(state, visitor, &asked, said).await
 }
 
 async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, false).await?;
-    list_page(state, visitor, &asked, &outcome(tally, 0)).await
+    list_page(state, visitor, &asked, outcome(tally, 0)).await
 }

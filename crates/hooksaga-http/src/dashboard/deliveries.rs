@@ -65,7 +65,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
             (asked.pager(&path, List::Deliveries, next))
         }
     };
-    let page = Page { title: "Deliveries".to_owned(), section: Section::Deliveries, live: false, body };
+    let page = Page::new("Deliveries", Section::Deliveries, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -107,11 +107,11 @@ pub(super) async fn show(
     OnPage(Id(id)): OnPage<Id>,
     asked: Asked,
 ) -> Shown {
-    page(&state, &visitor, id, &parts::notice(asked.get("done"))).await
+    page(&state, &visitor, id, parts::notice(asked.get("done"))).await
 }
 
 /// A delivery's page, with something said above it.
-async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: &Markup) -> Shown {
+async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Shown {
     let scope = visitor.scope();
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
     let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
@@ -124,7 +124,6 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: &Markup) -> Sh
     let again = sent_again(state, &scope, &delivery).await?;
     let body = html! {
         h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
-        (said)
         p.sentence { (explanation(visitor, &delivery, paused, again)) }
         @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
             form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) { button { "Send again" } }
@@ -139,7 +138,7 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: &Markup) -> Sh
             ("External id", html! { (delivery.external_id.as_deref().unwrap_or("none")) }),
             ("Correlation id", html! { code { (delivery.correlation_id) } }),
         ]))
-        section.card { h2 { "Attempts" } (timeline(visitor, &attempts)) }
+        section.card { h2 { "Attempts" } (timeline(visitor, &delivery, &attempts)) }
         section.card {
             h2 { "For the customer" }
             @let text = for_the_customer(&delivery, &attempts);
@@ -148,7 +147,8 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: &Markup) -> Sh
         }
     };
     let live = !delivery.status.is_final() && !delivery.held;
-    let page = Page { title: format!("Delivery {id}"), section: Section::Deliveries, live, body };
+    let at = Some(visitor.path(&format!("/deliveries/{id}")));
+    let page = Page { live, at, said, ..Page::new(format!("Delivery {id}"), Section::Deliveries, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
@@ -194,12 +194,12 @@ pub(super) async fn resend(
                 &state,
                 &visitor,
                 id,
-                &parts::alert("It is still under way: it can be sent again once it has ended."),
+                parts::alert("It is still under way: it can be sent again once it has ended."),
             )
             .await
         }
         ResendOutcome::NotDeliverable(subscription) => {
-            page(&state, &visitor, id, &not_deliverable(&visitor, subscription)).await
+            page(&state, &visitor, id, not_deliverable(&visitor, subscription)).await
         }
         ResendOutcome::NotFound => Err(no_such(id).into()),
     }
@@ -235,34 +235,42 @@ fn explanation(visitor: &Visitor, delivery: &Delivery, paused: bool, again: Opti
     }
 }
 
-fn timeline(visitor: &Visitor, attempts: &[Attempt]) -> Markup {
+fn timeline(visitor: &Visitor, delivery: &Delivery, attempts: &[Attempt]) -> Markup {
+    let waits = delivery.status == SagaStatus::PendingRetry && !delivery.held;
     html! {
         @if attempts.is_empty() { p.quiet { "None yet." } }
-        ol.timeline { @for (number, attempt) in (1u32..).zip(attempts) { li class=(attempt_class(attempt.status)) {
-            p {
-                strong { "Attempt " (number) } " "
-                @let at = attempt.started_at.unwrap_or(attempt.attempt_at);
-                (parts::time(at, visitor.now)) " " span.quiet { (parts::exact(at)) }
-                @if let Some(url) = &attempt.callback_url { " " span.quiet { "to " (url) } }
-            }
-            p {
-                @match attempt.status {
-                    JobStatus::Pending => { "Waits for a worker." }
-                    JobStatus::Leased => { "Is being sent." }
-                    JobStatus::Completed => { "Delivered" @if let Some(status) = attempt.response_status { ": HTTP " (status) } "." }
-                    JobStatus::Failed => {
-                        @if let Some(code) = &attempt.error_code {
-                            (words::meaning(code).what) " " code { (code) }
-                        }
-                    }
+        ol.timeline {
+            @for (number, attempt) in (1u32..).zip(attempts) { li class=(attempt_class(attempt.status)) {
+                (attempt_line(visitor, number, attempt))
+                @if let Some(excerpt) = attempt.response_excerpt.as_deref().filter(|excerpt| !excerpt.is_empty()) {
+                    details open[number as usize == attempts.len()] { summary { "What the endpoint returned" } pre tabindex="0" { (excerpt) } }
                 }
-                @if let Some(ms) = attempt.duration_ms { " " span.quiet { "It took " (parts::number(ms.into())) " ms." } }
-                @if attempt.lease_resets > 0 { " " span.quiet { "Its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) "." } }
-            }
-            @if let Some(excerpt) = attempt.response_excerpt.as_deref().filter(|excerpt| !excerpt.is_empty()) {
-                details open[number as usize == attempts.len()] { summary { "What the endpoint returned" } pre tabindex="0" { (excerpt) } }
-            }
-        } } }
+            } }
+            @if waits { li.next {
+                p { strong { "Attempt " (attempts.len() + 1) } " " (parts::due(delivery.next_attempt_at, visitor.now)) }
+                p.meta { span { (parts::exact(delivery.next_attempt_at)) } span { "to " (delivery.callback_url) } }
+            } }
+        }
+    }
+}
+
+fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
+    let at = attempt.started_at.unwrap_or(attempt.attempt_at);
+    html! {
+        p { strong { "Attempt " (number) } " " (parts::time(at, visitor.now)) }
+        p { @match attempt.status {
+            JobStatus::Pending => { "Waits for a worker." }
+            JobStatus::Leased => { "Is being sent." }
+            JobStatus::Completed => { "Delivered" @if let Some(status) = attempt.response_status { ": HTTP " (status) } "." }
+            JobStatus::Failed => { @if let Some(code) = &attempt.error_code { (words::meaning(code).what) } }
+        } }
+        p.meta {
+            span { (parts::exact(at)) }
+            @if let Some(code) = &attempt.error_code { span { code { (code) } } }
+            @if let Some(ms) = attempt.duration_ms { span { @if ms == 0 { "under 1" } @else { (parts::number(ms.into())) } " ms" } }
+            @if attempt.lease_resets > 0 { span { "its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) } }
+            @if let Some(url) = &attempt.callback_url { span { "to " (url) } }
+        }
     }
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
             (asked.pager(&path, List::Events, next))
         }
     };
-    let page = Page { title: "Events".to_owned(), section: Section::Events, live: false, body };
+    let page = Page::new("Events", Section::Events, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -116,8 +116,8 @@ pub(super) async fn show(
         }
         section.card { h2 { "Payload" } (payload_views(&visitor, id, &event.payload)) }
     };
-    let page =
-        Page { title: format!("evt_{id}"), section: Section::Events, live: !event.routed || open, body };
+    let live = !event.routed || open;
+    let page = Page { live, ..Page::new(format!("evt_{id}"), Section::Events, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 

@@ -31,12 +31,14 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
         } @else {
             (first_steps(&visitor, &situation))
         }
-        (figures(&visitor, &stats, &situation))
-        section.card { h2 { "The last hour" } (chart::bars(&stats.minutes, stats.now)) }
+        @if situation.has_events {
+            (figures(&visitor, &stats, &situation))
+            section.card { h2 { "The last hour" } (chart::bars(&stats.minutes, stats.now)) }
+        }
         (failing(&visitor, &situation))
         @if visitor.tenant().is_none() && !situation.workers.is_empty() { (workers_table(&visitor, &situation)) }
     };
-    let page = Page { title: "Overview".to_owned(), section: Section::Overview, live: true, body };
+    let page = Page { live: true, ..Page::new("Overview", Section::Overview, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -46,32 +48,25 @@ fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
     html! {
         section.card.first-steps {
             h2 { @if situation.has_subscriptions { "Send the first event" } @else { "Nothing is set up yet" } }
-            @if !situation.has_subscriptions {
-                p {
-                    "A subscription says which events go where."
-                    @if visitor.may(Scope::Admin) { " " a.button href=(visitor.path("/subscriptions/new")) { "Create a subscription" } }
+            ol.steps {
+                @if !situation.has_subscriptions {
+                    @if operator { li {
+                        p { "Have an endpoint. To try it on this machine, this one receives webhooks and prints them, for a server that was started as " code { "hooksaga serve --dev" } ":" }
+                        (parts::copy_line("hooksaga listen --port 9000"))
+                    } }
+                    li {
+                        p { "Subscribe it: a subscription says which events go where." }
+                        @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "Create a subscription" } }
+                        @if operator { (parts::copy_line("hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait")) }
+                    }
                 }
-                @if operator {
-                    p.quiet { "To try it on this machine, with a server that was started as " code { "hooksaga serve --dev" } ", this receives webhooks and prints them, and this subscribes it:" }
-                    (parts::copy_line("hooksaga listen --port 9000"))
-                    (parts::copy_line("hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait"))
+                @if !situation.has_events {
+                    li {
+                        p { "Send an event, and watch it arrive here." }
+                        @if operator { (parts::copy_line("hooksaga send order.created '{\"order\": 42}'")) }
+                    }
                 }
             }
-            @if !situation.has_events && operator {
-                p.quiet { "Then send an event, and watch it arrive:" }
-                (parts::copy_line("hooksaga send order.created '{\"order\": 42}'"))
-            }
-        }
-    }
-}
-
-/// A figure with its name; leads to the rows behind it.
-fn figure(name: &str, value: &str, link: Option<&str>, class: &str, hint: &str) -> Markup {
-    let inner = html! { span.value { (value) } span.name { (name) } };
-    html! {
-        @match link {
-            Some(link) => a class=(format!("figure {class}")) href=(link) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
-            None => div class=(format!("figure {class}")) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
         }
     }
 }
@@ -102,14 +97,14 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
     html! {
         section.figures aria-label="Figures" {
             @for (status, value) in [(SagaStatus::Pending, pending), (SagaStatus::InProgress, progress)] {
-                (figure(words::status(status), &count(value), Some(&by_status(status)), "", ""))
+                (parts::figure(words::status(status), &count(value), Some(&by_status(status)), "", ""))
             }
-            (figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
-            (figure("Held", &count(held), None, "", "Open deliveries that wait for their subscription to be active and verified"))
-            (figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
-            (figure("Open dead letters", &letters_text, Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
+            (parts::figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
+            (parts::figure("Held", &count(held), None, "", "Open deliveries that wait for their subscription to be active and verified"))
+            (parts::figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
+            (parts::figure("Open dead letters", &letters_text, Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
             @if visitor.tenant().is_none() {
-                (figure("Workers · slots", &format!("{} · {}", situation.workers.len(), parts::number(slots)), None, if situation.workers.is_empty() { "bad" } else { "" }, "Worker processes that are alive, and how many deliveries they can send at a time"))
+                (parts::figure("Workers · slots", &format!("{} · {}", situation.workers.len(), parts::number(slots)), None, if situation.workers.is_empty() { "bad" } else { "" }, "Worker processes that are alive, and how many deliveries they can send at a time"))
             }
         }
     }
@@ -124,7 +119,7 @@ fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
                     thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Retrying" } th.number { "Given up" } } }
                     tbody { @for endpoint in &situation.failing { tr {
                         td { (parts::subscription_link(visitor, endpoint.subscription_id, situation.urls.get(&endpoint.subscription_id).map(String::as_str))) }
-                        td { @if let Some(code) = &endpoint.last_error { span title=(code) { (words::meaning(code).what) } } }
+                        td.wrap { @if let Some(code) = &endpoint.last_error { span title=(code) { (words::meaning(code).what) } } }
                         td { (parts::time(endpoint.since, visitor.now)) }
                         td { @match endpoint.next_retry { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
                         td.number { (endpoint.retrying) @if endpoint.retrying >= u64::from(LOOKED_AT) { "+" } }

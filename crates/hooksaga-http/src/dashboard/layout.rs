@@ -1,6 +1,6 @@
 //! The frame around a page: head, header with navigation and search, main part; and pages that say what failed.
 
-use super::{Site, Visitor, assets, words};
+use super::{Site, Visitor, assets, keys, parts, words};
 use crate::{problem::Problem, state::ApiState};
 use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
@@ -13,7 +13,18 @@ pub(super) struct Page {
     pub(super) section: Section,
     /// Whether what it shows is still changing: the script then asks for it again every two seconds.
     pub(super) live: bool,
+    /// Its own address, where it is shown as the result of a form: reloading and refreshing ask for that.
+    pub(super) at: Option<String>,
+    /// What has just been done, or is shown this once: it stays when the rest is refreshed.
+    pub(super) said: Markup,
     pub(super) body: Markup,
+}
+
+impl Page {
+    /// A page that does not change by itself.
+    pub(super) fn new(title: impl Into<String>, section: Section, body: Markup) -> Self {
+        Self { title: title.into(), section, live: false, at: None, said: html! {}, body }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +34,17 @@ pub(super) enum Section {
     Deliveries,
     Subscriptions,
     DeadLetters,
+    Keys,
     None,
 }
 
-const SECTIONS: [(Section, &str, &str); 5] = [
+const SECTIONS: [(Section, &str, &str); 6] = [
     (Section::Overview, "", "Overview"),
     (Section::Events, "/events", "Events"),
     (Section::Deliveries, "/deliveries", "Deliveries"),
     (Section::Subscriptions, "/subscriptions", "Subscriptions"),
     (Section::DeadLetters, "/dead-letters", "Dead letters"),
+    (Section::Keys, "/keys", "Keys"),
 ];
 
 /// A response with this page.
@@ -45,14 +58,14 @@ pub(super) fn show(state: &ApiState, visitor: &Visitor, page: &Page) -> Response
 }
 
 pub(super) fn show_with(state: &ApiState, visitor: &Visitor, page: &Page, status: StatusCode) -> Response {
-    let part = html! { div id="part" data-live[page.live] { (page.body) } };
+    let part = html! { div id="part" data-live[page.live] data-at=[&page.at] { (page.body) } };
     if visitor.part_only {
         return html(part);
     }
     let header = html! {
         (brand(state, visitor.site))
         nav aria-label="Main" {
-            @for (section, path, name) in SECTIONS {
+            @for (section, path, name) in SECTIONS.into_iter().filter(|(section, ..)| may_see(visitor, *section)) {
                 @let path = if path.is_empty() { visitor.site.home().to_owned() } else { visitor.path(path) };
                 a href=(path) aria-current=[(section == page.section).then_some("page")] { (name) }
             }
@@ -61,11 +74,24 @@ pub(super) fn show_with(state: &ApiState, visitor: &Visitor, page: &Page, status
             label.unseen for="q" { "Search" }
             input #q type="search" name="q" placeholder="evt_17, delivery, external id, URL" maxlength="500"
                 autocomplete="off" spellcheck="false" aria-keyshortcuts="/";
+            kbd aria-hidden="true" { "/" }
         }
         (account(visitor))
     };
     let now = visitor.now.as_micros() / 1000;
-    (status, html(frame(state, visitor.site, &page.title, &header, &part, Some(now)))).into_response()
+    let main = html! {
+        p #stale .alert role="status" hidden {
+            "This page cannot be refreshed at the moment. It shows how things stood " (parts::time(visitor.now, visitor.now)) "."
+        }
+        (page.said)
+        (part)
+    };
+    (status, html(frame(state, visitor.site, &page.title, &header, &main, Some(now)))).into_response()
+}
+
+/// Whether a visitor has this part of the site.
+fn may_see(visitor: &Visitor, section: Section) -> bool {
+    section != Section::Keys || (visitor.site == Site::Dashboard && keys::may_see(visitor))
 }
 
 fn brand(state: &ApiState, site: Site) -> Markup {
@@ -95,7 +121,7 @@ fn account(visitor: &Visitor) -> Markup {
                     p.quiet { (caller.scopes) }
                 }
                 @if let Some(at) = caller.expires_at {
-                    p.quiet { "Ends " (super::parts::time(at, visitor.now)) }
+                    p.quiet { "Ends " (parts::time(at, visitor.now)) }
                 }
                 @if visitor.site == Site::Dashboard { p { a href="/docs" { "API reference" } } }
                 form method="post" action=(visitor.path("/sign-out")) { button.plain { "Sign out" } }

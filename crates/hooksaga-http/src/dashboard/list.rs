@@ -7,8 +7,8 @@ use crate::{
     state::ApiState,
 };
 use axum::extract::{FromRequestParts, Query};
-use hooksaga_saga::{EventId, SubscriptionId};
-use hooksaga_store::{EventHead, PageRequest, StoreResult, TenantScope};
+use hooksaga_saga::{EventId, SagaId, SubscriptionId};
+use hooksaga_store::{Delivery, EventHead, PageRequest, StoreResult, TenantScope};
 use http::request::Parts;
 use maud::{Markup, html};
 use std::{
@@ -16,7 +16,7 @@ use std::{
     convert::Infallible,
 };
 
-/// At most so many subscriptions are looked up for one page; those beyond are shown by their number.
+/// At most so many rows are looked up beside those of one page; those beyond are shown by their number.
 const MOST_LOOKED_UP: usize = 50;
 
 /// The query of a page as it was sent, without empty fields: browsers send those of a form, too.
@@ -88,6 +88,11 @@ impl Asked {
         if query.is_empty() { query } else { format!("?{query}") }
     }
 
+    /// Where this list is: what a form's result shows can be loaded again from there.
+    pub(super) fn address(&self, path: &str) -> String {
+        format!("{path}{}", self.query(self.get("cursor")))
+    }
+
     /// The way to newer and older rows.
     pub(super) fn pager(&self, path: &str, list: List, next: Option<i64>) -> Markup {
         let deeper = self.get("cursor").is_some();
@@ -120,6 +125,21 @@ pub(super) async fn callback_urls(
     Ok(urls)
 }
 
+/// These deliveries, as far as they are still there.
+pub(super) async fn deliveries(
+    state: &ApiState,
+    scope: &TenantScope,
+    ids: &[SagaId],
+) -> StoreResult<HashMap<SagaId, Delivery>> {
+    let mut found = HashMap::new();
+    for &id in ids.iter().take(MOST_LOOKED_UP) {
+        if let Some(detail) = state.reader.delivery(scope, id).await? {
+            found.insert(id, detail.delivery);
+        }
+    }
+    Ok(found)
+}
+
 /// An event without its payload: the newest one up to its id, if that is the one.
 pub(super) async fn event_head(
     state: &ApiState,
@@ -145,10 +165,15 @@ pub(super) fn times(asked: &Asked) -> Markup {
     html! {
         @for (name, label) in [("created_after", "From (UTC)"), ("created_before", "Before (UTC)")] {
             label { span { (label) }
-                input type="datetime-local" step="1" name=(name) value=[asked.get(name).map(|at| at.trim_end_matches('Z'))];
+                input type="datetime-local" step="1" name=(name) value=[asked.get(name).map(|at| at.trim_end_matches('Z')).filter(|at| is_date_and_time(at))];
             }
         }
     }
+}
+
+/// Whether a browser's field for a date and time takes this.
+fn is_date_and_time(text: &str) -> bool {
+    text.parse::<jiff::civil::DateTime>().is_ok()
 }
 
 /// The field for a tenant, for those who may see more than one.

@@ -11,9 +11,11 @@ mod chart;
 mod dead_letters;
 mod deliveries;
 mod dress;
+mod endpoint_care;
 mod events;
 mod form;
 mod home;
+mod keys;
 mod layout;
 mod list;
 mod look;
@@ -55,7 +57,7 @@ pub(crate) fn routes(state: &SharedState) -> Router<SharedState> {
 
 fn site(site: Site) -> Router<SharedState> {
     let at = |path: &str| site.path(path);
-    Router::new()
+    let router = Router::new()
         .route(site.home(), get(home::show))
         .route(&at("/sign-in"), get(sign_in::show).post(sign_in::sign_in))
         .route(&at("/sign-out"), post(sign_in::sign_out))
@@ -73,7 +75,16 @@ fn site(site: Site) -> Router<SharedState> {
         .route(&at("/subscriptions/{id}/active"), post(subscriptions::set_active))
         .route(&at("/subscriptions/{id}/verify"), post(subscriptions::verify))
         .route(&at("/subscriptions/{id}/rotate-secret"), post(subscriptions::rotate))
+        .route(&at("/subscriptions/{id}/test"), post(endpoint_care::test))
+        .route(&at("/subscriptions/{id}/delete"), post(endpoint_care::delete))
         .route(&at("/dead-letters"), get(dead_letters::list))
         .route(&at("/dead-letters/requeue"), post(dead_letters::requeue))
-        .route(&at("/dead-letters/{id}"), get(dead_letters::show))
+        .route(&at("/dead-letters/{id}"), get(dead_letters::show));
+    match site {
+        Site::Portal => router,
+        // What is the operators' alone.
+        Site::Dashboard => {
+            router.route("/keys", get(keys::list)).route("/keys/{id}/revoke", post(keys::revoke))
+        }
+    }
 }

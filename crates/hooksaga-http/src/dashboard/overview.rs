@@ -2,10 +2,10 @@
 
 use super::parts::{clock, plural, span};
 use crate::state::ApiState;
-use hooksaga_saga::{ErrorCode, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{ErrorCode, SagaStatus, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{
-    DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryFilter, Gauges, LivingWorker, PageRequest, Stats,
-    StoreResult, SubscriptionFilter, TenantScope,
+    DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryFilter, EventHead, Gauges, LivingWorker,
+    PageRequest, Stats, StoreResult, SubscriptionFilter, TenantScope,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -44,7 +44,9 @@ impl Situation {
         let letters = reader.dead_letters(scope, &open, page).await?.items;
         let workers = if *scope == TenantScope::All { reader.workers().await? } else { Vec::new() };
         let subscriptions = reader.subscriptions(scope, &SubscriptionFilter::default(), one).await?;
-        let events = reader.events(scope, &hooksaga_store::EventFilter::default(), one).await?;
+        let events = reader.events(scope, &hooksaga_store::EventFilter::default(), page).await?;
+        // What the server itself announces is not what somebody sends here.
+        let is_sent = |event: &EventHead| event.tenant != Tenant::RESERVED;
         let failing = failing(&retrying, &letters, now);
         let ids = failing.iter().map(|endpoint| endpoint.subscription_id);
         Ok(Self {
@@ -53,7 +55,7 @@ impl Situation {
             open_letters: letters.len() as u64,
             workers,
             has_subscriptions: !subscriptions.items.is_empty(),
-            has_events: !events.items.is_empty(),
+            has_events: events.items.iter().any(is_sent),
         })
     }
 }

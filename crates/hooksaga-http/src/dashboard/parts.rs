@@ -46,6 +46,7 @@ pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
 /// A length of time with one unit.
 pub(super) fn span(length: Duration) -> String {
     match length.as_secs() {
+        0 if length.as_millis() < 50 => "< 0.1 s".to_owned(),
         0 => format!("{:.1} s", length.as_secs_f64()),
         seconds @ ..100 => format!("{seconds} s"),
         seconds @ ..6000 => format!("{} min", seconds / 60),
@@ -87,6 +88,9 @@ pub(super) fn delivery_status(delivery: &Delivery) -> Markup {
 
 /// How a subscription stands.
 pub(super) fn subscription_state(subscription: &Subscription) -> Markup {
+    if subscription.disabled.is_some() {
+        return html! { span.badge.bad { "Switched off" } };
+    }
     let (class, text) = match (subscription.active, subscription.verified, subscription.verification.status) {
         (false, ..) => ("held", "Paused"),
         (true, true, _) => ("good", "Active"),
@@ -126,6 +130,17 @@ pub(super) fn copy_line(text: &str) -> Markup {
     html! { div.copy { code { (text) } button.plain type="button" data-copy=(text) hidden { "Copy" } } }
 }
 
+/// A figure with its name; leads to the rows behind it.
+pub(super) fn figure(name: &str, value: &str, link: Option<&str>, class: &str, hint: &str) -> Markup {
+    let inner = html! { span.value { (value) } span.name { (name) } };
+    html! {
+        @match link {
+            Some(link) => a class=(format!("figure {class}")) href=(link) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
+            None => div class=(format!("figure {class}")) title=[(!hint.is_empty()).then_some(hint)] { (inner) },
+        }
+    }
+}
+
 /// Pairs of names and values.
 pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
@@ -138,6 +153,9 @@ pub(super) fn notice(done: Option<&str>) -> Markup {
         Some("saved-url") => "Saved. The new URL has to be verified before anything is delivered to it.",
         Some("paused") => "Paused. Its deliveries wait until it is resumed.",
         Some("resumed") => "Resumed. What waited goes on now.",
+        Some("test") => "The test event is on its way: this is its delivery.",
+        Some("not-tested") => "No test event was sent: the subscription must be active and verified first.",
+        Some("deleted") => "Deleted. What was still to be delivered to it is given up.",
         Some("verify") => "Verification is requested: the challenge is sent now.",
         Some("requeued") => "Sent again: this is the new delivery.",
         Some("requeued-before") => "It had been sent again before: this is that delivery.",
@@ -176,6 +194,7 @@ mod tests {
         assert_eq!(clock(at(-60), now), "22:12 UTC");
         assert_eq!(clock(at(-86_400), now), "2023-11-13 22:13 UTC");
         assert_eq!(span(Duration::from_millis(200)), "0.2 s");
+        assert_eq!(span(Duration::from_millis(20)), "< 0.1 s");
     }
 
     #[test]

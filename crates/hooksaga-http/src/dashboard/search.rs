@@ -2,10 +2,10 @@
 
 use super::{
     Shown, Visitor,
+    deliveries::{About, table},
     events::heads,
     layout::{self, Page, Section},
     list::{Asked, event_head},
-    parts,
     subscriptions::rows,
 };
 use crate::{
@@ -17,7 +17,9 @@ use axum::{
     response::{IntoResponse, Redirect},
 };
 use hooksaga_saga::{CorrelationId, EventId, ExternalId, SagaId, SubscriptionId};
-use hooksaga_store::{EventFilter, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter};
+use hooksaga_store::{
+    Delivery, EventFilter, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter,
+};
 use maud::{Markup, html};
 
 /// Of each kind.
@@ -28,16 +30,16 @@ const MOST: PageRequest = PageRequest { limit: 20, before: None };
 struct Found {
     events: Vec<EventHead>,
     subscriptions: Vec<Subscription>,
-    delivery: Option<SagaId>,
+    delivery: Option<Delivery>,
 }
 
 impl Found {
     /// The page of the only thing that was found.
     fn only(&self) -> Option<String> {
-        match (&self.events[..], &self.subscriptions[..], self.delivery) {
+        match (&self.events[..], &self.subscriptions[..], &self.delivery) {
             ([event], [], None) => Some(format!("/events/{}", event.id)),
             ([], [subscription], None) => Some(format!("/subscriptions/{}", subscription.id)),
-            ([], [], Some(delivery)) => Some(format!("/deliveries/{delivery}")),
+            ([], [], Some(delivery)) => Some(format!("/deliveries/{}", delivery.saga_id)),
             _ => None,
         }
     }
@@ -56,12 +58,12 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
         @else if nothing { p.empty { "Nothing was found for " strong { (text) } "." } (hint()) }
         @else {
             p.quiet { "Found for " strong { (text) } ":" }
-            @if let Some(delivery) = found.delivery { section { h2 { "Delivery" } p { (parts::delivery_link(&visitor, delivery.0)) } } }
-            @if !found.subscriptions.is_empty() { section { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
-            @if !found.events.is_empty() { section { h2 { "Events" } (heads(&visitor, &found.events)) } }
+            @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), About::Anything)) } }
+            @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
+            @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events)) } }
         }
     };
-    let page = Page { title: "Search".to_owned(), section: Section::None, live: false, body };
+    let page = Page::new("Search", Section::None, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -83,7 +85,7 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Fo
     }
     if let Ok(id) = validate::id(text) {
         found.events.extend(event_head(state, &scope, EventId(id)).await?);
-        found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery.saga_id);
+        found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery);
         found.subscriptions.extend(reader.subscription(&scope, SubscriptionId(id)).await?);
     }
     if text.contains("://") {

@@ -26,6 +26,12 @@ struct Fields {
     callback_url: String,
     description: String,
     max_retry_limit: String,
+    rate_limit: String,
+    /// One per line, `name: value`. Those that are stored are not shown again.
+    headers: String,
+    /// The names of those that are stored.
+    stored_headers: Vec<String>,
+    drop_headers: bool,
     tenant: String,
 }
 
@@ -36,6 +42,10 @@ impl Fields {
             callback_url: subscription.callback_url.clone(),
             description: subscription.description.clone().unwrap_or_default(),
             max_retry_limit: subscription.max_retry_limit.map(|limit| limit.to_string()).unwrap_or_default(),
+            rate_limit: subscription.rate_limit.map(|limit| limit.to_string()).unwrap_or_default(),
+            headers: String::new(),
+            stored_headers: subscription.headers.clone(),
+            drop_headers: false,
             tenant: subscription.tenant.clone(),
         }
     }
@@ -47,6 +57,10 @@ impl Fields {
             callback_url: text("callback_url"),
             description: text("description"),
             max_retry_limit: text("max_retry_limit"),
+            rate_limit: text("rate_limit"),
+            headers: text("headers"),
+            stored_headers: form.all("stored_header").map(ToOwned::to_owned).collect(),
+            drop_headers: form.has("drop_headers"),
             tenant: text("tenant"),
         }
     }
@@ -60,19 +74,35 @@ impl Fields {
             .filter(|topic| !topic.is_empty())
             .collect();
         let or_null = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
-        let limit =
-            self.max_retry_limit.parse::<u32>().map_or_else(|_| or_null(&self.max_retry_limit), Value::from);
+        let number = |text: &str| text.parse::<u32>().map_or_else(|_| or_null(text), Value::from);
         let json = json!({
             "event_types": topics,
             "callback_url": self.callback_url,
             "description": or_null(&self.description),
-            "max_retry_limit": limit,
+            "max_retry_limit": number(&self.max_retry_limit),
+            "rate_limit": number(&self.rate_limit),
         });
-        match json {
+        let mut json = match json {
             Value::Object(object) => object,
             _ => Map::new(),
+        };
+        if self.drop_headers {
+            json.insert("headers".to_owned(), Value::Null);
+        } else if !self.headers.is_empty() {
+            json.insert("headers".to_owned(), headers(&self.headers).into());
         }
+        json
     }
+}
+
+/// Lines of `name: value`. One without a colon is a name without a value, and the API says what is wrong with it.
+fn headers(text: &str) -> Map<String, Value> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':').unwrap_or((line, ""));
+        (name.trim().to_owned(), value.trim().into())
+    };
+    lines.map(header).collect()
 }
 
 pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>) -> Shown {
@@ -95,7 +125,7 @@ pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, f
                 p.notice role="status" { "Created. A challenge is sent to the endpoint now; deliveries begin when it comes back." }
                 (new_secret(&secret.reveal()))
             };
-            page(&state, &visitor, &subscription, &said).await
+            page(&state, &visitor, &subscription, said).await
         }
         Err(problem) => refused(&state, &visitor, None, &fields, problem),
     }
@@ -179,6 +209,22 @@ fn form_page(
                     input type="number" name="max_retry_limit" value=(fields.max_retry_limit) min="1" max="100" placeholder="The server's setting";
                     (wrong("max_retry_limit"))
                 }
+                label { span { "Attempts a second" }
+                    input type="number" name="rate_limit" value=(fields.rate_limit) min="1" max="10000" placeholder="Not limited";
+                    (wrong("rate_limit"))
+                }
+                label { span { "Request headers" }
+                    textarea name="headers" rows="2" spellcheck="false" autocomplete="off" placeholder="x-api-key: secret" aria-describedby="headers-hint" { (fields.headers) }
+                    (wrong("headers"))
+                }
+                p #headers-hint .quiet {
+                    "Sent with every delivery, one per line. Their values are sealed, and not shown again."
+                    @if !fields.stored_headers.is_empty() { " Stored now: " (fields.stored_headers.join(", ")) "; what is written here takes their place." }
+                }
+                @if !fields.stored_headers.is_empty() {
+                    @for name in &fields.stored_headers { input type="hidden" name="stored_header" value=(name); }
+                    label.check { input type="checkbox" name="drop_headers" value="true"; "Remove the stored headers" }
+                }
                 @if id.is_none() {
                     @if visitor.tenant().is_none() {
                         label { span { "Tenant" }
@@ -192,7 +238,7 @@ fn form_page(
             }
         }
     };
-    let page = Page { title, section: Section::Subscriptions, live: false, body };
+    let page = Page::new(title, Section::Subscriptions, body);
     let status = problem.map_or(StatusCode::OK, Problem::status);
     layout::show_with(state, visitor, &page, status)
 }

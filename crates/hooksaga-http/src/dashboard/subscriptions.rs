@@ -3,6 +3,7 @@
 use super::{
     OnPage, Shown, Visitor,
     deliveries::{About, table},
+    endpoint_care,
     form::Form,
     layout::{self, Page, Section},
     list::{self, Asked},
@@ -21,9 +22,9 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{DisabledReason, SubscriptionId};
 use hooksaga_store::{
-    DeliveryFilter, PageRequest, Scope, Subscription, SubscriptionCount, VerificationStatus,
+    DeliveryFilter, Disabled, PageRequest, Scope, Subscription, SubscriptionCount, VerificationStatus,
 };
 use maud::{Markup, html};
 
@@ -56,6 +57,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
         (list::field(&asked, "callback_url", "Callback URL", "https://example.com/hooks"))
         (choice("active", "State", "active", "paused"))
         (choice("verified", "Verification", "verified", "not verified"))
+        (choice("disabled", "By the server", "switched off", "not switched off"))
         (list::tenant(&visitor, &asked))
     };
     let body = html! {
@@ -71,7 +73,12 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
             (asked.pager(&path, List::Subscriptions, next))
         }
     };
-    let page = Page { title: "Subscriptions".to_owned(), section: Section::Subscriptions, live: false, body };
+    let said = parts::notice(asked.get("done"));
+    let page = Page {
+        at: Some(asked.address(&path)),
+        said,
+        ..Page::new("Subscriptions", Section::Subscriptions, body)
+    };
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -112,7 +119,7 @@ pub(super) async fn show(
     asked: Asked,
 ) -> Shown {
     let subscription = find(&state, &visitor, id).await?;
-    page(&state, &visitor, &subscription, &parts::notice(asked.get("done"))).await
+    page(&state, &visitor, &subscription, parts::notice(asked.get("done"))).await
 }
 
 pub(super) async fn find(state: &ApiState, visitor: &Visitor, id: i64) -> Result<Subscription, Problem> {
@@ -125,7 +132,7 @@ pub(super) async fn page(
     state: &ApiState,
     visitor: &Visitor,
     subscription: &Subscription,
-    said: &Markup,
+    said: Markup,
 ) -> Shown {
     let (id, scope) = (subscription.id, visitor.scope());
     let stats = state.stats.of(&scope);
@@ -139,17 +146,19 @@ pub(super) async fn page(
             h1 { "Subscription " code { (id) } " " (parts::subscription_state(subscription)) }
             @if visitor.may(Scope::Admin) { (actions(visitor, subscription)) }
         }
-        (said)
         @if let Some(text) = &subscription.description { p.sentence { (text) } }
+        @if let Some(disabled) = subscription.disabled { (why_disabled(visitor, disabled)) }
         (parts::facts(&[
-            ("Callback URL", html! { code { (subscription.callback_url) } }),
+            ("Callback URL", html! { code.url { (subscription.callback_url) } }),
             ("Topics", topics(subscription, 50)),
             ("Tenant", html! { (subscription.tenant) }),
             ("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } }),
+            ("Attempts a second", html! { @match subscription.rate_limit { Some(limit) => { "at most " (parts::number(limit.into())) }, None => "not limited" } }),
+            ("Headers", html! { @if subscription.headers.is_empty() { "none" } @else { (subscription.headers.join(", ")) } }),
             ("Created", parts::time(subscription.created_at, visitor.now)),
             ("Changed", parts::time(subscription.updated_at, visitor.now)),
-            ("Last 24 hours", last_day(day)),
         ]))
+        (last_day(day))
         (verification(visitor, subscription))
         section.card {
             h2 { "Latest deliveries" }
@@ -161,38 +170,55 @@ pub(super) async fn page(
             }
         }
         @if visitor.may(Scope::Admin) { section.card {
-            h2 { "Signing secret" }
+            h2 { "Secret and end" }
             details {
                 summary { "Rotate the secret…" }
                 p { "A new secret is shown once. The older ones sign too for 24 hours, so that receivers can change over; at most 5 are valid at a time." }
                 form method="post" action=(visitor.path(&format!("/subscriptions/{id}/rotate-secret"))) { button { "Rotate now" } }
             }
+            (endpoint_care::delete_form(visitor, subscription))
         } }
     };
     let page = Page {
-        title: format!("Subscription {id}"),
-        section: Section::Subscriptions,
         live: subscription.verification.status == VerificationStatus::Pending,
-        body,
+        at: Some(visitor.path(&format!("/subscriptions/{id}"))),
+        said,
+        ..Page::new(format!("Subscription {id}"), Section::Subscriptions, body)
     };
     Ok(layout::show(state, visitor, &page))
 }
 
 fn last_day(count: Option<&SubscriptionCount>) -> Markup {
-    html! { @match count {
-        None => { "nothing ended" }
-        Some(count) => {
-            (parts::number(count.delivered)) " delivered, "
-            (parts::plural(count.failed, "failed attempt", "failed attempts")) ", "
-            (parts::number(count.dead_lettered)) " given up"
+    let (delivered, failed, given_up) =
+        count.map_or((0, 0, 0), |count| (count.delivered, count.failed, count.dead_lettered));
+    html! {
+        section.figures aria-label="The last 24 hours" {
+            (parts::figure("Delivered in 24 h", &parts::number(delivered), None, "", ""))
+            (parts::figure("Failed attempts", &parts::number(failed), None, if failed > 0 { "warn" } else { "" }, ""))
+            (parts::figure("Given up", &parts::number(given_up), None, if given_up > 0 { "bad" } else { "" }, ""))
         }
-    } }
+    }
+}
+
+/// Why the server switched a subscription off, and what to do.
+fn why_disabled(visitor: &Visitor, disabled: Disabled) -> Markup {
+    let why = match disabled.reason {
+        DisabledReason::Gone => "the endpoint returned 410 Gone, which asks for no more deliveries",
+        DisabledReason::Failing => "every attempt had failed for too long",
+    };
+    html! {
+        p.alert role="alert" {
+            "The server switched it off " (parts::time(disabled.at, visitor.now)) ": " (why)
+            ". Its deliveries wait. Resume it when the endpoint works again."
+        }
+    }
 }
 
 fn actions(visitor: &Visitor, subscription: &Subscription) -> Markup {
     let path = |what: &str| visitor.path(&format!("/subscriptions/{}/{what}", subscription.id));
     html! {
         div.actions {
+            (endpoint_care::test_button(visitor, subscription))
             a.button.plain href=(path("edit")) { "Edit" }
             form method="post" action=(path("active")) {
                 @if subscription.active { button.plain name="active" value="false" { "Pause" } }
@@ -212,7 +238,10 @@ fn verification(visitor: &Visitor, subscription: &Subscription) -> Markup {
         section.card {
             h2 { "Verification" }
             @match subscription.verification.status {
-                VerificationStatus::Verified => p { "The callback URL is verified" @if let Some(at) = checked { ", checked " (parts::time(at, visitor.now)) } "." },
+                VerificationStatus::Verified => @match &subscription.verification.trusted {
+                    Some(trusted) => p { "The endpoint was not asked: the key " strong { (trusted.by) } " vouched for it " (parts::time(trusted.at, visitor.now)) "." },
+                    None => p { "The callback URL is verified" @if let Some(at) = checked { ", checked " (parts::time(at, visitor.now)) } "." },
+                },
                 VerificationStatus::Pending => {
                     p { "A challenge is sent to the callback URL: at once, 5 s after that, and 30 s after that."
                         @if subscription.verified { " The URL stays verified meanwhile." } @else { " Deliveries begin when it comes back." } }
@@ -264,7 +293,7 @@ pub(super) async fn verify(
     OnPage(Id(id)): OnPage<Id>,
 ) -> Shown {
     visitor.needs(Scope::Admin)?;
-    api::request_verification(&state, &visitor.caller, id).await?;
+    api::request_verification(&state, &visitor.caller, id, false).await?;
     Ok(back(&visitor, id, "verify"))
 }
 
@@ -276,7 +305,7 @@ pub(super) async fn rotate(
     visitor.needs(Scope::Admin)?;
     let secret = api::rotate(&state, &visitor.caller, id).await?;
     let subscription = find(&state, &visitor, id).await?;
-    page(&state, &visitor, &subscription, &new_secret(&secret.reveal())).await
+    page(&state, &visitor, &subscription, new_secret(&secret.reveal())).await
 }
 
 /// A secret, shown this once.

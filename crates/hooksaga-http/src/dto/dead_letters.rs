@@ -128,7 +128,7 @@ pub(crate) struct RequeueFilter {
 }
 
 impl RequeueFilter {
-    fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Self {
+    pub(super) fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Self {
         let filter = Self {
             tenant: object.optional("tenant", errors, validate::parsed_json),
             subscription_id: object

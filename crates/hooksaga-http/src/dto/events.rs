@@ -11,7 +11,7 @@ use crate::{
     validate,
 };
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant, Timestamp};
-use hooksaga_store::{EventFilter, EventHead, NewEvent};
+use hooksaga_store::{EventFilter, EventHead, NewEvent, Unmatched};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -189,8 +189,26 @@ pub(crate) struct EventView<'a> {
     pub(crate) payload: &'a RawValue,
     /// Whether its subscriptions have been looked up.
     pub(crate) routed: bool,
+    /// Subscriptions with a matching topic that it could not go to when it was routed.
+    pub(crate) unmatched: UnmatchedView,
     /// Oldest first, at most 500.
     pub(crate) deliveries: Vec<DeliveryItem>,
+}
+
+/// How many subscriptions an event could not go to when it was routed, each counted once: disabled, else paused, else
+/// unverified. One that is unverified gets it once it is verified; a redrive makes up for the others.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct UnmatchedView {
+    paused: u64,
+    disabled: u64,
+    unverified: u64,
+}
+
+impl From<Unmatched> for UnmatchedView {
+    fn from(unmatched: Unmatched) -> Self {
+        let Unmatched { paused, disabled, unverified } = unmatched;
+        Self { paused, disabled, unverified }
+    }
 }
 
 /// Which events.

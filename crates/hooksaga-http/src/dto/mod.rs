@@ -3,13 +3,16 @@
 //! Requests are read field by field into these types ([`crate::json`]), so that every fault is reported and a
 //! payload stays the bytes that came; responses are serialized from them.
 
+mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
 mod keys;
+mod redrives;
 mod stats;
 mod subscriptions;
 
+pub(crate) use audit::{AuditItem, AuditQuery};
 pub(crate) use dead_letters::{
     DeadLetterItem, DeadLetterView, DeadLettersQuery, RequeueAllRequest, RequeueResult, RequeuedSaga,
 };
@@ -18,10 +21,11 @@ pub(crate) use events::{
     BatchRequest, BatchResult, BatchResults, EventItem, EventRequest, EventView, EventsQuery, IngestedEvent,
 };
 pub(crate) use keys::{MeView, PortalSession, PortalSessionRequest};
+pub(crate) use redrives::{NewRedriveRequest, RedriveView};
 pub(crate) use stats::{StatsQuery, StatsView};
 pub(crate) use subscriptions::{
     NewSubscriptionRequest, NewSubscriptionView, RotatedSecret, SubscriptionChange, SubscriptionView,
-    SubscriptionsQuery,
+    SubscriptionsQuery, TestDelivery, VerificationRequest,
 };
 
 use crate::cursor::{self, List};

@@ -9,10 +9,11 @@ use crate::{
     time::Time,
     validate,
 };
-use hooksaga_pipeline::SigningSecret;
-use hooksaga_saga::{CallbackUrl, Tenant, Topic, Topics};
+use hooksaga_pipeline::{SecretKey, SigningSecret};
+use hooksaga_saga::{CallbackUrl, RequestHeaders, Tenant, Topic, Topics};
 use hooksaga_store::{
-    NewSubscription, Subscription, SubscriptionFilter, SubscriptionPatch, Verification, VerificationStatus,
+    Disabled, NewSubscription, Subscription, SubscriptionFilter, SubscriptionPatch, Verification,
+    VerificationStatus,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -84,6 +85,13 @@ pub(crate) struct NewSubscriptionRequest {
     /// Attempts in all, the first included; the server's setting if it is not given.
     #[schema(minimum = 1, maximum = 100)]
     max_retry_limit: Option<u32>,
+    /// Attempts started per second at most, retries included; not limited if it is not given.
+    #[schema(minimum = 1, maximum = 10000)]
+    rate_limit: Option<u32>,
+    /// Static request headers, for receivers that want credentials of their own: at most 16, names to values. Values are
+    /// never shown again, and a callback_url of another scheme, host or port drops them.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"authorization": "Bearer …"}))]
+    headers: Option<RequestHeaders>,
     /// Signs the callbacks; made by the server if it is not given.
     #[schema(value_type = Option<String>, pattern = "^whsec_", example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     secret: Option<SigningSecret>,
@@ -102,10 +110,15 @@ impl NewSubscriptionRequest {
         let active = object.optional("active", errors, json::boolean);
         let max_retry_limit =
             object.optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit));
+        let rate_limit =
+            object.optional("rate_limit", errors, |value| json::or_null(value, validate::rate_limit));
+        let headers =
+            object.optional("headers", errors, |value| json::or_null(value, validate::request_headers));
         let secret = object.optional("secret", errors, |value| {
             json::or_null(value, |value| json::string(value).and_then(|text| validate::secret(&text)))
         });
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
+        object.refuse("disabled", errors, READ_ONLY);
         object.finish(errors);
         Some(Self {
             event_type: ReadAsTopics,
@@ -116,12 +129,18 @@ impl NewSubscriptionRequest {
             description: description.flatten(),
             active: active.unwrap_or(true),
             max_retry_limit: max_retry_limit.flatten(),
+            rate_limit: rate_limit.flatten(),
+            headers: headers.flatten(),
             secret: secret.flatten(),
         })
     }
 
-    /// The subscription, if the caller may create it, and its secret.
-    pub(crate) fn into_parts(self, caller: &Caller) -> Result<(NewSubscription, SigningSecret), Problem> {
+    /// The subscription, if the caller may create it, with what is secret of it sealed, and its signing secret.
+    pub(crate) fn into_parts(
+        self,
+        caller: &Caller,
+        key: &SecretKey,
+    ) -> Result<(NewSubscription, SigningSecret), Problem> {
         let tenant = caller.owner(self.tenant)?;
         if tenant.is_reserved() {
             caller.must_be_unbound()?;
@@ -133,6 +152,8 @@ impl NewSubscriptionRequest {
             description: self.description,
             active: self.active,
             max_retry_limit: self.max_retry_limit,
+            rate_limit: self.rate_limit,
+            headers: self.headers.and_then(|headers| key.seal_headers(&headers)),
         };
         Ok((new, self.secret.unwrap_or_else(SigningSecret::generate)))
     }
@@ -155,11 +176,19 @@ pub(crate) struct SubscriptionChange {
     /// A URL that differs from the present one has to be verified before anything is delivered to it.
     #[schema(value_type = Option<String>, nullable = false, max_length = 500, format = "uri")]
     callback_url: Option<CallbackUrl>,
+    /// True also clears `disabled`; false keeps it.
     #[schema(nullable = false)]
     active: Option<bool>,
     /// Null clears it: the server's setting applies to new deliveries.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 100)]
     max_retry_limit: Option<Option<u32>>,
+    /// Attempts started per second at most; null removes the limit.
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10000)]
+    rate_limit: Option<Option<u32>>,
+    /// Replaces all static request headers; null removes them. A callback_url of another scheme, host or port drops them,
+    /// unless they are given again with it.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    headers: Option<Option<RequestHeaders>>,
 }
 
 impl SubscriptionChange {
@@ -174,6 +203,10 @@ impl SubscriptionChange {
             active: object.optional("active", errors, json::boolean),
             max_retry_limit: object
                 .optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit)),
+            rate_limit: object
+                .optional("rate_limit", errors, |value| json::or_null(value, validate::rate_limit)),
+            headers: object
+                .optional("headers", errors, |value| json::or_null(value, validate::request_headers)),
         };
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.refuse("secret", errors, SECRET_BY_ROTATION);
@@ -183,18 +216,41 @@ impl SubscriptionChange {
         object.finish(errors);
         change
     }
-}
 
-impl From<SubscriptionChange> for SubscriptionPatch {
-    fn from(change: SubscriptionChange) -> Self {
-        Self {
-            topics: change.topics,
-            description: change.description,
-            callback_url: change.callback_url,
-            active: change.active,
-            max_retry_limit: change.max_retry_limit,
+    /// With what is secret of it sealed.
+    pub(crate) fn into_patch(self, key: &SecretKey) -> SubscriptionPatch {
+        SubscriptionPatch {
+            topics: self.topics,
+            description: self.description,
+            callback_url: self.callback_url,
+            active: self.active,
+            max_retry_limit: self.max_retry_limit,
+            rate_limit: self.rate_limit,
+            headers: self.headers.map(|headers| headers.and_then(|headers| key.seal_headers(&headers))),
         }
     }
+}
+
+/// How to verify a callback.
+#[derive(Debug, Default, ToSchema)]
+pub(crate) struct VerificationRequest {
+    /// True: the endpoint is not asked, the caller vouches for it. Needs a key that is bound to no tenant, and a server
+    /// with `callbacks.allow_trusted`.
+    #[schema(value_type = bool, default = false, required = false)]
+    pub(crate) trusted: bool,
+}
+
+impl VerificationRequest {
+    pub(crate) fn read(object: &mut Object<'_>, errors: &mut FieldErrors) -> Self {
+        Self { trusted: object.optional("trusted", errors, json::boolean).unwrap_or_default() }
+    }
+}
+
+/// A test event and its delivery.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TestDelivery {
+    pub(crate) event_id: i64,
+    pub(crate) saga_id: i64,
 }
 
 /// How the verification of the callback stands.
@@ -207,6 +263,32 @@ pub(crate) struct VerificationView {
     last_error: Option<String>,
     #[schema(required)]
     checked_at: Option<Time>,
+    /// Who vouched for the present callback_url, if it did not prove itself.
+    #[schema(required)]
+    trusted: Option<TrustedView>,
+}
+
+/// Somebody vouched for an endpoint.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct TrustedView {
+    /// The name of the API key.
+    by: String,
+    at: Time,
+}
+
+/// Why and when the server switched a subscription off.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DisabledView {
+    /// `GONE`: the endpoint returned 410. `FAILING`: every attempt has failed for too long.
+    #[schema(example = "GONE", value_type = String, pattern = "^(GONE|FAILING)$")]
+    reason: &'static str,
+    at: Time,
+}
+
+impl From<Disabled> for DisabledView {
+    fn from(disabled: Disabled) -> Self {
+        Self { reason: disabled.reason.as_str(), at: disabled.at.into() }
+    }
 }
 
 impl From<Verification> for VerificationView {
@@ -219,6 +301,9 @@ impl From<Verification> for VerificationView {
             },
             last_error: verification.last_error.map(|code| code.as_str().to_owned()),
             checked_at: verification.checked_at.map(Time::from),
+            trusted: verification
+                .trusted
+                .map(|trusted| TrustedView { by: trusted.by, at: trusted.at.into() }),
         }
     }
 }
@@ -240,6 +325,14 @@ pub(crate) struct SubscriptionView {
     verified: bool,
     #[schema(required)]
     max_retry_limit: Option<u32>,
+    /// Attempts started per second at most.
+    #[schema(required)]
+    rate_limit: Option<u32>,
+    /// The names of its static request headers.
+    headers: Vec<String>,
+    /// Set while the server has it switched off; activating it clears it.
+    #[schema(required)]
+    disabled: Option<DisabledView>,
     verification: VerificationView,
     created_at: Time,
     updated_at: Time,
@@ -257,6 +350,9 @@ impl From<Subscription> for SubscriptionView {
             active: subscription.active,
             verified: subscription.verified,
             max_retry_limit: subscription.max_retry_limit,
+            rate_limit: subscription.rate_limit,
+            headers: subscription.headers,
+            disabled: subscription.disabled.map(DisabledView::from),
             verification: subscription.verification.into(),
             created_at: subscription.created_at.into(),
             updated_at: subscription.updated_at.into(),
@@ -291,6 +387,8 @@ pub(crate) struct SubscriptionsQuery {
     callback_url: Option<String>,
     active: Option<bool>,
     verified: Option<bool>,
+    /// Switched off by the server.
+    disabled: Option<bool>,
 }
 
 impl SubscriptionsQuery {
@@ -300,6 +398,7 @@ impl SubscriptionsQuery {
             callback_url: params.take("callback_url", errors, |text| validate::visible_ascii(text, 500)),
             active: params.take("active", errors, |text| validate::boolean(&text)),
             verified: params.take("verified", errors, |text| validate::boolean(&text)),
+            disabled: params.take("disabled", errors, |text| validate::boolean(&text)),
         }
     }
 }
@@ -311,6 +410,7 @@ impl From<SubscriptionsQuery> for SubscriptionFilter {
             callback_url: query.callback_url,
             active: query.active,
             verified: query.verified,
+            disabled: query.disabled,
         }
     }
 }

@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    task::Waker,
     time::{Duration, Instant},
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, task::AbortHandle};
 
 /// Connections that were told to go and have not gone yet: so many may be open beyond the limit.
 const MAX_LEAVING: usize = 64;
@@ -82,7 +83,10 @@ impl State {
 pub(super) struct Peer {
     state: Mutex<State>,
     leaving: AtomicBool,
-    evict: Notify,
+    /// Its task, which is aborted when another connection needs its place. Nothing polls for that.
+    task: OnceLock<AbortHandle>,
+    /// Wakes its task.
+    waker: OnceLock<Waker>,
 }
 
 impl Peer {
@@ -96,7 +100,12 @@ impl Peer {
             quiet_since: None,
             body_done: true,
         };
-        Self { state: Mutex::new(state), leaving: AtomicBool::new(false), evict: Notify::new() }
+        Self {
+            state: Mutex::new(state),
+            leaving: AtomicBool::new(false),
+            task: OnceLock::new(),
+            waker: OnceLock::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -152,17 +161,15 @@ impl Peer {
         }
     }
 
-    /// Waits until a client that has just come has had time to send its first request.
-    pub(super) async fn has_had_time(&self, fresh: Duration) {
+    /// Until when a client that has just come has time to send its first request; nothing if it has sent one.
+    pub(super) fn has_time_until(&self, fresh: Duration) -> Option<Instant> {
         let State { has_asked, since, .. } = *self.lock();
-        if !has_asked {
-            tokio::time::sleep_until((since + fresh).into()).await;
-        }
+        (!has_asked).then(|| since + fresh)
     }
 
-    /// Waits until another connection needs the place of this one.
-    pub(super) async fn evicted(&self) {
-        self.evict.notified().await;
+    /// Says how to wake its task. A task's waker stays the same.
+    fn set_waker(&self, waker: &Waker) {
+        self.waker.get_or_init(|| waker.clone());
     }
 
     /// Who goes first: idle before waited for, the longest first. Nothing: it may stay.
@@ -224,6 +231,8 @@ pub(super) struct Connections {
     table: Arc<Mutex<Table>>,
     /// A connection has ended.
     ended: Arc<Notify>,
+    /// Every connection is to end.
+    stopping: AtomicBool,
 }
 
 #[derive(Default)]
@@ -237,7 +246,8 @@ struct Table {
 
 impl Connections {
     pub(super) fn new(max: usize, patience: Patience, counts: Arc<Counts>) -> Self {
-        Self { max, patience, counts, table: Arc::default(), ended: Arc::default() }
+        let stopping = AtomicBool::new(false);
+        Self { max, patience, counts, table: Arc::default(), ended: Arc::default(), stopping }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -301,7 +311,38 @@ impl Connections {
         if !peer.leaving.swap(true, Ordering::Relaxed) {
             table.leaving += 1;
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
-            peer.evict.notify_one();
+            tracing::debug!("a connection loses its place");
+            // If its task is not known yet, it is aborted as soon as it is.
+            peer.task.get().map(AbortHandle::abort);
+        }
+    }
+
+    /// Whether every connection is to end.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Gives every connection the order to end.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let table = self.lock();
+        table.open.values().filter_map(|peer| peer.waker.get()).for_each(Waker::wake_by_ref);
+    }
+
+    /// Notes how to wake the task of a connection: when the order comes later than this, it is woken.
+    pub(super) fn watch(&self, peer: &Peer, waker: &Waker) {
+        // Held, so that whoever gives the order either finds the waker or has set the flag before.
+        let _table = self.lock();
+        peer.set_waker(waker);
+    }
+
+    /// The task of a connection that was admitted.
+    pub(super) fn set_task(&self, peer: &Peer, task: AbortHandle) {
+        // Held, so that nobody tells it to go in between.
+        let _table = self.lock();
+        let task = peer.task.get_or_init(|| task);
+        if peer.leaving.load(Ordering::Relaxed) {
+            task.abort();
         }
     }
 

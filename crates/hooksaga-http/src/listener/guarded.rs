@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep, sleep_until},
 };
 
 /// After a refusal, so much is read and thrown away, and for so long, so that the client is not reset before it has
@@ -23,7 +23,9 @@ pub(super) struct Guarded<S> {
     stream: S,
     peer: Arc<Peer>,
     deadlines: Deadlines,
-    /// Runs while a head is incomplete.
+    /// By when a head that has begun must be complete,
+    head_by: Option<Instant>,
+    /// and what wakes for that, if its rest does not come at once.
     head: Option<Pin<Box<Sleep>>>,
     /// Runs while the client takes nothing.
     write: Option<Pin<Box<Sleep>>>,
@@ -39,6 +41,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
             stream,
             peer,
             deadlines,
+            head_by: None,
             head: None,
             write: None,
             refusal: None,
@@ -116,15 +119,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if !self.peer.is_idle() {
-            self.head = None;
+            (self.head_by, self.head) = (None, None);
             return polled;
         }
-        if buffer.filled().len() > before && self.head.is_none() {
-            self.head = Some(Box::pin(sleep(self.deadlines.head)));
+        if buffer.filled().len() > before && self.head_by.is_none() {
+            self.head_by = Some(Instant::now() + self.deadlines.head);
         }
         if polled.is_pending()
-            && let Some(deadline) = &mut self.head
+            && let Some(by) = self.head_by
         {
+            let deadline = self.head.get_or_insert_with(|| Box::pin(sleep_until(by)));
             ready!(deadline.as_mut().poll(context));
             let late =
                 io::Error::new(io::ErrorKind::TimedOut, "the request's headers were not there in time");

@@ -24,17 +24,25 @@ use crate::listener::{
     answers::Answers,
     connections::{Connections, Patience, Peer},
     guarded::Guarded,
-    service::Answering,
+    service::respond,
 };
 use axum::Router;
 use hooksaga_pipeline::Shutdown;
-use hyper::server::conn::http1;
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{io, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::JoinSet,
+    time::{Sleep, sleep_until},
 };
 
 /// What is kept in memory of a connection: no request line and headers are longer, and bodies are read in pieces of
@@ -139,7 +147,6 @@ struct Shared {
     public_answers: Answers,
     deadlines: Deadlines,
     tls: Option<Tls>,
-    shutdown: Shutdown,
 }
 
 /// Serves until the order to stop; then accepts nothing more and returns when every request that had begun is
@@ -163,7 +170,6 @@ pub async fn serve(
         public_answers: Answers::new(options.max_public_answer_bytes, counts),
         deadlines: options.deadlines,
         tls: options.tls,
-        shutdown: shutdown.clone(),
     });
     let mut tasks = JoinSet::new();
     let mut stop = pin!(shutdown.wait());
@@ -189,6 +195,7 @@ pub async fn serve(
             },
         }
     }
+    shared.connections.stop();
     // Whoever has connected already would see a reset: their requests are answered, and then their connection closed.
     if let Some(stream) = waiting {
         admit(&shared, stream, &mut tasks);
@@ -207,16 +214,13 @@ pub async fn serve(
 }
 
 fn admit(shared: &Arc<Shared>, stream: TcpStream, tasks: &mut JoinSet<()>) {
-    let (admitted, shared) = (shared.connections.admit(), Arc::clone(shared));
-    tasks.spawn(async move {
-        let peer = Arc::clone(admitted.peer());
-        tokio::select! {
-            biased;
-            () = peer.evicted() => tracing::debug!("a connection lost its place to a new one"),
-            () = serve_stream(&shared, stream, &peer) => {}
-        }
+    let admitted = shared.connections.admit();
+    let (peer, of_task) = (Arc::clone(admitted.peer()), Arc::clone(shared));
+    let task = tasks.spawn(async move {
+        serve_stream(&of_task, stream, admitted.peer()).await;
         drop(admitted);
     });
+    shared.connections.set_task(&peer, task);
 }
 
 async fn serve_stream(shared: &Arc<Shared>, stream: TcpStream, peer: &Arc<Peer>) {
@@ -238,7 +242,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let stream = Guarded::new(stream, Arc::clone(peer), shared.deadlines);
-    let answering = Answering::new(Arc::clone(shared), Arc::clone(peer));
+    let answering = service_fn(|request| respond(shared, request, peer));
     let mut builder = http1::Builder::new();
     // With vectored writes a response's body waits as it is, and is given back as it is sent.
     builder
@@ -247,20 +251,54 @@ where
         .max_buf_size(MAX_BUFFER)
         .writev(true);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answering));
-    // hyper closes a connection at once that nothing has come on: a request may be on its way.
-    let stop = async {
-        shared.shutdown.wait().await;
-        peer.has_had_time(shared.deadlines.fresh).await;
-    };
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop => {
+    let mut stopping = Stopping::default();
+    let ended = poll_fn(|context| {
+        if stopping.poll(shared, peer, context).is_ready() {
             connection.as_mut().graceful_shutdown();
-            connection.await
         }
-    };
+        connection.as_mut().poll(context)
+    })
+    .await;
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// How a connection sees the order to stop: a look at a flag with each poll, and one pass over all connections that wakes
+/// them when the order is given. Waiting for it would cost every poll of every connection a lock that all of them share.
+#[derive(Default)]
+enum Stopping {
+    #[default]
+    New,
+    Serving,
+    /// hyper closes a connection at once that nothing has come on: a request may be on its way.
+    HasTime(Pin<Box<Sleep>>),
+    Told,
+}
+
+impl Stopping {
+    /// Ready once: when the connection is to end.
+    fn poll(&mut self, shared: &Shared, peer: &Peer, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self {
+                Self::New => {
+                    shared.connections.watch(peer, context.waker());
+                    *self = Self::Serving;
+                }
+                Self::Serving if !shared.connections.is_stopping() => return Poll::Pending,
+                Self::Serving => match peer.has_time_until(shared.deadlines.fresh) {
+                    Some(until) => *self = Self::HasTime(Box::pin(sleep_until(until.into()))),
+                    None => break,
+                },
+                Self::HasTime(end) => {
+                    ready!(end.as_mut().poll(context));
+                    break;
+                }
+                Self::Told => return Poll::Pending,
+            }
+        }
+        *self = Self::Told;
+        Poll::Ready(())
     }
 }
 

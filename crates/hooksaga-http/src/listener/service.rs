@@ -9,10 +9,7 @@ use crate::problem::{Kind, Problem};
 use axum::{body::Body, response::IntoResponse};
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use hyper::{
-    body::{Body as HttpBody, Frame, Incoming, SizeHint},
-    service::Service,
-};
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use std::{
     convert::Infallible,
     pin::Pin,
@@ -23,42 +20,26 @@ use std::{
 /// Routes that need a key.
 const KEYED: &str = "/v1/";
 
-pub(super) struct Answering {
-    shared: Arc<Shared>,
-    peer: Arc<Peer>,
-}
+/// A body of at most so many bytes takes no share of what may wait: the number of connections bounds them all.
+const UNCOUNTED: usize = 1 << 10;
 
-impl Answering {
-    pub(super) fn new(shared: Arc<Shared>, peer: Arc<Peer>) -> Self {
-        Self { shared, peer }
-    }
-}
-
-impl Service<Request<Incoming>> for Answering {
-    type Response = Response<Metered>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Metered>, Infallible>> + Send>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.peer.begin();
-        Box::pin(respond(Arc::clone(&self.shared), request, Arc::clone(&self.peer)))
-    }
-}
-
-async fn respond(
-    shared: Arc<Shared>,
+/// Handles one request. The future is the connection's own, without an allocation for each request.
+pub(super) async fn respond(
+    shared: &Shared,
     request: Request<Incoming>,
-    peer: Arc<Peer>,
+    peer: &Arc<Peer>,
 ) -> Result<Response<Metered>, Infallible> {
+    peer.begin();
     let keyed = request.uri().path().starts_with(KEYED);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-    let request = request.map(|body| Body::new(Awaited { body, peer: Arc::clone(&peer) }));
+    let request = request.map(|body| Body::new(Awaited { body, peer: Arc::clone(peer) }));
     let response =
         tower::ServiceExt::oneshot(shared.app.clone(), request).await.unwrap_or_else(|never| match never {});
     peer.respond();
+    let peer = Arc::clone(peer);
 
     let bytes = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
-    if bytes == 0 || response.extensions().get::<Unmetered>().is_some() {
+    if bytes <= UNCOUNTED || response.extensions().get::<Unmetered>().is_some() {
         return Ok(response.map(|body| Metered::new(body, None, peer)));
     }
     let answers = if keyed { &shared.answers } else { &shared.public_answers };

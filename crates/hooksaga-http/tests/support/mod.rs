@@ -8,7 +8,7 @@ pub(crate) use response::Response;
 use axum::{Router, body::Body};
 use hooksaga_http::{ApiParts, PortalLook, Probes, api, generate_key, hash_key};
 use hooksaga_pipeline::{
-    DeliveryLog, Ingest, IngestLimits, Metrics, Requeue, SecretKey, Signals, random_hex,
+    DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics, Requeue, SecretKey, Signals, random_hex,
 };
 use hooksaga_sqlite::SqliteOptions;
 use hooksaga_store::{NewApiKey, Stage, Stores};
@@ -182,6 +182,7 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         ingest,
         admin: Arc::clone(&stores.admin),
         requeue,
+        redrives: Arc::clone(&stores.redrives),
         probes: Probes::new(Arc::clone(&stores.reader), Arc::clone(&metrics)),
         reader: Arc::clone(&stores.reader),
         keys: Arc::clone(&stores.key_reader),
@@ -192,6 +193,8 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         max_payload_bytes: MAX_PAYLOAD,
         max_batch_bytes: MAX_BATCH,
         allow_http: false,
+        egress: EgressPolicy::default(),
+        allow_trusted: false,
         public_url: PUBLIC_URL.to_owned(),
         root_key: Some(ROOT_KEY.to_owned()),
         requests_per_second: None,

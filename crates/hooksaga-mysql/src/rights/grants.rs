@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 
 const RIGHTS: &str = include_str!("../../migrations/roles.sql");
 
-/// One right: on a table, or on one column of it.
+/// One right: on a table, on one column of it, or on a procedure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
-    /// `*` for a right on the whole database or server.
+    /// The table or procedure; `*` for a right on the whole database or server.
     table: String,
     verb: String,
     column: Option<String>,
@@ -27,6 +27,7 @@ struct Grant<'a> {
     role: &'a str,
     table: &'a str,
     rights: &'a str,
+    is_procedure: bool,
 }
 
 /// Gives every role exactly its rights on this database.
@@ -43,8 +44,9 @@ pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> Store
         }
         for grant in grants {
             if parse(grant.rights, grant.table).iter().any(|right| !held.contains(right)) {
+                let kind = if grant.is_procedure { "PROCEDURE " } else { "" };
                 let table = format!("{}.{}", identifier(database), identifier(grant.table));
-                run(connection, &format!("GRANT {} ON {table} TO {name}", grant.rights)).await?;
+                run(connection, &format!("GRANT {} ON {kind}{table} TO {name}", grant.rights)).await?;
             }
         }
     }
@@ -54,16 +56,17 @@ pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> Store
 /// What the file gives to a role, and what every role has.
 fn grants(role: Role) -> impl Iterator<Item = Grant<'static>> {
     let of_role = RIGHTS.lines().filter_map(grant_of).filter(move |grant| grant.role == role.as_str());
-    let every = Grant { role: "", table: "schema_migrations", rights: "SELECT" };
+    let every = Grant { role: "", table: "schema_migrations", rights: "SELECT", is_procedure: false };
     of_role.chain([every])
 }
 
-/// `GRANT rights ON table TO role;`
+/// `GRANT rights ON table TO role;`, or `… ON PROCEDURE name …`.
 fn grant_of(line: &'static str) -> Option<Grant<'static>> {
     let rest = line.strip_prefix("GRANT ")?.strip_suffix(';')?;
     let (rest, role) = rest.rsplit_once(" TO ")?;
     let (rights, table) = rest.rsplit_once(" ON ")?;
-    Some(Grant { role, table, rights })
+    let procedure = table.strip_prefix("PROCEDURE ");
+    Some(Grant { role, table: procedure.unwrap_or(table), rights, is_procedure: procedure.is_some() })
 }
 
 /// What the server says. A login that may not see it is taken for one that holds nothing.
@@ -153,6 +156,8 @@ mod tests {
         ] {
             assert_eq!(shown(line).as_ref(), Some(&file));
         }
+        let execute = "GRANT EXECUTE ON PROCEDURE `db`.`p` TO `x_role`";
+        assert_eq!(shown(execute), Some(parse("EXECUTE", "p")));
         assert_eq!(shown("GRANT USAGE ON *.* TO `x_role`"), None);
         assert_eq!(shown("GRANT `other` TO `x_role`"), None);
         let wide = shown("GRANT ALL PRIVILEGES ON `db`.* TO `x_role`").into_iter().flatten().next();

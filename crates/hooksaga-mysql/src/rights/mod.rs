@@ -62,7 +62,8 @@ pub(crate) async fn ensure(
         let create = connection.query_drop(format!("CREATE ROLE IF NOT EXISTS {quoted}")).await;
         create.map_err(|error| not_allowed(&error, &name))?;
         made += 1;
-        if options.shares_login(role) {
+        // Ingestion's role also has to be switched to here: it defines the outbox.
+        if options.shares_login(role) || role == Role::EventIngestWriter {
             let pass_on = connection.query_drop(format!("GRANT {quoted} TO {me}")).await;
             pass_on.map_err(|error| not_allowed(&error, &name))?;
         }

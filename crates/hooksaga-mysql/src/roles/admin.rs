@@ -15,19 +15,19 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedSecret, StoreResult, Subscription, SubscriptionAdminStore,
-    SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreResult, Subscription,
+    SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{collections::BTreeSet, time::Duration};
 
 const TAKEN: &str = "/* admin.taken */
 SELECT id FROM subscriptions FORCE INDEX (uniq_sub_tenant_type_url)
-WHERE tenant = ? AND event_type = ? AND callback_url = ?";
+WHERE tenant = ? AND event_type = ? AND callback_url = ? AND kept";
 
 const CREATE: &str = "/* admin.create */
-INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit)
-VALUES (?, ?, ?, ?, ?, ?)";
+INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
 
 const ADD_TOPICS: &str = concat!(
     "/* admin.add_topics */
@@ -61,18 +61,42 @@ const GET: &str =
 
 /// Two changes of one subscription come one after the other.
 const LOCK: &str = "/* admin.lock */
-SELECT tenant, event_type, callback_url, description, active, max_retry_limit
-FROM subscriptions WHERE id = ? FOR UPDATE";
+SELECT tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names
+FROM subscriptions WHERE id = ? AND deleted_at IS NULL FOR UPDATE";
 
 /// All columns, as the patch leaves them; the round is one more for each new URL.
 const UPDATE: &str = "/* admin.update */
 UPDATE subscriptions
-SET event_type = ?, callback_url = ?, description = ?, active = ?, max_retry_limit = ?,
+SET event_type = ?, callback_url = ?, description = ?, active = ?, max_retry_limit = ?, rate_limit = ?, header_names = ?,
+    disabled_reason = IF(?, NULL, disabled_reason), disabled_at = IF(?, NULL, disabled_at),
     verification_round = verification_round + ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ?";
 
+/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+const END_RUN: &str = "/* admin.end_run */
+UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = NULL WHERE subscription_id = ?";
+
 const REQUEST_VERIFICATION: &str = "/* admin.request_verification */
-UPDATE subscriptions SET verification_round = verification_round + 1 WHERE id = ?";
+UPDATE subscriptions
+SET vouched_by = ?, vouched_round = IF(? IS NULL, NULL, verification_round + 1),
+    verification_round = verification_round + 1
+WHERE id = ?";
+
+const SET_HEADERS: &str = "/* admin.set_headers */
+INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES (?, ?, ?)";
+
+/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+const DELETE: &str = "/* admin.delete */
+UPDATE subscriptions
+SET active = FALSE, header_names = NULL, deleted_at = UTC_TIMESTAMP(6), updated_at = UTC_TIMESTAMP(6)
+WHERE id = ?";
+
+const DELETE_TOPICS: &str =
+    "/* admin.delete_topics */ DELETE FROM subscription_topics WHERE subscription_id = ?";
+const DELETE_SECRETS: &str =
+    "/* admin.delete_secrets */ DELETE FROM subscription_secrets WHERE subscription_id = ?";
+const DELETE_HEADERS: &str =
+    "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = ?";
 
 const VALID_SECRETS: &str = "/* admin.valid_secrets */
 SELECT id, expires_at, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND FROM subscription_secrets
@@ -109,6 +133,7 @@ impl SubscriptionAdminStore for Admin {
         &self,
         scope: &TenantScope,
         id: SubscriptionId,
+        vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>> {
         self.pool
             .run(|mut connection| async move {
@@ -117,12 +142,16 @@ impl SubscriptionAdminStore for Admin {
                     transaction.rollback().await?;
                     return Ok(None);
                 }
-                transaction.exec_drop(REQUEST_VERIFICATION, (id.0,)).await?;
+                transaction.exec_drop(REQUEST_VERIFICATION, (vouched_by, vouched_by, id.0)).await?;
                 let found = get(&mut transaction, id).await?;
                 transaction.commit().await?;
                 Ok(found)
             })
             .await
+    }
+
+    async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool> {
+        self.pool.run(|connection| delete(connection, scope, id)).await
     }
 
     async fn rotate_secret(
@@ -156,11 +185,17 @@ struct Configuration {
     description: Option<String>,
     active: bool,
     max_retry_limit: Option<u32>,
+    rate_limit: Option<u32>,
+    header_names: Option<String>,
 }
 
 impl Configuration {
     /// As the patch leaves it.
     fn patched(&self, patch: &SubscriptionPatch) -> Self {
+        let header_names = match patch.headers_for(&self.callback_url) {
+            Some(headers) => headers.map(|headers| headers.names.clone()),
+            None => self.header_names.clone(),
+        };
         let text = |new: Option<&str>, old: &str| new.unwrap_or(old).to_owned();
         Self {
             tenant: self.tenant.clone(),
@@ -169,6 +204,8 @@ impl Configuration {
             description: patch.description.clone().unwrap_or_else(|| self.description.clone()),
             active: patch.active.unwrap_or(self.active),
             max_retry_limit: patch.max_retry_limit.unwrap_or(self.max_retry_limit),
+            rate_limit: patch.rate_limit.unwrap_or(self.rate_limit),
+            header_names,
         }
     }
 }
@@ -189,6 +226,8 @@ async fn lock(
         description: take(row, 3)?,
         active: take(row, 4)?,
         max_retry_limit: take(row, 5)?,
+        rate_limit: take(row, 6)?,
+        header_names: take(row, 7)?,
     };
     Ok(Some(found).filter(|found| scope.includes(&found.tenant)))
 }
@@ -237,11 +276,24 @@ async fn create(
         transaction.rollback().await?;
         return Ok(CreateOutcome::Exists(id));
     }
-    let parameters = (tenant, topics, url, &new.description, new.active, new.max_retry_limit);
+    let header_names = new.headers.as_ref().map(|headers| &headers.names);
+    let parameters = (
+        tenant,
+        topics,
+        url,
+        &new.description,
+        new.active,
+        new.max_retry_limit,
+        new.rate_limit,
+        header_names,
+    );
     transaction.exec_drop(CREATE, parameters).await?;
     let id = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
     let id = SubscriptionId(id.ok_or_else(|| DbError::unreadable("an insert without an id"))?);
     change_topics(&mut transaction, id, tenant, None, topics).await?;
+    if let Some(SealedHeaders { secret, .. }) = &new.headers {
+        transaction.exec_drop(SET_HEADERS, (id.0, &secret.key_id, &secret.sealed)).await?;
+    }
     transaction.exec_drop(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed)).await?;
     let created = get(&mut transaction, id).await?;
     transaction.commit().await?;
@@ -272,22 +324,50 @@ async fn update(
         transaction.rollback().await?;
         return Ok(UpdateOutcome::Exists(other));
     }
-    if before != after {
+    let headers = patch.headers_for(&before.callback_url);
+    // Values cannot be compared: headers that are given are new.
+    if before != after || headers.flatten().is_some() {
         let parameters = (
             &after.topics,
             &after.callback_url,
             &after.description,
             after.active,
             after.max_retry_limit,
+            after.rate_limit,
+            &after.header_names,
+            after.active,
+            after.active,
             i64::from(new_url),
             id.0,
         );
         transaction.exec_drop(UPDATE, parameters).await?;
+        if new_url || (after.active && !before.active) {
+            transaction.exec_drop(END_RUN, (id.0,)).await?;
+        }
         change_topics(&mut transaction, id, &after.tenant, Some(&before.topics), &after.topics).await?;
+        if let Some(headers) = headers {
+            transaction.exec_drop(DELETE_HEADERS, (id.0,)).await?;
+            if let Some(SealedHeaders { secret, .. }) = headers {
+                transaction.exec_drop(SET_HEADERS, (id.0, &secret.key_id, &secret.sealed)).await?;
+            }
+        }
     }
     let found = get(&mut transaction, id).await?;
     transaction.commit().await?;
     Ok(found.map_or(UpdateOutcome::NotFound, UpdateOutcome::Updated))
+}
+
+async fn delete(mut connection: Conn, scope: &TenantScope, id: SubscriptionId) -> DbResult<bool> {
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    if lock(&mut transaction, scope, id).await?.is_none() {
+        transaction.rollback().await?;
+        return Ok(false);
+    }
+    for sql in [DELETE, DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+        transaction.exec_drop(sql, (id.0,)).await?;
+    }
+    transaction.commit().await?;
+    Ok(true)
 }
 
 /// With the new one at most `max_valid` are valid.

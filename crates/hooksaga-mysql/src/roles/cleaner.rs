@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+use std::time::Duration;
 
 /// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* cleaner.peek */
@@ -39,6 +40,23 @@ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
+/// Leases that end later than any could.
+pub(crate) const PICK_LEASED: &str = "/* cleaner.pick_leased */
+SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
+WHERE leased_until > ? ORDER BY leased_until LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// Not-befores that are later than any could be. That of a parked job never comes, and is none of them.
+pub(crate) const PICK_PENDING: &str = "/* cleaner.pick_pending */
+SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+WHERE pending_until > ? AND pending_until < '9999-12-31 23:59:59.999999'
+ORDER BY pending_until LIMIT ? FOR UPDATE SKIP LOCKED";
+
+pub(crate) const FREE: &str = "/* cleaner.free */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+SET j.lease_until = ?, j.updated_at = ?
+WHERE j.status = 'Pending'";
+
 pub(crate) struct Cleaner {
     pool: RolePool,
 }
@@ -54,6 +72,36 @@ impl CleanerStore for Cleaner {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.pool.run(|connection| reset(connection, limit)).await
     }
+
+    async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
+        self.pool
+            .run(|mut connection| async move {
+                let freed = free(&mut connection, [PICK_LEASED, RESET], limit, lease).await?;
+                Ok(freed + free(&mut connection, [PICK_PENDING, FREE], limit, hand_back).await?)
+            })
+            .await
+    }
+}
+
+/// One transaction: picks jobs that lie further ahead than `beyond`, and changes them.
+async fn free(
+    connection: &mut Conn,
+    [pick, change]: [&str; 2],
+    limit: u32,
+    beyond: Duration,
+) -> DbResult<u64> {
+    let now: Option<Time> = connection.query_first("/* cleaner.clock */ SELECT UTC_TIMESTAMP(6)").await?;
+    let now = now.ok_or_else(|| DbError::unreadable("no clock"))?;
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let mut picked: Vec<i64> = transaction.exec(pick, (Time(now.0.after(beyond)), limit)).await?;
+    picked.sort_unstable();
+    let mut changed = 0;
+    for document in Batch::ids(picked) {
+        transaction.exec_drop(change, (document, now, now)).await?;
+        changed += transaction.affected_rows();
+    }
+    transaction.commit().await?;
+    Ok(changed)
 }
 
 async fn reset(mut connection: Conn, limit: u32) -> DbResult<Vec<ResetLease>> {

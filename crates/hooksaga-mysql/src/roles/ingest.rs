@@ -8,7 +8,7 @@
 //! INSERT would wait for it, and while it waits it locks the gap before the id too, so that everybody whose id falls in
 //! there waits as well. So the look is a locking one that does not wait: it locks rows and no gaps (READ COMMITTED), sees
 //! an id that is being inserted, and fails at once. Then the whole is tried again, a little later, with nothing locked in
-//! between; after about a second the caller is told. What is left is an id that is taken between the look and the insert:
+//! between; after about a second (of several events, a quarter of one) the caller is told. What is left is an id that is taken between the look and the insert:
 //! there the server's wait is limited to a second (`options`).
 //!
 //! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
@@ -30,7 +30,7 @@ use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, Sto
 use mysql_async::{Conn, Error, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 /// The clock, the distance between two ids, and how large a statement may be.
@@ -62,6 +62,14 @@ SELECT id, correlation_id FROM events FORCE INDEX (PRIMARY) WHERE id BETWEEN ? A
 
 const QUEUE: &str = "/* ingest.queue */ INSERT INTO unrouted_events (event_id) VALUES ";
 
+/// The largest payload that the servers take. Looked at first, and only written if it differs: an application in
+/// SERIALIZABLE that has called `hooksaga_append` has the row locked.
+const LIMIT: &str = "/* ingest.limit */ SELECT max_payload_bytes FROM ingest_limits WHERE id = 1";
+const INSERT_LIMIT: &str =
+    "/* ingest.insert_limit */ INSERT INTO ingest_limits (id, max_payload_bytes) VALUES (1, ?)";
+const UPDATE_LIMIT: &str =
+    "/* ingest.update_limit */ UPDATE ingest_limits SET max_payload_bytes = ? WHERE id = 1";
+
 /// An external id, in the name of a tenant.
 type Key<'e> = (&'e str, &'e str);
 
@@ -69,6 +77,8 @@ fn key(event: &NewEvent) -> Option<Key<'_>> {
     event.external_id.as_ref().map(|id| (event.tenant.as_str(), id.as_str()))
 }
 
+/// How often a batch looks again for ids that are held: about a quarter of a second in all.
+const LOOKS_FOR_SEVERAL: u32 = 7;
 /// The most rows in one INSERT. Their number is a power of two, so that there are few texts to prepare.
 const MOST_ROWS: usize = 256;
 /// At most so many bytes of payloads in one statement, or read for comparison at a time.
@@ -197,7 +207,35 @@ impl IngestStore for Ingest {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        self.pool.run_inserting(|connection| self.append_once(connection, events)).await
+        let held = &AtomicU32::new(0);
+        self.pool
+            .run_inserting(|connection| async move {
+                match self.append_once(connection, events).await {
+                    // Of several the others need not wait for long.
+                    Err(DbError::Held(what))
+                        if events.len() > 1 && held.fetch_add(1, Ordering::Relaxed) >= LOOKS_FOR_SEVERAL =>
+                    {
+                        Err(DbError::Store(StoreError::Contended(what)))
+                    }
+                    done => done,
+                }
+            })
+            .await
+    }
+
+    async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.pool
+            .run_inserting(|mut connection| async move {
+                let stored: Option<i64> = connection.query_first(LIMIT).await?;
+                match stored {
+                    None => connection.exec_drop(INSERT_LIMIT, (bytes,)).await?,
+                    Some(stored) if stored != bytes => connection.exec_drop(UPDATE_LIMIT, (bytes,)).await?,
+                    Some(_) => {}
+                }
+                Ok(())
+            })
+            .await
     }
 }
 

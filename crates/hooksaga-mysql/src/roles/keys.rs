@@ -11,7 +11,9 @@ use crate::{
 };
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
-use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
+use hooksaga_store::{
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+};
 use mysql_async::{Row, prelude::Queryable as _};
 
 /// The columns that [`api_key`] reads, as a literal for `concat!`.
@@ -27,6 +29,12 @@ INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
+
+const NEWEST: &str = concat!(
+    "/* keys.newest */ SELECT ",
+    key_columns!(),
+    " FROM api_keys WHERE id < ? ORDER BY id DESC LIMIT ?"
+);
 
 const GET: &str = concat!("/* keys.get */ SELECT ", key_columns!(), " FROM api_keys WHERE id = ?");
 
@@ -45,6 +53,9 @@ const NOTE_USE: &str = "/* keys.note_use */
 UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN api_keys k FORCE INDEX (PRIMARY) ON k.id = u.id
 SET k.last_used_at = UTC_TIMESTAMP(6)";
+
+const RECORD: &str = "/* keys.record */
+INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES (?, ?, ?, ?, ?)";
 
 pub(crate) struct Keys {
     pool: RolePool,
@@ -81,12 +92,33 @@ impl KeyStore for Keys {
             .await
     }
 
+    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+        let range = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let rows = self.pool.run(|mut connection| async move {
+            let rows: Vec<Row> = connection.exec(NEWEST, range).await?;
+            rows.into_iter().map(api_key).collect::<DbResult<Vec<_>>>()
+        });
+        Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))
+    }
+
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
         self.pool
             .run(|mut connection| async move {
                 connection.exec_drop(REVOKE, (id.0,)).await?;
                 let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
                 row.map(api_key).transpose()
+            })
+            .await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        self.pool
+            .run(|mut connection| async move {
+                let tenant = record.tenant.as_ref().map(Tenant::as_str);
+                let key_id = record.key_id.map(|id| id.0);
+                let values = (key_id, &record.key_name, &record.action, &record.target, tenant);
+                connection.exec_drop(RECORD, values).await?;
+                Ok(())
             })
             .await
     }

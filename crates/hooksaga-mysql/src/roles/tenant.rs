@@ -2,7 +2,7 @@
 //! the newest of all, where a list begins.
 
 use crate::error::DbResult;
-use mysql_async::{Conn, prelude::Queryable as _};
+use mysql_async::{Conn, prelude::Queryable};
 
 /// Counted no further.
 const EVENTS: &str = "/* tenant.events */
@@ -19,6 +19,6 @@ pub(crate) async fn has_few_events(connection: &mut Conn, tenant: &str) -> DbRes
     Ok(connection.exec_first(EVENTS, (tenant,)).await?.unwrap_or(true))
 }
 
-pub(crate) async fn has_few_letters(connection: &mut Conn, tenant: &str) -> DbResult<bool> {
+pub(crate) async fn has_few_letters(connection: &mut impl Queryable, tenant: &str) -> DbResult<bool> {
     Ok(connection.exec_first(LETTERS, (tenant,)).await?.unwrap_or(true))
 }

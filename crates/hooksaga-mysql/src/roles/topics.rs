@@ -1,5 +1,7 @@
 //! Topics: those of a subscription, and those under which a type is looked up.
 
+use hooksaga_saga::EventType;
+
 /// The longest topic that the schema takes.
 const LONGEST: usize = 100;
 
@@ -8,8 +10,11 @@ pub(crate) fn topics(canonical: &str) -> impl Iterator<Item = &str> {
     canonical.split(',')
 }
 
-/// Every topic that matches this type: itself, each of its dotted prefixes with a star, and the star.
+/// Every topic that matches this type: itself, each of its dotted prefixes with a star, and the star. None for a test event.
 pub(crate) fn matching(event_type: &str) -> Vec<String> {
+    if event_type == EventType::TEST {
+        return Vec::new();
+    }
     let prefixes = event_type.match_indices('.').filter(|(dot, _)| *dot > 0);
     let prefixes = prefixes.map(|(dot, _)| format!("{}*", &event_type[..=dot]));
     let mut topics = vec![event_type.to_owned()];
@@ -31,6 +36,7 @@ mod tests {
         assert_eq!(matching(".a"), [".a", "*"]);
         let long = format!("{}.", "a".repeat(99));
         assert_eq!(matching(&long), [long.as_str(), "*"]);
+        assert!(matching("hooksaga.test").is_empty());
         assert_eq!(matching("a..b"), ["a..b", "a.*", "a..*", "*"]);
     }
 

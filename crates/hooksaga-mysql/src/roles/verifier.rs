@@ -13,7 +13,7 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
-use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, TxOpts, Value, prelude::Queryable as _};
 use std::{collections::HashMap, time::Duration};
 
 /// The clock, when a check that begins now may be taken over, and whether there is anything to do, before a transaction
@@ -26,7 +26,7 @@ SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
 /// Walks the index of open rounds, in which a new round is due since ever.
 pub(crate) const PICK: &str = "/* verifier.pick */
 SELECT id, callback_url, verification_round, IF(check_round = verification_round, check_attempts, 0) + 1,
-       check_number + 1, tenant
+       check_number + 1, tenant, IF(vouched_round = verification_round, vouched_by, NULL), header_names IS NOT NULL
 FROM subscriptions FORCE INDEX (idx_sub_open_check)
 WHERE open_check_at <= ? ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
 
@@ -45,13 +45,20 @@ STRAIGHT_JOIN subscription_secrets k FORCE INDEX (idx_secret_subscription) ON k.
 WHERE k.expires_at IS NULL OR k.expires_at > UTC_TIMESTAMP(6)
 ORDER BY k.subscription_id, k.id DESC";
 
+/// Their subscriptions are locked: these are for the URLs that were read.
+pub(crate) const HEADERS: &str = "/* verifier.headers */
+SELECT h.subscription_id, h.key_id, h.sealed
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscription_headers h FORCE INDEX (PRIMARY) ON h.subscription_id = u.id";
+
 /// Fenced by round, attempt and URL. A URL that was verified before stays so when it fails.
 const RECORD: &str = "/* verifier.record */
 UPDATE subscriptions
-SET verified_url = IF(?, callback_url, verified_url), check_done = ?, check_error = ?,
+SET verified_url = IF(?, callback_url, verified_url), trusted_by = IF(?, ?, trusted_by),
+    trusted_at = IF(?, IF(? IS NULL, NULL, UTC_TIMESTAMP(6)), trusted_at), check_done = ?, check_error = ?,
     checked_at = UTC_TIMESTAMP(6), next_check_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE id = ? AND verification_round = ? AND check_round = ? AND check_attempts = ? AND callback_url = ?
-  AND NOT check_done";
+  AND NOT check_done AND deleted_at IS NULL";
 
 /// A new round is due now, and was since it was asked for.
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
@@ -77,23 +84,28 @@ impl VerifierStore for Verifier {
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
         let (verified, error, delay) = match outcome {
-            CheckOutcome::Verified => (true, None, None),
+            CheckOutcome::Verified | CheckOutcome::Trusted => (true, None, None),
             CheckOutcome::Retry(code, delay) => (false, Some(code.as_str()), Some(micros(*delay))),
             CheckOutcome::GivenUp(code) => (false, Some(ErrorCode::as_str(code)), None),
         };
+        let trusted_by = check.vouched_by.as_deref().filter(|_| *outcome == CheckOutcome::Trusted);
         self.pool
             .run(|mut connection| async move {
-                let parameters = (
-                    verified,
-                    delay.is_none(),
-                    error,
-                    delay.unwrap_or(0),
-                    check.subscription_id.0,
-                    check.round,
-                    check.round,
-                    check.attempt,
-                    &check.callback_url,
-                );
+                let parameters: Vec<Value> = vec![
+                    verified.into(),
+                    verified.into(),
+                    trusted_by.into(),
+                    verified.into(),
+                    trusted_by.into(),
+                    delay.is_none().into(),
+                    error.into(),
+                    delay.unwrap_or(0).into(),
+                    check.subscription_id.0.into(),
+                    check.round.into(),
+                    check.round.into(),
+                    check.attempt.into(),
+                    (&check.callback_url).into(),
+                ];
                 connection.exec_drop(RECORD, parameters).await?;
                 Ok(connection.affected_rows() > 0)
             })
@@ -127,6 +139,7 @@ async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> Db
         return Ok(Vec::new());
     }
     let mut checks: Vec<Check> = Vec::with_capacity(picked.len());
+    let mut with_headers: Vec<i64> = Vec::new();
     for mut row in picked {
         checks.push(Check {
             subscription_id: SubscriptionId(take(&mut row, 0)?),
@@ -136,7 +149,12 @@ async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> Db
             attempt: natural(take(&mut row, 3)?),
             number: take(&mut row, 4)?,
             secrets: Vec::new(),
+            headers: None,
+            vouched_by: take(&mut row, 6)?,
         });
+        if take(&mut row, 7)? {
+            with_headers.push(checks[checks.len() - 1].subscription_id.0);
+        }
     }
     let mut ids: Vec<i64> = checks.iter().map(|check| check.subscription_id.0).collect();
     ids.sort_unstable();
@@ -153,8 +171,17 @@ async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> Db
             secrets.entry(SubscriptionId(take(&mut row, 0)?)).or_default().push(stored);
         }
     }
+    let mut headers: HashMap<SubscriptionId, SealedSecret> = HashMap::new();
+    for document in Batch::ids(with_headers) {
+        let read: Vec<Row> = transaction.exec(HEADERS, (document,)).await?;
+        for mut row in read {
+            let secret = SealedSecret { key_id: take(&mut row, 1)?, sealed: take(&mut row, 2)? };
+            headers.insert(SubscriptionId(take(&mut row, 0)?), secret);
+        }
+    }
     transaction.commit().await?;
     for check in &mut checks {
+        check.headers = headers.remove(&check.subscription_id);
         check.secrets = secrets.remove(&check.subscription_id).unwrap_or_default();
     }
     Ok(checks)

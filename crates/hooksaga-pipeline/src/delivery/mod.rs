@@ -15,6 +15,7 @@
 //! | [`tls`] | trusted roots and TLS settings |
 //! | [`failure`] | an error of any layer to its error code |
 //! | [`rarely`] | what many requests notice is said once |
+//! | [`request_headers`] | a subscription's own headers |
 //! | [`sign`] | the headers of a callback, its signature among them |
 //! | [`interim`] | how many interim responses are put up with |
 //! | [`body`] | reading as much of a response as is wanted, no more |
@@ -29,6 +30,7 @@ mod interim;
 mod literal;
 mod proxy;
 mod rarely;
+pub(crate) mod request_headers;
 mod resolve;
 mod sign;
 mod stream;

@@ -21,7 +21,7 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("hooksaga/", env!("C
 const SIGNATURE_LEN: usize = 3 + 44;
 
 /// The headers of a callback, signed at `timestamp` (seconds since the Unix epoch) with every secret.
-/// `extra` cannot replace a header that is set here.
+/// `extra` cannot replace a header that is set here, but for accept-encoding.
 pub(super) fn headers(
     id: &str,
     timestamp: u64,
@@ -38,7 +38,7 @@ pub(super) fn headers(
     let signatures = signatures(id, &timestamp, body, secrets);
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(USER_AGENT, AGENT);
-    headers.insert(ACCEPT_ENCODING, IDENTITY);
+    headers.entry(ACCEPT_ENCODING).or_insert(IDENTITY);
     headers.insert(WEBHOOK_ID, HeaderValue::from_str(id)?);
     headers.insert(WEBHOOK_SIGNATURE, HeaderValue::try_from(signatures)?);
     headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::try_from(timestamp)?);

@@ -6,16 +6,19 @@
 //!
 //! Promises: an answer is given only after the events are durable. A submit stays together, in one
 //! transaction. What waits is bounded in events and bytes; beyond that a submit is refused as
-//! [`IngestError::Overloaded`] at once. An error that is one submit's fault reaches that submit only. A
+//! [`IngestError::Overloaded`] at once. An error that is one submit's fault reaches that submit only, and one whose
+//! `external_id` an open transaction elsewhere holds delays no other (`apart`). A
 //! caller that goes away disturbs nobody; if its events were not yet being written, they are left out.
 //!
 //! Not done here: validating events (the caller has), routing them.
 
+mod apart;
 mod queue;
 #[cfg(test)]
 mod tests;
 
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, rest::rest_after};
+use apart::{Held, store_apart};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};
 use std::sync::Arc;
@@ -85,7 +88,14 @@ impl Ingest {
         log: DeliveryLog,
     ) -> (Self, IngestTask) {
         let queue = Arc::new(Queue::new(limits));
-        let writer = Writer { store, signals, metrics: metrics.clone(), log, queue: queue.clone() };
+        let writer = Writer {
+            store,
+            signals,
+            metrics: metrics.clone(),
+            log,
+            queue: queue.clone(),
+            held: Held::default(),
+        };
         let task = IngestTask { writer: Arc::new(writer), commits_in_flight: limits.commits_in_flight };
         (Self(Arc::new(Handles { queue, metrics })), task)
     }
@@ -127,16 +137,18 @@ impl IngestTask {
         for _ in 0..self.commits_in_flight.max(1) {
             let writer = self.writer.clone();
             writers.spawn(async move {
+                let mut apart = JoinSet::new();
                 let mut next = writer.queue.next_batch(1).await;
                 while let Some(batch) = next {
                     let (began, events) = (Instant::now(), batch.iter().map(Submit::len).sum());
-                    writer.commit(batch).await;
+                    writer.commit(batch, &mut apart).await;
                     // A rest is over when as many wait as were committed: longer would only let the machine idle.
                     next = tokio::select! {
                         batch = writer.queue.next_batch(events) => batch,
                         () = rest_after(events, began) => writer.queue.next_batch(1).await,
                     };
                 }
+                apart.join_all().await;
             });
         }
         writers.join_all().await;
@@ -156,10 +168,20 @@ struct Writer {
     metrics: Arc<Metrics>,
     log: DeliveryLog,
     queue: Arc<Queue>,
+    held: Held,
 }
 
 impl Writer {
-    async fn commit(&self, mut batch: Vec<Submit>) {
+    const NAME: &str = "ingest";
+
+    async fn commit(self: &Arc<Self>, batch: Vec<Submit>, apart: &mut JoinSet<()>) {
+        // What was held a moment ago does not come into a batch.
+        let (held, mut batch): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|submit| self.held.has(submit.events()));
+        store_apart(self, held.into_iter().map(Submit::split), apart).await;
+        if batch.is_empty() {
+            return;
+        }
         let mut events = Vec::with_capacity(batch.iter().map(Submit::len).sum());
         let lengths: Vec<_> = batch.iter_mut().map(|submit| submit.move_events_to(&mut events)).collect();
 
@@ -169,6 +191,13 @@ impl Writer {
                 for (submit, length) in batch.into_iter().zip(lengths) {
                     submit.answer(Ok(answers.by_ref().take(length).collect()));
                 }
+            }
+            // One of them is held up: each alone, and nobody waits for it.
+            Err(StoreError::Contended(_)) => {
+                let mut events = events.into_iter();
+                let alone = batch.into_iter().zip(lengths);
+                let alone = alone.map(|(submit, length)| (submit, events.by_ref().take(length).collect()));
+                store_apart(self, alone, apart).await;
             }
             // One of them is to blame: each alone, so that the others are stored.
             Err(error) if !error.is_transient() && batch.len() > 1 => {
@@ -186,7 +215,11 @@ impl Writer {
     /// One transaction, with everything that follows from it.
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         let started = Instant::now();
-        let answers = self.store.append(events).await?;
+        let answers = self
+            .store
+            .append(events)
+            .await
+            .inspect_err(|error| self.metrics.store_error(Self::NAME, error))?;
         if answers.len() != events.len() {
             let text = format!("{} answers to {} events", answers.len(), events.len());
             return Err(StoreError::Other(text));

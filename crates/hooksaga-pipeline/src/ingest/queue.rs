@@ -29,6 +29,16 @@ impl Submit {
         self.events.len()
     }
 
+    pub(super) fn events(&self) -> &[NewEvent] {
+        &self.events
+    }
+
+    /// What is still to be told its result, and its events.
+    pub(super) fn split(mut self) -> (Self, Vec<NewEvent>) {
+        let events = std::mem::take(&mut self.events);
+        (self, events)
+    }
+
     /// Moves its events to the end of a batch; returns how many.
     pub(super) fn move_events_to(&mut self, batch: &mut Vec<NewEvent>) -> usize {
         let length = self.events.len();

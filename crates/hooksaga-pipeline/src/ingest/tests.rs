@@ -20,6 +20,8 @@ struct FakeStore {
     /// The event types of each call, in order.
     calls: Mutex<Vec<Vec<String>>>,
     away: AtomicBool,
+    /// Somebody's open transaction holds what has the type `held`.
+    holding: AtomicBool,
     next_id: AtomicI64,
 }
 
@@ -34,6 +36,10 @@ impl IngestStore for FakeStore {
         if events.iter().any(|event| event.event_type.as_str() == "bad") {
             return Err(StoreError::Refused("bad".to_owned()));
         }
+        let holding = self.holding.load(Ordering::SeqCst);
+        if holding && events.iter().any(|event| event.event_type.as_str() == "held") {
+            return Err(StoreError::Contended("held".to_owned()));
+        }
         let head = |event: &NewEvent| EventHead {
             id: EventId(self.next_id.fetch_add(1, Ordering::SeqCst)),
             tenant: event.tenant.to_string(),
@@ -43,6 +49,10 @@ impl IngestStore for FakeStore {
             created_at: Timestamp::from_micros(0),
         };
         Ok(events.iter().map(|event| Appended::Created(head(event))).collect())
+    }
+
+    async fn store_payload_limit(&self, _: u64) -> StoreResult<()> {
+        Ok(())
     }
 }
 
@@ -63,6 +73,7 @@ impl Bench {
             gate: Semaphore::new(open),
             calls: Mutex::default(),
             away: AtomicBool::new(false),
+            holding: AtomicBool::new(false),
             next_id: AtomicI64::new(1),
         });
         let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
@@ -285,4 +296,34 @@ async fn nothing_submitted_is_nothing_done() {
     let bench = Bench::new(one_at_a_time(), 0);
     assert!(bench.ingest.submit(Vec::new()).await.unwrap().is_empty());
     assert!(bench.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_open_transaction_holds_up_delays_no_other() {
+    let bench = Bench::new(one_at_a_time(), 0);
+    bench.store.holding.store(true, Ordering::SeqCst);
+    let first = bench.submit(&["first"]).await;
+    let (a, held, b) =
+        (bench.submit(&["a"]).await, bench.submit(&["held"]).await, bench.submit(&["b"]).await);
+    let began = Instant::now();
+    bench.open(1000);
+    for waiting in [first, a, b] {
+        assert!(matches!(waiting.await.unwrap().unwrap()[..], [Appended::Created(_)]));
+    }
+    assert!(began.elapsed() < Duration::from_millis(200), "nobody waits for it: {:?}", began.elapsed());
+    // Nor do later ones, although it is tried again and again.
+    let later = bench.submit(&["later"]).await;
+    later.await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
+    assert!(!held.is_finished());
+    assert!(matches!(held.await.unwrap(), Err(IngestError::Store(StoreError::Contended(_)))));
+    assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < Duration::from_secs(2));
+
+    let held = bench.submit(&["held"]).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    bench.store.holding.store(false, Ordering::SeqCst);
+    assert!(
+        matches!(held.await.unwrap().unwrap()[..], [Appended::Created(_)]),
+        "it goes in when it is let go"
+    );
 }

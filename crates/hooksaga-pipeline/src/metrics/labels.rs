@@ -24,6 +24,11 @@ pub(super) struct OutcomeLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReasonLabel {
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StageLabel {
     pub(super) stage: &'static str,
 }

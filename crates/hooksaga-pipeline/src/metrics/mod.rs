@@ -8,6 +8,8 @@
 //! | `hooksaga_events_routed_total` | | events taken off the router's queue |
 //! | `hooksaga_sagas_routed_total` | | deliveries that routing created |
 //! | `hooksaga_sagas_requeued_total` | | deliveries that requeues created |
+//! | `hooksaga_sagas_redriven_total` | | deliveries that redrives and catching up created |
+//! | `hooksaga_redrives_running` | | redrives that run |
 //! | `hooksaga_jobs_scheduled_total` | | jobs created |
 //! | `hooksaga_attempts_total` | `outcome`: delivered, failed; `error_code`: none, the code, `HTTP_4XX`, `HTTP_5XX`, OTHER | finished attempts |
 //! | `hooksaga_post_seconds` | | one POST, from its start to its outcome |
@@ -18,6 +20,7 @@
 //! | `hooksaga_leases_reset_total` | | leases that ran out |
 //! | `hooksaga_dead_letters_total` | | dead letters stored |
 //! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
+//! | `hooksaga_subscriptions_disabled_total` | `reason`: GONE, FAILING | subscriptions that the caretaker disabled |
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
 //! | `hooksaga_store_errors_total` | `stage`, `kind`: transient, other | passes that failed |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
@@ -48,11 +51,11 @@ mod process;
 #[cfg(test)]
 mod tests;
 
-use hooksaga_saga::{Outcome, SagaStatus};
-use hooksaga_store::QueueGauges;
+use hooksaga_saga::{DisabledReason, Outcome, SagaStatus};
+use hooksaga_store::{QueueGauges, StoreError};
 use labels::{
-    AttemptLabels, ERROR_CODES, ErrorLabels, OutcomeLabel, RequestLabels, ResultLabel, RouteLabels, StageLabel,
-    StatusLabel, error_label, method_label,
+    AttemptLabels, ERROR_CODES, ErrorLabels, OutcomeLabel, ReasonLabel, RequestLabels, ResultLabel,
+    RouteLabels, StageLabel, StatusLabel, error_label, method_label,
 };
 use process::Process;
 use prometheus_client::{
@@ -69,7 +72,10 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// What became of events handed to ingestion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +107,8 @@ pub struct Metrics {
     events_routed: Counter,
     sagas_routed: Counter,
     sagas_requeued: Counter,
+    sagas_redriven: Counter,
+    redrives_running: Gauge,
     jobs_scheduled: Counter,
     attempts: Family<AttemptLabels, Counter>,
     post: Histogram,
@@ -111,8 +119,11 @@ pub struct Metrics {
     leases_reset: Counter,
     dead_letters: Counter,
     verifications: Family<OutcomeLabel, Counter>,
+    subscriptions_disabled: Family<ReasonLabel, Counter>,
     pass: Family<StageLabel, Histogram, fn() -> Histogram>,
     store_errors: Family<ErrorLabels, Counter>,
+    /// When a write was last refused for want of space, or because the database is read-only.
+    unwritable: Mutex<Option<Instant>>,
     http_requests: Family<RequestLabels, Counter>,
     http_request: Family<RouteLabels, Histogram, fn() -> Histogram>,
     worker_slots: Gauge,
@@ -127,8 +138,8 @@ fn short_times() -> Histogram {
 /// 1 ms to a day: the first attempt takes milliseconds, retries take hours.
 fn long_times() -> Histogram {
     const SECONDS: [f64; 21] = [
-        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0,
-        3600.0, 14_400.0, 43_200.0, 86_400.0,
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+        900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0,
     ];
     Histogram::new(SECONDS)
 }
@@ -150,6 +161,8 @@ impl Metrics {
             events_routed: Counter::default(),
             sagas_routed: Counter::default(),
             sagas_requeued: Counter::default(),
+            sagas_redriven: Counter::default(),
+            redrives_running: Gauge::default(),
             jobs_scheduled: Counter::default(),
             attempts: Family::default(),
             post: short_times(),
@@ -160,8 +173,10 @@ impl Metrics {
             leases_reset: Counter::default(),
             dead_letters: Counter::default(),
             verifications: Family::default(),
+            subscriptions_disabled: Family::default(),
             pass: Family::new_with_constructor(short_times),
             store_errors: Family::default(),
+            unwritable: Mutex::default(),
             http_requests: Family::default(),
             http_request: Family::new_with_constructor(short_times),
             worker_slots: Gauge::default(),
@@ -186,6 +201,12 @@ impl Metrics {
         r.register("events_routed", "Events taken off the router's queue", self.events_routed.clone());
         r.register("sagas_routed", "Deliveries that routing created", self.sagas_routed.clone());
         r.register("sagas_requeued", "Deliveries that requeues created", self.sagas_requeued.clone());
+        r.register(
+            "sagas_redriven",
+            "Deliveries that redrives and catching up created",
+            self.sagas_redriven.clone(),
+        );
+        r.register("redrives_running", "Redrives that run", self.redrives_running.clone());
         r.register("jobs_scheduled", "Jobs created", self.jobs_scheduled.clone());
         r.register("attempts", "Finished attempts, by outcome and error code", self.attempts.clone());
         r.register_with_unit("post", "Duration of one POST", Unit::Seconds, self.post.clone());
@@ -201,6 +222,11 @@ impl Metrics {
         r.register("leases_reset", "Leases that ran out", self.leases_reset.clone());
         r.register("dead_letters", "Dead letters stored", self.dead_letters.clone());
         r.register("verifications", "Verification challenges sent, by outcome", self.verifications.clone());
+        r.register(
+            "subscriptions_disabled",
+            "Subscriptions that the caretaker disabled, by reason",
+            self.subscriptions_disabled.clone(),
+        );
         r.register_with_unit(
             "pass",
             "Database time of a stage's passes that did work",
@@ -240,11 +266,15 @@ impl Metrics {
         for result in [VerificationResult::Verified, VerificationResult::Retry, VerificationResult::Failed] {
             drop(self.verifications.get_or_create(&outcome_label(result)));
         }
+        for reason in DisabledReason::ALL {
+            drop(self.subscriptions_disabled.get_or_create(&ReasonLabel { reason: reason.as_str() }));
+        }
     }
 
     /// Says what is running. Once per process.
     pub fn describe(&mut self, version: &str, database: &str) {
-        let labels = vec![("version".to_owned(), version.to_owned()), ("database".to_owned(), database.to_owned())];
+        let labels =
+            vec![("version".to_owned(), version.to_owned()), ("database".to_owned(), database.to_owned())];
         let info = Family::<Vec<(String, String)>, Gauge>::default();
         info.get_or_create(&labels).set(1);
         let help = "Always 1; its labels say what is running";
@@ -301,6 +331,14 @@ impl Metrics {
         self.sagas_requeued.inc_by(sagas);
     }
 
+    pub fn redriven(&self, sagas: u64) {
+        self.sagas_redriven.inc_by(sagas);
+    }
+
+    pub fn redrives_running(&self, redrives: u64) {
+        self.redrives_running.set(i64::try_from(redrives).unwrap_or(i64::MAX));
+    }
+
     pub fn scheduled(&self, jobs: u64) {
         self.jobs_scheduled.inc_by(jobs);
     }
@@ -343,15 +381,27 @@ impl Metrics {
         self.verifications.get_or_create(&outcome_label(result)).inc();
     }
 
+    pub fn subscription_disabled(&self, reason: DisabledReason) {
+        self.subscriptions_disabled.get_or_create(&ReasonLabel { reason: reason.as_str() }).inc();
+    }
+
     /// A pass of a stage that did work.
     pub fn pass(&self, stage: &'static str, took: Duration) {
         self.pass.get_or_create(&StageLabel { stage }).observe(took.as_secs_f64());
     }
 
     /// A pass of a stage that failed.
-    pub fn store_error(&self, stage: &'static str, transient: bool) {
-        let kind = if transient { "transient" } else { "other" };
+    pub fn store_error(&self, stage: &'static str, error: &StoreError) {
+        let kind = if error.is_transient() { "transient" } else { "other" };
         self.store_errors.get_or_create(&ErrorLabels { stage, kind }).inc();
+        if matches!(error, StoreError::Unwritable(_)) {
+            *self.unwritable.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+    }
+
+    /// How long ago this process last found that the database takes no writes; nothing if it never did.
+    pub fn since_unwritable(&self) -> Option<Duration> {
+        self.unwritable.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
     }
 
     /// A request to the API. `route` must be the pattern that matched, never the path itself.

@@ -51,8 +51,13 @@ impl Usage {
     fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/self/stat").ok()?;
         // The second field, the program's name in parentheses, may hold blanks.
-        let fields: Vec<f64> =
-            stat.rsplit_once(')')?.1.split_whitespace().skip(1).map_while(|field| field.parse().ok()).collect();
+        let fields: Vec<f64> = stat
+            .rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .skip(1)
+            .map_while(|field| field.parse().ok())
+            .collect();
         // Numbered as in proc(5), where the field after the state is the fourth.
         let field = |number: usize| fields.get(number - 4).copied();
         let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -62,7 +67,9 @@ impl Usage {
             resident_bytes: field(24)? * rustix::param::page_size() as f64,
             open_fds: fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as f64),
             max_fds: number_after("/proc/self/limits", "Max open files"),
-            started_at: number_after("/proc/stat", "btime").zip(field(22)).map(|(boot, at)| boot + at / ticks),
+            started_at: number_after("/proc/stat", "btime")
+                .zip(field(22))
+                .map(|(boot, at)| boot + at / ticks),
         })
     }
 }
@@ -82,7 +89,9 @@ mod tests {
     fn this_process_is_described() {
         let usage = Usage::read().expect("Linux has /proc");
         assert!(usage.resident_bytes > 1e6 && usage.virtual_bytes >= usage.resident_bytes);
-        assert!(usage.open_fds.is_some_and(|open| open >= 3.0 && usage.max_fds.is_some_and(|max| open < max)));
+        assert!(
+            usage.open_fds.is_some_and(|open| open >= 3.0 && usage.max_fds.is_some_and(|max| open < max))
+        );
         #[expect(clippy::disallowed_methods, reason = "compared with the operating system's clock")]
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
         assert!(usage.started_at.is_some_and(|at| (now - 3600.0..now + 1.0).contains(&at)));

@@ -20,7 +20,7 @@ fn everything_documented_is_there_and_nothing_else() {
     // A family shows from its first series on.
     metrics.worker(512).inc();
     metrics.pass("router", Duration::ZERO);
-    metrics.store_error("router", true);
+    metrics.store_error("router", &hooksaga_store::StoreError::Unavailable(String::new()));
     metrics.http_request("GET", "/v1/events", 200, Duration::ZERO);
     let text = metrics.encode(Some(&QueueGauges::default()));
     let mut found: Vec<_> = text
@@ -74,7 +74,11 @@ fn labels_are_bounded_whatever_callbacks_and_clients_send() {
     }
     let text = metrics.encode(None);
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
-    assert_eq!(series("hooksaga_attempts_total"), 1 + labels::ERROR_CODES.len(), "delivered, and those known beforehand");
+    assert_eq!(
+        series("hooksaga_attempts_total"),
+        1 + labels::ERROR_CODES.len(),
+        "delivered, and those known beforehand"
+    );
     assert_eq!(series("hooksaga_http_requests_total"), 1);
 }
 

@@ -8,19 +8,20 @@ use std::time::Instant;
 
 pub(super) const NAME: &str = "apply";
 /// Results per pass.
-const BATCH: u32 = 1000;
+pub(super) const BATCH: u32 = 1000;
 
 impl Orchestrator {
     /// One pass: every result that waits is applied to its saga, once.
     pub async fn apply_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
-        let batch = self.store.apply(BATCH, &self.decide).await?;
+        let limit = self.results.get();
+        let batch = self.results.noting(self.store.apply(limit, &self.decide).await)?;
         if !batch.results.is_empty() {
             self.metrics.pass(NAME, started.elapsed());
             self.follow_up(&batch);
             self.account_applied(&batch);
         }
-        Ok(Progress::of_batch(batch.results.len(), BATCH))
+        Ok(Progress::of_batch(batch.results.len(), limit))
     }
 
     /// Learns from the results and wakes whoever has work through them.
@@ -42,6 +43,12 @@ impl Orchestrator {
         self.signals.wake_schedule(unannounced.map(|result| result.subscription_id));
         if batch.results.iter().any(|result| result.status == SagaStatus::DeadLettered) {
             self.signals.wake(Stage::DeadLetters);
+        }
+        let says_gone = |result: &AppliedResult| {
+            result.changed && matches!(&result.result.outcome, Outcome::Failed(code) if code.means_gone())
+        };
+        if batch.results.iter().any(says_gone) {
+            self.signals.wake(Stage::Caretaker);
         }
     }
 

@@ -6,7 +6,7 @@
 //! decided by [`hooksaga_saga::allot`].
 
 use hooksaga_saga::{Answer, Demand, Endpoint, ErrorCode, Outcome, Standing, SubscriptionId, allot};
-use hooksaga_store::{Allotted, AppliedResult, Load, ScheduledSaga};
+use hooksaga_store::{Allotted, AppliedResult, Load, Scheduled};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -24,9 +24,16 @@ struct Lane {
     last_turn: u64,
     /// When this process last created a job for it or applied a result.
     touched: Option<Instant>,
+    /// Until then its rate limit lets nothing through.
+    limited_until: Option<Instant>,
 }
 
 impl Lane {
+    /// Something waits, and may get a job.
+    fn is_ready(&self, now: Instant) -> bool {
+        self.waiting && self.limited_until.is_none_or(|until| until <= now)
+    }
+
     /// Something waits or is open: a pass must consider it.
     fn is_active(&self) -> bool {
         self.waiting || !self.endpoint.is_idle()
@@ -93,25 +100,29 @@ impl Lanes {
     pub(super) fn allot(&self, most: u32, now: Instant) -> Vec<Allotted> {
         let state = self.state();
         let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
-        let demand =
-            |lane: &Lane| lane.endpoint.demand(if lane.waiting { u32::MAX } else { 0 }, lane.last_turn, now);
+        let demand = |lane: &Lane| {
+            lane.endpoint.demand(if lane.is_ready(now) { u32::MAX } else { 0 }, lane.last_turn, now)
+        };
         let mut waiting: Vec<(SubscriptionId, Demand)> =
-            active().filter(|(_, lane)| lane.waiting).map(|(id, lane)| (id, demand(lane))).collect();
+            active().filter(|(_, lane)| lane.is_ready(now)).map(|(id, lane)| (id, demand(lane))).collect();
         if waiting.is_empty() {
             return Vec::new();
         }
         let later = later_ones(&mut waiting, Self::MOST_DECIDED);
         let mut demands: Vec<Demand> = waiting.iter().map(|(_, demand)| *demand).collect();
         // Those that wait for nothing, or for a later pass, hold slots all the same.
-        demands.extend(active().filter(|(_, lane)| !lane.waiting).map(|(_, lane)| demand(lane)));
+        demands.extend(active().filter(|(_, lane)| !lane.is_ready(now)).map(|(_, lane)| demand(lane)));
         let holds = later.into_iter().map(|(_, demand)| demand).filter(|demand| demand.open > 0);
         demands.extend(holds.map(|demand| Demand { waiting: 0, ..demand }));
         let shares = allot(state.slots.max(Self::NOMINAL_SLOTS), &demands);
         within(most, waiting.iter().map(|(id, _)| *id).zip(shares))
     }
 
-    /// Jobs were created as allotted: where all of it was taken, more may wait.
-    pub(super) fn created(&self, allotted: &[Allotted], sagas: &[ScheduledSaga], now: Instant) {
+    /// Jobs were created as allotted: where all of it was taken, or as much as a rate limit lets through, more may wait.
+    pub(super) fn created(&self, allotted: &[Allotted], scheduled: &Scheduled, now: Instant) {
+        let Scheduled { sagas, limited, .. } = scheduled;
+        let limited: HashMap<SubscriptionId, Instant> =
+            limited.iter().map(|one| (one.subscription_id, now + one.wait)).collect();
         let mut taken: HashMap<SubscriptionId, (u32, u32)> = HashMap::with_capacity(allotted.len());
         for saga in sagas {
             let (found, new) = taken.entry(saga.subscription_id).or_default();
@@ -124,7 +135,8 @@ impl Lanes {
         for Allotted { subscription_id, jobs } in allotted {
             let (found, new) = taken.get(subscription_id).copied().unwrap_or_default();
             state.change(*subscription_id, |lane| {
-                lane.waiting = found >= *jobs;
+                lane.limited_until = limited.get(subscription_id).copied();
+                lane.waiting = found >= *jobs || lane.limited_until.is_some();
                 if new > 0 {
                     lane.endpoint.admitted(new, now);
                     lane.last_turn = turn;
@@ -147,7 +159,7 @@ impl Lanes {
                 }
             });
         }
-        state.waits()
+        state.waits(now)
     }
 
     /// Whether it is time to read the load: while anything waits or is open, and not too often.
@@ -220,8 +232,8 @@ impl State {
         }
     }
 
-    fn waits(&self) -> bool {
-        self.active.iter().any(|id| self.lanes.get(id).is_some_and(|lane| lane.waiting))
+    fn waits(&self, now: Instant) -> bool {
+        self.active.iter().any(|id| self.lanes.get(id).is_some_and(|lane| lane.is_ready(now)))
     }
 }
 

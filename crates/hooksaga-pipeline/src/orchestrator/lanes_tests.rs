@@ -1,9 +1,15 @@
 use super::*;
 use hooksaga_saga::{JobId, JobResult, SagaId, SagaStatus, Timestamp};
+use hooksaga_store::{Limited, ScheduledSaga};
 
 const A: SubscriptionId = SubscriptionId(1);
 const B: SubscriptionId = SubscriptionId(2);
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A pass that no rate limit cut short.
+fn pass(sagas: Vec<ScheduledSaga>) -> Scheduled {
+    Scheduled { now: Timestamp::from_micros(0), sagas, limited: Vec::new() }
+}
 
 fn scheduled(subscription_id: SubscriptionId, jobs: u32) -> Vec<ScheduledSaga> {
     let saga = ScheduledSaga {
@@ -65,7 +71,7 @@ fn jobs_are_allotted_where_something_waits_and_until_nothing_does() {
     assert!(jobs > 0);
     // All of what A was allotted was there, and less of B's.
     let sagas = [scheduled(A, jobs), scheduled(B, 1)].concat();
-    lanes.created(&first, &sagas, now);
+    lanes.created(&first, &pass(sagas), now);
     assert_eq!((open(&lanes, A), open(&lanes, B)), (jobs, 1));
     assert_eq!(allotted(&lanes, B, now), 0, "nothing of B waits any more");
     let delivered = vec![result(A, Outcome::Delivered, true); jobs as usize];
@@ -88,7 +94,7 @@ fn a_result_that_was_applied_before_closes_its_job_and_says_nothing() {
     let lanes = lanes(now);
     lanes.may_wait([A]);
     let given = lanes.allot(1000, now);
-    lanes.created(&given, &scheduled(A, given[0].jobs), now);
+    lanes.created(&given, &pass(scheduled(A, given[0].jobs)), now);
     let unsent = Outcome::Failed(ErrorCode::LEASE_EXHAUSTED);
     lanes.applied(&[result(A, Outcome::Delivered, false), result(A, unsent, true)], now);
     assert_eq!(open(&lanes, A), given[0].jobs - 2);
@@ -102,7 +108,7 @@ fn what_others_have_open_is_learnt_from_the_database_where_nothing_changed_meanw
     let lanes = lanes(start);
     lanes.may_wait([A]);
     let given = lanes.allot(1000, start);
-    lanes.created(&given, &scheduled(A, given[0].jobs), start);
+    lanes.created(&given, &pass(scheduled(A, given[0].jobs)), start);
     let later = start + 2 * SECOND;
     assert!(lanes.wants_load(later));
     // B is another process's; A's results were applied elsewhere.
@@ -111,7 +117,7 @@ fn what_others_have_open_is_learnt_from_the_database_where_nothing_changed_meanw
     // A job that is created while the load is read is not in it.
     lanes.may_wait([A]);
     let given = lanes.allot(1000, later);
-    lanes.created(&given, &scheduled(A, 1), later + SECOND);
+    lanes.created(&given, &pass(scheduled(A, 1)), later + SECOND);
     lanes.loaded(Some(load(64, &[])), later, later + SECOND);
     assert_eq!((open(&lanes, A), open(&lanes, B)), (1, 0));
 }
@@ -173,7 +179,7 @@ fn memory_is_bounded_and_what_does_not_fit_is_told() {
     let lanes = lanes(now);
     lanes.may_wait([A]);
     let given = lanes.allot(1000, now);
-    lanes.created(&given, &scheduled(A, given[0].jobs), now);
+    lanes.created(&given, &pass(scheduled(A, given[0].jobs)), now);
     let most = i64::try_from(Lanes::MOST_KEPT).unwrap();
     assert!(lanes.may_wait((10..most).map(SubscriptionId)));
     assert!(!lanes.may_wait((10..most + 100).map(SubscriptionId)), "there is no room for all");
@@ -203,4 +209,18 @@ fn no_standing_crowds_out_another() {
     assert_eq!(wanted([100, 100, 100]), [30, 30, 30]);
     assert_eq!(wanted([5, 100, 100]), [5, 55, 30]);
     assert_eq!(wanted([1, 0, 500]), [1, 0, 89]);
+}
+
+#[test]
+fn what_a_rate_limit_holds_back_waits_until_it_lets_something_through() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    lanes.may_wait([A]);
+    let given = lanes.allot(1000, now);
+    let limited = vec![Limited { subscription_id: A, wait: SECOND }];
+    lanes.created(&given, &Scheduled { limited, ..pass(scheduled(A, 1)) }, now);
+    lanes.may_wait([A]);
+    assert_eq!(allotted(&lanes, A, now), 0, "also when it is told that something waits");
+    assert!(!lanes.applied(&[result(A, Outcome::Delivered, true)], now), "nobody waits for room");
+    assert!(allotted(&lanes, A, now + SECOND) > 0);
 }

@@ -1,7 +1,8 @@
 //! The saga orchestrator: the only component that changes a saga, and the only one that creates jobs.
 //!
-//! Two loops share it. `schedule` gives due sagas their jobs, as many per subscription as the allotment says;
-//! `apply` turns finished jobs into the next state of their sagas. What it knows in memory, how endpoints behave and
+//! Its loops share it. `schedule` gives due sagas their jobs, as many per subscription as the allotment says;
+//! `apply` turns finished jobs into the next state of their sagas; a slow third one looks for sagas that a clock which was
+//! ahead has stranded. What it knows in memory, how endpoints behave and
 //! when retries fall due, is about speed and fairness: losing it costs a few round trips.
 //!
 //! Promises: at most one active job per saga, every result applied exactly once, with any number of
@@ -13,14 +14,16 @@ mod apply;
 mod due;
 mod lanes;
 mod schedule;
+mod stranded;
 
-use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, driver::Rhythm};
+use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, batch_size::BatchSize, driver::Rhythm};
 use due::DueTimes;
-use hooksaga_saga::{RetryPolicy, apply_result};
+use hooksaga_saga::{RetryPolicy, apply_result, furthest_retry};
 use hooksaga_store::{Decide, OrchestratorStore, Stage};
 use lanes::Lanes;
 use schedule::Look;
 use std::sync::Arc;
+use stranded::Stranded;
 
 pub struct Orchestrator {
     store: Arc<dyn OrchestratorStore>,
@@ -31,6 +34,10 @@ pub struct Orchestrator {
     lanes: Lanes,
     due: DueTimes,
     look: Look,
+    /// Jobs that a pass creates, and results that one applies.
+    jobs: BatchSize,
+    results: BatchSize,
+    stranded: Stranded,
 }
 
 impl Orchestrator {
@@ -51,10 +58,13 @@ impl Orchestrator {
             lanes: Lanes::default(),
             due: DueTimes::new(),
             look: Look::default(),
+            jobs: BatchSize::new(schedule::BATCH),
+            results: BatchSize::new(apply::BATCH),
+            stranded: Stranded::new(furthest_retry(&policy)),
         }
     }
 
-    /// Runs both loops, each at its own pace.
+    /// Runs its loops, each at its own pace.
     pub async fn run(&self, shutdown: &Shutdown) {
         let driver = |name, stage| Driver {
             name,
@@ -65,6 +75,17 @@ impl Orchestrator {
         };
         let schedule = driver(schedule::NAME, Stage::Schedule);
         let apply = driver(apply::NAME, Stage::Apply);
-        tokio::join!(schedule.run(|| self.schedule_once()), apply.run(|| self.apply_once()));
+        let look = Driver {
+            name: stranded::NAME,
+            rhythm: Rhythm::Every(stranded::EVERY),
+            signals: &self.signals,
+            metrics: &self.metrics,
+            shutdown,
+        };
+        tokio::join!(
+            schedule.run(|| self.schedule_once()),
+            apply.run(|| self.apply_once()),
+            look.run(|| self.stranded_once())
+        );
     }
 }

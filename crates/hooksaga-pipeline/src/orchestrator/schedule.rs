@@ -17,7 +17,7 @@ use std::{
 
 pub(super) const NAME: &str = "schedule";
 /// Jobs per pass.
-const BATCH: u32 = 1000;
+pub(super) const BATCH: u32 = 1000;
 
 /// A look at every subscription that waits, page by page.
 #[derive(Debug, Default)]
@@ -144,7 +144,7 @@ impl Orchestrator {
 
     /// Creates the jobs that are allotted now. Returns how many sagas were scheduled.
     async fn create_jobs(&self, started: Instant) -> StoreResult<usize> {
-        let allotted = self.lanes.allot(BATCH, Instant::now());
+        let allotted = self.lanes.allot(self.jobs.get(), Instant::now());
         if allotted.is_empty() {
             return Ok(0);
         }
@@ -152,13 +152,16 @@ impl Orchestrator {
             self.signals.wake(Stage::Worker);
             ControlFlow::Continue(())
         };
-        let sagas = self.store.create_jobs(&allotted, &created).await?.sagas;
-        self.lanes.created(&allotted, &sagas, Instant::now());
-        if !sagas.is_empty() {
+        let scheduled = self.jobs.noting(self.store.create_jobs(&allotted, &created).await)?;
+        let now = Instant::now();
+        self.lanes.created(&allotted, &scheduled, now);
+        // What a rate limit holds back goes on when it lets something through.
+        self.due.add(scheduled.limited.iter().map(|one| (one.subscription_id, one.wait)), now);
+        if !scheduled.sagas.is_empty() {
             self.metrics.pass(NAME, started.elapsed());
-            self.account_scheduled(&sagas);
+            self.account_scheduled(&scheduled.sagas);
         }
-        Ok(sagas.len())
+        Ok(scheduled.sagas.len())
     }
 
     /// Reads the next page of a look, if one is due. Returns whether the look goes on.
@@ -175,7 +178,7 @@ impl Orchestrator {
     async fn read_load(&self, began: Instant) {
         let load = self.store.load().await;
         if let Err(error) = &load {
-            self.metrics.store_error(NAME, error.is_transient());
+            self.metrics.store_error(NAME, error);
             tracing::warn!(%error, "the load was not read; endpoints may be given too many or too few jobs");
         }
         self.lanes.loaded(load.ok(), began, Instant::now());

@@ -3,7 +3,8 @@ use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StrandedStep,
+    WaitingPage,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -57,7 +58,11 @@ impl OrchestratorStore for Scripted {
         }
         due.retain(|_, left| *left > 0);
         let _ = created();
-        Ok(Scheduled { now: Timestamp::from_micros(0), sagas })
+        Ok(Scheduled { now: Timestamp::from_micros(0), sagas, limited: Vec::new() })
+    }
+
+    async fn schedule_stranded(&self, _: Option<SubscriptionId>, _: Duration) -> StoreResult<StrandedStep> {
+        Ok(StrandedStep { sagas: 0, resume_after: None })
     }
 
     async fn load(&self) -> StoreResult<Load> {

@@ -2,18 +2,23 @@
 
 use super::{SigningSecret, random};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use hooksaga_store::SealedSecret;
+use hooksaga_saga::RequestHeaders;
+use hooksaga_store::{SealedHeaders, SealedSecret};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     digest,
 };
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 /// Bound into every sealed secret, so that nothing else encrypted under the key passes for one.
 const CONTEXT: &[u8] = b"hooksaga signing secret v1";
+/// The same for request headers.
+const HEADERS_CONTEXT: &[u8] = b"hooksaga request headers v1";
 /// Hashed before the key for its fingerprint, so that the fingerprint is of no other use.
 const KEY_ID_CONTEXT: &[u8] = b"hooksaga secret key id v1\0";
 const KEY_LEN: usize = 32;
+/// What is stored sealed: all of it is moved when the key changes.
+const STORED: &[&[u8]] = &[CONTEXT, HEADERS_CONTEXT];
 
 /// The key that seals signing secrets: 32 bytes, as text their base64.
 ///
@@ -22,6 +27,8 @@ pub struct SecretKey {
     bytes: [u8; KEY_LEN],
     cipher: LessSafeKey,
     key_id: String,
+    /// A former key: it opens, and does not seal any more.
+    old: Option<Arc<SecretKey>>,
 }
 
 /// A text that is no secret key. Says what one looks like, never what was given.
@@ -54,7 +61,38 @@ impl SecretKey {
         hash.update(KEY_ID_CONTEXT);
         hash.update(&bytes);
         let key_id = random::to_hex(&hash.finish().as_ref()[..8]);
-        Self { bytes, cipher: LessSafeKey::new(unbound), key_id }
+        Self { bytes, cipher: LessSafeKey::new(unbound), key_id, old: None }
+    }
+
+    /// The same key, which also opens what `old` has sealed.
+    #[must_use]
+    pub fn with_old(&self, old: Arc<Self>) -> Self {
+        Self { old: Some(old), ..Self::new(self.bytes) }
+    }
+
+    /// Whether what was sealed with the key of this id can be opened.
+    pub fn opens(&self, key_id: &str) -> bool {
+        self.key_id == key_id || self.old.as_ref().is_some_and(|old| old.opens(key_id))
+    }
+
+    /// Seals with this key what the old one has sealed, whatever it is.
+    pub fn reseal(&self, sealed: &SealedSecret) -> Result<SealedSecret, SealError> {
+        let key = self.key_of(&sealed.key_id)?;
+        let opened = STORED.iter().find_map(|context| {
+            key.open_own(context, &sealed.sealed).map(|bytes| self.seal_as(context, &bytes))
+        });
+        let sealed = opened.ok_or(SealError::Changed)?;
+        Ok(SealedSecret { key_id: self.key_id.clone(), sealed })
+    }
+
+    /// This key or the old one.
+    fn key_of(&self, key_id: &str) -> Result<&Self, SealError> {
+        if self.key_id == key_id {
+            return Ok(self);
+        }
+        let other =
+            || SealError::OtherKey { sealed_with: key_id.to_owned(), configured: self.key_id.clone() };
+        self.old.as_deref().filter(|old| old.key_id == key_id).ok_or_else(other)
     }
 
     /// The key in the clear, to be written into its file.
@@ -72,6 +110,23 @@ impl SecretKey {
         SealedSecret { key_id: self.key_id.clone(), sealed: self.seal_as(CONTEXT, secret.as_bytes()) }
     }
 
+    /// Encrypts a subscription's request headers; nothing if there are none.
+    pub fn seal_headers(&self, headers: &RequestHeaders) -> Option<SealedHeaders> {
+        let sealed = || self.seal_as(HEADERS_CONTEXT, headers.reveal().as_bytes());
+        (!headers.is_empty()).then(|| SealedHeaders {
+            names: headers.names(),
+            secret: SealedSecret { key_id: self.key_id.clone(), sealed: sealed() },
+        })
+    }
+
+    /// Decrypts request headers that this key or the old one sealed.
+    pub fn open_headers(&self, sealed: &SealedSecret) -> Result<RequestHeaders, SealError> {
+        let key = self.key_of(&sealed.key_id)?;
+        let bytes = key.open_own(HEADERS_CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
+        let text = std::str::from_utf8(&bytes).map_err(|_| SealError::Changed)?;
+        RequestHeaders::from_revealed(text).ok_or(SealError::Changed)
+    }
+
     /// Encrypts something else that is small. `context` says what it is, and only the same context opens it.
     pub fn seal_as(&self, context: &'static [u8], bytes: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
@@ -83,8 +138,13 @@ impl SecretKey {
         [&nonce[..], &text].concat()
     }
 
-    /// Decrypts what this key sealed in this context; nothing if it did not.
+    /// Decrypts what this key or the old one sealed in this context; nothing if neither did.
     pub fn open_as(&self, context: &'static [u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        let old = || self.old.as_ref().and_then(|old| old.open_own(context, sealed));
+        self.open_own(context, sealed).or_else(old)
+    }
+
+    fn open_own(&self, context: &'static [u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = text.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
@@ -92,15 +152,10 @@ impl SecretKey {
         Some(bytes.to_vec())
     }
 
-    /// Decrypts a secret that this key sealed.
+    /// Decrypts a secret that this key or the old one sealed.
     pub fn open(&self, sealed: &SealedSecret) -> Result<SigningSecret, SealError> {
-        if sealed.key_id != self.key_id {
-            return Err(SealError::OtherKey {
-                sealed_with: sealed.key_id.clone(),
-                configured: self.key_id.clone(),
-            });
-        }
-        let bytes = self.open_as(CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
+        let key = self.key_of(&sealed.key_id)?;
+        let bytes = key.open_own(CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
         SigningSecret::from_bytes(&bytes).map_err(|_| SealError::Changed)
     }
 }
@@ -159,6 +214,28 @@ mod tests {
     }
 
     #[test]
+    fn a_former_key_opens_and_does_not_seal() {
+        let old = Arc::new(SecretKey::generate());
+        let key = SecretKey::generate().with_old(Arc::clone(&old));
+        let secret = SigningSecret::generate();
+        let before = old.seal(&secret);
+        assert_eq!(key.open(&before).expect("the old key").as_bytes(), secret.as_bytes());
+        assert!(key.opens(old.key_id()) && key.opens(key.key_id()) && !old.opens(key.key_id()));
+        let after = key.reseal(&before).expect("it opens");
+        assert_eq!(after.key_id, key.key_id());
+        assert_eq!(key.open(&after).expect("the new key").as_bytes(), secret.as_bytes());
+        assert!(old.open(&after).is_err());
+        let alone: SecretKey = key.to_base64().parse().expect("its own text");
+        assert_eq!(alone.open(&after).expect("without the old one").as_bytes(), secret.as_bytes());
+        let token = old.seal_as(b"a purpose", b"something");
+        assert_eq!(key.open_as(b"a purpose", &token).as_deref(), Some(&b"something"[..]));
+        let stranger = SecretKey::generate().seal(&secret);
+        assert!(matches!(key.reseal(&stranger), Err(SealError::OtherKey { .. })));
+        let forged = SealedSecret { key_id: old.key_id().to_owned(), ..stranger };
+        assert_eq!(key.reseal(&forged), Err(SealError::Changed));
+    }
+
+    #[test]
     fn every_changed_or_missing_byte_is_noticed() {
         let key = SecretKey::generate();
         let sealed = key.seal(&SigningSecret::generate());
@@ -179,6 +256,21 @@ mod tests {
         assert_eq!(key.open_as(b"another purpose", &sealed), None);
         assert_eq!(SecretKey::generate().open_as(b"a purpose", &sealed), None);
         assert_eq!(key.open_as(b"a purpose", b"short"), None);
+    }
+
+    #[test]
+    fn headers_are_sealed_and_opened_as_such_only() {
+        let key = SecretKey::generate();
+        let pair = ("x-key".parse().expect("a name"), "Bearer abc: def".parse().expect("a value"));
+        let headers = RequestHeaders::new([pair]).expect("one");
+        let sealed = key.seal_headers(&headers).expect("there is one");
+        assert_eq!(sealed.names, "x-key");
+        assert_eq!(key.open_headers(&sealed.secret), Ok(headers));
+        assert_eq!(open_err(&key, &sealed.secret), SealError::Changed, "it is no signing secret");
+        let other = SecretKey::generate().open_headers(&sealed.secret);
+        assert!(matches!(other, Err(SealError::OtherKey { .. })));
+        assert_eq!(key.open_headers(&key.seal(&SigningSecret::generate())), Err(SealError::Changed));
+        assert_eq!(key.seal_headers(&RequestHeaders::default()), None);
     }
 
     #[test]

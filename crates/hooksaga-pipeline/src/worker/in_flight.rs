@@ -35,6 +35,8 @@ struct State {
     by_subscription: HashMap<SubscriptionId, u32>,
     /// How many began in which stretch of time, of those in flight.
     by_beginning: BTreeMap<u64, u32>,
+    /// When a claim that had to pass over subscriptions last found nothing beside them.
+    found_nothing: Option<Instant>,
 }
 
 /// One attempt that holds a slot; dropping it frees the slot.
@@ -48,6 +50,10 @@ pub(super) struct Slot {
 
 /// An attempt that has been in flight for one to two of these is not likely to end within the next few milliseconds.
 const STRETCH: Duration = Duration::from_millis(250);
+
+/// A claim that passes over a subscription walks past all that is open of it. One that found nothing is not repeated for so
+/// long, or a busy subscription would make the database walk all the time.
+const NOT_AGAIN_FOR: Duration = Duration::from_millis(50);
 
 impl InFlight {
     /// `busy` shows how many slots are taken.
@@ -118,6 +124,17 @@ impl InFlight {
         let soon: u32 =
             state.by_beginning.range(self.stretch(now).saturating_sub(1)..).map(|(_, jobs)| jobs).sum();
         free > 0 && free >= (free + soon) / 4
+    }
+
+    /// A claim that passed over subscriptions has returned, with or without jobs of others.
+    pub(super) fn passed_over(&self, found: bool, now: Instant) {
+        self.state().found_nothing = (!found).then_some(now);
+    }
+
+    /// Until when a claim that would pass over subscriptions is not worth its walk.
+    pub(super) fn passes_over_from(&self, now: Instant) -> Option<Instant> {
+        let until = self.state().found_nothing? + NOT_AGAIN_FOR;
+        (until > now).then_some(until)
     }
 
     /// Waits until an attempt has ended since this was last called. One waiter at a time.
@@ -223,6 +240,18 @@ mod tests {
         held.truncate(342 - 100);
         let limits = in_flight.claim_limits(1000).unwrap();
         assert_eq!((limits.jobs, limits.skip), (100, vec![]));
+    }
+
+    #[test]
+    fn a_claim_past_a_busy_subscription_that_found_nothing_is_not_repeated_at_once() {
+        let in_flight = InFlight::new(4, Gauge::default());
+        let start = in_flight.start;
+        assert_eq!(in_flight.passes_over_from(start), None);
+        in_flight.passed_over(false, start);
+        assert_eq!(in_flight.passes_over_from(start), Some(start + NOT_AGAIN_FOR));
+        assert_eq!(in_flight.passes_over_from(start + NOT_AGAIN_FOR), None);
+        in_flight.passed_over(true, start);
+        assert_eq!(in_flight.passes_over_from(start), None, "where there was something there may be more");
     }
 
     #[test]

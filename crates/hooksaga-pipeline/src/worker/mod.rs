@@ -6,7 +6,8 @@
 //! crash at any point loses nothing: the lease runs out and the delivery happens again.
 //!
 //! It claims in the order of admission, no more than it has slots and memory for, and passes over subscriptions that hold
-//! their part of the slots already ([`in_flight`]). Jobs of paused subscriptions are parked ([`parking`]).
+//! their part of the slots already ([`in_flight`]). Jobs of paused subscriptions are parked ([`parking`]), and starts of
+//! rate-limited ones counted ([`limits`]).
 //!
 //! On the order to stop it claims nothing more, gives back what it had not started, and finishes and reports
 //! what is in flight. The caller bounds how long that may take.
@@ -15,21 +16,24 @@
 
 mod attempt;
 mod in_flight;
+mod limits;
 mod parking;
 mod prepare;
 mod presence;
 mod report;
+mod results;
 
 use crate::{
-    DeliveryClient, DeliveryLog, Driver, Metrics, Progress, SecretKey, Shutdown, Signals, driver::Rhythm,
-    random_i64,
+    DeliveryClient, DeliveryLog, Driver, Metrics, Progress, SecretKey, Shutdown, Signals,
+    batch_size::BatchSize, driver::Rhythm, random_i64,
 };
-use attempt::Settled;
+use attempt::{Attempt, Settled};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
-use in_flight::{InFlight, PAYLOAD_BYTES};
+use in_flight::{InFlight, PAYLOAD_BYTES, Slot};
 use parking::Parked;
 use report::Reporter;
+use results::{Gate, ResultGate};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -50,6 +54,7 @@ pub struct WorkerConfig {
     pub lease_duration: Duration,
 }
 
+#[derive(Clone)]
 pub struct Worker {
     store: Arc<dyn WorkerStore>,
     client: DeliveryClient,
@@ -59,6 +64,8 @@ pub struct Worker {
     metrics: Arc<Metrics>,
     reporter: Arc<Reporter>,
     parked: Arc<Parked>,
+    gate: Arc<ResultGate>,
+    claims: Arc<BatchSize>,
 }
 
 impl Worker {
@@ -81,9 +88,12 @@ impl Worker {
         log: DeliveryLog,
     ) -> Self {
         let parked = Arc::<Parked>::default();
+        let gate = Arc::<ResultGate>::default();
         let reporter =
-            Arc::new(Reporter::new(store.clone(), signals.clone(), metrics.clone(), log, parked.clone()));
-        Self { store, client, key, config, signals, metrics, reporter, parked }
+            Reporter::new(store.clone(), signals.clone(), metrics.clone(), log, parked.clone(), gate.clone());
+        let reporter = Arc::new(reporter);
+        let claims = Arc::new(BatchSize::new(Self::BATCH));
+        Self { store, client, key, config, signals, metrics, reporter, parked, gate, claims }
     }
 
     /// Works until the order to stop, and then until everything claimed is reported or given back. Ends before
@@ -133,34 +143,68 @@ impl Worker {
         settled: &mpsc::Sender<Settled>,
         shutdown: &Shutdown,
     ) -> StoreResult<Progress> {
-        let limits = tokio::select! {
+        let mut limits = tokio::select! {
             limits = self.claim_limits(in_flight) => limits,
             () = shutdown.wait() => return Ok(Progress::IDLE),
         };
-        let work = self.claim(&limits).await?;
+        let passes_over = !limits.skip.is_empty();
+        if passes_over && in_flight.passes_over_from(std::time::Instant::now()).is_some() {
+            return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
+        }
+        match self.gate.pass(Instant::now()) {
+            Gate::Open => {}
+            Gate::Probe => limits.jobs = 1,
+            Gate::Closed(wait) => return Ok(Progress::Idle { until: Some(wait) }),
+        }
+        let mut work = self.claim(&limits).await?;
         let claimed = work.claimed();
-        for done in work.settled {
+        for done in work.settled.drain(..) {
             // Fails only when the reporter is gone; then the lease runs out.
             let _ = settled.send(done).await;
         }
         let began = std::time::Instant::now();
+        if passes_over {
+            in_flight.passed_over(claimed > 0, began);
+        }
+        let slot_of = |attempt: &Attempt| {
+            in_flight.begin(attempt.subscription, attempt.request.body.len() as u64, began)
+        };
+        let limited = work.take_limited(slot_of);
         for attempt in work.attempts {
-            let slot = in_flight.begin(attempt.subscription, attempt.request.body.len() as u64, began);
-            let (client, settled, shutdown) = (self.client.clone(), settled.clone(), shutdown.clone());
-            let timeout = self.config.http_timeout;
+            let slot = slot_of(&attempt);
+            self.start(attempt, slot, settled, shutdown);
+        }
+        if !limited.is_empty() {
+            let (worker, settled, shutdown) = (self.clone(), settled.clone(), shutdown.clone());
             tokio::spawn(async move {
-                let done = attempt.carry_out(&client, timeout, &shutdown).await;
-                let _ = settled.send(done).await;
-                drop(slot);
+                let (start, back) = limited.pass(&*worker.store).await;
+                for (attempt, slot) in start {
+                    worker.start(attempt, slot, &settled, &shutdown);
+                }
+                for (done, slot) in back {
+                    let _ = settled.send(done).await;
+                    drop(slot);
+                }
             });
         }
         if work.cut_short || claimed >= limits.jobs as usize {
             return Ok(Progress::Worked);
         }
-        if !limits.skip.is_empty() {
+        if passes_over {
             return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
         }
         Ok(Progress::of_batch(claimed, limits.jobs))
+    }
+
+    /// Carries an attempt out beside everything else.
+    fn start(&self, attempt: Attempt, slot: Slot, settled: &mpsc::Sender<Settled>, shutdown: &Shutdown) {
+        let (client, settled, shutdown) = (self.client.clone(), settled.clone(), shutdown.clone());
+        let timeout = self.config.http_timeout;
+        tokio::spawn(async move {
+            let done = attempt.carry_out(&client, timeout, &shutdown).await;
+            let _ = settled.send(done).await;
+            drop(slot);
+        });
     }
 
     /// Waits until one of the subscriptions that a claim had to pass over may have more in flight, or until something else
@@ -180,9 +224,15 @@ impl Worker {
                 }
             }
         };
+        let woken = async {
+            if let Some(from) = in_flight.passes_over_from(std::time::Instant::now()) {
+                tokio::time::sleep_until(from.into()).await;
+            }
+            self.signals.woken(Stage::Worker).await;
+        };
         tokio::select! {
             () = freed => {}
-            () = self.signals.woken(Stage::Worker) => {}
+            () = woken => {}
             () = shutdown.wait() => {}
             // Jobs of other processes' making, should their wake-up be lost.
             () = tokio::time::sleep(Self::SKIPPED_POLL) => {}
@@ -197,7 +247,7 @@ impl Worker {
         let mut waited = false;
         loop {
             let enough = waited || in_flight.has_enough_free(std::time::Instant::now());
-            if let Some(limits) = in_flight.claim_limits(Self::BATCH).filter(|_| enough) {
+            if let Some(limits) = in_flight.claim_limits(self.claims.get()).filter(|_| enough) {
                 return limits;
             }
             tokio::select! {
@@ -211,7 +261,7 @@ impl Worker {
         // Read before the claim is sent: the lease begins no earlier, so it lasts at least this long.
         let asked = Instant::now();
         let token = LeaseToken(random_i64());
-        let batch = self.store.claim(limits, self.config.lease_duration, token).await?;
+        let batch = self.claims.noting(self.store.claim(limits, self.config.lease_duration, token).await)?;
         if !batch.jobs.is_empty() {
             self.metrics.pass("claim", asked.elapsed());
         }
@@ -225,10 +275,16 @@ impl Worker {
 
     /// The same; attempts that have not started when the order to stop comes are given back.
     pub async fn run_once_until(&self, shutdown: &Shutdown) -> StoreResult<Progress> {
-        let limit = self.config.concurrency.min(Self::BATCH);
+        let limit = self.config.concurrency.min(self.claims.get());
         let limits = ClaimLimits { jobs: limit, payload_bytes: PAYLOAD_BYTES, skip: Vec::new() };
-        let work = self.claim(&limits).await?;
+        let mut work = self.claim(&limits).await?;
         let claimed = work.claimed();
+        let limited = work.take_limited(|_| ());
+        if !limited.is_empty() {
+            let (start, back) = limited.pass(&*self.store).await;
+            work.attempts.extend(start.into_iter().map(|(attempt, ())| attempt));
+            work.settled.extend(back.into_iter().map(|(done, ())| done));
+        }
         let mut running = tokio::task::JoinSet::new();
         for attempt in work.attempts {
             let (client, shutdown) = (self.client.clone(), shutdown.clone());

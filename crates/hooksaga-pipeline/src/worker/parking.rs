@@ -41,7 +41,7 @@ impl Worker {
             }
             next = Instant::now() + POLL;
             if let Err(error) = self.unpark_once().await {
-                self.metrics.store_error(Self::NAME, error.is_transient());
+                self.metrics.store_error(Self::NAME, &error);
                 tracing::debug!(%error, "parked jobs could not be looked at; trying again");
                 next = Instant::now() + AFTER_FAILURE;
             }

@@ -4,12 +4,15 @@ use super::{
     REPORT_MARGIN, WorkerConfig,
     attempt::{About, Attempt, Clock, Settled},
 };
-use crate::{CallbackRequest, SecretKey, SigningSecret};
+use crate::{CallbackRequest, SecretKey, SigningSecret, delivery::request_headers};
 use bytes::Bytes;
-use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_saga::{ErrorCode, RateLimit, SubscriptionId};
 use hooksaga_store::{ClaimedBatch, DeliveryJob, Target};
 use http::{HeaderName, HeaderValue};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 use tokio::time::Instant;
 
 /// A job that was reset more often than this has outlived every worker that took it.
@@ -23,6 +26,8 @@ static ATTEMPT: HeaderName = HeaderName::from_static("hooksaga-attempt");
 pub(super) struct Work {
     pub(super) attempts: Vec<Attempt>,
     pub(super) settled: Vec<Settled>,
+    /// The rate limits of the subscriptions that have one.
+    pub(super) limits: BTreeMap<SubscriptionId, RateLimit>,
     /// More can be claimed.
     pub(super) cut_short: bool,
 }
@@ -50,6 +55,7 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
     let mut work = Work {
         attempts: Vec::with_capacity(batch.jobs.len()),
         settled: Vec::new(),
+        limits: batch.targets.iter().filter_map(|(id, target)| Some((*id, target.rate_limit?))).collect(),
         cut_short: batch.cut_short,
     };
     for lease in batch.jobs {
@@ -75,8 +81,15 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
 struct Judge<'a> {
     targets: &'a HashMap<SubscriptionId, Arc<Target>>,
     key: &'a SecretKey,
-    /// Each target's secrets are opened once per batch.
-    opened: HashMap<SubscriptionId, Option<Arc<[SigningSecret]>>>,
+    /// Each target's secrets and headers are opened once per batch.
+    opened: HashMap<SubscriptionId, Option<Opened>>,
+}
+
+/// What a target's callbacks are signed with and carry.
+struct Opened {
+    /// Newest first.
+    secrets: Arc<[SigningSecret]>,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Judge<'_> {
@@ -85,20 +98,24 @@ impl Judge<'_> {
         let Some(target) = self.targets.get(&id).filter(|target| target.deliverable) else {
             return Verdict::Park;
         };
+        if target.deleted {
+            return Verdict::Fail(ErrorCode::SUBSCRIPTION_DELETED);
+        }
         if job.lease_resets > MOST_LEASE_RESETS {
             return Verdict::Fail(ErrorCode::LEASE_EXHAUSTED);
         }
-        let secrets = self.opened.entry(id).or_insert_with(|| open(id, target, self.key));
-        match secrets {
-            Some(secrets) => Verdict::Send(request(job, target, secrets.clone())),
+        let opened = self.opened.entry(id).or_insert_with(|| open(id, target, self.key));
+        match opened {
+            Some(opened) => Verdict::Send(request(job, target, opened)),
             None => Verdict::Fail(ErrorCode::INTERNAL),
         }
     }
 }
 
-/// The secrets that sign, newest first; nothing, and a line that says why, if none can be opened.
-fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Option<Arc<[SigningSecret]>> {
-    let opened: Arc<[_]> = target
+/// Nothing, and a line that says why, if no secret or not all headers can be opened: without its credentials a callback
+/// would be refused, and look like a fault of the endpoint.
+fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Option<Opened> {
+    let secrets: Arc<[_]> = target
         .secrets
         .iter()
         .filter_map(|stored| {
@@ -110,7 +127,7 @@ fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Optio
                 .ok()
         })
         .collect();
-    if opened.is_empty() {
+    if secrets.is_empty() {
         tracing::error!(
             subscription_id = subscription.0,
             "no signing secret can be used, so its deliveries fail: rotate its secret, or run with the \
@@ -118,10 +135,16 @@ fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Optio
         );
         return None;
     }
-    Some(opened)
+    let headers = request_headers::open(target.headers.as_ref(), key)
+        .inspect_err(|error| {
+            let subscription_id = subscription.0;
+            tracing::error!(subscription_id, %error, "cannot open its request headers, so its deliveries fail: set them again");
+        })
+        .ok()?;
+    Some(Opened { secrets, headers })
 }
 
-fn request(job: &DeliveryJob, target: &Target, secrets: Arc<[SigningSecret]>) -> CallbackRequest {
+fn request(job: &DeliveryJob, target: &Target, opened: &Opened) -> CallbackRequest {
     // Both texts were checked to be visible ASCII before they were stored.
     let text = |name: &HeaderName, value: &str| Some((name.clone(), HeaderValue::from_str(value).ok()?));
     let extra_headers = [
@@ -133,8 +156,8 @@ fn request(job: &DeliveryJob, target: &Target, secrets: Arc<[SigningSecret]>) ->
         url: target.callback_url.clone(),
         webhook_id: format!("evt_{}", job.event_id),
         body: Bytes::from_owner(Payload(job.payload.clone())),
-        secrets,
-        extra_headers: extra_headers.into_iter().flatten().collect(),
+        secrets: opened.secrets.clone(),
+        extra_headers: opened.headers.iter().cloned().chain(extra_headers.into_iter().flatten()).collect(),
     }
 }
 

@@ -30,7 +30,7 @@ impl Worker {
                     EVERY
                 }
                 Err(error) => {
-                    self.metrics.store_error(Self::NAME, error.is_transient());
+                    self.metrics.store_error(Self::NAME, &error);
                     tracing::debug!(%error, "no heartbeat was written; trying again");
                     AGAIN
                 }

@@ -7,6 +7,7 @@
 use super::{
     attempt::{About, Settled},
     parking::Parked,
+    results::ResultGate,
 };
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, backoff::Backoff, rest::rest_after};
 use hooksaga_saga::{JobId, Outcome};
@@ -24,6 +25,7 @@ pub(super) struct Reporter {
     metrics: Arc<Metrics>,
     log: DeliveryLog,
     parked: Arc<Parked>,
+    gate: Arc<ResultGate>,
 }
 
 /// Results that are written together; the two lists go side by side.
@@ -42,8 +44,9 @@ impl Reporter {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
         parked: Arc<Parked>,
+        gate: Arc<ResultGate>,
     ) -> Self {
-        Self { store, signals, metrics, log, parked }
+        Self { store, signals, metrics, log, parked, gate }
     }
 
     /// Writes what comes, until nothing can come any more.
@@ -81,19 +84,26 @@ impl Reporter {
     }
 
     async fn report(&self, results: Results) {
-        let mut todo = vec![results];
+        let (mut todo, mut written, mut lost) = (vec![results], false, false);
         while let Some(mut results) = todo.pop() {
             if results.reports.is_empty() {
                 continue;
             }
             let started = Instant::now();
-            match self.until_lease_end(&results.about, || self.store.report(&results.reports)).await {
+            let write = || self.write(&results.reports);
+            match self.until_lease_end(&results.about, What::Results, write).await {
                 Ok(changed) => {
-                    self.signals.wake(Stage::Apply);
+                    written |= !changed.is_empty();
                     self.metrics.pass("report", started.elapsed());
                     self.account(&results, &changed);
                 }
+                // Perhaps there are too many for the time that the database gives: each half alone, while the leases last.
+                Err(StoreError::TimedOut(_)) if results.reports.len() > 1 && !results.are_too_late() => {
+                    let second = results.split();
+                    todo.extend([second, results]);
+                }
                 Err(error) if error.is_transient() || results.reports.len() == 1 => {
+                    lost = true;
                     let jobs = results.reports.len();
                     tracing::error!(%error, jobs, "results could not be written: these deliveries happen again");
                     self.metrics.reports_lost(jobs as u64);
@@ -104,17 +114,35 @@ impl Reporter {
                 }
             }
         }
+        if written {
+            self.gate.written();
+        } else if lost || self.gate.is_failing() {
+            self.gate.lost(Instant::now());
+        }
+    }
+
+    /// Writes results, and wakes whoever applies them.
+    async fn write(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        if self.store.shares_commits() {
+            // `biased`: the results are on their way before anybody is woken.
+            let wake = async { self.signals.wake(Stage::Apply) };
+            return tokio::join!(biased; self.store.report(reports), wake).0;
+        }
+        let changed = self.store.report(reports).await?;
+        self.signals.wake(Stage::Apply);
+        Ok(changed)
     }
 
     async fn hand_back(&self, jobs: Vec<About>, delay: Duration) {
         let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
-        let changed = self.until_lease_end(&jobs, || self.store.hand_back(&leases, delay)).await;
+        let changed =
+            self.until_lease_end(&jobs, What::Unsent, || self.store.hand_back(&leases, delay)).await;
         self.account_unsent(&jobs, changed, "HandedBack", "given back unsent");
     }
 
     async fn park(&self, jobs: &[About]) {
         let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
-        let changed = self.until_lease_end(jobs, || self.store.park(&leases)).await;
+        let changed = self.until_lease_end(jobs, What::Unsent, || self.store.park(&leases)).await;
         self.parked.announce();
         self.account_unsent(
             jobs,
@@ -153,24 +181,32 @@ impl Reporter {
         }
     }
 
-    /// Tries a write until it succeeds, is refused, or the last of the leases is over.
+    /// Tries a write until it succeeds, is refused, or the last of the leases is over. Results that take too long together
+    /// come back at once, to be halved.
     async fn until_lease_end<F>(
         &self,
         jobs: &[About],
+        what: What,
         mut write: impl FnMut() -> F,
     ) -> StoreResult<Vec<JobId>>
     where
         F: Future<Output = StoreResult<Vec<JobId>>>,
     {
-        let end = jobs.iter().map(|about| about.lease_end).max().unwrap_or_else(Instant::now);
+        let end = last_lease_end(jobs);
         let mut backoff = Backoff::new();
         let mut warned = false;
         loop {
             let error = match write().await {
-                Err(error @ StoreError::Unavailable(_)) => error,
+                Err(error @ StoreError::TimedOut(_)) if what == What::Results && jobs.len() > 1 => {
+                    return Err(error);
+                }
+                Err(error) if error.is_transient() => error,
                 done => return done,
             };
-            self.metrics.store_error("report", true);
+            if what == What::Results {
+                self.gate.fails();
+            }
+            self.metrics.store_error("report", &error);
             let wait = backoff.next();
             if Instant::now() + wait >= end {
                 return Err(error);
@@ -204,7 +240,24 @@ impl Reporter {
     }
 }
 
+/// What a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Results,
+    /// Jobs that go back as they came.
+    Unsent,
+}
+
+fn last_lease_end(jobs: &[About]) -> Instant {
+    jobs.iter().map(|about| about.lease_end).max().unwrap_or_else(Instant::now)
+}
+
 impl Results {
+    /// Every lease is over.
+    fn are_too_late(&self) -> bool {
+        last_lease_end(&self.about) <= Instant::now()
+    }
+
     /// Takes away its second half.
     fn split(&mut self) -> Self {
         let half = self.reports.len() / 2;

@@ -3,7 +3,7 @@
 use super::{super::attempt::About, *};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
-use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, WorkerBeat};
+use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, Started, Starting, WorkerBeat};
 use std::sync::Mutex;
 
 /// Refuses every batch with job 13 in it; is away as often as told.
@@ -38,6 +38,10 @@ impl WorkerStore for FakeStore {
 
     async fn leave(&self, _: i64) -> StoreResult<()> {
         Ok(())
+    }
+
+    async fn start_limited(&self, _: &[Starting]) -> StoreResult<Vec<Started>> {
+        Ok(Vec::new())
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -87,8 +91,14 @@ fn finished(jobs: impl IntoIterator<Item = i64>) -> Vec<Settled> {
 fn reporter() -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
     let store = Arc::new(FakeStore::default());
     let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
-    let reporter =
-        Reporter::new(store.clone(), signals.clone(), metrics.clone(), DeliveryLog::All, Arc::default());
+    let reporter = Reporter::new(
+        store.clone(),
+        signals.clone(),
+        metrics.clone(),
+        DeliveryLog::All,
+        Arc::default(),
+        Arc::default(),
+    );
     (store, signals, metrics, reporter)
 }
 

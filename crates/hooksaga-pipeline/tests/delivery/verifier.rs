@@ -102,6 +102,8 @@ fn check(key: &SecretKey, id: i64, url: String, attempt: u32) -> Check {
         attempt,
         number: 40 + i64::from(attempt),
         secrets: vec![StoredSecret { id: SecretId(1), secret }],
+        headers: None,
+        vouched_by: None,
     }
 }
 

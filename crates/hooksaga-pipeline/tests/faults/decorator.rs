@@ -1,13 +1,13 @@
 //! Stores that let every call through but one.
 
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, JobId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, EventId, JobId, SagaId, SubscriptionId};
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, Buried, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide,
     IngestStore, JobReport, JobsCreated, LeaseRef, LeaseToken, Load, NewEvent, OrchestratorStore,
     RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
-    RouterStore, Scheduled, StoreError, StoreResult, Stores, TenantScope, WaitingPage, WorkerBeat,
-    WorkerStore,
+    RouterStore, Scheduled, Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
+    TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -105,6 +105,10 @@ impl IngestStore for Faulty<dyn IngestStore> {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         self.plan.call(self.inner.append(events)).await
     }
+
+    async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()> {
+        self.plan.call(self.inner.store_payload_limit(bytes)).await
+    }
 }
 
 #[async_trait]
@@ -132,6 +136,14 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
         };
         let done = self.plan.call(self.inner.create_jobs(allotted, &between)).await;
         if broken.load(Ordering::SeqCst) { self.plan.strike().await } else { done }
+    }
+
+    async fn schedule_stranded(
+        &self,
+        after: Option<SubscriptionId>,
+        beyond: Duration,
+    ) -> StoreResult<StrandedStep> {
+        self.plan.call(self.inner.schedule_stranded(after, beyond)).await
     }
 
     async fn load(&self) -> StoreResult<Load> {
@@ -170,6 +182,10 @@ impl WorkerStore for Faulty<dyn WorkerStore> {
         self.plan.call(self.inner.leave(worker_id)).await
     }
 
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        self.plan.call(self.inner.start_limited(starting)).await
+    }
+
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
         self.plan.call(self.inner.hand_back(leases, delay)).await
     }
@@ -187,6 +203,10 @@ impl WorkerStore for Faulty<dyn WorkerStore> {
 impl CleanerStore for Faulty<dyn CleanerStore> {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.plan.call(self.inner.reset_expired(limit)).await
+    }
+
+    async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
+        self.plan.call(self.inner.free_stranded(limit, lease, hand_back)).await
     }
 }
 
@@ -212,6 +232,16 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
         default_limit: u32,
     ) -> StoreResult<ResendOutcome> {
         self.plan.call(self.inner.resend(scope, id, default_limit)).await
+    }
+
+    async fn send_test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+        default_limit: u32,
+    ) -> StoreResult<TestOutcome> {
+        self.plan.call(self.inner.send_test(scope, event, subscription, default_limit)).await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {

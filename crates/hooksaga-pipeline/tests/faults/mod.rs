@@ -4,10 +4,13 @@
 //! dies, is requeued, and succeeds. A run of the story is told which call fails and how: with an error
 //! before anything happened, with an error although it was committed (a lost acknowledgement), or because
 //! the process is killed right before or right after it. Afterwards a new process takes over.
+//!
+//! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
+mod cuts;
 mod decorator;
 
-use crate::support::{ALL, PAGE, Pipeline, WORKER, World, event, ingest};
+use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};
 use hooksaga_pipeline::WorkerConfig;
 use hooksaga_saga::{ErrorCode, SagaStatus};
@@ -26,8 +29,8 @@ const CONFIG: WorkerConfig = WorkerConfig {
 /// Runs at the same time: most of a run is waiting for a lease to end.
 const PARALLEL: usize = 8;
 
-async fn start() -> World {
-    let world = World::new().await;
+async fn start(backend: Backend) -> World {
+    let world = World::on(backend).await;
     world.subscribe("a", "/good").await;
     world.subscribe_with("a", "/bad", Some(2)).await;
     world.receiver.answer("/bad", [Behaviour::Status(500)]);
@@ -112,8 +115,8 @@ async fn check_the_end(world: &World) {
 }
 
 /// Tells the story with the `n`-th call failing like this; returns whether there was such a call.
-async fn tell_with(n: usize, fault: Fault) -> bool {
-    let world = start().await;
+async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
+    let world = start(backend).await;
     let plan = Arc::new(FaultPlan::new(n, fault));
     let stores = faulty(&world.stores, &plan);
     let told = async {
@@ -125,17 +128,21 @@ async fn tell_with(n: usize, fault: Fault) -> bool {
     let in_time = tokio::time::timeout(Duration::from_secs(60), told).await;
     assert!(in_time.is_ok(), "call {n} with {fault:?} never ended: {:?}", world.deliveries().await);
     check_the_end(&world).await;
+    drop(stores);
+    world.end().await;
     plan.happened()
 }
 
-/// Fails each call of the story in turn, until the story has no more calls.
-async fn tell_with_every(fault: Fault) {
-    let (mut running, mut next, mut failed) = (JoinSet::new(), 0, 0);
+/// Fails each call of the story in turn, until the story has no more calls. On the servers only every `STRIDE`-th, and each
+/// fault others: what a call does there when it fails is the same code as on the embedded one, but for the statements.
+async fn tell_with_every(backend: Backend, fault: Fault) {
+    let stride = if backend == Backend::Sqlite { 1 } else { STRIDE };
+    let (mut running, mut next, mut failed) = (JoinSet::new(), fault as usize % stride, 0);
     let mut more = true;
     while more || !running.is_empty() {
         if more && running.len() < PARALLEL {
-            running.spawn(tell_with(next, fault));
-            next += 1;
+            running.spawn(tell_with(backend, next, fault));
+            next += stride;
             continue;
         }
         if let Some(happened) = running.join_next().await {
@@ -145,25 +152,46 @@ async fn tell_with_every(fault: Fault) {
         }
     }
     // Ingest, route, and for four attempts schedule, move, claim, report, apply; bury, requeue, clean.
-    assert!(failed > 20, "only {failed} calls were made to fail");
+    assert!(failed > 20 / stride, "only {failed} calls were made to fail");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_fails_before_it_did_anything_changes_nothing_in_the_end() {
-    tell_with_every(Fault::ErrorBefore).await;
+/// See [`tell_with_every`].
+const STRIDE: usize = 3;
+
+async fn a_call_that_fails_before_it_did_anything_changes_nothing_in_the_end(backend: Backend) {
+    tell_with_every(backend, Fault::ErrorBefore).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_acknowledgement_changes_nothing_in_the_end() {
-    tell_with_every(Fault::ErrorAfter).await;
+async fn a_lost_acknowledgement_changes_nothing_in_the_end(backend: Backend) {
+    tell_with_every(backend, Fault::ErrorAfter).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_before_a_call_changes_nothing_in_the_end() {
-    tell_with_every(Fault::KillBefore).await;
+async fn a_process_killed_before_a_call_changes_nothing_in_the_end(backend: Backend) {
+    tell_with_every(backend, Fault::KillBefore).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_process_killed_after_a_call_changes_nothing_in_the_end() {
-    tell_with_every(Fault::KillAfter).await;
+async fn a_process_killed_after_a_call_changes_nothing_in_the_end(backend: Backend) {
+    tell_with_every(backend, Fault::KillAfter).await;
 }
+
+/// Runs each of them on one back end.
+macro_rules! on {
+    ($module:ident, $backend:ident) => {
+        mod $module {
+            on!(@ $backend, a_call_that_fails_before_it_did_anything_changes_nothing_in_the_end);
+            on!(@ $backend, a_lost_acknowledgement_changes_nothing_in_the_end);
+            on!(@ $backend, a_process_killed_before_a_call_changes_nothing_in_the_end);
+            on!(@ $backend, a_process_killed_after_a_call_changes_nothing_in_the_end);
+        }
+    };
+    (@ $backend:ident, $name:ident) => {
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $name() {
+            super::$name(super::Backend::$backend).await;
+        }
+    };
+}
+
+on!(sqlite, Sqlite);
+on!(postgres, Postgres);
+on!(mysql, MySql);

@@ -30,7 +30,8 @@ async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     let (s, m) = parts();
     let worker = Worker::new(stores.worker.clone(), client(), world.key.clone(), WORKER, s, m, log);
     let (s, m) = parts();
-    let cleaner = Cleaner::new(stores.cleaner.clone(), Duration::from_secs(1), s, m, log);
+    let cleaner =
+        Cleaner::new(stores.cleaner.clone(), Duration::from_secs(1), Duration::from_secs(60), s, m, log);
     let (s, m) = parts();
     let dead_letters = DeadLetters::new(stores.dead_letters.clone(), s, m, log);
 

@@ -8,3 +8,4 @@ mod life;
 mod logging;
 mod running;
 mod subscriptions;
+mod unwritten;

@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerConfig};
 use hooksaga_saga::{JobId, SagaStatus};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    WorkerStore,
 };
 use hooksaga_testkit::receiver::Behaviour;
 use std::{
@@ -111,6 +112,10 @@ impl WorkerStore for PanicsOnReport {
 
     async fn leave(&self, worker_id: i64) -> StoreResult<()> {
         self.0.leave(worker_id).await
+    }
+
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        self.0.start_limited(starting).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

@@ -1,19 +1,20 @@
-//! A whole pipeline on a fresh embedded database and a loopback receiver, driven pass by pass.
+//! A whole pipeline on a fresh database and a loopback receiver, driven pass by pass.
 
+pub(crate) mod backend;
 pub(crate) mod capture;
 
+use backend::{Backend, Database};
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryClient, DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics,
     Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker, WorkerConfig,
 };
 use hooksaga_saga::{CallbackUrl, RetryPolicy, SagaStatus, SubscriptionId, Tenant};
-use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
     Appended, ClaimLimits, CreateOutcome, Delivery, DeliveryDetail, DeliveryFilter, LeaseRef, LeaseToken,
     NewEvent, NewSubscription, PageRequest, Stage, StoreResult, Stores, SubscriptionPatch, TenantScope,
     UpdateOutcome, WorkerBeat,
 };
-use hooksaga_testkit::{receiver::Receiver, scratch::ScratchDir};
+use hooksaga_testkit::receiver::Receiver;
 use std::{sync::Arc, time::Duration};
 
 pub(crate) const DEFAULT_LIMIT: u32 = 5;
@@ -37,25 +38,33 @@ pub(crate) struct World {
     pub(crate) stores: Stores,
     pub(crate) receiver: Receiver,
     pub(crate) key: Arc<SecretKey>,
-    _database: SqliteDatabase,
-    _folder: ScratchDir,
+    pub(crate) database: Database,
 }
 
 impl World {
+    /// On the embedded database.
     pub(crate) async fn new() -> Self {
+        Self::on(Backend::Sqlite).await
+    }
+
+    pub(crate) async fn on(backend: Backend) -> Self {
         capture::install();
-        let folder = ScratchDir::new("pipeline");
-        let path = folder.path().join("hooksaga.db");
-        let database = hooksaga_sqlite::open(SqliteOptions { path }).await.unwrap();
+        let database = Database::new(backend).await;
         let beat = WorkerBeat { worker_id: 1, slots: 512, version: String::from("test") };
-        database.stores().worker.heartbeat(&beat).await.unwrap();
+        database.stores.worker.heartbeat(&beat).await.unwrap();
         Self {
-            stores: database.stores(),
+            stores: database.stores.clone(),
             receiver: Receiver::start().await,
             key: Arc::new(SecretKey::generate()),
-            _database: database,
-            _folder: folder,
+            database,
         }
+    }
+
+    /// Removes its database.
+    pub(crate) async fn end(self) {
+        let Self { stores, database, .. } = self;
+        drop(stores);
+        database.remove().await;
     }
 
     /// A verified subscription to `event_type` at `path` of the receiver.
@@ -76,6 +85,8 @@ impl World {
             description: None,
             active: true,
             max_retry_limit,
+            rate_limit: None,
+            headers: None,
         };
         let secret = self.key.seal(&SigningSecret::generate());
         let created = self.stores.admin.create(&new, &secret).await.unwrap();
@@ -180,7 +191,8 @@ impl Pipeline {
         let (s, m) = parts();
         let worker = Worker::new(stores.worker.clone(), client(), key.clone(), config, s, m, log);
         let (s, m) = parts();
-        let cleaner = Cleaner::new(stores.cleaner.clone(), Duration::from_secs(5), s, m, log);
+        let cleaner =
+            Cleaner::new(stores.cleaner.clone(), Duration::from_secs(5), Duration::from_secs(60), s, m, log);
         let (s, m) = parts();
         let dead_letters = DeadLetters::new(stores.dead_letters.clone(), s, m, log);
         Self { router, orchestrator, worker, cleaner, dead_letters, signals, metrics }

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{CallbackUrl, SubscriptionId, Topic, Topics};
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedSecret, StoreError, StoreResult, Subscription,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreError, StoreResult, Subscription,
     SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use std::time::Duration;
@@ -25,8 +25,9 @@ use tokio_postgres::error::SqlState;
 const CREATE: &str = concat!(
     "/* admin.create */
 WITH created AS (
-    INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit)
-    VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit,
+                               header_names)
+    VALUES ($1, $2, $3, $4, $5, $6, $10, $11)
     ON CONFLICT DO NOTHING
     RETURNING *
 ), topics AS (
@@ -34,6 +35,9 @@ WITH created AS (
     SELECT created.tenant, topic, created.id FROM created CROSS JOIN unnest($7::text[]) AS topic
 ), secret AS (
     INSERT INTO subscription_secrets (subscription_id, key_id, sealed) SELECT id, $8, $9 FROM created
+), headers AS (
+    INSERT INTO subscription_headers (subscription_id, key_id, sealed)
+    SELECT id, $12, $13 FROM created WHERE $12::text IS NOT NULL
 )
 SELECT ",
     subscription_columns!(),
@@ -41,12 +45,17 @@ SELECT ",
 );
 
 const TAKEN: &str = "/* admin.taken */
-SELECT id FROM subscriptions WHERE tenant = $1 AND event_type = $2 AND callback_url = $3";
+SELECT id FROM subscriptions WHERE tenant = $1 AND event_type = $2 AND callback_url = $3 AND deleted_at IS NULL";
 
 /// Two changes of one subscription come one after the other. What follows in the transaction is a statement of its own:
 /// only then does it see what an earlier change left.
 const LOCK: &str = "/* admin.lock */
-SELECT id FROM subscriptions WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) FOR UPDATE";
+SELECT callback_url, header_names IS NOT NULL, active FROM subscriptions
+WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL FOR UPDATE";
+
+/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+const END_RUN: &str = "/* admin.end_run */
+UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false, gone_url = NULL WHERE subscription_id = $1";
 
 /// Only a patch that changes something writes. A URL that differs asks for verification anew; whether the new
 /// one is verified follows from the generated column.
@@ -58,11 +67,16 @@ SET event_type = coalesce($2, event_type),
     active = coalesce($4, active),
     max_retry_limit = CASE WHEN $5 THEN $6 ELSE max_retry_limit END,
     description = CASE WHEN $7 THEN $8 ELSE description END,
+    rate_limit = CASE WHEN $9 THEN $10 ELSE rate_limit END,
+    header_names = CASE WHEN $11 THEN $12 ELSE header_names END,
+    disabled_reason = CASE WHEN $4 THEN NULL ELSE disabled_reason END,
+    disabled_at = CASE WHEN $4 THEN NULL ELSE disabled_at END,
     verification_round = verification_round + CASE WHEN callback_url <> $3 THEN 1 ELSE 0 END,
     updated_at = now()
 WHERE id = $1
   AND (event_type <> $2 OR callback_url <> $3 OR active <> $4
-       OR ($5 AND max_retry_limit IS DISTINCT FROM $6) OR ($7 AND description IS DISTINCT FROM $8))
+       OR ($5 AND max_retry_limit IS DISTINCT FROM $6) OR ($7 AND description IS DISTINCT FROM $8)
+       OR ($9 AND rate_limit IS DISTINCT FROM $10) OR $11)
 RETURNING ",
     subscription_columns!()
 );
@@ -86,12 +100,14 @@ FROM subscriptions mine
 JOIN subscriptions other
     ON other.tenant = mine.tenant AND other.event_type = coalesce($2, mine.event_type)
    AND other.callback_url = coalesce($3, mine.callback_url)
-WHERE mine.id = $1 AND other.id <> mine.id";
+WHERE mine.id = $1 AND other.id <> mine.id AND other.deleted_at IS NULL";
 
 const REQUEST_VERIFICATION: &str = concat!(
     "/* admin.request_verification */
-UPDATE subscriptions SET verification_round = verification_round + 1
-WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)
+UPDATE subscriptions
+SET verification_round = verification_round + 1, vouched_by = $3,
+    vouched_round = CASE WHEN $3::text IS NOT NULL THEN verification_round + 1 END
+WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL
 RETURNING ",
     subscription_columns!()
 );
@@ -108,6 +124,20 @@ WHERE k.id = older.id";
 
 const ADD_SECRET: &str = "/* admin.add_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed) VALUES ($1, $2, $3)";
+
+const SET_HEADERS: &str = "/* admin.set_headers */
+INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES ($1, $2, $3)";
+
+/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+const DELETE: &str = "/* admin.delete */
+UPDATE subscriptions SET active = false, header_names = NULL, deleted_at = now(), updated_at = now() WHERE id = $1";
+
+const DELETE_TOPICS: &str =
+    "/* admin.delete_topics */ DELETE FROM subscription_topics WHERE subscription_id = $1";
+const DELETE_SECRETS: &str =
+    "/* admin.delete_secrets */ DELETE FROM subscription_secrets WHERE subscription_id = $1";
+const DELETE_HEADERS: &str =
+    "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = $1";
 
 /// How often a create or update is tried whose place was taken and then free again.
 const TRIES: usize = 5;
@@ -138,6 +168,10 @@ impl SubscriptionAdminStore for Admin {
         self.pool
             .run(|client| async move {
                 let limit = new.max_retry_limit.map(integer);
+                let rate_limit = new.rate_limit.map(integer);
+                let header_names = new.headers.as_ref().map(|headers| &headers.names);
+                let header_key = new.headers.as_ref().map(|headers| &headers.secret.key_id);
+                let headers = new.headers.as_ref().map(|headers| &headers.secret.sealed);
                 let create = client.prepare_cached(CREATE).await?;
                 let taken = client.prepare_cached(TAKEN).await?;
                 for _ in 0..TRIES {
@@ -154,6 +188,10 @@ impl SubscriptionAdminStore for Admin {
                                 topics,
                                 &secret.key_id,
                                 &secret.sealed,
+                                &rate_limit,
+                                &header_names,
+                                &header_key,
+                                &headers,
                             ],
                         )
                         .await?;
@@ -191,12 +229,32 @@ impl SubscriptionAdminStore for Admin {
         &self,
         scope: &TenantScope,
         id: SubscriptionId,
+        vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>> {
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(REQUEST_VERIFICATION).await?;
-                let row = client.query_opt(&statement, &[&id.0, &scope.tenant()]).await?;
+                let row = client.query_opt(&statement, &[&id.0, &scope.tenant(), &vouched_by]).await?;
                 row.as_ref().map(subscription).transpose()
+            })
+            .await
+    }
+
+    async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool> {
+        self.pool
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let lock = transaction.prepare_cached(LOCK).await?;
+                if transaction.query_opt(&lock, &[&id.0, &scope.tenant()]).await?.is_none() {
+                    transaction.rollback().await?;
+                    return Ok(false);
+                }
+                for sql in [DELETE, DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+                    let statement = transaction.prepare_cached(sql).await?;
+                    transaction.execute(&statement, &[&id.0]).await?;
+                }
+                transaction.commit().await?;
+                Ok(true)
             })
             .await
     }
@@ -243,14 +301,21 @@ async fn update(
     let event_type = topics.map(Topics::as_str);
     let callback_url = patch.callback_url.as_ref().map(CallbackUrl::as_str);
     let limit = patch.max_retry_limit.flatten().map(integer);
+    let rate_limit = patch.rate_limit.flatten().map(integer);
     let description = patch.description.as_ref().and_then(Option::as_deref);
 
     let transaction = client.transaction().await?;
     let lock = transaction.prepare_cached(LOCK).await?;
-    if transaction.query_opt(&lock, &[&id.0, &scope.tenant()]).await?.is_none() {
+    let Some(locked) = transaction.query_opt(&lock, &[&id.0, &scope.tenant()]).await? else {
         transaction.rollback().await?;
         return Ok(Some(UpdateOutcome::NotFound));
-    }
+    };
+    let activated = patch.active == Some(true) && !locked.try_get::<_, bool>(2)?;
+    let moved = callback_url.is_some_and(|url| locked.try_get::<_, &str>(0).is_ok_and(|old| old != url));
+    // Values cannot be compared: headers that are given are new.
+    let had_headers: bool = locked.try_get(1)?;
+    let headers = patch.headers_for(locked.try_get(0)?).filter(|headers| had_headers || headers.is_some());
+    let header_names = headers.flatten().map(|headers| &headers.names);
     let statement = transaction.prepare_cached(UPDATE).await?;
     let changed = transaction
         .query_opt(
@@ -264,6 +329,10 @@ async fn update(
                 &limit,
                 &patch.description.is_some(),
                 &description,
+                &patch.rate_limit.is_some(),
+                &rate_limit,
+                &headers.is_some(),
+                &header_names,
             ],
         )
         .await;
@@ -281,9 +350,20 @@ async fn update(
         }
         Err(error) => return Err(error.into()),
     };
+    if activated || moved {
+        transaction.execute(END_RUN, &[&id.0]).await?;
+    }
     if let Some(topics) = topics {
         let statement = transaction.prepare_cached(SET_TOPICS).await?;
         transaction.execute(&statement, &[&id.0, &each(topics)]).await?;
+    }
+    if let Some(headers) = headers {
+        let statement = transaction.prepare_cached(DELETE_HEADERS).await?;
+        transaction.execute(&statement, &[&id.0]).await?;
+        if let Some(SealedHeaders { secret, .. }) = headers {
+            let statement = transaction.prepare_cached(SET_HEADERS).await?;
+            transaction.execute(&statement, &[&id.0, &secret.key_id, &secret.sealed]).await?;
+        }
     }
     transaction.commit().await?;
     Ok(Some(UpdateOutcome::Updated(subscription(&row)?)))

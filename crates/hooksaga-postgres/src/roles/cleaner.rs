@@ -3,10 +3,12 @@
 use crate::{
     pool::RolePool,
     roles::rows::{bigint, natural},
+    time::micros,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+use std::time::Duration;
 
 /// Walks the partial index of Leased jobs in its own order. The update goes by the picked rows' places in the table, which
 /// nobody can change while they are locked, and repeats the status: without that guard a job that has just finished
@@ -26,6 +28,31 @@ WITH expired AS MATERIALIZED (
 )
 SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id
 FROM reset r JOIN events e ON e.id = r.event_id";
+
+/// The same for leases that end later than any could.
+pub(crate) const RESET_STRANDED: &str = "/* cleaner.reset_stranded */
+WITH stranded AS MATERIALIZED (
+    SELECT ctid AS place FROM webhook_delivery_jobs
+    WHERE status = 'Leased' AND lease_until > now() + $2::bigint * interval '1 microsecond'
+    ORDER BY lease_until LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE webhook_delivery_jobs j
+SET status = 'Pending', lease_until = now(), lease_token = NULL, lease_resets = j.lease_resets + 1,
+    updated_at = now()
+WHERE j.ctid = ANY (ARRAY(SELECT place FROM stranded)) AND j.status = (SELECT 'Leased'::job_status)";
+
+/// A parked job has a not-before that never comes, and is not stranded.
+pub(crate) const FREE_STRANDED: &str = "/* cleaner.free_stranded */
+WITH stranded AS MATERIALIZED (
+    SELECT ctid AS place FROM webhook_delivery_jobs
+    WHERE status = 'Pending' AND lease_until > now() + $2::bigint * interval '1 microsecond'
+      AND lease_until < '9999-12-31 23:59:59.999999+00'
+    ORDER BY lease_until LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE webhook_delivery_jobs j SET lease_until = now(), updated_at = now()
+WHERE j.ctid = ANY (ARRAY(SELECT place FROM stranded)) AND j.status = (SELECT 'Pending'::job_status)";
 
 pub(crate) struct Cleaner {
     pool: RolePool,
@@ -54,6 +81,17 @@ impl CleanerStore for Cleaner {
                         })
                     })
                     .collect()
+            })
+            .await
+    }
+
+    async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
+        self.pool
+            .run(|client| async move {
+                let reset = client.prepare_cached(RESET_STRANDED).await?;
+                let reset = client.execute(&reset, &[&bigint(limit), &micros(lease)]).await?;
+                let free = client.prepare_cached(FREE_STRANDED).await?;
+                Ok(reset + client.execute(&free, &[&bigint(limit), &micros(hand_back)]).await?)
             })
             .await
     }

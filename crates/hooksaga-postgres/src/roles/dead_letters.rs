@@ -7,11 +7,11 @@ use crate::{
     time::Time,
 };
 use async_trait::async_trait;
-use deadpool_postgres::Client;
+use deadpool_postgres::{Client, GenericClient};
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope,
+    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome,
 };
 use std::collections::HashMap;
 use tokio_postgres::{Row, types::ToSql};
@@ -84,6 +84,14 @@ ORDER BY event_id, subscription_id, generation
 ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id, generation";
 
+/// A subscription that a test event may go to, whether it can, and the delivery that there is.
+const TEST: &str = "/* dead_letters.test */
+SELECT now(), s.max_retry_limit, s.active AND s.verified, e.correlation_id, g.id
+FROM subscriptions s
+JOIN events e ON e.id = $1 AND e.tenant = s.tenant
+LEFT JOIN webhook_delivery_sagas g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
+WHERE s.id = $2 AND ($3::text IS NULL OR s.tenant = $3) AND s.deleted_at IS NULL";
+
 const IN_SCOPE: &str = "$2::text IS NULL OR e.tenant = $2";
 
 pub(crate) struct DeadLetters {
@@ -152,20 +160,38 @@ impl DeadLetterStore for DeadLetters {
         self.pool.run(|client| async move { again(&client, sql, scope, id.0, default_limit).await }).await
     }
 
+    async fn send_test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+        default_limit: u32,
+    ) -> StoreResult<TestOutcome> {
+        self.pool
+            .run(|client| async move { send_test(&client, scope, event, subscription, default_limit).await })
+            .await
+    }
+
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
         self.pool
             .run(|client| async move {
-                let letters = examine(&client, scope, step).await?;
+                let look = Examined {
+                    filter: &step.filter,
+                    after: step.after,
+                    most: step.examine,
+                    default_limit: step.default_limit,
+                };
+                let letters = examine(&client, scope, &look).await?;
                 let mut batch = RequeuedBatch::default();
-                let mut chosen: Vec<&Ended> = Vec::new();
+                let mut chosen: Vec<&Next> = Vec::new();
                 let mut last = None;
                 for letter in &letters {
                     if chosen.len() >= step.requeue as usize {
                         break;
                     }
                     last = Some(letter.id);
-                    match letter.matches {
-                        true if letter.ended.deliverable => chosen.push(&letter.ended),
+                    match letter.wanted && letter.ended.successor.is_none() {
+                        true if letter.ended.deliverable => chosen.push(&letter.ended.next),
                         true => batch.skipped += 1,
                         false => {}
                     }
@@ -207,13 +233,46 @@ async fn again(
             return Ok(ResendOutcome::Already(requeued));
         }
         if !ended.deliverable {
-            return Ok(ResendOutcome::NotDeliverable(ended.subscription_id));
+            return Ok(ResendOutcome::NotDeliverable(ended.next.subscription_id));
         }
-        if let Some(saga) = insert(client, &[&ended]).await?.pop() {
+        if let Some(saga) = insert(client, &[&ended.next]).await?.pop() {
             return Ok(ResendOutcome::Created(saga.requeued, saga.correlation_id));
         }
     }
     Err(DbError::Store(StoreError::Other("a saga that was sent again cannot be seen".to_owned())))
+}
+
+async fn send_test(
+    client: &Client,
+    scope: &TenantScope,
+    event: EventId,
+    subscription: SubscriptionId,
+    default_limit: u32,
+) -> DbResult<TestOutcome> {
+    let statement = client.prepare_cached(TEST).await?;
+    // A second look is needed only if somebody else came in between.
+    for _ in 0..2 {
+        let row = client.query_opt(&statement, &[&event.0, &subscription.0, &scope.tenant()]).await?;
+        let Some(row) = row else { return Ok(TestOutcome::NotFound) };
+        if let Some(saga) = row.try_get::<_, Option<i64>>(4)? {
+            return Ok(TestOutcome::Delivery(SagaId(saga)));
+        }
+        if !row.try_get::<_, bool>(2)? {
+            return Ok(TestOutcome::NotDeliverable);
+        }
+        let limit = row.try_get::<_, Option<i32>>(1)?.map_or(default_limit, natural);
+        let first = Next {
+            event_id: event,
+            subscription_id: subscription,
+            correlation_id: row.try_get(3)?,
+            generation: 0,
+            saga: Saga::new(limit, row.try_get::<_, Time>(0)?.0),
+        };
+        if let Some(made) = insert(client, &[&first]).await?.pop() {
+            return Ok(TestOutcome::Delivery(made.requeued.saga_id));
+        }
+    }
+    Err(DbError::Store(StoreError::Other("a test event's saga cannot be seen".to_owned())))
 }
 
 fn length(len: usize) -> u64 {
@@ -221,11 +280,14 @@ fn length(len: usize) -> u64 {
 }
 
 /// The next letters, oldest first, that a step looks at: those of its subscription, else of its tenant's subscriptions,
-/// else all. The rest of the filter, and whether they were requeued already, is told of each ([`Letter::matches`]): however
-/// few match, a step ends.
-async fn examine(client: &Client, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<Letter>> {
+/// else all. The rest of the filter is told of each ([`Letter::wanted`]): however few match, a step ends.
+pub(super) async fn examine(
+    client: &impl GenericClient,
+    scope: &TenantScope,
+    step: &Examined<'_>,
+) -> DbResult<Vec<Letter>> {
     let after = step.after.map_or(0, |id| id.0);
-    let limit = bigint(step.examine);
+    let limit = bigint(step.most);
     let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&after, &limit];
     let subscription_id = step.filter.subscription_id.map(|id| id.0);
     let tenant = scope.tenant();
@@ -248,8 +310,8 @@ async fn examine(client: &Client, scope: &TenantScope, step: &RequeueStep) -> Db
         .map(|row| {
             let ended = Ended::from_row(row, step.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
-            let matches = ended.successor.is_none() && is_wanted(row, scope, &step.filter)?;
-            Ok(Letter { id: DeadLetterId(row.try_get(12)?), matches, ended })
+            let wanted = is_wanted(row, scope, step.filter)?;
+            Ok(Letter { id: DeadLetterId(row.try_get(12)?), wanted, ended })
         })
         .collect()
 }
@@ -268,23 +330,38 @@ fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbRes
         && wanted.created_before.is_none_or(|before| created_at < before))
 }
 
-/// A letter that a requeue of many looks at.
-struct Letter {
-    id: DeadLetterId,
-    /// It is what is asked for.
-    matches: bool,
-    ended: Ended,
+/// Which letters a step looks at.
+pub(super) struct Examined<'a> {
+    pub(super) filter: &'a DeadLetterFilter,
+    /// Only letters behind this one.
+    pub(super) after: Option<DeadLetterId>,
+    pub(super) most: u32,
+    pub(super) default_limit: u32,
+}
+
+/// A letter that a step looks at.
+pub(super) struct Letter {
+    pub(super) id: DeadLetterId,
+    /// The filter asks for it.
+    pub(super) wanted: bool,
+    pub(super) ended: Ended,
 }
 
 /// A saga that has ended.
-struct Ended {
+pub(super) struct Ended {
+    pub(super) deliverable: bool,
+    pub(super) successor: Option<SagaId>,
+    /// What it is sent again as, as the state machine says.
+    pub(super) next: Next,
+}
+
+/// A saga to insert.
+pub(super) struct Next {
     event_id: EventId,
     subscription_id: SubscriptionId,
-    deliverable: bool,
     correlation_id: String,
-    successor: Option<SagaId>,
-    /// What it is sent again as, as the state machine says.
-    next: (u32, Saga),
+    generation: u32,
+    saga: Saga,
 }
 
 impl Ended {
@@ -299,33 +376,38 @@ impl Ended {
             final_error_code: None,
         };
         let limit = row.try_get::<_, Option<i32>>(8)?.map_or(default_limit, natural);
-        let Some(next) = send_again(&saga, natural(row.try_get(3)?), limit, now) else { return Ok(None) };
+        let Some((generation, saga)) = send_again(&saga, natural(row.try_get(3)?), limit, now) else {
+            return Ok(None);
+        };
         Ok(Some(Self {
-            event_id: EventId(row.try_get(1)?),
-            subscription_id: SubscriptionId(row.try_get(2)?),
             deliverable: row.try_get(9)?,
-            correlation_id: row.try_get(10)?,
             successor: row.try_get::<_, Option<i64>>(11)?.map(SagaId),
-            next,
+            next: Next {
+                event_id: EventId(row.try_get(1)?),
+                subscription_id: SubscriptionId(row.try_get(2)?),
+                correlation_id: row.try_get(10)?,
+                generation,
+                saga,
+            },
         }))
     }
 
     fn sent_again(&self) -> Option<Requeued> {
-        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.0 })
+        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.generation })
     }
 }
 
-/// Inserts the next sagas of these; those that were not there yet, with their correlation ids.
-async fn insert(client: &Client, sagas: &[&Ended]) -> DbResult<Vec<RequeuedSaga>> {
-    let column = |of: fn(&Ended) -> i64| sagas.iter().map(|ended| of(ended)).collect::<Vec<i64>>();
-    let narrow = |of: fn(&Ended) -> u32| sagas.iter().map(|ended| integer(of(ended))).collect::<Vec<i32>>();
-    let event_ids = column(|ended| ended.event_id.0);
-    let subscription_ids = column(|ended| ended.subscription_id.0);
-    let generations = narrow(|ended| ended.next.0);
-    let statuses: Vec<&str> = sagas.iter().map(|ended| ended.next.1.status.as_str()).collect();
-    let attempt_counts = narrow(|ended| ended.next.1.attempt_count);
-    let limits = narrow(|ended| ended.next.1.max_retry_limit);
-    let next_attempts: Vec<Time> = sagas.iter().map(|ended| Time(ended.next.1.next_attempt_at)).collect();
+/// Inserts sagas; returns those that were not there yet, with their correlation ids.
+pub(super) async fn insert(client: &impl GenericClient, sagas: &[&Next]) -> DbResult<Vec<RequeuedSaga>> {
+    let column = |of: fn(&Next) -> i64| sagas.iter().map(|next| of(next)).collect::<Vec<i64>>();
+    let narrow = |of: fn(&Next) -> u32| sagas.iter().map(|next| integer(of(next))).collect::<Vec<i32>>();
+    let event_ids = column(|next| next.event_id.0);
+    let subscription_ids = column(|next| next.subscription_id.0);
+    let generations = narrow(|next| next.generation);
+    let statuses: Vec<&str> = sagas.iter().map(|next| next.saga.status.as_str()).collect();
+    let attempt_counts = narrow(|next| next.saga.attempt_count);
+    let limits = narrow(|next| next.saga.max_retry_limit);
+    let next_attempts: Vec<Time> = sagas.iter().map(|next| Time(next.saga.next_attempt_at)).collect();
 
     let statement = client.prepare_cached(REQUEUE).await?;
     let rows = client
@@ -344,7 +426,7 @@ async fn insert(client: &Client, sagas: &[&Ended]) -> DbResult<Vec<RequeuedSaga>
         .await?;
     let correlation_of: HashMap<(i64, i64), &str> = sagas
         .iter()
-        .map(|ended| ((ended.event_id.0, ended.subscription_id.0), ended.correlation_id.as_str()))
+        .map(|next| ((next.event_id.0, next.subscription_id.0), next.correlation_id.as_str()))
         .collect();
     rows.iter()
         .map(|row| {

@@ -8,7 +8,8 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, ExternalId};
-use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreResult};
+use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
+use tokio_postgres::error::SqlState;
 
 /// One statement, one round trip, one commit. Ids are drawn first and the answer has a line for every event (with
 /// its id) and one for every event that went in (without its place): they are matched here, not in SQL, where
@@ -54,6 +55,11 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
      AS u (place, tenant, event_type, payload, external_id)
 JOIN events e ON e.external_id = u.external_id AND e.tenant = u.tenant";
 
+/// Writes only what differs.
+const STORE_LIMIT: &str = "/* ingest.store_limit */
+INSERT INTO ingest_limits AS l (id, max_payload_bytes) VALUES (1, $1)
+ON CONFLICT (id) DO UPDATE SET max_payload_bytes = $1 WHERE l.max_payload_bytes <> $1";
+
 /// How often an event is tried whose `external_id` was taken and then free again.
 const TRIES: usize = 5;
 
@@ -93,10 +99,18 @@ impl IngestStore for Ingest {
         }
         let answers: Option<Vec<Appended>> = answers.into_iter().collect();
         answers.ok_or_else(|| {
-            hooksaga_store::StoreError::Unavailable(
-                "an external_id is taken and freed again and again".to_owned(),
-            )
+            StoreError::Unavailable("an external_id is taken and freed again and again".to_owned())
         })
+    }
+
+    async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()> {
+        let bytes = &i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.pool
+            .run(|client| async move {
+                client.execute(STORE_LIMIT, &[bytes]).await?;
+                Ok(())
+            })
+            .await
     }
 }
 
@@ -143,7 +157,8 @@ async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbRes
                 &columns.correlation_ids,
             ],
         )
-        .await?;
+        .await
+        .map_err(held_elsewhere)?;
 
     // A UNION ALL returns its halves in turn: ids with their place first, then those that went in.
     let mut place_of = std::collections::HashMap::with_capacity(places.len());
@@ -173,6 +188,15 @@ async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbRes
             Ok((place, head))
         })
         .collect()
+}
+
+/// The insert waits for a transaction that is storing one of its ids, but not for long (`lock_timeout`).
+fn held_elsewhere(error: tokio_postgres::Error) -> DbError {
+    if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        let text = "an external_id is being stored by a transaction that has not ended; try again later";
+        return DbError::Store(StoreError::Contended(text.to_owned()));
+    }
+    error.into()
 }
 
 /// What holds the `external_id`s of the events that did not go in. One may be missing: its holder was undone.

@@ -8,8 +8,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
-use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
-use tokio_postgres::Row;
+use hooksaga_store::{
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+};
+use tokio_postgres::{Row, types::ToSql};
 
 /// The columns that [`api_key`] reads, as a literal for `concat!`.
 macro_rules! key_columns {
@@ -27,6 +29,12 @@ RETURNING ",
 );
 
 const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
+
+const NEWEST: &str = concat!(
+    "/* keys.newest */ SELECT ",
+    key_columns!(),
+    " FROM api_keys WHERE id < $1 ORDER BY id DESC LIMIT $2"
+);
 
 /// The first time counts.
 const REVOKE: &str = concat!(
@@ -47,6 +55,9 @@ WHERE sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at >
 const NOTE_USE: &str = "/* key_reader.note_use */
 WITH used AS MATERIALIZED (SELECT id FROM api_keys WHERE id = ANY ($1::bigint[]) ORDER BY id FOR NO KEY UPDATE)
 UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM used))";
+
+const RECORD: &str = "/* keys.record */
+INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES ($1, $2, $3, $4, $5)";
 
 pub(crate) struct Keys {
     pool: RolePool,
@@ -84,11 +95,34 @@ impl KeyStore for Keys {
             .await
     }
 
+    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+        let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let rows = self.pool.run(|client| async move {
+            let statement = client.prepare_cached(NEWEST).await?;
+            let rows = client.query(&statement, &[&before, &limit]).await?;
+            rows.iter().map(api_key).collect::<DbResult<Vec<_>>>()
+        });
+        Ok(Page::cut(rows.await?, page.limit, |key| key.id.0))
+    }
+
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(REVOKE).await?;
                 client.query_opt(&statement, &[&id.0]).await?.as_ref().map(api_key).transpose()
+            })
+            .await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        let (key_id, tenant) = (record.key_id.map(|id| id.0), record.tenant.as_ref().map(Tenant::as_str));
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(RECORD).await?;
+                let values: [&(dyn ToSql + Sync); 5] =
+                    [&key_id, &record.key_name, &record.action, &record.target, &tenant];
+                client.execute(&statement, &values).await?;
+                Ok(())
             })
             .await
     }

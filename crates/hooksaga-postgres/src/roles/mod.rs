@@ -2,16 +2,21 @@
 //! statement begins with the role's name and its own.
 
 pub(crate) mod admin;
+pub(crate) mod caretaker;
 pub(crate) mod cleaner;
 pub(crate) mod correlations;
 pub(crate) mod dead_letters;
+pub(crate) mod endpoint;
 pub(crate) mod filter;
 pub(crate) mod frontier;
 pub(crate) mod ingest;
 pub(crate) mod insert;
 pub(crate) mod keys;
 pub(crate) mod orchestrator;
+pub(crate) mod rate_limits;
 pub(crate) mod reader;
+pub(crate) mod redrive;
+pub(crate) mod redrives;
 pub(crate) mod router;
 pub(crate) mod rows;
 pub(crate) mod subscription;
@@ -20,12 +25,14 @@ pub(crate) mod waiting;
 pub(crate) mod worker;
 
 pub(crate) use admin::Admin;
+pub(crate) use caretaker::Caretaker;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
 pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
+pub(crate) use redrives::Redrives;
 pub(crate) use router::Router;
 pub(crate) use verifier::Verifier;
 pub(crate) use worker::Worker;

@@ -7,13 +7,13 @@ use crate::{
         correlations::Correlations,
         frontier::Frontier,
         insert::{Insert, Inserter},
-        rows::{bigint, integer},
+        rows::{bigint, count, integer},
     },
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
+use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -24,7 +24,8 @@ use std::{
 use tokio_postgres::{Row, types::ToSql};
 
 /// The topics that match an event type, as a subquery (`EventType::matching_topics`): `*`, the type itself, and each prefix
-/// that ends at a dot, with a star: for `a.b.c` also `a.*` and `a.b.*`. A dot at the beginning ends no prefix.
+/// that ends at a dot, with a star: for `a.b.c` also `a.*` and `a.b.*`. A dot at the beginning ends no prefix. A test
+/// event matches none.
 macro_rules! matching_topics {
     ($event_type:literal) => {
         concat!(
@@ -36,11 +37,13 @@ macro_rules! matching_topics {
             FROM generate_series(0, length(",
             $event_type,
             ") + 1) AS dot
-            WHERE dot = 0 OR dot > length(",
+            WHERE (dot = 0 OR dot > length(",
             $event_type,
             ") OR (dot > 1 AND substr(",
             $event_type,
-            ", dot, 1) = '.')"
+            ", dot, 1) = '.')) AND ",
+            $event_type,
+            " <> 'hooksaga.test'"
         )
     };
 }
@@ -56,7 +59,8 @@ macro_rules! matching_topics {
 /// - `batch` locks queue rows in the order of their key.
 /// - `kinds` groups them by tenant, type and how far routing came. Each is looked up once, by its topics.
 /// - `matched` has the subscriptions of each, from the routing index alone; from each topic no more than decides.
-/// - `targets` has those that are active and verified, by their key (OFFSET 0 keeps that lookup as written).
+/// - `considered` has what is known of them, by their key (OFFSET 0 keeps that lookup as written). Those that are active and
+///   verified get sagas; the others are counted in `unmatched_events`, in which nothing is written if there are none.
 ///
 /// Locked rows are deleted by their place in the table (nobody else can move them), which a join over a long queue would
 /// not find as cheaply.
@@ -91,19 +95,32 @@ WITH batch AS MATERIALIZED (
     SELECT coalesce(sum(cardinality(events) * cardinality(ids)) <= $4::bigint, true)
        AND coalesce(max(cardinality(ids)) <= $5::bigint, true) AS fits
     FROM matched
-), targets AS MATERIALIZED (
-    SELECT m.events, s.id, s.max_retry_limit
+), considered AS MATERIALIZED (
+    SELECT m.events, s.id, s.max_retry_limit, s.state
     FROM matched m CROSS JOIN LATERAL unnest(m.ids) AS c (id)
     CROSS JOIN LATERAL (
-        SELECT id, coalesce(max_retry_limit, $2::int) AS max_retry_limit
-        FROM subscriptions WHERE id = c.id AND (active AND verified) IS TRUE OFFSET 0
+        SELECT id, coalesce(max_retry_limit, $2::int) AS max_retry_limit,
+               CASE WHEN active AND verified THEN 0 WHEN disabled_reason IS NOT NULL THEN 1
+                    WHEN NOT active THEN 2 ELSE 3 END AS state
+        FROM subscriptions WHERE id = c.id OFFSET 0
     ) s
     WHERE (SELECT fits FROM pass)
+), unmatched AS (
+    INSERT INTO unmatched_events (event_id, disabled, paused, unverified)
+    SELECT event_id, count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),
+           count(*) FILTER (WHERE state = 3)
+    FROM considered c CROSS JOIN LATERAL unnest(c.events) AS event_id
+    WHERE c.state > 0 GROUP BY event_id ORDER BY event_id
+    ON CONFLICT (event_id) DO UPDATE
+    SET disabled = unmatched_events.disabled + excluded.disabled, paused = unmatched_events.paused + excluded.paused,
+        unverified = unmatched_events.unverified + excluded.unverified
+    RETURNING event_id, disabled, paused, unverified
 ), sagas AS (
     INSERT INTO webhook_delivery_sagas
         (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
     SELECT event_id, t.id, 0, t.max_retry_limit, now(), now(), now()
-    FROM targets t CROSS JOIN LATERAL unnest(t.events) AS event_id
+    FROM considered t CROSS JOIN LATERAL unnest(t.events) AS event_id
+    WHERE t.state = 0
     ORDER BY event_id, t.id
     ",
             $on_conflict,
@@ -113,11 +130,13 @@ WITH batch AS MATERIALIZED (
     DELETE FROM unrouted_events
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE (SELECT fits FROM pass)))
 )
-SELECT id, correlation_id, tenant, true, NULL::bigint[], NULL::bigint[], NULL::bigint[]
+SELECT id, correlation_id, tenant, true, NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[],
+       NULL::bigint[], NULL::bigint[], NULL::bigint[]
 FROM queued WHERE (SELECT fits FROM pass)
 UNION ALL
-SELECT NULL, NULL, NULL, (SELECT fits FROM pass), array_agg(event_id), array_agg(id), array_agg(subscription_id)
-FROM sagas"
+SELECT NULL, NULL, NULL, (SELECT fits FROM pass), s.*, u.*
+FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
+CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
     };
 }
@@ -133,7 +152,8 @@ pub(crate) const ROUTE_FEW: Insert =
 /// - `queued` numbers the kinds in the order of each one's first event.
 /// - `resolved` looks one kind up after the other: from each topic no more entries than the pass may still consider, plus
 ///   one. So a pass reads no more entries per topic than its limit and one for each kind, however many there are.
-///   `limits` has 0 where a subscription is not active and verified: considered, but given no saga.
+///   `limits` has no positive number where a subscription is not active and verified: considered, but given no saga, and
+///   counted in `unmatched_events` as what the number says.
 /// - `flat` is all of that as arrays, since joining kinds with events would compare all with all, without hash joins:
 ///   the candidates of kind k are those from `upto[k] + 1` to `upto[k + 1]`.
 /// - `counted` adds up what the events cost in their order. The one at which the sum exceeds the limit is the last that
@@ -185,7 +205,8 @@ WITH RECURSIVE batch AS MATERIALIZED (
             ORDER BY entry.subscription_id LIMIT $4::bigint - r.used + 1
         ) m
         LEFT JOIN LATERAL (
-            SELECT CASE WHEN active AND verified THEN coalesce(max_retry_limit, $2::int) END AS max_retry_limit
+            SELECT CASE WHEN active AND verified THEN coalesce(max_retry_limit, $2::int)
+                        WHEN disabled_reason IS NOT NULL THEN -1 WHEN NOT active THEN -2 ELSE -3 END AS max_retry_limit
             FROM subscriptions WHERE id = m.subscription_id OFFSET 0
         ) s ON true
     ) c
@@ -203,6 +224,19 @@ WITH RECURSIVE batch AS MATERIALIZED (
 ), stop AS MATERIALIZED (
     SELECT id, start + $4::bigint - (until - cost) AS last, until - cost < $4::bigint AS moved
     FROM counted WHERE until > $4::bigint ORDER BY id LIMIT 1
+), unmatched AS (
+    INSERT INTO unmatched_events (event_id, disabled, paused, unverified)
+    SELECT e.id, count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -1),
+           count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -2),
+           count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -3)
+    FROM counted e
+    CROSS JOIN LATERAL generate_series(e.start + 1, e.start + least(e.cost, $4::bigint - (e.until - e.cost))) AS n
+    WHERE e.until - e.cost < $4::bigint AND (SELECT limits FROM flat)[n] < 0
+    GROUP BY e.id ORDER BY e.id
+    ON CONFLICT (event_id) DO UPDATE
+    SET disabled = unmatched_events.disabled + excluded.disabled, paused = unmatched_events.paused + excluded.paused,
+        unverified = unmatched_events.unverified + excluded.unverified
+    RETURNING event_id, disabled, paused, unverified
 ), sagas AS (
     INSERT INTO webhook_delivery_sagas
         (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
@@ -222,10 +256,13 @@ WITH RECURSIVE batch AS MATERIALIZED (
     UPDATE unrouted_events SET after_subscription_id = (SELECT ids FROM flat)[(SELECT last FROM stop)]
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE event_id = (SELECT id FROM stop WHERE moved)))
 )
-SELECT id, correlation_id, tenant, until <= $4::bigint, NULL::bigint[], NULL::bigint[], NULL::bigint[]
+SELECT id, correlation_id, tenant, until <= $4::bigint, NULL::bigint[], NULL::bigint[], NULL::bigint[],
+       NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[]
 FROM counted WHERE until - cost <= $4::bigint
 UNION ALL
-SELECT NULL, NULL, NULL, true, array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas"
+SELECT NULL, NULL, NULL, true, s.*, u.*
+FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
+CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
     };
 }
@@ -292,7 +329,7 @@ impl Router {
 
 /// The events of a pass with their sagas; nothing if it did not fit.
 fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
-    // A UNION ALL returns its halves in turn: the events, then all their sagas in one line.
+    // A UNION ALL returns its halves in turn: the events, then all their sagas, and whom they missed, in one line.
     let (sagas, events) = rows.split_last().ok_or_else(|| DbError::unreadable("no sagas"))?;
     if !sagas.try_get::<_, bool>(3)? {
         return Ok(None);
@@ -304,6 +341,7 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
             tenant: row.try_get(2)?,
             correlation_id: row.try_get(1)?,
             sagas: Vec::new(),
+            unmatched: Unmatched::default(),
             complete: row.try_get(3)?,
         };
         routed.insert(event.event_id, event);
@@ -315,6 +353,13 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
         let saga = RoutedSaga { saga_id: SagaId(saga_id), subscription_id: SubscriptionId(subscription_id) };
         let event = routed.get_mut(&EventId(event_id));
         event.ok_or_else(|| DbError::unreadable("a saga without its event"))?.sagas.push(saga);
+    }
+    let missed = column(7)?.into_iter().zip(column(8)?).zip(column(9)?).zip(column(10)?);
+    for (((event_id, disabled), paused), unverified) in missed {
+        if let Some(event) = routed.get_mut(&EventId(event_id)) {
+            let [disabled, paused, unverified] = [disabled, paused, unverified].map(count);
+            event.unmatched = Unmatched { paused, disabled, unverified };
+        }
     }
     Ok(Some(routed.into_values().collect()))
 }

@@ -1,15 +1,16 @@
 //! A subscription as the API shows it: its columns and how they are read. Shared by the admin and the reader.
 
 use crate::{error::DbResult, roles::rows::natural, time::Time};
-use hooksaga_saga::{ErrorCode, SubscriptionId};
-use hooksaga_store::{Subscription, Verification, VerificationStatus};
+use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId};
+use hooksaga_store::{Disabled, Subscription, Trusted, Verification, VerificationStatus};
 use tokio_postgres::Row;
 
 /// The columns that [`subscription`] reads, as a literal for `concat!`.
 macro_rules! subscription_columns {
     () => {
         "id, event_type, callback_url, active, verified, max_retry_limit, created_at, updated_at, check_error, \
-         checked_at, check_round <> verification_round OR NOT check_done, tenant, description"
+         checked_at, check_round <> verification_round OR NOT check_done, tenant, description, rate_limit, disabled_reason, \
+         disabled_at, CASE WHEN verified THEN trusted_by END, trusted_at, header_names"
     };
 }
 pub(crate) use subscription_columns;
@@ -31,12 +32,33 @@ pub(crate) fn subscription(row: &Row) -> DbResult<Subscription> {
         active: row.try_get(3)?,
         verified,
         max_retry_limit: row.try_get::<_, Option<i32>>(5)?.map(natural),
+        rate_limit: row.try_get::<_, Option<i32>>(13)?.map(natural),
+        disabled: disabled(row)?,
+        headers: row.try_get::<_, Option<&str>>(18)?.map(names).unwrap_or_default(),
         verification: Verification {
             status,
             last_error: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
             checked_at: row.try_get::<_, Option<Time>>(9)?.map(|time| time.0),
+            trusted: trusted(row)?,
         },
         created_at: row.try_get::<_, Time>(6)?.0,
         updated_at: row.try_get::<_, Time>(7)?.0,
     })
+}
+
+fn disabled(row: &Row) -> DbResult<Option<Disabled>> {
+    let reason = row.try_get::<_, Option<&str>>(14)?.and_then(DisabledReason::from_name);
+    let at = row.try_get::<_, Option<Time>>(15)?;
+    Ok(reason.zip(at).map(|(reason, at)| Disabled { reason, at: at.0 }))
+}
+
+fn trusted(row: &Row) -> DbResult<Option<Trusted>> {
+    let by: Option<String> = row.try_get(16)?;
+    let at = row.try_get::<_, Option<Time>>(17)?;
+    Ok(by.zip(at).map(|(by, at)| Trusted { by, at: at.0 }))
+}
+
+/// The names of a text in which they are joined with commas.
+fn names(text: &str) -> Vec<String> {
+    text.split(',').map(str::to_owned).collect()
 }

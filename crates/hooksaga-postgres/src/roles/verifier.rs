@@ -13,13 +13,14 @@ use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
 use std::{collections::HashMap, time::Duration};
+use tokio_postgres::Row;
 
 /// Walks the partial index of open rounds. A new round is due whatever `next_check_at` says: that is what the
 /// last one left.
 pub(crate) const TAKE_CHECKS: &str = "/* verifier.take_checks */
 WITH due AS MATERIALIZED (
     SELECT id FROM subscriptions
-    WHERE (check_round <> verification_round OR NOT check_done)
+    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
       AND (check_round <> verification_round OR next_check_at <= now())
     ORDER BY next_check_at LIMIT $1
     FOR UPDATE SKIP LOCKED
@@ -31,28 +32,36 @@ SET check_attempts = CASE WHEN s.check_round = s.verification_round THEN s.check
     check_number = s.check_number + 1,
     next_check_at = now() + $2::bigint * interval '1 microsecond'
 WHERE s.id = ANY (ARRAY(SELECT id FROM due))
-RETURNING s.id, s.callback_url, s.check_round, s.check_attempts, s.check_number, s.tenant";
+RETURNING s.id, s.callback_url, s.check_round, s.check_attempts, s.check_number, s.tenant,
+          CASE WHEN s.vouched_round = s.verification_round THEN s.vouched_by END, s.header_names IS NOT NULL";
 
 pub(crate) const SECRETS: &str = "/* verifier.secrets */
 SELECT subscription_id, id, key_id, sealed FROM subscription_secrets
 WHERE subscription_id = ANY ($1::bigint[]) AND (expires_at IS NULL OR expires_at > now())
 ORDER BY subscription_id, id DESC";
 
-/// Fenced by round, attempt and URL. $5: it proved itself; $6: the error otherwise; $7: nothing for the round's
+/// Read in one snapshot with the URL that they are for: a check of another one goes without them.
+const HEADERS: &str = "/* verifier.headers */
+SELECT s.id, s.callback_url, h.key_id, h.sealed
+FROM subscriptions s JOIN subscription_headers h ON h.subscription_id = s.id WHERE s.id = ANY ($1::bigint[])";
+
+/// Fenced by round, attempt and URL. $5: it is verified, $8: because somebody vouched for it; $6: the error otherwise; $7: nothing for the round's
 /// last try. A URL that was verified before stays so when it fails.
 const RECORD: &str = "/* verifier.record */
 UPDATE subscriptions
 SET verified_url = CASE WHEN $5 THEN callback_url ELSE verified_url END,
+    trusted_by = CASE WHEN $5 THEN $8 ELSE trusted_by END,
+    trusted_at = CASE WHEN NOT $5 THEN trusted_at WHEN $8::text IS NOT NULL THEN now() END,
     check_done = $7::bigint IS NULL,
     check_error = $6,
     checked_at = now(),
     next_check_at = now() + coalesce($7::bigint, 0) * interval '1 microsecond'
 WHERE id = $1 AND verification_round = $2 AND check_round = $2 AND check_attempts = $3 AND callback_url = $4
-  AND NOT check_done";
+  AND NOT check_done AND deleted_at IS NULL";
 
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(CASE WHEN check_round <> verification_round THEN least(next_check_at, now()) ELSE next_check_at END)
-FROM subscriptions WHERE check_round <> verification_round OR NOT check_done";
+FROM subscriptions WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
 
 pub(crate) struct Verifier {
     pool: RolePool,
@@ -82,6 +91,8 @@ impl VerifierStore for Verifier {
                             attempt: natural(row.try_get(3)?),
                             number: row.try_get(4)?,
                             secrets: Vec::new(),
+                            headers: None,
+                            vouched_by: row.try_get(6)?,
                         })
                     })
                     .collect::<DbResult<_>>()?;
@@ -96,7 +107,17 @@ impl VerifierStore for Verifier {
                     let stored = StoredSecret { id: SecretId(row.try_get(1)?), secret };
                     secrets.entry(SubscriptionId(row.try_get(0)?)).or_default().push(stored);
                 }
+                let with_headers = with_headers(&rows)?;
+                let mut headers: HashMap<(i64, String), SealedSecret> = HashMap::new();
+                if !with_headers.is_empty() {
+                    let statement = client.prepare_cached(HEADERS).await?;
+                    for row in client.query(&statement, &[&with_headers]).await? {
+                        let secret = SealedSecret { key_id: row.try_get(2)?, sealed: row.try_get(3)? };
+                        headers.insert((row.try_get(0)?, row.try_get(1)?), secret);
+                    }
+                }
                 for check in &mut checks {
+                    check.headers = headers.remove(&(check.subscription_id.0, check.callback_url.clone()));
                     check.secrets = secrets.remove(&check.subscription_id).unwrap_or_default();
                 }
                 Ok(checks)
@@ -106,11 +127,12 @@ impl VerifierStore for Verifier {
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
         let (verified, error, delay) = match outcome {
-            CheckOutcome::Verified => (true, None, None),
+            CheckOutcome::Verified | CheckOutcome::Trusted => (true, None, None),
             CheckOutcome::Retry(code, delay) => (false, Some(code.as_str()), Some(micros(*delay))),
             CheckOutcome::GivenUp(code) => (false, Some(ErrorCode::as_str(code)), None),
         };
         let attempt = integer(check.attempt);
+        let trusted_by = check.vouched_by.as_ref().filter(|_| *outcome == CheckOutcome::Trusted);
         self.pool
             .run(|client| async move {
                 let statement = client.prepare_cached(RECORD).await?;
@@ -125,6 +147,7 @@ impl VerifierStore for Verifier {
                             &verified,
                             &error,
                             &delay,
+                            &trusted_by,
                         ],
                     )
                     .await?;
@@ -146,4 +169,15 @@ impl VerifierStore for Verifier {
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
         secret_key_ids(&self.pool).await
     }
+}
+
+/// The subscriptions of [`TAKE_CHECKS`] that have headers.
+fn with_headers(rows: &[Row]) -> DbResult<Vec<i64>> {
+    let mut ids = Vec::new();
+    for row in rows {
+        if row.try_get(7)? {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
 }

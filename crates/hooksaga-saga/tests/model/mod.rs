@@ -5,21 +5,25 @@
 //! | file | holds |
 //! |---|---|
 //! | `state` | the database reduced to what matters, and each process's memory |
+//! | `caring` | a small model of its own: what the caretaker does |
 //! | `guards` | every guard of the protocol as a switch, and the size of a run |
 //! | `steps/` | what each component can do next, one file per component |
 //! | `invariants` | what must hold in every state and across every step, and what "finished" means |
 //! | `search` | breadth-first search, the check that everything finishes, readable traces |
 //! | `whole` | the tests: the protocol as it is |
 //! | `left_out` | the tests: the protocol with guards left out, so that the check is seen to fail |
+//! | `redriving` | a model of its own: redrives, and catching up after a verification |
 //!
 //! One event, one subscription or two, two copies of every component. Faults are not counted: any number of
 //! crashes (of processes, and of a database that forgets deferred commits), lost acknowledgements, expired leases,
 //! pauses and hand backs may happen, because none of them leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
 //! makes a difference (a retry is due, or not yet; the clock stands still, goes back, goes on).
 
+mod caring;
 mod guards;
 mod invariants;
 mod left_out;
+mod redriving;
 mod search;
 mod state;
 mod steps;

@@ -50,6 +50,14 @@ fn on_sqlite_and_mysql() {
     says_more(&holds("SQLite, MySQL: endpoints say more", &model));
 }
 
+/// SQLite while nobody else waits for the writer: routing, scheduling and moving are answered before their commit, which
+/// may fail, or never come.
+#[test]
+fn on_sqlite_when_steps_share_a_commit() {
+    let model = Model { endpoints_say_more: true, deferred_commits: true, ..Model::SMALL };
+    says_more(&holds("SQLite, shared commits: endpoints say more", &model));
+}
+
 /// PostgreSQL: results are in the queue rows, sagas are not locked before the update, commits are deferred.
 #[test]
 fn on_postgres() {

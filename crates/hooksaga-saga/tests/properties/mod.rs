@@ -3,11 +3,16 @@
 mod allotment;
 mod backoff;
 mod callback_urls;
+mod care;
 mod endpoint;
 mod names;
+mod rate_limit;
+mod redrives;
+mod request_headers;
 mod retries;
 mod retry_after;
 mod sequences;
+mod stranded;
 mod topics;
 mod transitions;
 mod values;

@@ -2,14 +2,14 @@
 
 use super::{
     rows,
-    subscription::{subscription, subscription_columns},
+    subscription::{names, subscription, subscription_columns},
 };
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedSecret, StoreResult, Subscription, SubscriptionAdminStore,
-    SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreResult, Subscription,
+    SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use rusqlite::OptionalExtension;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use std::time::Duration;
 /// Its first round of verification is asked for by the column's default.
 const INSERT_SUBSCRIPTION: &str = "/* subscription_admin: insert_subscription */
 INSERT INTO subscriptions
-    (tenant, event_type, callback_url, description, active, max_retry_limit, next_check_at, created_at, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7)";
+    (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, next_check_at,
+     created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?9)";
 
 const INSERT_TOPIC: &str = "/* subscription_admin: insert_topic */
 INSERT INTO subscription_topics (tenant, topic, subscription_id) VALUES (?1, ?2, ?3)";
@@ -29,24 +30,46 @@ DELETE FROM subscription_topics WHERE subscription_id = ?1";
 const READ: &str = concat!(
     "/* subscription_admin: read */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
+    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );
 
 const FIND: &str = "/* subscription_admin: find */
-SELECT id FROM subscriptions WHERE tenant = ?1 AND event_type = ?2 AND callback_url = ?3";
+SELECT id FROM subscriptions
+ WHERE tenant = ?1 AND event_type = ?2 AND callback_url = ?3 AND deleted_at IS NULL";
 
 const UPDATE: &str = "/* subscription_admin: update */
 UPDATE subscriptions
-   SET event_type = ?2, callback_url = ?3, description = ?4, active = ?5, max_retry_limit = ?6,
-       verification_round = verification_round + ?7, updated_at = ?8
+   SET event_type = ?2, callback_url = ?3, description = ?4, active = ?5, max_retry_limit = ?6, rate_limit = ?7,
+       header_names = ?10,
+       disabled_reason = iif(?5, NULL, disabled_reason), disabled_at = iif(?5, NULL, disabled_at),
+       verification_round = verification_round + ?8, updated_at = ?9
  WHERE id = ?1";
 
+/// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
+const END_RUN: &str = "/* subscription_admin: end_run */
+UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0, gone_url = NULL WHERE subscription_id = ?1";
+
 const REQUEST_VERIFICATION: &str = "/* subscription_admin: request_verification */
-UPDATE subscriptions SET verification_round = verification_round + 1
- WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)";
+UPDATE subscriptions
+   SET verification_round = verification_round + 1, vouched_by = ?3,
+       vouched_round = iif(?3 IS NULL, NULL, verification_round + 1)
+ WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL";
 
 const INSERT_SECRET: &str = "/* subscription_admin: insert_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) VALUES (?1, ?2, ?3, ?4)";
+
+const SET_HEADERS: &str = "/* subscription_admin: set_headers */
+INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES (?1, ?2, ?3)";
+
+const DELETE_HEADERS: &str = "/* subscription_admin: delete_headers */
+DELETE FROM subscription_headers WHERE subscription_id = ?1";
+
+const DELETE_SECRETS: &str = "/* subscription_admin: delete_secrets */
+DELETE FROM subscription_secrets WHERE subscription_id = ?1";
+
+/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+const DELETE: &str = "/* subscription_admin: delete */
+UPDATE subscriptions SET active = 0, header_names = NULL, deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
 
 const VALID_SECRETS: &str = "/* subscription_admin: valid_secrets */
 SELECT id, expires_at FROM subscription_secrets
@@ -57,7 +80,8 @@ UPDATE subscription_secrets SET expires_at = ?2 WHERE id = ?1";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* subscription_admin: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
+SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
+ UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 pub(crate) struct Admin(pub(crate) RoleHandle);
 
@@ -82,12 +106,29 @@ impl SubscriptionAdminStore for Admin {
         &self,
         scope: &TenantScope,
         id: SubscriptionId,
+        vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>> {
+        let (scope, vouched_by) = (scope.clone(), vouched_by.map(str::to_owned));
+        self.0
+            .write(move |tx| {
+                tx.execute(REQUEST_VERIFICATION, (id.0, scope.tenant(), &vouched_by))?;
+                read(tx, &scope, id)
+            })
+            .await
+    }
+
+    async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool> {
         let scope = scope.clone();
         self.0
             .write(move |tx| {
-                tx.execute(REQUEST_VERIFICATION, (id.0, scope.tenant()))?;
-                read(tx, &scope, id)
+                if read(tx, &scope, id)?.is_none() {
+                    return Ok(false);
+                }
+                tx.execute(DELETE, (id.0, tx.now.as_micros()))?;
+                for sql in [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+                    tx.execute(sql, [id.0])?;
+                }
+                Ok(true)
             })
             .await
     }
@@ -125,10 +166,23 @@ fn create(tx: &Tx<'_>, new: &NewSubscription, secret: &SealedSecret) -> DbResult
     }
     tx.execute(
         INSERT_SUBSCRIPTION,
-        (tenant, topics, url, &new.description, new.active, new.max_retry_limit, tx.now.as_micros()),
+        (
+            tenant,
+            topics,
+            url,
+            &new.description,
+            new.active,
+            new.max_retry_limit,
+            new.rate_limit,
+            new.headers.as_ref().map(|headers| &headers.names),
+            tx.now.as_micros(),
+        ),
     )?;
     let id = SubscriptionId(tx.last_id());
     insert_topics(tx, id, tenant, topics)?;
+    if let Some(headers) = &new.headers {
+        insert_headers(tx, id, headers)?;
+    }
     insert_secret(tx, id, secret)?;
     Ok(CreateOutcome::Created(read_again(tx, id)?))
 }
@@ -142,6 +196,12 @@ fn update(
     let Some(old) = read(tx, scope, id)? else {
         return Ok(UpdateOutcome::NotFound);
     };
+    let headers = patch.headers_for(&old.callback_url).map(Option::<&SealedHeaders>::cloned);
+    let header_names = match &headers {
+        Some(Some(headers)) => names(&headers.names),
+        Some(None) => Vec::new(),
+        None => old.headers.clone(),
+    };
     let new = Subscription {
         event_type: patch.topics.map_or_else(|| old.event_type.clone(), |topics| topics.as_str().to_owned()),
         callback_url: patch
@@ -150,9 +210,12 @@ fn update(
         description: patch.description.unwrap_or_else(|| old.description.clone()),
         active: patch.active.unwrap_or(old.active),
         max_retry_limit: patch.max_retry_limit.unwrap_or(old.max_retry_limit),
+        rate_limit: patch.rate_limit.unwrap_or(old.rate_limit),
+        headers: header_names,
         ..old.clone()
     };
-    if new == old {
+    // Values cannot be compared: headers that are given are new.
+    if new == old && !matches!(headers, Some(Some(_))) {
         return Ok(UpdateOutcome::Updated(old));
     }
     let taken = find(tx, &new.tenant, &new.event_type, &new.callback_url)?;
@@ -169,10 +232,21 @@ fn update(
             &new.description,
             new.active,
             new.max_retry_limit,
+            new.rate_limit,
             new_rounds,
             tx.now.as_micros(),
+            Some(new.headers.join(",")).filter(|names| !names.is_empty()),
         ),
     )?;
+    if new.callback_url != old.callback_url || (new.active && !old.active) {
+        tx.execute(END_RUN, [id.0])?;
+    }
+    if let Some(headers) = headers {
+        tx.execute(DELETE_HEADERS, [id.0])?;
+        if let Some(headers) = headers {
+            insert_headers(tx, id, &headers)?;
+        }
+    }
     if new.event_type != old.event_type {
         tx.execute(DELETE_TOPICS, [id.0])?;
         insert_topics(tx, id, &new.tenant, &new.event_type)?;
@@ -223,6 +297,11 @@ fn read_again(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Subscription> {
 fn find(tx: &Tx<'_>, tenant: &str, topics: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {
     let found = tx.prepare(FIND)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
     Ok(found.map(SubscriptionId))
+}
+
+fn insert_headers(tx: &Tx<'_>, id: SubscriptionId, headers: &SealedHeaders) -> DbResult<()> {
+    tx.execute(SET_HEADERS, (id.0, &headers.secret.key_id, &headers.secret.sealed))?;
+    Ok(())
 }
 
 fn insert_secret(tx: &Tx<'_>, id: SubscriptionId, secret: &SealedSecret) -> DbResult<()> {

@@ -3,8 +3,9 @@
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{JobId, SagaId};
+use hooksaga_saga::{JobId, SagaId, Timestamp};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
+use std::time::Duration;
 
 const EXPIRED_JOBS: &str = "/* lease_cleaner: expired_jobs */
 SELECT j.id, j.saga_id, e.correlation_id, j.lease_resets + 1
@@ -20,6 +21,19 @@ UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_until = ?2, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?2
  WHERE id = ?1 AND +status = 'Leased' AND +lease_until < ?2";
 
+/// `?1` now, `?2` the latest end that a lease can have.
+const RESET_STRANDED: &str = "/* lease_cleaner: reset_stranded */
+UPDATE OR FAIL webhook_delivery_jobs
+   SET status = 'Pending', lease_until = ?1, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?1
+ WHERE id IN (SELECT id FROM webhook_delivery_jobs INDEXED BY idx_job_leased
+               WHERE status = 'Leased' AND lease_until > ?2 ORDER BY lease_until LIMIT ?3)";
+
+/// A parked job has a not-before that never comes (`?4`), and is not stranded.
+const FREE_STRANDED: &str = "/* lease_cleaner: free_stranded */
+UPDATE OR FAIL webhook_delivery_jobs SET lease_until = ?1, updated_at = ?1
+ WHERE id IN (SELECT id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
+               WHERE status = 'Pending' AND lease_until > ?2 AND lease_until < ?4 ORDER BY lease_until LIMIT ?3)";
+
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[EXPIRED_JOBS, RESET];
 
@@ -29,6 +43,19 @@ pub(crate) struct Cleaner(pub(crate) RoleHandle);
 impl CleanerStore for Cleaner {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.0.write(move |tx| reset_expired(tx, limit)).await
+    }
+
+    async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
+        self.0
+            .write(move |tx| {
+                let now = tx.now.as_micros();
+                let (lease, hand_back) =
+                    (tx.now.after(lease).as_micros(), tx.now.after(hand_back).as_micros());
+                let reset = tx.execute(RESET_STRANDED, (now, lease, limit))?;
+                let freed = tx.execute(FREE_STRANDED, (now, hand_back, limit, Timestamp::MAX.as_micros()))?;
+                Ok((reset + freed) as u64)
+            })
+            .await
     }
 }
 

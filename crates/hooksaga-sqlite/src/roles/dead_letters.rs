@@ -5,8 +5,8 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
-    Buried, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga,
-    ResendOutcome, StoreError, StoreResult, TenantScope,
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
+    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
@@ -60,14 +60,21 @@ const SAGA: &str = saga!("saga", "webhook_delivery_sagas AS g", "g.id");
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription */
 SELECT active AND verified, coalesce(max_retry_limit, ?2) FROM subscriptions WHERE id = ?1";
 
-const INSERT_SAGA: &str = "/* dead_letter_operator: insert_saga */
+/// Whether the event and the subscription are one tenant's, and the delivery that there is.
+const TEST: &str = "/* dead_letter_operator: test */
+SELECT g.id FROM subscriptions AS s
+ CROSS JOIN events AS e ON e.id = ?1 AND e.tenant = s.tenant
+  LEFT JOIN webhook_delivery_sagas AS g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
+ WHERE s.id = ?2 AND (?3 IS NULL OR s.tenant = ?3) AND s.deleted_at IS NULL";
+
+pub(super) const INSERT_SAGA: &str = "/* dead_letter_operator: insert_saga */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
 ON CONFLICT DO NOTHING";
 
-/// What a step looks at, oldest first, and whether it matches. The filter is no condition of the walk: each letter that
+/// What a step looks at, oldest first, whether it matches, and whether it was requeued. The filter is no condition of the walk: each letter that
 /// is passed counts.
 macro_rules! look {
     ($name:literal, $of:literal) => {
@@ -80,8 +87,8 @@ SELECT d.id, d.subscription_id,
        AND (:final_error_code IS NULL OR d.final_error_code = :final_error_code)
        AND (:created_after IS NULL OR d.created_at >= :created_after)
        AND (:created_before IS NULL OR d.created_at < :created_before)
-       AND (:event_type IS NULL OR e.event_type = :event_type)
-       AND NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
+       AND (:event_type IS NULL OR e.event_type = :event_type),
+       EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
                         WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
                           AND n.generation = g.generation + 1)
   FROM dead_letters AS d
@@ -129,13 +136,30 @@ impl DeadLetterStore for DeadLetters {
         self.0.write(move |tx| again(tx, SAGA, &scope, id.0, &mut Subscriptions::new(default_limit))).await
     }
 
+    async fn send_test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+        default_limit: u32,
+    ) -> StoreResult<TestOutcome> {
+        let scope = scope.clone();
+        self.0
+            .write(move |tx| {
+                send_test(tx, &scope, event, subscription, &mut Subscriptions::new(default_limit))
+            })
+            .await
+    }
+
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
-        let (scope, step) = (scope.clone(), step.clone());
-        if step.dry_run {
-            self.0.read(move |tx| requeue_step(tx, &scope, &step)).await
-        } else {
-            self.0.write(move |tx| requeue_step(tx, &scope, &step)).await
+        // Letters are looked for in a read, beside which the writer is free; the write goes by their keys.
+        let (looking, looked_for) = (scope.clone(), step.clone());
+        let plan = self.0.read(move |tx| plan(tx, &looking, &looked_for)).await?;
+        if step.dry_run || plan.letters.is_empty() {
+            return Ok(plan.batch);
         }
+        let (scope, default_limit) = (scope.clone(), step.default_limit);
+        self.0.write(move |tx| carry_out(tx, &scope, plan, default_limit)).await
     }
 }
 
@@ -168,18 +192,18 @@ fn bury(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<Buried>> {
 }
 
 /// Whether subscriptions can be delivered to and with which limit, each read once per transaction.
-struct Subscriptions {
+pub(super) struct Subscriptions {
     default_limit: u32,
     known: HashMap<SubscriptionId, Option<u32>>,
 }
 
 impl Subscriptions {
-    fn new(default_limit: u32) -> Self {
+    pub(super) fn new(default_limit: u32) -> Self {
         Self { default_limit, known: HashMap::new() }
     }
 
     /// The limit of a new saga; nothing if the subscription is not active and verified.
-    fn limit(&mut self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<u32>> {
+    pub(super) fn limit(&mut self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<u32>> {
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
         }
@@ -240,6 +264,11 @@ fn again(
     let Some(found) = tx.prepare(sql)?.query_row((id, scope.tenant()), found).optional()? else {
         return Ok(ResendOutcome::NotFound);
     };
+    send(tx, found, subscriptions)
+}
+
+/// Makes the saga that follows this one, if it may.
+fn send(tx: &Tx<'_>, found: Found, subscriptions: &mut Subscriptions) -> DbResult<ResendOutcome> {
     if let Some(saga_id) = found.successor {
         return Ok(ResendOutcome::Already(Requeued { saga_id, generation: found.generation + 1 }));
     }
@@ -252,11 +281,49 @@ fn again(
     let Some((generation, saga)) = send_again(&found.saga, found.generation, limit, tx.now) else {
         return Ok(ResendOutcome::Open);
     };
+    if !insert_saga(tx, found.event_id, found.subscription_id, generation, &saga)? {
+        return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
+    }
+    let saga_id = SagaId(tx.last_id());
+    Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.correlation_id))
+}
+
+fn send_test(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    event: EventId,
+    subscription: SubscriptionId,
+    subscriptions: &mut Subscriptions,
+) -> DbResult<TestOutcome> {
+    let found = tx
+        .prepare(TEST)?
+        .query_row((event.0, subscription.0, scope.tenant()), |row| row.get::<_, Option<i64>>(0))
+        .optional()?;
+    match found {
+        None => return Ok(TestOutcome::NotFound),
+        Some(Some(saga)) => return Ok(TestOutcome::Delivery(SagaId(saga))),
+        Some(None) => {}
+    }
+    let Some(limit) = subscriptions.limit(tx, subscription)? else {
+        return Ok(TestOutcome::NotDeliverable);
+    };
+    insert_saga(tx, event, subscription, 0, &Saga::new(limit, tx.now))?;
+    Ok(TestOutcome::Delivery(SagaId(tx.last_id())))
+}
+
+/// False if there is one already.
+fn insert_saga(
+    tx: &Tx<'_>,
+    event: EventId,
+    subscription: SubscriptionId,
+    generation: u32,
+    saga: &Saga,
+) -> DbResult<bool> {
     let inserted = tx.execute(
         INSERT_SAGA,
         (
-            found.event_id.0,
-            found.subscription_id.0,
+            event.0,
+            subscription.0,
             generation,
             saga.status.as_str(),
             saga.attempt_count,
@@ -265,62 +332,110 @@ fn again(
             tx.now.as_micros(),
         ),
     )?;
-    if inserted == 0 {
-        return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
-    }
-    let saga_id = SagaId(tx.last_id());
-    Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.correlation_id))
+    Ok(inserted > 0)
 }
 
 /// A letter that a step looks at.
-struct Seen {
-    id: DeadLetterId,
-    subscription_id: SubscriptionId,
-    matches: bool,
+pub(super) struct Seen {
+    pub(super) id: DeadLetterId,
+    pub(super) subscription_id: SubscriptionId,
+    /// It is what was asked for.
+    pub(super) matches: bool,
+    /// It was requeued before.
+    pub(super) requeued: bool,
 }
 
-/// Looks at the next letters and requeues those that match, until one of the step's bounds is reached.
-fn requeue_step(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<RequeuedBatch> {
-    let seen = look(tx, scope, step)?;
-    let examine = step.examine.max(1) as usize;
+/// What a step is to do.
+struct Plan {
+    /// To be requeued.
+    letters: Vec<DeadLetterId>,
+    /// As it would be if nothing came in between.
+    batch: RequeuedBatch,
+}
+
+/// Looks at the next letters and chooses those that match, until one of the step's bounds is reached.
+fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Plan> {
+    let examine = step.examine.max(1);
+    let seen = look(tx, scope, &step.filter, step.after, examine)?;
     let mut subscriptions = Subscriptions::new(step.default_limit);
-    let mut batch = RequeuedBatch::default();
+    let mut plan = Plan { letters: Vec::new(), batch: RequeuedBatch::default() };
     let mut last = None;
     let mut looked_at = 0;
-    for letter in seen.iter().take(examine) {
-        if batch.requeued >= u64::from(step.requeue.max(1)) {
+    for letter in seen.iter().take(examine as usize) {
+        if plan.letters.len() >= step.requeue.max(1) as usize {
             break;
         }
         looked_at += 1;
         last = Some(letter.id);
-        if !letter.matches {
+        if !letter.matches || letter.requeued {
             continue;
         }
-        if subscriptions.limit(tx, letter.subscription_id)?.is_none() {
-            batch.skipped += 1;
-            continue;
-        }
-        batch.requeued += 1;
-        if !step.dry_run
-            && let RequeueOutcome::Created(requeued, correlation_id) =
-                requeue(tx, scope, letter.id, &mut subscriptions)?
-        {
-            let subscription_id = letter.subscription_id;
-            batch.sagas.push(RequeuedSaga { requeued, subscription_id, correlation_id });
+        match subscriptions.limit(tx, letter.subscription_id)? {
+            Some(_) => plan.letters.push(letter.id),
+            None => plan.batch.skipped += 1,
         }
     }
-    batch.resume_after = last.filter(|_| looked_at < seen.len());
+    plan.batch.requeued = u64::try_from(plan.letters.len()).unwrap_or(u64::MAX);
+    plan.batch.resume_after = last.filter(|_| looked_at < seen.len());
+    Ok(plan)
+}
+
+/// Requeues what was chosen; each as if it were alone, since much can have happened in between.
+fn carry_out(tx: &Tx<'_>, scope: &TenantScope, plan: Plan, default_limit: u32) -> DbResult<RequeuedBatch> {
+    let mut batch = RequeuedBatch { requeued: 0, ..plan.batch };
+    let again = requeue_all(tx, scope, &plan.letters, &mut Subscriptions::new(default_limit))?;
+    batch.requeued = u64::try_from(again.sagas.len()).unwrap_or(u64::MAX);
+    batch.skipped += again.skipped;
+    batch.sagas = again.sagas;
     Ok(batch)
 }
 
+/// What became of several letters.
+#[derive(Default)]
+pub(super) struct Again {
+    pub(super) sagas: Vec<RequeuedSaga>,
+    /// The subscription is not active and verified.
+    pub(super) skipped: u64,
+}
+
+/// Requeues these letters.
+pub(super) fn requeue_all(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    letters: &[DeadLetterId],
+    subscriptions: &mut Subscriptions,
+) -> DbResult<Again> {
+    let mut all = Again::default();
+    for letter in letters {
+        let Some(found) = tx.prepare(OF_LETTER)?.query_row((letter.0, scope.tenant()), found).optional()?
+        else {
+            continue;
+        };
+        let subscription_id = found.subscription_id;
+        match send(tx, found, subscriptions)? {
+            ResendOutcome::Created(requeued, correlation_id) => {
+                all.sagas.push(RequeuedSaga { requeued, subscription_id, correlation_id });
+            }
+            ResendOutcome::NotDeliverable(_) => all.skipped += 1,
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
 /// The letters that a step may look at, and one more, which shows that there are more.
-fn look(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<Seen>> {
-    let filter = &step.filter;
+pub(super) fn look(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    filter: &DeadLetterFilter,
+    after: Option<DeadLetterId>,
+    examine: u32,
+) -> DbResult<Vec<Seen>> {
     let sql = if filter.subscription_id.is_some() { LOOK_OF_SUBSCRIPTION } else { LOOK };
     let params = named_params! {
         ":tenant": scope.tenant(),
-        ":after": step.after.map_or(0, |after| after.0),
-        ":limit": i64::from(step.examine.max(1)) + 1,
+        ":after": after.map_or(0, |after| after.0),
+        ":limit": i64::from(examine) + 1,
         ":subscription_id": filter.subscription_id.map(|id| id.0),
         ":final_error_code": filter.final_error_code,
         ":created_after": filter.created_after.map(Timestamp::as_micros),
@@ -332,6 +447,7 @@ fn look(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<Se
             id: DeadLetterId(row.get(0)?),
             subscription_id: SubscriptionId(row.get(1)?),
             matches: row.get(2)?,
+            requeued: row.get(3)?,
         })
     })
 }

@@ -24,6 +24,10 @@ const FIND_ORIGINAL: &str = "/* event_ingest_writer: find_original */
 SELECT id, event_type, correlation_id, created_at, event_type = ?2 AND payload = ?3
   FROM events WHERE external_id = ?1 AND tenant = ?4";
 
+const STORE_LIMIT: &str = "/* event_ingest_writer: store_limit */
+INSERT INTO ingest_limits (id, max_payload_bytes) VALUES (1, ?1)
+ON CONFLICT (id) DO UPDATE SET max_payload_bytes = excluded.max_payload_bytes";
+
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[INSERT_EVENT, QUEUE_EVENT, FIND_ORIGINAL];
 
@@ -37,6 +41,12 @@ impl IngestStore for Ingest {
         }
         let events = events.to_vec();
         self.0.write(move |tx| append(tx, events)).await
+    }
+
+    async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()> {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.0.write(move |tx| Ok(tx.prepare(STORE_LIMIT)?.execute([bytes])?)).await?;
+        Ok(())
     }
 }
 

@@ -3,8 +3,10 @@
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::KeyId;
-use hooksaga_store::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, StoreResult};
+use hooksaga_saga::{KeyId, Tenant};
+use hooksaga_store::{
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+};
 use rusqlite::{OptionalExtension, Row};
 
 /// What [`api_key`] reads, in its order.
@@ -18,6 +20,12 @@ const INSERT_KEY: &str = "/* key_admin: insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 const LIST: &str = concat!("/* key_admin: list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
+
+const NEWEST: &str = concat!(
+    "/* key_admin: newest */ SELECT ",
+    columns!(),
+    " FROM api_keys WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
+);
 
 const REVOKE: &str = "/* key_admin: revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
@@ -33,6 +41,9 @@ const FIND: &str = concat!(
 const NOTE_USE: &str = "/* key_reader: note_use */
 UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
+const RECORD: &str = "/* key_admin: record */
+INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
 pub(crate) struct Keys(pub(crate) RoleHandle);
 
 #[async_trait]
@@ -46,11 +57,31 @@ impl KeyStore for Keys {
         self.0.read(|tx| rows::all(tx, LIST, [], api_key)).await
     }
 
+    async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
+        let range = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
+        let rows = self.0.read(move |tx| rows::all(tx, NEWEST, range, api_key)).await?;
+        Ok(Page::cut(rows, page.limit, |key| key.id.0))
+    }
+
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
         self.0
             .write(move |tx| {
                 tx.execute(REVOKE, (id.0, tx.now.as_micros()))?;
                 Ok(tx.prepare(READ)?.query_row([id.0], api_key).optional()?)
+            })
+            .await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        let record = record.clone();
+        self.0
+            .write(move |tx| {
+                let tenant = record.tenant.as_ref().map(Tenant::as_str);
+                let key_id = record.key_id.map(|id| id.0);
+                let values =
+                    (tx.now.as_micros(), key_id, &record.key_name, &record.action, &record.target, tenant);
+                tx.execute(RECORD, values)?;
+                Ok(())
             })
             .await
     }
@@ -95,7 +126,7 @@ fn create(tx: &Tx<'_>, key: NewApiKey) -> DbResult<ApiKey> {
             &key.name,
             key.scopes.to_string(),
             &key.sha256[..],
-            key.tenant.as_ref().map(hooksaga_saga::Tenant::as_str),
+            key.tenant.as_ref().map(Tenant::as_str),
             tx.now.as_micros(),
             expires_at.map(hooksaga_saga::Timestamp::as_micros),
         ),

@@ -2,13 +2,18 @@
 //! statement begins with the role's name and its own.
 
 mod admin;
+mod caretaker;
 mod cleaner;
 mod dead_letters;
+mod endpoint;
 mod filter;
 mod ingest;
 mod keys;
 mod orchestrator;
+mod rate_limits;
 mod reader;
+mod redrive;
+mod redrives;
 mod router;
 mod rows;
 mod subscription;
@@ -16,12 +21,14 @@ mod verifier;
 mod worker;
 
 pub(crate) use admin::Admin;
+pub(crate) use caretaker::Caretaker;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
 pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
+pub(crate) use redrives::Redrives;
 pub(crate) use router::Router;
 pub(crate) use verifier::Verifier;
 pub(crate) use worker::Worker;
@@ -30,6 +37,7 @@ pub(crate) use worker::Worker;
 #[cfg(feature = "test-support")]
 pub(crate) mod hot {
     pub(crate) use super::{
+        caretaker::HOT as CARE,
         cleaner::HOT as RESET_EXPIRED,
         dead_letters::HOT as BURY,
         ingest::HOT as APPEND,
@@ -38,6 +46,7 @@ pub(crate) mod hot {
             HOT_MARK as MARK_IN_PROGRESS, HOT_WAITING as WAITING,
         },
         reader::HOT as GAUGES,
+        redrives::HOT as REDRIVE,
         router::HOT as ROUTE,
         verifier::HOT as TAKE_CHECKS,
         worker::{HOT_CLAIM as CLAIM, HOT_HAND_BACK as HAND_BACK, HOT_PARK as PARK, HOT_REPORT as REPORT},

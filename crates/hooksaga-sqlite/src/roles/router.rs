@@ -1,10 +1,14 @@
 //! `router_worker`: makes one saga per event and matching subscription, in steps of a bounded size.
 
 use super::rows;
-use crate::{engine::RoleHandle, error::DbResult, session::Tx};
+use crate::{
+    engine::RoleHandle,
+    error::DbResult,
+    session::{Commit, Tx},
+};
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
+use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
@@ -18,7 +22,7 @@ SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlatio
 /// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are looked at
 /// all the same.
 const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
-SELECT t.subscription_id, s.active AND s.verified, coalesce(s.max_retry_limit, ?5)
+SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, coalesce(s.max_retry_limit, ?5)
   FROM subscription_topics AS t CROSS JOIN subscriptions AS s ON s.id = t.subscription_id
  WHERE t.tenant = ?1 AND t.topic = ?2 AND t.subscription_id > ?3
  ORDER BY t.subscription_id LIMIT ?4";
@@ -30,6 +34,13 @@ INSERT INTO webhook_delivery_sagas
 VALUES (?1, ?2, 0, 'Pending', 0, ?3, ?4, ?4, ?4)
 ON CONFLICT DO NOTHING";
 
+/// An event that is routed in several steps adds up.
+const NOTE_UNMATCHED: &str = "/* router_worker: note_unmatched */
+INSERT INTO unmatched_events (event_id, paused, disabled, unverified) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (event_id) DO UPDATE
+   SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
+       unverified = unverified + excluded.unverified";
+
 const LEAVE_QUEUE: &str = "/* router_worker: leave_queue */
 DELETE FROM unrouted_events WHERE event_id = ?1";
 
@@ -38,14 +49,14 @@ UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] =
-    &[TAKE_EVENTS, SUBSCRIPTIONS_OF_TOPIC, INSERT_SAGA, LEAVE_QUEUE, NOTE_PROGRESS];
+    &[TAKE_EVENTS, SUBSCRIPTIONS_OF_TOPIC, INSERT_SAGA, LEAVE_QUEUE, NOTE_PROGRESS, NOTE_UNMATCHED];
 
 pub(crate) struct Router(pub(crate) RoleHandle);
 
 #[async_trait]
 impl RouterStore for Router {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.0.write(move |tx| route(tx, limits, default_limit)).await
+        self.0.write_linked(Commit::Deferred, move |tx| route(tx, limits, default_limit)).await
     }
 }
 
@@ -62,7 +73,9 @@ struct Queued {
 #[derive(Clone, Copy)]
 struct Candidate {
     id: SubscriptionId,
-    is_deliverable: bool,
+    active: bool,
+    verified: bool,
+    disabled: bool,
     max_retry_limit: u32,
 }
 
@@ -86,18 +99,30 @@ fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<Route
         if left == 0 {
             // Not begun: this says that the queue is not empty.
             let Queued { id: event_id, tenant, correlation_id, .. } = event;
-            events.push(RoutedEvent { event_id, tenant, correlation_id, sagas: Vec::new(), complete: false });
+            let unmatched = Unmatched::default();
+            let sagas = Vec::new();
+            events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false });
             break;
         }
         let candidates = resolver.candidates(tx, &event)?;
         let considered = &candidates[..candidates.len().min(left)];
         left -= considered.len();
         let mut sagas = Vec::with_capacity(considered.len());
-        for candidate in considered.iter().filter(|candidate| candidate.is_deliverable) {
+        let mut unmatched = Unmatched::default();
+        for candidate in considered {
+            if !(candidate.active && candidate.verified) {
+                unmatched.count(candidate.active, candidate.disabled);
+                continue;
+            }
             let values = (event.id.0, candidate.id.0, candidate.max_retry_limit, tx.now.as_micros());
             if insert.execute(values)? > 0 {
                 sagas.push(RoutedSaga { saga_id: SagaId(tx.last_id()), subscription_id: candidate.id });
             }
+        }
+        if unmatched.total() > 0 {
+            let counts = [unmatched.paused, unmatched.disabled, unmatched.unverified];
+            let [paused, disabled, unverified] = counts.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+            tx.execute(NOTE_UNMATCHED, (event.id.0, paused, disabled, unverified))?;
         }
         let complete = considered.len() == candidates.len();
         match considered.last() {
@@ -109,7 +134,7 @@ fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<Route
             }
         }
         let Queued { id: event_id, tenant, correlation_id, .. } = event;
-        events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, complete });
+        events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete });
         if !complete {
             break;
         }
@@ -122,16 +147,27 @@ struct Resolver {
     /// So many of one event: one more than a pass may consider shows that there are more.
     most: usize,
     default_limit: u32,
-    known: HashMap<(String, EventType, SubscriptionId), Rc<[Candidate]>>,
+    /// Those of events that are routed from the beginning, by tenant and type.
+    known: HashMap<String, HashMap<EventType, Rc<[Candidate]>>>,
 }
 
 impl Resolver {
     /// The first subscriptions behind `after` with a topic that matches, in the order of their ids.
     fn candidates(&mut self, tx: &Tx<'_>, event: &Queued) -> DbResult<Rc<[Candidate]>> {
-        let key = (event.tenant.clone(), event.event_type.clone(), event.after);
-        if let Some(known) = self.known.get(&key) {
+        if event.after != SubscriptionId(0) {
+            return self.look_up(tx, event);
+        }
+        let known = self.known.get(event.tenant.as_str()).and_then(|types| types.get(&event.event_type));
+        if let Some(known) = known {
             return Ok(known.clone());
         }
+        let candidates = self.look_up(tx, event)?;
+        let types = self.known.entry(event.tenant.clone()).or_default();
+        types.insert(event.event_type.clone(), candidates.clone());
+        Ok(candidates)
+    }
+
+    fn look_up(&self, tx: &Tx<'_>, event: &Queued) -> DbResult<Rc<[Candidate]>> {
         let mut found = BTreeMap::new();
         let mut of_topic = tx.prepare(SUBSCRIPTIONS_OF_TOPIC)?;
         for topic in event.event_type.matching_topics() {
@@ -140,8 +176,10 @@ impl Resolver {
             let subscriptions = of_topic.query_map(values, |row| {
                 Ok(Candidate {
                     id: SubscriptionId(row.get(0)?),
-                    is_deliverable: row.get(1)?,
-                    max_retry_limit: row.get(2)?,
+                    active: row.get(1)?,
+                    verified: row.get(2)?,
+                    disabled: row.get(3)?,
+                    max_retry_limit: row.get(4)?,
                 })
             })?;
             for candidate in subscriptions {
@@ -150,8 +188,6 @@ impl Resolver {
             }
         }
         // Each topic contributed its first ones, so the first of all are among them.
-        let candidates: Rc<[Candidate]> = found.into_values().take(self.most).collect();
-        self.known.insert(key, candidates.clone());
-        Ok(candidates)
+        Ok(found.into_values().take(self.most).collect())
     }
 }

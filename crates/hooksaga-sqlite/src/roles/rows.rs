@@ -3,7 +3,7 @@
 use crate::{error::DbResult, session::Tx};
 use hooksaga_saga::{ErrorCode, Invalid, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{SealedSecret, StoredSecret};
-use rusqlite::{Error, Params, Result, Row, types::Type};
+use rusqlite::{Error, OptionalExtension, Params, Result, Row, types::Type};
 use std::{str::FromStr, sync::Arc};
 
 pub(super) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp> {
@@ -12,6 +12,11 @@ pub(super) fn time(row: &Row<'_>, index: usize) -> Result<Timestamp> {
 
 pub(super) fn optional_time(row: &Row<'_>, index: usize) -> Result<Option<Timestamp>> {
     Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_micros))
+}
+
+/// A number that a CHECK keeps at 0 or more.
+pub(super) fn count(row: &Row<'_>, index: usize) -> Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(index)?).unwrap_or(0))
 }
 
 /// A status or the like, parsed without a copy of its text.
@@ -58,4 +63,10 @@ pub(super) fn secrets(tx: &Tx<'_>, sql: &str, id: SubscriptionId) -> DbResult<Ve
             secret: SealedSecret { key_id: row.get(1)?, sealed: row.get(2)? },
         })
     })
+}
+
+/// `sql` selects key_id and sealed.
+pub(super) fn headers(tx: &Tx<'_>, sql: &str, id: SubscriptionId) -> DbResult<Option<SealedSecret>> {
+    let read = |row: &Row<'_>| Ok(SealedSecret { key_id: row.get(0)?, sealed: row.get(1)? });
+    Ok(tx.prepare(sql)?.query_row([id.0], read).optional()?)
 }

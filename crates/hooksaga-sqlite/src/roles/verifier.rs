@@ -11,9 +11,10 @@ use std::time::Duration;
 /// a scan of the table when it thinks that most rounds are open.
 const DUE_CHECKS: &str = "/* subscription_verifier: due_checks */
 SELECT id, callback_url, verification_round,
-       iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1, tenant
+       iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1, tenant,
+       iif(vouched_round = verification_round, vouched_by, NULL), header_names IS NOT NULL
   FROM subscriptions INDEXED BY idx_sub_open_check
- WHERE (check_round <> verification_round OR NOT check_done)
+ WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
    AND (check_round <> verification_round OR next_check_at <= ?1)
  ORDER BY next_check_at LIMIT ?2";
 
@@ -26,25 +27,32 @@ const SECRETS: &str = "/* subscription_verifier: secrets */
 SELECT id, key_id, sealed FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
-/// `?6` is the URL that proved itself, or null: then the one that did before stays.
+const HEADERS: &str = "/* subscription_verifier: headers */
+SELECT key_id, sealed FROM subscription_headers WHERE subscription_id = ?1";
+
+/// `?6` is the URL that is verified now, or null: then the one that was before stays; `?11` who vouched for it.
 const RECORD: &str = "/* subscription_verifier: record */
 UPDATE subscriptions
-   SET verified_url = coalesce(?6, verified_url), check_done = ?7, next_check_at = ?8, check_error = ?9,
+   SET verified_url = coalesce(?6, verified_url),
+       trusted_by = iif(?6 IS NULL, trusted_by, ?11),
+       trusted_at = iif(?6 IS NULL, trusted_at, iif(?11 IS NULL, NULL, ?10)),
+       check_done = ?7, next_check_at = ?8, check_error = ?9,
        checked_at = ?10
  WHERE id = ?1 AND verification_round = ?2 AND check_round = ?2 AND check_attempts = ?3 AND check_number = ?4
-   AND NOT check_done AND callback_url = ?5";
+   AND NOT check_done AND callback_url = ?5 AND deleted_at IS NULL";
 
 const NEXT_CHECK_AT: &str = "/* subscription_verifier: next_check_at */
 SELECT min(iif(check_round <> verification_round, min(next_check_at, ?1), next_check_at))
   FROM subscriptions INDEXED BY idx_sub_open_check
- WHERE (check_round <> verification_round OR NOT check_done)";
+ WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* subscription_verifier: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
+SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
+ UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[DUE_CHECKS, HOLD, SECRETS, NEXT_CHECK_AT];
+pub(crate) const HOT: &[&str] = &[DUE_CHECKS, HOLD, SECRETS, HEADERS, NEXT_CHECK_AT];
 
 pub(crate) struct Verifier(pub(crate) RoleHandle);
 
@@ -75,7 +83,7 @@ impl VerifierStore for Verifier {
 
 fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> {
     let mut checks = rows::all(tx, DUE_CHECKS, (tx.now.as_micros(), limit), |row| {
-        Ok(Check {
+        let check = Check {
             subscription_id: SubscriptionId(row.get(0)?),
             tenant: row.get(5)?,
             callback_url: row.get(1)?,
@@ -83,23 +91,30 @@ fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> 
             attempt: row.get(3)?,
             number: row.get(4)?,
             secrets: Vec::new(),
-        })
+            headers: None,
+            vouched_by: row.get(6)?,
+        };
+        Ok((check, row.get::<_, bool>(7)?))
     })?;
     let until = tx.now.after(hold).as_micros();
-    for check in &mut checks {
+    for (check, has_headers) in &mut checks {
         let id = check.subscription_id;
         tx.execute(HOLD, (id.0, check.round, check.attempt, check.number, until))?;
         check.secrets = rows::secrets(tx, SECRETS, id)?;
+        if *has_headers {
+            check.headers = rows::headers(tx, HEADERS, id)?;
+        }
     }
-    Ok(checks)
+    Ok(checks.into_iter().map(|(check, _)| check).collect())
 }
 
 fn record(tx: &Tx<'_>, check: &Check, outcome: &CheckOutcome) -> DbResult<bool> {
     let (verified_url, done, next_check_at, error) = match outcome {
-        CheckOutcome::Verified => (Some(&check.callback_url), true, tx.now, None),
+        CheckOutcome::Verified | CheckOutcome::Trusted => (Some(&check.callback_url), true, tx.now, None),
         CheckOutcome::Retry(code, delay) => (None, false, tx.now.after(*delay), Some(code)),
         CheckOutcome::GivenUp(code) => (None, true, tx.now, Some(code)),
     };
+    let trusted_by = check.vouched_by.as_ref().filter(|_| *outcome == CheckOutcome::Trusted);
     let written = tx.execute(
         RECORD,
         (
@@ -113,6 +128,7 @@ fn record(tx: &Tx<'_>, check: &Check, outcome: &CheckOutcome) -> DbResult<bool> 
             next_check_at.as_micros(),
             error.map(ErrorCode::as_str),
             tx.now.as_micros(),
+            trusted_by,
         ),
     )?;
     Ok(written > 0)

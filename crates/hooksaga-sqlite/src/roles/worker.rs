@@ -1,14 +1,18 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
-use super::rows;
-use crate::{engine::RoleHandle, error::DbResult, session::Tx};
-use async_trait::async_trait;
-use hooksaga_saga::{EventId, JobId, JobStatus, Outcome, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, StoreResult, Target,
-    WorkerBeat, WorkerStore,
+use super::{rate_limits::START, rows};
+use crate::{
+    engine::RoleHandle,
+    error::DbResult,
+    session::{Commit, Tx},
 };
-use rusqlite::OptionalExtension;
+use async_trait::async_trait;
+use hooksaga_saga::{EventId, Gate, JobId, JobStatus, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, Started, Starting,
+    StoreResult, Target, WorkerBeat, WorkerStore,
+};
+use rusqlite::{OptionalExtension, Row};
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
     sync::Arc,
@@ -34,11 +38,16 @@ UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?2, le
  WHERE id = ?1 AND +status = 'Pending'";
 
 const TARGET: &str = "/* job_worker: target */
-SELECT callback_url, active AND verified FROM subscriptions WHERE id = ?1";
+SELECT callback_url, deliverable, deleted_at IS NOT NULL, header_names IS NOT NULL,
+       iif(deleted_at IS NULL, rate_limit, NULL)
+  FROM subscriptions WHERE id = ?1";
 
 const SECRETS: &str = "/* job_worker: secrets */
 SELECT id, key_id, sealed FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
+
+const HEADERS: &str = "/* job_worker: headers */
+SELECT key_id, sealed FROM subscription_headers WHERE subscription_id = ?1";
 
 const HAND_BACK: &str = "/* job_worker: hand_back */
 UPDATE OR FAIL webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, lease_token = NULL, updated_at = ?4
@@ -48,12 +57,12 @@ UPDATE OR FAIL webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, l
 const PARK: &str = "/* job_worker: park */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_token = NULL, updated_at = ?3,
-       lease_until = iif((SELECT s.active AND s.verified FROM subscriptions AS s
+       lease_until = iif((SELECT s.deliverable FROM subscriptions AS s
                            WHERE s.id = webhook_delivery_jobs.subscription_id), ?3, ?4)
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
 const PARKED: &str = "/* job_worker: parked */
-SELECT j.id, coalesce((SELECT s.active AND s.verified FROM subscriptions AS s WHERE s.id = j.subscription_id), false)
+SELECT j.id, coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = j.subscription_id), false)
   FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
  WHERE j.status = 'Pending' AND j.lease_until = ?1 AND j.id > ?2
  ORDER BY j.id LIMIT ?3";
@@ -84,10 +93,11 @@ INSERT INTO finished_jobs (job_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1 ORDER BY key_id";
+SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
+ UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, CONTENT, LEASE, TARGET, SECRETS];
+pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, CONTENT, LEASE, TARGET, SECRETS, HEADERS];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_HAND_BACK: &[&str] = &[HAND_BACK];
 #[cfg(feature = "test-support")]
@@ -118,6 +128,11 @@ impl WorkerStore for Worker {
     ) -> StoreResult<ClaimedBatch> {
         let limits = limits.clone();
         self.handle.write(move |tx| claim(tx, &limits, lease, token)).await
+    }
+
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        let starting = starting.to_vec();
+        self.handle.write(move |tx| start_limited(tx, &starting)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
@@ -169,7 +184,11 @@ impl WorkerStore for Worker {
             return Ok(Vec::new());
         }
         let reports = reports.to_vec();
-        self.handle.write(move |tx| report(tx, &reports)).await
+        self.handle.write_linked(Commit::WithNext, move |tx| report(tx, &reports)).await
+    }
+
+    fn shares_commits(&self) -> bool {
+        true
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -238,10 +257,34 @@ fn due_jobs(tx: &Tx<'_>, limits: &ClaimLimits) -> DbResult<(Vec<(JobId, Delivery
 }
 
 fn target(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Target> {
-    let found = tx.prepare(TARGET)?.query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    // Subscriptions are never deleted; a job without one would only be handed back.
-    let (callback_url, deliverable) = found.unwrap_or_default();
-    Ok(Target { callback_url, deliverable, secrets: rows::secrets(tx, SECRETS, id)? })
+    let read = |row: &Row<'_>| {
+        let rate_limit = row.get::<_, Option<u32>>(4)?.map(RateLimit::per_second);
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, rate_limit))
+    };
+    let found = tx.prepare(TARGET)?.query_row([id.0], read).optional()?;
+    // Rows of subscriptions stay; a job without one would only be parked.
+    let (callback_url, deliverable, deleted, has_headers, rate_limit) = found.unwrap_or_default();
+    let headers = if has_headers { rows::headers(tx, HEADERS, id)? } else { None };
+    Ok(Target {
+        callback_url,
+        deliverable,
+        deleted,
+        rate_limit,
+        secrets: rows::secrets(tx, SECRETS, id)?,
+        headers,
+    })
+}
+
+fn start_limited(tx: &Tx<'_>, starting: &[Starting]) -> DbResult<Vec<Started>> {
+    let mut started = Vec::with_capacity(starting.len());
+    for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
+        let bucket = START.full_at(tx, subscription_id)?;
+        let jobs = limit.pass(Gate::Start, bucket, jobs, tx.now).passed;
+        let full_at = START.pass(tx, subscription_id, limit, bucket, jobs)?;
+        let wait = limit.wait(Gate::Start, Some(full_at), 1, tx.now);
+        started.push(Started { subscription_id, jobs, wait });
+    }
+    Ok(started)
 }
 
 fn hand_back(tx: &Tx<'_>, leases: &[LeaseRef], delay: Duration) -> DbResult<Vec<JobId>> {

@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use hooksaga_saga::{KeyId, Tenant, Timestamp};
-use hooksaga_store::{ApiKey, NewApiKey, Scopes};
+use hooksaga_store::{ApiKey, KeyStore, NewApiKey, NewAuditRecord, Rewrap, Scopes, SealedSecret, StoreError};
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -19,6 +19,7 @@ Examples:
   hooksaga keys create --name acme --scopes ingest,read --tenant acme --expires 24h
   hooksaga keys list
   hooksaga keys revoke 3
+  hooksaga keys rewrap
 
 A key is shown once, when it is created; only its SHA-256 is stored.";
 
@@ -70,7 +71,20 @@ enum Command {
         #[command(flatten)]
         options: ConfigOptions,
     },
+    /// Encrypt every signing secret with secrets.key that secrets.old_key still has, also beside running servers
+    #[command(after_help = REWRAP_HELP)]
+    Rewrap {
+        #[command(flatten)]
+        options: ConfigOptions,
+    },
 }
+
+const REWRAP_HELP: &str = "\
+To change the key without a pause:
+  1. restart every server with the new key in HOOKSAGA_SECRET_KEY and the former one in HOOKSAGA_SECRET_OLD_KEY
+  2. run `hooksaga keys rewrap` with the same two
+  3. remove HOOKSAGA_SECRET_OLD_KEY at the next restart
+It needs the login that `hooksaga migrate` uses.";
 
 impl Keys {
     pub(super) async fn run(self) -> Outcome {
@@ -81,6 +95,7 @@ impl Keys {
             }
             Command::List { json, options } => list(&options, json).await,
             Command::Revoke { id, options } => revoke(&options, KeyId(id)).await,
+            Command::Rewrap { options } => rewrap(&options).await,
         }
     }
 }
@@ -90,6 +105,7 @@ async fn create(options: &ConfigOptions, new: NewApiKey, json: bool) -> Outcome 
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     let key = hooksaga_http::generate_key();
     let stored = store.create(&NewApiKey { sha256: hooksaga_http::hash_key(&key), ..new }).await?;
+    record(&*store, "key.create", &stored).await;
     if json {
         let mut shown = shown(&stored);
         shown["key"] = key.into();
@@ -153,12 +169,48 @@ async fn list(options: &ConfigOptions, json: bool) -> Outcome {
 async fn revoke(options: &ConfigOptions, id: KeyId) -> Outcome {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     match store.revoke(id).await? {
-        Some(key) => output::line(format!("key {id} ({}) is revoked", key.name)),
+        Some(key) => {
+            record(&*store, "key.revoke", &key).await;
+            output::line(format!("key {id} ({}) is revoked", key.name));
+        }
         None => {
             return Err(Failure::new(format!("there is no key {id}: `hooksaga keys list` shows them all")));
         }
     }
     Ok(())
+}
+
+async fn rewrap(options: &ConfigOptions) -> Outcome {
+    let config = options.load(Vec::new(), false)?;
+    let Some(old) = &config.secrets.old_key else {
+        return Err(Failure::new(
+            "configuration: secrets.old_key: set it to the former key, and secrets.key to the new one",
+        ));
+    };
+    let key = wiring::secret_key(&config, &[old.key_id().to_owned()])?;
+    let reseal = |sealed: &SealedSecret| {
+        key.reseal(sealed)
+            .map_err(|error| StoreError::Setup(format!("a stored secret cannot be opened: {error}")))
+    };
+    let moved = wiring::rewrap(&config.database, Rewrap { key_id: key.key_id(), reseal: &reseal }).await?;
+    output::line(format!(
+        "secrets moved: {moved}; everything is encrypted with secrets.key now, and secrets.old_key can go"
+    ));
+    Ok(())
+}
+
+/// Leaves an audit record. What was done is done: if the record fails, that is said.
+async fn record(store: &dyn KeyStore, action: &str, key: &ApiKey) {
+    let record = NewAuditRecord {
+        key_id: None,
+        key_name: "command line".to_owned(),
+        action: action.to_owned(),
+        target: format!("keys/{}", key.id),
+        tenant: key.tenant.clone(),
+    };
+    if let Err(error) = store.record(&record).await {
+        output::note(format!("{action} of key {} is done, but was not recorded: {error}", key.id));
+    }
 }
 
 fn rfc3339(time: Timestamp) -> String {

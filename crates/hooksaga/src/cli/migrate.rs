@@ -9,6 +9,7 @@ Examples:
   hooksaga migrate
   hooksaga migrate --database-url postgres://hooksaga@db.example.com/hooksaga
   hooksaga migrate --print-roles > roles.sql        for an administrator to run
+  hooksaga migrate --after-restore                  the database comes from a backup
 
 Safe to run again and from several places at once. The embedded database is also migrated by `serve`.
 A hosted database without the right to create roles: set database.roles = \"off\".";
@@ -23,6 +24,11 @@ pub(super) struct Migrate {
     /// Print the SQL that creates the roles, for an administrator, and change nothing
     #[arg(long)]
     print_roles: bool,
+
+    /// The database was restored from a backup: move every id forward, so that none that was given out since the backup is
+    /// given out again. Stop every hooksaga process first
+    #[arg(long, conflicts_with = "print_roles")]
+    after_restore: bool,
 }
 
 impl Migrate {
@@ -43,6 +49,11 @@ impl Migrate {
         }
         if !report.roles.is_empty() {
             output::line(format!("roles: {}", report.roles));
+        }
+        if self.after_restore {
+            for moved in wiring::move_ids_forward(&config.database).await? {
+                output::line(format!("{}: ids go on after {}", moved.table, moved.after));
+            }
         }
         Ok(())
     }

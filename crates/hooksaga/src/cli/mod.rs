@@ -11,6 +11,7 @@ mod listen;
 mod migrate;
 mod options;
 mod portal;
+mod redrives;
 mod remote;
 mod send;
 mod serve;
@@ -33,6 +34,7 @@ Examples:
   hooksaga events list --since 1h                        what came in
   hooksaga deliveries list --status PendingRetry         what is on its way
   hooksaga dead-letters requeue --subscription 3         another chance for what was given up
+  hooksaga redrives start --dead-letters                 all of it again, in the background
   hooksaga stats                                         how everything stands
   hooksaga keys create --name shop --scopes ingest       an API key
   hooksaga portal acme                                   a link to a customer's portal
@@ -60,6 +62,7 @@ enum Command {
     Events(events::Events),
     Deliveries(deliveries::Deliveries),
     DeadLetters(dead_letters::DeadLetters),
+    Redrives(redrives::Redrives),
     Stats(stats::Stats),
     Tail(tail::Tail),
     Portal(portal::Portal),
@@ -81,6 +84,7 @@ impl Cli {
             Command::Events(command) => command.run().await,
             Command::Deliveries(command) => command.run().await,
             Command::DeadLetters(command) => command.run().await,
+            Command::Redrives(command) => command.run().await,
             Command::Stats(command) => command.run().await,
             Command::Tail(command) => command.run().await,
             Command::Portal(command) => command.run().await,

@@ -21,7 +21,7 @@ Examples:
   hooksaga serve --only worker,cleaner             some components only; needs a database server
   hooksaga serve --print-config                    the effective configuration, secrets masked
 
-Components: api, verifier, router, orchestrator, worker, cleaner, deadletters.
+Components: api, verifier, router, orchestrator, worker, cleaner, deadletters, caretaker.
 SIGTERM or Ctrl-C finishes what is in flight and ends with 0; a second one ends at once.";
 
 /// Run the server

@@ -57,12 +57,18 @@ impl Answer {
 
     /// The body of a success; the problem of anything else.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Outcome<T> {
-        if !self.0.status().is_success() {
-            return Err(Failure::new(self.problem().line(self.status())));
-        }
+        self.expect_success()?;
         serde_json::from_slice(self.0.body()).map_err(|error| {
             Failure::new(format!("the server's answer is not what this version of hooksaga expects: {error}"))
         })
+    }
+
+    /// The failure that the server tells of, if it does.
+    pub(crate) fn expect_success(&self) -> Outcome {
+        if self.0.status().is_success() {
+            return Ok(());
+        }
+        Err(Failure::new(self.problem().line(self.status())))
     }
 
     /// The body as it came.
@@ -105,6 +111,10 @@ impl Client {
     /// Patches with a JSON body.
     pub(crate) async fn patch(&self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
         self.request(&Method::PATCH, path, body.into()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Outcome<Answer> {
+        self.request(&Method::DELETE, path, Bytes::new()).await
     }
 
     async fn request(&self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {

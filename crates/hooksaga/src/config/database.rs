@@ -72,13 +72,37 @@ impl DatabaseConfig {
             ));
         }
         let ca_file = settings.text("database.ca_file")?.map(PathBuf::from);
-        if ca_file.is_some() && matches!(backend, Backend::Sqlite(_)) {
-            return Err(settings.complain(
-                "database.ca_file",
-                "SQLite has no connection to secure: remove it, or set database.url to a database server",
-            ));
+        if ca_file.is_some() {
+            let reason = match backend {
+                Backend::Sqlite(_) => {
+                    "SQLite has no connection to secure: remove it, or set database.url to a database server"
+                }
+                // Better refused than ignored: whoever sets it relies on it.
+                Backend::Postgres(_) | Backend::MySql(_) => {
+                    "private authorities are not supported yet: remove it, and use a certificate of a public authority \
+                     with sslmode=require (MySQL: require_ssl=true)"
+                }
+            };
+            return Err(settings.complain("database.ca_file", reason));
         }
         Ok(Self { backend, role_urls, roles, ca_file, url })
+    }
+
+    /// What the URL lacks, if the connection crosses a network and the server at its other end could be anybody: no
+    /// certificate is checked.
+    pub(super) fn unchecked(&self) -> Option<&'static str> {
+        let needed = match &self.backend {
+            Backend::Sqlite(_) => return None,
+            Backend::Postgres(_) => "sslmode=require",
+            Backend::MySql(_) => "require_ssl=true",
+        };
+        let (_, rest) = self.url.split_once("://")?;
+        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let given = |parameter: &str| query.split('&').any(|pair| pair.eq_ignore_ascii_case(parameter));
+        let checked = given(needed) && !given("verify_ca=false") && !given("verify_identity=false");
+        let address = address.rsplit_once('@').map_or(address, |(_, hosts)| hosts);
+        let hosts = address.split('/').next().unwrap_or(address);
+        (!checked && !hosts.split(',').all(is_this_machine)).then_some(needed)
     }
 
     /// The URL with its password masked.
@@ -92,6 +116,19 @@ impl fmt::Debug for DatabaseConfig {
         let roles: Vec<&Role> = self.role_urls.keys().collect();
         f.debug_struct("DatabaseConfig").field("url", &self.masked_url()).field("role_urls", &roles).finish()
     }
+}
+
+/// A host and port of a URL that lead no further: none at all, a socket's folder, loopback.
+fn is_this_machine(host: &str) -> bool {
+    let host = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.is_empty()
+        || host.to_ascii_lowercase().starts_with("%2f")
+        || host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn parse_url(url: &str) -> Result<Backend, String> {

@@ -26,6 +26,12 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
     if let Some(metrics) = config.server.metrics_listen.filter(|address| !address.ip().is_loopback()) {
         lines.push(format!("metrics are readable without a key by whoever reaches {metrics}"));
     }
+    if let Some(needed) = config.database.unchecked() {
+        lines.push(format!(
+            "whoever can divert the connection to the database can read and change everything: the server's \
+             certificate is not checked; add {needed} to database.url"
+        ));
+    }
     let wide: Vec<String> = config
         .callbacks
         .allow_networks
@@ -69,6 +75,17 @@ mod tests {
         assert!(warned(&private, false).is_empty());
         let tls = [("server.listen", "0.0.0.0:1"), ("server.tls_cert", "a"), ("server.tls_key", "b")];
         assert!(warned(&tls, false).is_empty());
+        for url in [
+            "postgres://u:p@127.0.0.1:5432/db",
+            "postgres://u@localhost/db",
+            "postgres:///db?host=/run/postgresql&user=u",
+            "postgres://u@%2Frun%2Fpostgresql/db",
+            "postgres://u@db.example,other.example:1/db?sslmode=require",
+            "mysql://u:p@[::1]:3306/db",
+            "mysql://u@db.example/db?require_ssl=true",
+        ] {
+            assert!(warned(&[("database.url", url)], false).is_empty(), "{url}");
+        }
     }
 
     #[test]
@@ -80,6 +97,11 @@ mod tests {
             (&[("callbacks.allow_networks", "0.0.0.0/0")][..], false, "allow_networks"),
             (&[("callbacks.allow_networks", "::/0")][..], false, "allow_networks"),
             (&[("callbacks.allow_networks", "10.0.0.0/8")][..], false, "allow_networks"),
+            (&[("database.url", "postgres://u@db.example/db")][..], false, "sslmode=require"),
+            (&[("database.url", "postgres://u@db.example/db?sslmode=prefer")][..], false, "sslmode=require"),
+            (&[("database.url", "postgres://u@127.0.0.1,10.1.2.3:1/db")][..], false, "sslmode=require"),
+            (&[("database.url", "mysql://u:p@h:3306/db")][..], false, "require_ssl=true"),
+            (&[("database.url", "mysql://h/db?require_ssl=true&verify_ca=false")][..], false, "require_ssl"),
             (&[][..], true, "--dev"),
         ] {
             let lines = warned(flags, dev);

@@ -37,9 +37,13 @@ pub(crate) fn clean_line(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// A number with its noun: `1 event`, `2 events`.
+/// A number with its noun: `1 event`, `2 events`, `2 deliveries`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    match noun.strip_suffix('y') {
+        _ if number == 1 => format!("1 {noun}"),
+        Some(stem) => format!("{number} {stem}ies"),
+        None => format!("{number} {noun}s"),
+    }
 }
 
 #[cfg(test)]
@@ -50,5 +54,11 @@ mod tests {
     fn text_from_elsewhere_cannot_take_over_the_terminal() {
         assert_eq!(clean("a\u{1b}[31m\n\tb\r"), "a\u{fffd}[31m\n\tb\u{fffd}");
         assert_eq!(clean_line("a\nb\u{9b}"), "a\u{fffd}b\u{fffd}");
+    }
+
+    #[test]
+    fn nouns_follow_their_number() {
+        let said = [(1, "delivery"), (0, "delivery"), (2, "event")].map(|(number, noun)| count(number, noun));
+        assert_eq!(said, ["1 delivery", "0 deliveries", "2 events"]);
     }
 }

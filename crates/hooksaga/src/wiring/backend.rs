@@ -8,7 +8,10 @@ use crate::{
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
-use hooksaga_store::{KeyStore, Stores, migration::MigrationReport};
+use hooksaga_store::{
+    KeyStore, Rewrap, Stores,
+    migration::{MigrationReport, MovedIds},
+};
 use std::sync::Arc;
 
 /// Connections per role: every call is a whole batch, so that a few do the work of many.
@@ -55,6 +58,15 @@ pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport>
     })
 }
 
+/// Moves the ids of every table forward, after a restore from a backup.
+pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> Outcome<Vec<MovedIds>> {
+    Ok(match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::move_ids_forward(path).await?,
+        Backend::Postgres(url) => hooksaga_postgres::move_ids_forward(options(config, url)).await?,
+        Backend::MySql(url) => hooksaga_mysql::move_ids_forward(mysql_options(config, url)).await?,
+    })
+}
+
 /// The SQL that creates the roles, for an administrator.
 pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
     match &config.backend {
@@ -86,6 +98,15 @@ pub(crate) async fn open_keys(config: &DatabaseConfig) -> Outcome<Arc<dyn KeySto
         Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
         Backend::MySql(url) => hooksaga_mysql::open_keys(mysql_options(config, url)).await?,
+    })
+}
+
+/// Seals everything that another key has sealed, also beside running servers; how many rows that were.
+pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> Outcome<u64> {
+    Ok(match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::rewrap(path, rewrap)?,
+        Backend::Postgres(url) => hooksaga_postgres::rewrap(&options(config, url), rewrap).await?,
+        Backend::MySql(url) => hooksaga_mysql::rewrap(&mysql_options(config, url), rewrap).await?,
     })
 }
 

@@ -12,6 +12,7 @@ pub(crate) enum Component {
     Worker,
     Cleaner,
     DeadLetters,
+    Caretaker,
 }
 
 impl Component {
@@ -23,6 +24,7 @@ impl Component {
         Self::Worker,
         Self::Cleaner,
         Self::DeadLetters,
+        Self::Caretaker,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -34,6 +36,7 @@ impl Component {
             Self::Worker => "worker",
             Self::Cleaner => "cleaner",
             Self::DeadLetters => "deadletters",
+            Self::Caretaker => "caretaker",
         }
     }
 
@@ -45,7 +48,8 @@ impl Component {
             Self::Router => &[Stage::Router],
             Self::Orchestrator => &[Stage::Schedule, Stage::Apply],
             Self::Worker => &[Stage::Worker, Stage::Resume],
-            Self::DeadLetters => &[Stage::DeadLetters],
+            Self::DeadLetters => &[Stage::DeadLetters, Stage::Redrives],
+            Self::Caretaker => &[Stage::Caretaker],
         }
     }
 

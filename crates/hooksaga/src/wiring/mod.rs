@@ -4,7 +4,7 @@
 //! role                    component
 //! event_ingest_writer     api (ingestion)
 //! subscription_admin      api (subscriptions)
-//! dead_letter_operator    api (requeue), deadletters
+//! dead_letter_operator    api (requeue, redrives), deadletters
 //! api_reader              api (reads), every process (readiness, metrics)
 //! key_reader              api (authentication)
 //! key_admin               api (portal sessions)
@@ -13,12 +13,13 @@
 //! saga_orchestrator       orchestrator
 //! job_worker              worker
 //! lease_cleaner           cleaner
+//! endpoint_caretaker  caretaker
 //! ```
 
 mod backend;
 mod component;
 
-pub(crate) use backend::{Database, migrate, open_keys, role_sql};
+pub(crate) use backend::{Database, migrate, move_ids_forward, open_keys, rewrap, role_sql};
 pub(crate) use component::Component;
 
 use crate::{
@@ -28,8 +29,8 @@ use crate::{
 };
 use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
-    Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Metrics, Orchestrator, Requeue, Router,
-    SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig, forward_wakeups,
+    Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Metrics, Orchestrator, Redriver,
+    Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig, forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
 use std::{
@@ -133,20 +134,11 @@ impl Wiring {
             return Ok(None);
         }
         let sealed_with = self.sealed_with().await?;
-        let key = match (&self.config.secrets.key, &self.config.database.backend) {
-            (Some(key), _) => Arc::clone(key),
-            (None, Backend::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, &sealed_with)?),
-            (None, Backend::Postgres(_) | Backend::MySql(_)) => {
-                return Err(Failure::new(
-                    "configuration: secrets.key: it must be set on a database server, to the same value in every \
-                     process: make one with `openssl rand -base64 32` and set HOOKSAGA_SECRET_KEY",
-                ));
-            }
-        };
-        if sealed_with.iter().any(|id| id != key.key_id()) {
+        let key = secret_key(&self.config, &sealed_with)?;
+        if sealed_with.iter().any(|id| !key.opens(id)) {
             return Err(Failure::new(
                 "configuration: secrets.key: the stored signing secrets are encrypted with another key: \
-                 set the key that they were created with",
+                 set the key that they were created with, as secrets.old_key if there is a new one",
             ));
         }
         Ok(Some(key))
@@ -178,6 +170,20 @@ impl Wiring {
                 keyfiles::root_key(path, &*self.stores.keys).await
             }
             _ => Ok(None),
+        }
+    }
+
+    /// Notes the largest payload for the outbox, which keeps to it too. The api's other work does not depend on it.
+    pub(crate) async fn store_payload_limit(&self) {
+        if !self.runs(Component::Api) {
+            return;
+        }
+        let bytes = self.config.server.max_payload_bytes as u64;
+        if let Err(error) = self.stores.ingest.store_payload_limit(bytes).await {
+            tracing::warn!(
+                %error,
+                "cannot note server.max_payload_bytes in the database: hooksaga_append keeps to the former limit"
+            );
         }
     }
 
@@ -228,10 +234,9 @@ impl Wiring {
     ) {
         let (signals, metrics) = (self.signals.clone(), Arc::clone(&self.metrics));
         let (stores, config, log) = (&self.stores, &self.config, self.config.log.deliveries);
-        let stop = shutdown.clone();
         macro_rules! run {
             ($component:expr) => {{
-                let running = $component;
+                let (running, stop) = ($component, shutdown.clone());
                 tasks.spawn(async move {
                     running.run(&stop).await;
                     component.as_str()
@@ -245,7 +250,9 @@ impl Wiring {
         };
         match (component, secret_key, client) {
             (Component::Verifier, Some(key), Some(client)) => {
-                run!(Verifier::new(stores.verifier.clone(), client.clone(), key.clone(), signals, metrics));
+                let (store, client, key) = (stores.verifier.clone(), client.clone(), key.clone());
+                let trusts = config.callbacks.allow_trusted;
+                run!(Verifier::new(store, client, key, signals, metrics).allow_trusted(trusts));
             }
             (Component::Worker, Some(key), Some(client)) => {
                 let worker = WorkerConfig {
@@ -265,11 +272,18 @@ impl Wiring {
                 run!(Orchestrator::new(stores.orchestrator.clone(), policy, signals, metrics, log));
             }
             (Component::Cleaner, ..) => {
-                let interval = config.cleaner.interval;
-                run!(Cleaner::new(stores.cleaner.clone(), interval, signals, metrics, log));
+                let (interval, lease) = (config.cleaner.interval, config.worker.lease_duration);
+                run!(Cleaner::new(stores.cleaner.clone(), interval, lease, signals, metrics, log));
             }
             (Component::DeadLetters, ..) => {
-                run!(DeadLetters::new(stores.dead_letters.clone(), signals, metrics, log));
+                let letters = stores.dead_letters.clone();
+                run!(DeadLetters::new(letters, signals.clone(), metrics.clone(), log));
+                let (limit, catch_up) = (config.retry.max_retry_limit, config.callbacks.catch_up);
+                run!(Redriver::new(stores.redrives.clone(), limit, catch_up, signals, metrics, log));
+            }
+            (Component::Caretaker, ..) => {
+                let disable_after = config.callbacks.disable_after;
+                run!(Caretaker::new(stores.caretaker.clone(), disable_after, signals, metrics));
             }
             // The api is a listener, not a loop.
             (Component::Api | Component::Verifier | Component::Worker, ..) => {}
@@ -307,6 +321,7 @@ impl Wiring {
             ingest,
             admin: stores.admin,
             requeue,
+            redrives: stores.redrives,
             reader: stores.reader,
             keys: stores.key_reader,
             key_admin: stores.keys,
@@ -317,6 +332,8 @@ impl Wiring {
             max_payload_bytes: self.config.server.max_payload_bytes,
             max_batch_bytes: self.config.server.max_batch_bytes,
             allow_http: self.config.callbacks.allow_http,
+            egress: self.config.callbacks.egress(),
+            allow_trusted: self.config.callbacks.allow_trusted,
             root_key: self.config.auth.root_key.clone(),
             requests_per_second: self.config.server.requests_per_second,
             portal: PortalLook {
@@ -343,6 +360,25 @@ impl Wiring {
     fn runs(&self, component: Component) -> bool {
         self.components.contains(&component)
     }
+}
+
+/// The configured key, which opens what the old one sealed, too. `sealed_with`: the ids of the keys that stored secrets
+/// are encrypted with.
+pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> Outcome<Arc<SecretKey>> {
+    let key = match (&config.secrets.key, &config.database.backend) {
+        (Some(key), _) => Arc::clone(key),
+        (None, Backend::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, sealed_with)?),
+        (None, Backend::Postgres(_) | Backend::MySql(_)) => {
+            return Err(Failure::new(
+                "configuration: secrets.key: it must be set on a database server, to the same value in every \
+                 process: make one with `openssl rand -base64 32` and set HOOKSAGA_SECRET_KEY",
+            ));
+        }
+    };
+    Ok(match &config.secrets.old_key {
+        Some(old) => Arc::new(key.with_old(Arc::clone(old))),
+        None => key,
+    })
 }
 
 fn delivery_client(callbacks: &CallbacksConfig) -> Outcome<DeliveryClient> {

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
-    StoreResult, TenantScope,
+    StoreResult, TenantScope, TestOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::HashMap;
@@ -82,6 +82,18 @@ impl DeadLetterStore for DeadLetters {
         default_limit: u32,
     ) -> StoreResult<ResendOutcome> {
         self.pool.run_inserting(|connection| requeue::delivery(connection, scope, id, default_limit)).await
+    }
+
+    async fn send_test(
+        &self,
+        scope: &TenantScope,
+        event: EventId,
+        subscription: SubscriptionId,
+        default_limit: u32,
+    ) -> StoreResult<TestOutcome> {
+        self.pool
+            .run_inserting(|connection| requeue::test(connection, scope, event, subscription, default_limit))
+            .await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {

@@ -13,9 +13,10 @@ use crate::{
 };
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
-    RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome, TenantScope,
+    DeadLetterFilter, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
+    TenantScope, TestOutcome,
 };
-use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::collections::HashMap;
 
 /// What must be known of a saga to send it again; `successor` is the saga that it was sent again as.
@@ -70,6 +71,50 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
     ON s.event_id = u.event_id AND s.subscription_id = u.subscription_id AND s.generation = u.generation";
 
+/// A subscription that a test event may go to, whether it can, and the delivery that there is.
+const TEST: &str = "/* dead_letters.test */
+SELECT UTC_TIMESTAMP(6), s.max_retry_limit, s.active AND s.verified, e.correlation_id, g.id, s.tenant
+FROM subscriptions s FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = ? AND e.tenant = s.tenant
+LEFT JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
+    ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
+WHERE s.id = ? AND s.deleted_at IS NULL";
+
+/// Sends a test event to one subscription.
+pub(super) async fn test(
+    mut connection: Conn,
+    scope: &TenantScope,
+    event: EventId,
+    subscription: SubscriptionId,
+    default_limit: u32,
+) -> DbResult<TestOutcome> {
+    let found: Option<Row> = connection.exec_first(TEST, (event.0, subscription.0)).await?;
+    let Some(mut row) = found else { return Ok(TestOutcome::NotFound) };
+    let row = &mut row;
+    if !scope.includes(&take::<String>(row, 5)?) {
+        return Ok(TestOutcome::NotFound);
+    }
+    if let Some(saga) = take::<Option<i64>>(row, 4)? {
+        return Ok(TestOutcome::Delivery(SagaId(saga)));
+    }
+    if !take::<bool>(row, 2)? {
+        return Ok(TestOutcome::NotDeliverable);
+    }
+    let limit = take::<Option<i64>>(row, 1)?.map_or(default_limit, natural);
+    let first = Next {
+        event_id: event,
+        subscription_id: subscription,
+        correlation_id: take(row, 3)?,
+        generation: 0,
+        saga: Saga::new(limit, take::<Time>(row, 0)?.0),
+    };
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let made = insert(&mut transaction, &[&first]).await?.pop();
+    transaction.commit().await?;
+    let made = made.ok_or_else(|| DbError::unreadable("a test event's saga cannot be seen"))?;
+    Ok(TestOutcome::Delivery(made.requeued.saga_id))
+}
+
 /// Requeues one letter.
 pub(super) async fn letter(
     connection: Conn,
@@ -115,10 +160,10 @@ async fn again(
         return Ok(ResendOutcome::Already(requeued));
     }
     if !ended.deliverable {
-        return Ok(ResendOutcome::NotDeliverable(ended.subscription_id));
+        return Ok(ResendOutcome::NotDeliverable(ended.next.subscription_id));
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let made = insert(&mut transaction, &[&ended]).await?.pop();
+    let made = insert(&mut transaction, &[&ended.next]).await?.pop();
     transaction.commit().await?;
     let made = made.ok_or_else(|| DbError::unreadable("a saga that was sent again cannot be seen"))?;
     Ok(ResendOutcome::Created(made.requeued, made.correlation_id))
@@ -130,10 +175,16 @@ pub(super) async fn step(
     scope: &TenantScope,
     step: &RequeueStep,
 ) -> DbResult<RequeuedBatch> {
-    let page = page(&mut connection, scope, step).await?;
+    let look = Look {
+        filter: step.filter.clone(),
+        after: step.after,
+        most: step.examine,
+        default_limit: step.default_limit,
+    };
+    let (page, mut letters) = examine(&mut connection, scope, &look).await?;
+    letters.retain(|letter| letter.ended.successor.is_none());
     let full = !page.is_empty() && rows(page.len()) == u64::from(step.examine);
-    let letters = matching(&mut connection, scope, step, &page).await?;
-    let mut chosen: Vec<&Ended> = Vec::new();
+    let mut chosen: Vec<&Next> = Vec::new();
     let mut batch = RequeuedBatch {
         resume_after: page.last().copied().filter(|_| full).map(DeadLetterId),
         ..RequeuedBatch::default()
@@ -146,7 +197,7 @@ pub(super) async fn step(
             break;
         }
         if letter.ended.deliverable {
-            chosen.push(&letter.ended);
+            chosen.push(&letter.ended.next);
         } else {
             batch.skipped += 1;
         }
@@ -160,30 +211,49 @@ pub(super) async fn step(
     Ok(batch)
 }
 
+/// Which letters a step looks at.
+pub(crate) struct Look {
+    pub(crate) filter: DeadLetterFilter,
+    /// Only letters behind this one.
+    pub(crate) after: Option<DeadLetterId>,
+    pub(crate) most: u32,
+    pub(crate) default_limit: u32,
+}
+
+/// The ids of the letters that a step looks at, and those of them that the filter asks for.
+pub(crate) async fn examine(
+    connection: &mut impl Queryable,
+    scope: &TenantScope,
+    look: &Look,
+) -> DbResult<(Vec<i64>, Vec<Letter>)> {
+    let page = page(connection, scope, look).await?;
+    let letters = matching(connection, scope, look, &page).await?;
+    Ok((page, letters))
+}
+
 /// The letters that the step looks at: those next in the order of ids, within the narrowest index that there is.
-async fn page(connection: &mut Conn, scope: &TenantScope, step: &RequeueStep) -> DbResult<Vec<i64>> {
-    let after = step.after.map_or(0, |id| id.0);
-    if let Some(subscription) = step.filter.subscription_id {
-        return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, step.examine)).await?);
+async fn page(connection: &mut impl Queryable, scope: &TenantScope, look: &Look) -> DbResult<Vec<i64>> {
+    let after = look.after.map_or(0, |id| id.0);
+    if let Some(subscription) = look.filter.subscription_id {
+        return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, look.most)).await?);
     }
     if let Some(tenant) = scope.tenant()
         && has_few_letters(connection, tenant).await?
     {
-        return Ok(connection.exec(PAGE_OF_TENANT, (tenant, after, step.examine)).await?);
+        return Ok(connection.exec(PAGE_OF_TENANT, (tenant, after, look.most)).await?);
     }
-    Ok(connection.exec(PAGE, (after, step.examine)).await?)
+    Ok(connection.exec(PAGE, (after, look.most)).await?)
 }
 
-/// Those of a page that fit and are not requeued, in the order of their ids.
+/// Those of a page that fit, in the order of their ids.
 async fn matching(
-    connection: &mut Conn,
+    connection: &mut impl Queryable,
     scope: &TenantScope,
-    step: &RequeueStep,
+    look: &Look,
     page: &[i64],
 ) -> DbResult<Vec<Letter>> {
     let mut filter = Filter::new();
-    filter_letters(&mut filter, scope, &step.filter);
-    filter.add_fixed("successor.id IS NULL");
+    filter_letters(&mut filter, scope, &look.filter);
     let sql = format!(
         "/* dead_letters.matching */{COLUMNS}, d.id FROM {LETTERS}{OF_LETTER}{JOINED} {}",
         filter.where_clause()
@@ -192,7 +262,7 @@ async fn matching(
     for document in Batch::ids(page.iter().copied()) {
         let read: Vec<Row> = connection.exec(sql.as_str(), filter.parameters_after(document)).await?;
         for mut row in read {
-            let ended = Ended::from_row(&mut row, step.default_limit)?
+            let ended = Ended::from_row(&mut row, look.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });
         }
@@ -201,21 +271,27 @@ async fn matching(
     Ok(letters)
 }
 
-/// A letter that a requeue of many may choose.
-struct Letter {
-    id: DeadLetterId,
-    ended: Ended,
+/// A letter that a step looks at.
+pub(crate) struct Letter {
+    pub(crate) id: DeadLetterId,
+    pub(crate) ended: Ended,
 }
 
 /// A saga that has ended.
-struct Ended {
+pub(crate) struct Ended {
+    pub(crate) deliverable: bool,
+    pub(crate) successor: Option<SagaId>,
+    /// What it is sent again as, as the state machine says.
+    pub(crate) next: Next,
+}
+
+/// A saga to insert.
+pub(crate) struct Next {
     event_id: EventId,
     subscription_id: SubscriptionId,
-    deliverable: bool,
     correlation_id: String,
-    successor: Option<SagaId>,
-    /// What it is sent again as, as the state machine says.
-    next: (u32, Saga),
+    generation: u32,
+    saga: Saga,
 }
 
 impl Ended {
@@ -230,36 +306,46 @@ impl Ended {
             final_error_code: None,
         };
         let limit = take::<Option<i64>>(row, 8)?.map_or(default_limit, natural);
-        let Some(next) = send_again(&saga, natural(take(row, 3)?), limit, now) else { return Ok(None) };
+        let Some((generation, saga)) = send_again(&saga, natural(take(row, 3)?), limit, now) else {
+            return Ok(None);
+        };
         Ok(Some(Self {
-            event_id: EventId(take(row, 1)?),
-            subscription_id: SubscriptionId(take(row, 2)?),
             deliverable: take(row, 9)?,
-            correlation_id: take(row, 10)?,
             successor: take::<Option<i64>>(row, 11)?.map(SagaId),
-            next,
+            next: Next {
+                event_id: EventId(take(row, 1)?),
+                subscription_id: SubscriptionId(take(row, 2)?),
+                correlation_id: take(row, 10)?,
+                generation,
+                saga,
+            },
         }))
     }
 
     fn sent_again(&self) -> Option<Requeued> {
-        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.0 })
-    }
-
-    fn key(&self) -> (i64, i64, u32) {
-        (self.event_id.0, self.subscription_id.0, self.next.0)
+        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.generation })
     }
 }
 
-/// Inserts the next sagas of these, in the order of their keys.
-async fn insert(transaction: &mut Transaction<'_>, ended: &[&Ended]) -> DbResult<Vec<RequeuedSaga>> {
-    let mut sorted = ended.to_vec();
-    sorted.sort_unstable_by_key(|saga| saga.key());
-    let ended_by: HashMap<(i64, i64), &Ended> =
-        ended.iter().map(|saga| ((saga.event_id.0, saga.subscription_id.0), *saga)).collect();
-    let mut made = Vec::with_capacity(ended.len());
-    for document in Batch::of(sorted, |ended| {
-        let (event, subscription, generation) = ended.key();
-        let saga = &ended.next.1;
+impl Next {
+    fn key(&self) -> (i64, i64, u32) {
+        (self.event_id.0, self.subscription_id.0, self.generation)
+    }
+}
+
+/// Inserts sagas, in the order of their keys.
+pub(crate) async fn insert(
+    transaction: &mut Transaction<'_>,
+    sagas: &[&Next],
+) -> DbResult<Vec<RequeuedSaga>> {
+    let mut sorted = sagas.to_vec();
+    sorted.sort_unstable_by_key(|next| next.key());
+    let next_by: HashMap<(i64, i64), &Next> =
+        sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), *next)).collect();
+    let mut made = Vec::with_capacity(sagas.len());
+    for document in Batch::of(sorted, |next| {
+        let (event, subscription, generation) = next.key();
+        let saga = &next.saga;
         [
             Field::Int(event),
             Field::Int(subscription),
@@ -273,12 +359,12 @@ async fn insert(transaction: &mut Transaction<'_>, ended: &[&Ended]) -> DbResult
         transaction.exec_drop(REQUEUE, (document.as_str(),)).await?;
         let sagas: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
         for (saga, event, subscription) in sagas {
-            if let Some(ended) = ended_by.get(&(event, subscription)) {
-                let requeued = Requeued { saga_id: SagaId(saga), generation: ended.next.0 };
+            if let Some(next) = next_by.get(&(event, subscription)) {
+                let requeued = Requeued { saga_id: SagaId(saga), generation: next.generation };
                 made.push(RequeuedSaga {
                     requeued,
-                    subscription_id: ended.subscription_id,
-                    correlation_id: ended.correlation_id.clone(),
+                    subscription_id: next.subscription_id,
+                    correlation_id: next.correlation_id.clone(),
                 });
             }
         }

@@ -5,6 +5,7 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         batch::{Batch, Field},
+        endpoint,
         rows::{expect_rows, natural, parsed, rows, take},
     },
     time::Time,
@@ -13,9 +14,12 @@ use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
     Timestamp,
 };
-use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 /// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
 pub(crate) const PEEK: &str =
@@ -25,14 +29,15 @@ pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
 SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
 
 /// A statement of its own, after the queue's rows are locked. A job that is not seen finished has no line here, and so
-/// stays queued.
+/// stays queued. Whether an endpoint is in a run of failures, which a success ends, is looked up by key on the way.
 pub(crate) const READ_JOBS: &str = "/* orchestrator.read_jobs */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.correlation_id,
-       j.retry_at
+       j.retry_at, f.since IS NOT NULL
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
+LEFT JOIN endpoint_failures f ON f.subscription_id = j.subscription_id
 WHERE j.status IN ('Completed', 'Failed')";
 
 /// Locks the sagas in the order of their ids; a locking read sees a row's newest state, also when the lock had to be
@@ -91,7 +96,7 @@ pub(super) async fn apply(
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
     }
-    let read = read(&mut transaction, &queued).await?;
+    let (read, failing) = read(&mut transaction, &queued).await?;
     let applied: Vec<Applied> = read.iter().map(|read| decide(&read.finished, now)).collect();
     // The sagas are locked and were read under the lock: whom the guards let through is known here.
     let changed: Vec<bool> =
@@ -99,6 +104,8 @@ pub(super) async fn apply(
 
     write(&mut transaction, &read, &applied, &changed, now).await?;
     count(&mut transaction, &read, &applied, &changed, now, shard).await?;
+    let new = read.iter().zip(&changed).filter(|(_, changed)| **changed).map(|(read, _)| &read.finished);
+    endpoint::note(&mut transaction, &endpoint_news(new), &failing, now).await?;
     let mut seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
     seen.sort_unstable();
     for document in Batch::ids(seen) {
@@ -111,8 +118,13 @@ pub(super) async fn apply(
     Ok(ApplyBatch { now, results: results.collect() })
 }
 
-/// The finished jobs beside their locked sagas, in the order of the sagas' ids.
-async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec<QueuedResult>> {
+/// The finished jobs beside their locked sagas, in the order of the sagas' ids; and the subscriptions that are in a run of
+/// failures.
+async fn read(
+    transaction: &mut Transaction<'_>,
+    queued: &[i64],
+) -> DbResult<(Vec<QueuedResult>, HashSet<SubscriptionId>)> {
+    let mut failing = HashSet::new();
     let mut jobs: Vec<Row> = Vec::with_capacity(queued.len());
     for document in Batch::ids(queued.iter().copied()) {
         jobs.extend(transaction.exec::<Row, _, _>(READ_JOBS, (document,)).await?);
@@ -120,6 +132,9 @@ async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec
     let mut by_saga: BTreeMap<i64, Vec<Row>> = BTreeMap::new();
     for mut job in jobs {
         let saga: i64 = take(&mut job, 1)?;
+        if take(&mut job, 9)? {
+            failing.insert(SubscriptionId(job.get::<i64, _>(2).unwrap_or_default()));
+        }
         by_saga.entry(saga).or_default().push(job);
     }
     let mut sagas: Vec<Row> = Vec::with_capacity(by_saga.len());
@@ -141,7 +156,7 @@ async fn read(transaction: &mut Transaction<'_>, queued: &[i64]) -> DbResult<Vec
             read.push(read_result(job, SagaId(id), saga.clone(), created_at)?);
         }
     }
-    Ok(read)
+    Ok((read, failing))
 }
 
 async fn write(

@@ -1,18 +1,22 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
+mod limited;
 pub(crate) mod schedule;
+pub(crate) mod stranded;
 pub(crate) mod waiting;
 
 use crate::pool::RolePool;
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
+    WaitingPage,
 };
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -40,6 +44,16 @@ impl OrchestratorStore for Orchestrator {
 
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         self.pool.run_inserting(|connection| schedule::create_jobs(connection, allotted, created)).await
+    }
+
+    async fn schedule_stranded(
+        &self,
+        after: Option<SubscriptionId>,
+        beyond: Duration,
+    ) -> StoreResult<StrandedStep> {
+        // One look finds them all, whoever they belong to.
+        let _ = after;
+        self.pool.run_inserting(|connection| stranded::schedule_stranded(connection, beyond)).await
     }
 
     async fn load(&self) -> StoreResult<Load> {

@@ -2,35 +2,38 @@
 //!
 //! Reads, and then one INSERT, which is the only write and so a transaction by itself. It is a plain one: what has its
 //! job already was looked up before; a key that another orchestrator takes in between fails it as a whole, and the
-//! next try sees that job. The move follows on the same connection: a server that lost the jobs in a crash has closed it.
+//! next try sees that job. What has a rate limit is inserted in a transaction with what the limit lets through
+//! ([`limited`]). The move follows on the same connection: a server that lost the jobs in a crash has closed it.
 
+use super::limited;
 use crate::{
     error::{Again, DbError, DbResult},
     roles::{
         batch::{Batch, Field},
-        rows::{expect_rows, rows, take},
+        rows::{expect_rows, natural, rows, take},
     },
     time::Time,
 };
-use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{Allotted, JobsCreated, Scheduled, ScheduledSaga};
-use mysql_async::{Conn, Row, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
-const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
+pub(super) const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 
 /// One subscription's oldest due sagas, if it can be delivered to. MariaDB has no LATERAL: the subscriptions of a pass are
 /// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.
 fn due_branch(allotted: &Allotted, now: &str) -> String {
     format!(
-        "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.correlation_id
+        "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.correlation_id,
+       CASE WHEN sub.deleted_at IS NULL THEN sub.rate_limit END
 FROM subscriptions sub FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
-WHERE sub.id = {id} AND sub.active AND sub.verified
+WHERE sub.id = {id} AND sub.deliverable
   AND s.waiting_subscription_id = {id} AND s.next_attempt_at <= {now}
   AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
 ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
@@ -84,27 +87,43 @@ pub(super) async fn create_jobs(
 ) -> DbResult<Scheduled> {
     let now: Option<Time> = connection.query_first(CLOCK).await?;
     let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
-    let mut sagas = due(&mut connection, allotted, now).await?;
-    if sagas.is_empty() {
-        return Ok(Scheduled { now, sagas });
+    let Due { mut sagas, limits } = due(&mut connection, allotted, now).await?;
+    let mut limited = Vec::new();
+    let mut held_to_limits: Vec<_> =
+        sagas.extract_if(.., |saga| limits.contains_key(&saga.subscription_id)).collect();
+    if !sagas.is_empty() {
+        insert(&mut connection, &mut sagas, now).await?;
     }
-    insert(&mut connection, &mut sagas, now).await?;
-    if created().is_continue() {
+    if !held_to_limits.is_empty() {
+        limited = limited::admit(&mut connection, &limits, allotted, &mut held_to_limits).await?;
+        sagas.extend(held_to_limits);
+    }
+    if !sagas.is_empty() && created().is_continue() {
         mark_in_progress(&mut connection, &sagas).await?;
     }
-    Ok(Scheduled { now, sagas })
+    Ok(Scheduled { now, sagas, limited })
 }
 
 /// The oldest due sagas of each subscription, no more than allotted.
-async fn due(connection: &mut Conn, allotted: &[Allotted], now: Timestamp) -> DbResult<Vec<ScheduledSaga>> {
+struct Due {
+    sagas: Vec<ScheduledSaga>,
+    /// The rate limits of those that have one.
+    limits: BTreeMap<SubscriptionId, RateLimit>,
+}
+
+async fn due(connection: &mut Conn, allotted: &[Allotted], now: Timestamp) -> DbResult<Due> {
     let allotted: Vec<Allotted> = allotted.iter().copied().filter(|allotted| allotted.jobs > 0).collect();
-    let mut sagas = Vec::new();
+    let (mut sagas, mut limits) = (Vec::new(), BTreeMap::new());
     for some in allotted.chunks(BRANCHES) {
         let read: Vec<Row> = connection.query(due_statement(some, Time(now))).await?;
         for mut row in read {
+            let subscription_id = SubscriptionId(take(&mut row, 1)?);
+            if let Some(rate) = take::<Option<i64>>(&mut row, 4)? {
+                limits.insert(subscription_id, RateLimit::per_second(natural(rate)));
+            }
             sagas.push(ScheduledSaga {
                 saga_id: SagaId(take(&mut row, 0)?),
-                subscription_id: SubscriptionId(take(&mut row, 1)?),
+                subscription_id,
                 attempt_at: take::<Time>(&mut row, 2)?.0,
                 correlation_id: take(&mut row, 3)?,
                 job_id: None,
@@ -113,11 +132,15 @@ async fn due(connection: &mut Conn, allotted: &[Allotted], now: Timestamp) -> Db
     }
     // One order for all: that of the jobs' ids, in which jobs of one admission are claimed.
     sagas.sort_unstable_by_key(|saga| (saga.attempt_at, saga.saga_id));
-    Ok(sagas)
+    Ok(Due { sagas, limits })
 }
 
 /// Inserts the jobs that are not there, and notes their ids.
-async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timestamp) -> DbResult<()> {
+pub(super) async fn insert<C: Queryable>(
+    connection: &mut C,
+    sagas: &mut [ScheduledSaga],
+    now: Timestamp,
+) -> DbResult<()> {
     let documents = |sagas: &[&ScheduledSaga]| {
         Batch::of(sagas.iter().copied(), |saga| {
             [
@@ -139,8 +162,9 @@ async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timesta
     let new: Vec<&ScheduledSaga> = all.into_iter().filter(|saga| !taken.contains(&saga.saga_id.0)).collect();
     let mut jobs: HashMap<i64, i64> = HashMap::with_capacity(new.len());
     for document in documents(&new) {
-        connection.exec_drop(INSERT, (document.as_str(),)).await?;
-        let inserted = connection.affected_rows();
+        let written = connection.exec_iter(INSERT, (document.as_str(),)).await?;
+        let inserted = written.affected_rows();
+        written.drop_result().await?;
         let made: Vec<(i64, i64)> = connection.exec(JOBS, (document,)).await?;
         expect_rows("scheduling", rows(made.len()), inserted)?;
         jobs.extend(made);
@@ -152,7 +176,7 @@ async fn insert(connection: &mut Conn, sagas: &mut [ScheduledSaga], now: Timesta
 }
 
 /// By saga id, as results are applied. What is lost to a deadlock is tried again here: the jobs exist by now.
-async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSaga]) -> DbResult<()> {
+pub(super) async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSaga]) -> DbResult<()> {
     let mut sorted: Vec<_> = sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
     sorted.sort_unstable();
     for document in Batch::of(sorted, |(id, at)| [Field::Int(id.0), Field::At(at)]) {

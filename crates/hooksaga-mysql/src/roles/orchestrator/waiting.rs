@@ -27,7 +27,7 @@ pub(crate) const ADMISSIBLE: &str = "/* orchestrator.admissible */
 SELECT s.id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
-WHERE s.active AND s.verified AND (
+WHERE s.deliverable AND (
     SELECT 1 FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
     WHERE w.waiting_subscription_id = u.id AND w.next_attempt_at <= UTC_TIMESTAMP(6)
       AND (w.status = 'Pending' OR w.attempt_count < w.max_retry_limit) LIMIT 1) = 1";

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 const COLUMNS: &str = "/* reader.deliveries */
 SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count, s.max_retry_limit,
        s.next_attempt_at, s.final_error_code, s.created_at, s.updated_at,
-       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT COALESCE(sub.active AND sub.verified, FALSE),
+       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT COALESCE(sub.deliverable, FALSE),
        e.tenant, e.event_type, e.external_id, e.correlation_id, COALESCE(sub.callback_url, '')
 FROM ";
 /// In the order of their ids.

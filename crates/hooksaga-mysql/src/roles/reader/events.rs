@@ -3,11 +3,14 @@
 use super::{deliveries, page};
 use crate::{
     error::DbResult,
-    roles::{filter::Filter, rows::take},
+    roles::{
+        filter::Filter,
+        rows::{count, take},
+    },
     time::Time,
 };
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
@@ -16,8 +19,10 @@ SELECT id, event_type, external_id, correlation_id, created_at, tenant FROM even
 
 const GET: &str = "/* reader.event */
 SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
-       NOT EXISTS (SELECT 1 FROM unrouted_events q WHERE q.event_id = events.id)
-FROM events WHERE id = ?";
+       NOT EXISTS (SELECT 1 FROM unrouted_events q WHERE q.event_id = events.id),
+       COALESCE(m.paused, 0), COALESCE(m.disabled, 0), COALESCE(m.unverified, 0)
+FROM events LEFT JOIN unmatched_events m ON m.event_id = events.id
+WHERE id = ?";
 
 pub(super) async fn list(
     mut connection: Conn,
@@ -58,6 +63,11 @@ pub(super) async fn get(
         head,
         payload: Arc::from(take::<String>(&mut row, 6)?),
         routed: take(&mut row, 7)?,
+        unmatched: Unmatched {
+            paused: count(take(&mut row, 8)?),
+            disabled: count(take(&mut row, 9)?),
+            unverified: count(take(&mut row, 10)?),
+        },
         deliveries: deliveries::of_event(&mut connection, id).await?,
     }))
 }

@@ -1,8 +1,10 @@
 //! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
 
+mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod redrives;
 pub(crate) mod stats;
 mod subscriptions;
 
@@ -13,27 +15,39 @@ use crate::{
     schema::{self, MIGRATIONS},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Stats,
-    StoreResult, Subscription, SubscriptionFilter, TenantScope,
-    migration::{check_current, check_released},
+    AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
+    QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter,
+    TenantScope,
+    migration::{check_released, check_usable},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 pub(crate) struct Reader {
-    pool: RolePool,
+    lists: RolePool,
+    line: QueryLine,
+    /// For readiness, which waits behind no list.
+    prompt: RolePool,
 }
 
 impl Reader {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
+    /// `lists` has so many connections.
+    pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
+        Self { lists, line: QueryLine::new(connections), prompt }
     }
 
-    /// For signals.
-    pub(crate) fn pool(&self) -> RolePool {
-        self.pool.clone()
+    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone ends by that
+    /// limit, too; its connection is busy until then.
+    async fn list<T, W, F>(&self, work: W) -> StoreResult<T>
+    where
+        W: Fn(Conn) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let _turn = self.line.turn().await?;
+        let work = &work;
+        self.lists.run(|connection| async move { work(connection).await.map_err(DbError::of_a_query) }).await
     }
 }
 
@@ -45,11 +59,11 @@ impl ReaderStore for Reader {
         filter: &EventFilter,
         page: PageRequest,
     ) -> StoreResult<Page<EventHead>> {
-        self.pool.run(|connection| events::list(connection, scope, filter, page)).await
+        self.list(|connection| events::list(connection, scope, filter, page)).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
-        self.pool.run(|connection| events::get(connection, scope, id)).await
+        self.list(|connection| events::get(connection, scope, id)).await
     }
 
     async fn subscriptions(
@@ -58,7 +72,7 @@ impl ReaderStore for Reader {
         filter: &SubscriptionFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>> {
-        self.pool.run(|connection| subscriptions::list(connection, scope, filter, page)).await
+        self.list(|connection| subscriptions::list(connection, scope, filter, page)).await
     }
 
     async fn subscription(
@@ -66,7 +80,7 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>> {
-        self.pool.run(|connection| subscriptions::get(connection, scope, id)).await
+        self.list(|connection| subscriptions::get(connection, scope, id)).await
     }
 
     async fn deliveries(
@@ -75,11 +89,11 @@ impl ReaderStore for Reader {
         filter: &DeliveryFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Delivery>> {
-        self.pool.run(|connection| deliveries::list(connection, scope, filter, page)).await
+        self.list(|connection| deliveries::list(connection, scope, filter, page)).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
-        self.pool.run(|connection| deliveries::get(connection, scope, id)).await
+        self.list(|connection| deliveries::get(connection, scope, id)).await
     }
 
     async fn dead_letters(
@@ -88,7 +102,7 @@ impl ReaderStore for Reader {
         filter: &DeadLetterFilter,
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.pool.run(|connection| dead_letters::list(connection, scope, filter, page)).await
+        self.list(|connection| dead_letters::list(connection, scope, filter, page)).await
     }
 
     async fn dead_letter(
@@ -96,26 +110,43 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: DeadLetterId,
     ) -> StoreResult<Option<DeadLetterDetail>> {
-        self.pool.run(|connection| dead_letters::get(connection, scope, id)).await
+        self.list(|connection| dead_letters::get(connection, scope, id)).await
+    }
+
+    async fn audit(
+        &self,
+        scope: &TenantScope,
+        filter: &AuditFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<AuditRecord>> {
+        self.list(|connection| audit::list(connection, scope, filter, page)).await
+    }
+
+    async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {
+        self.list(|connection| redrives::list(connection, scope, page)).await
+    }
+
+    async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
+        self.list(|connection| redrives::get(connection, scope, id)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.pool.run(stats::gauges).await
+        self.list(stats::gauges).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
-        self.pool.run(|connection| stats::stats(connection, scope)).await
+        self.list(|connection| stats::stats(connection, scope)).await
     }
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
-        self.pool.run(stats::workers).await
+        self.list(stats::workers).await
     }
 
     async fn ready(&self) -> StoreResult<()> {
         let recorded =
-            self.pool.run(|mut connection| async move { schema::recorded(&mut connection).await }).await?;
+            self.prompt.run(|mut connection| async move { schema::recorded(&mut connection).await }).await?;
         check_released(&recorded, MIGRATIONS)?;
-        check_current(recorded.last().map_or(0, |(version, _)| *version), MIGRATIONS)
+        check_usable(&recorded, MIGRATIONS)
     }
 }
 

@@ -23,7 +23,7 @@ SELECT
     (SELECT CAST(COALESCE(SUM(
         (SELECT COUNT(*) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
          WHERE w.waiting_subscription_id = sub.id)), 0) AS SIGNED)
-     FROM subscriptions sub WHERE NOT (sub.active AND sub.verified))
+     FROM subscriptions sub WHERE NOT sub.deliverable)
     + (SELECT COUNT(*) FROM (
         SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
         WHERE pending_until >= '1000-01-01 00:00:00'
@@ -34,7 +34,7 @@ SELECT
         SELECT j.subscription_id FROM finished_jobs
         STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
        ) open STRAIGHT_JOIN subscriptions held FORCE INDEX (PRIMARY) ON held.id = open.subscription_id
-       WHERE NOT (held.active AND held.verified)),
+       WHERE NOT held.deliverable),
     (SELECT COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
      WHERE pending_until >= '1000-01-01 00:00:00'),
     (SELECT COUNT(*) FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
@@ -43,7 +43,7 @@ SELECT
     (SELECT COUNT(*) FROM pending_dead_letters),
     (SELECT MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
                  WHERE w.waiting_subscription_id = sub.id))
-     FROM subscriptions sub WHERE sub.active AND sub.verified),
+     FROM subscriptions sub WHERE sub.deliverable),
     UTC_TIMESTAMP(6)";
 
 /// One tenant's: what waits, from its own subscriptions, counted up to twice [`TenantGauges::MOST`] in all; and open jobs,
@@ -52,14 +52,14 @@ pub(crate) const TENANT_WAITING: &str = "/* reader.tenant_waiting */
 SELECT CAST(COALESCE(SUM(w.status = 'Pending'), 0) AS SIGNED),
        CAST(COALESCE(SUM(w.status = 'PendingRetry'), 0) AS SIGNED),
        CAST(COALESCE(SUM(NOT w.deliverable), 0) AS SIGNED)
-FROM (SELECT s.status, sub.active AND sub.verified AS deliverable
+FROM (SELECT s.status, sub.deliverable
       FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
       STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id
       WHERE sub.tenant = ? LIMIT 20000) w";
 
 pub(crate) const TENANT_OPEN: &str = "/* reader.tenant_open */
 SELECT COUNT(*), CAST(COALESCE(SUM(NOT o.deliverable), 0) AS SIGNED)
-FROM (SELECT sub.active AND sub.verified AS deliverable FROM (
+FROM (SELECT sub.deliverable FROM (
         SELECT subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
         WHERE pending_until >= '1000-01-01 00:00:00'
         UNION ALL
@@ -75,7 +75,7 @@ const TENANT_OLDEST: &str = "/* reader.tenant_oldest */
 SELECT UTC_TIMESTAMP(6),
        MIN((SELECT MIN(w.next_attempt_at) FROM webhook_delivery_sagas w FORCE INDEX (idx_saga_waiting)
             WHERE w.waiting_subscription_id = sub.id))
-FROM subscriptions sub FORCE INDEX (idx_sub_tenant) WHERE sub.tenant = ? AND sub.active AND sub.verified";
+FROM subscriptions sub FORCE INDEX (idx_sub_tenant) WHERE sub.tenant = ? AND sub.deliverable";
 
 /// The parts of the two statements below.
 const COUNTS: &str = "CAST(SUM(c.delivered) AS SIGNED), CAST(SUM(c.failed) AS SIGNED),

@@ -13,8 +13,11 @@ use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, Tenant
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 const SELECT: &str = concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM ");
-const GET: &str =
-    concat!("/* reader.subscription */ SELECT ", subscription_columns!(), " FROM subscriptions WHERE id = ?");
+const GET: &str = concat!(
+    "/* reader.subscription */ SELECT ",
+    subscription_columns!(),
+    " FROM subscriptions WHERE id = ? AND deleted_at IS NULL"
+);
 
 /// Those with a topic; of one tenant they stand in the order of their ids.
 const WITH_TOPIC: &str = "(SELECT subscription_id, topic, tenant AS topic_tenant FROM subscription_topics) i
@@ -40,6 +43,8 @@ pub(super) async fn list(
     filter.add_identifier("callback_url = ", wanted.callback_url.as_deref());
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
+    filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
+    filter.add_fixed("deleted_at IS NULL");
     page(&mut connection, &format!("{SELECT}{from}"), "id", &filter, request, subscription).await
 }
 

@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, HashMap};
 /// Whoever asks for one row more than it can use sees whether these are all.
 pub(crate) const OF_MANY: &str = concat!(
     "/* router.subscriptions */
-SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit
+SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
+       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     kind BIGINT PATH '$[0]', tenant VARCHAR(200) PATH '$[1]', topic VARCHAR(200) PATH '$[2]')) AS t) u
 STRAIGHT_JOIN subscription_topics i FORCE INDEX (PRIMARY)
@@ -35,7 +36,8 @@ LIMIT ?"
 
 /// The entries of one topic behind a subscription.
 pub(crate) const OF_ONE: &str = "/* router.more_subscriptions */
-SELECT i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit
+SELECT i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
+       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL
 FROM (SELECT subscription_id FROM subscription_topics FORCE INDEX (PRIMARY)
       WHERE tenant = ? AND topic = ? AND LENGTH(topic) = ? AND subscription_id > ? ORDER BY subscription_id LIMIT ?) i
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = i.subscription_id";
@@ -56,6 +58,8 @@ pub(super) struct Candidate {
     pub(super) subscription: i64,
     pub(super) deliverable: bool,
     pub(super) max_retry_limit: Option<u32>,
+    pub(super) active: bool,
+    pub(super) disabled: bool,
 }
 
 /// The candidates of some events: by tenant and type, in the order of their ids.
@@ -129,11 +133,13 @@ impl Candidates {
     }
 }
 
-/// From three columns, of which `first` is the first.
+/// From five columns, of which `first` is the first.
 fn candidate(row: &mut Row, first: usize) -> DbResult<Candidate> {
     Ok(Candidate {
         subscription: take(row, first)?,
         deliverable: take(row, first + 1)?,
         max_retry_limit: take::<Option<i64>>(row, first + 2)?.map(natural),
+        active: take(row, first + 3)?,
+        disabled: take(row, first + 4)?,
     })
 }

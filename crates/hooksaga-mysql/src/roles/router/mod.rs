@@ -21,7 +21,7 @@ use crate::{
 use async_trait::async_trait;
 use candidates::{Candidate, Candidates, Event};
 use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult};
+use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{
     collections::{HashMap, VecDeque},
@@ -56,6 +56,15 @@ SELECT u.event_id, u.subscription_id, 0, u.max_retry_limit, u.now, u.now, u.now
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', max_retry_limit INT PATH '$[2]',
     now DATETIME(6) PATH '$[3]')) AS u";
+
+pub(crate) const NOTE_UNMATCHED: &str = "/* router.note_unmatched */
+INSERT INTO unmatched_events (event_id, paused, disabled, unverified)
+SELECT u.event_id, u.paused, u.disabled, u.unverified
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    event_id BIGINT PATH '$[0]', paused BIGINT PATH '$[1]', disabled BIGINT PATH '$[2]',
+    unverified BIGINT PATH '$[3]')) AS u
+ON DUPLICATE KEY UPDATE paused = unmatched_events.paused + VALUES(paused),
+    disabled = unmatched_events.disabled + VALUES(disabled), unverified = unmatched_events.unverified + VALUES(unverified)";
 
 /// By key, so that it never waits for rows that another router has locked.
 pub(crate) const FORGET: &str = "/* router.forget */
@@ -123,11 +132,13 @@ async fn route(
         new.retain(|pair| !there.contains_key(&(pair.event, pair.subscription)));
     }
     let mut made = insert(&mut transaction, &new, now).await?;
+    note_unmatched(&mut transaction, &considered).await?;
     leave_queue(&mut transaction, &considered).await?;
     transaction.commit().await?;
 
     let routed = considered.into_iter().map(|Considered { event, candidates, complete }| RoutedEvent {
         event_id: EventId(event.id),
+        unmatched: unmatched(&candidates),
         sagas: candidates
             .iter()
             .filter_map(|candidate| {
@@ -242,6 +253,33 @@ async fn sagas(transaction: &mut Transaction<'_>, pairs: &[Pair]) -> DbResult<Ha
         found.extend(read.into_iter().map(|(saga, event, subscription)| ((event, subscription), saga)));
     }
     Ok(found)
+}
+
+/// Those that could not be delivered to.
+fn unmatched(candidates: &[Candidate]) -> Unmatched {
+    let mut unmatched = Unmatched::default();
+    for candidate in candidates.iter().filter(|candidate| !candidate.deliverable) {
+        unmatched.count(candidate.active, candidate.disabled);
+    }
+    unmatched
+}
+
+/// Stores whom the events missed, where there is any; what a later pass finds is added.
+async fn note_unmatched(transaction: &mut Transaction<'_>, considered: &[Considered]) -> DbResult<()> {
+    let missed = considered.iter().map(|one| (one.event.id, unmatched(&one.candidates)));
+    let missed = missed.filter(|(_, unmatched)| unmatched.total() > 0);
+    let number = |count: u64| Field::Int(i64::try_from(count).unwrap_or(i64::MAX));
+    for document in Batch::of(missed, |(event, unmatched)| {
+        [
+            Field::Int(event),
+            number(unmatched.paused),
+            number(unmatched.disabled),
+            number(unmatched.unverified),
+        ]
+    }) {
+        transaction.exec_drop(NOTE_UNMATCHED, (document,)).await?;
+    }
+    Ok(())
 }
 
 /// Takes what is complete off the queue, and notes how far the last one came.

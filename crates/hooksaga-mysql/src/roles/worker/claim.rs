@@ -8,7 +8,7 @@ use crate::{
     },
     time::{Time, micros},
 };
-use hooksaga_saga::{EventId, JobId, SagaId, SecretId, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseToken, SealedSecret, StoredSecret, Target,
 };
@@ -60,11 +60,14 @@ SELECT e.id, e.event_type, e.correlation_id, e.payload, e.tenant
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
 
-/// The subscriptions of a claim, each with its valid secrets, newest first.
+/// The subscriptions of a claim, each with its valid secrets, newest first, and its headers: one statement, so that no URL
+/// is seen with the headers of another.
 pub(crate) const TARGETS: &str = "/* worker.targets */
-SELECT s.id, s.callback_url, s.active AND s.verified, k.id, k.key_id, k.sealed
+SELECT s.id, s.callback_url, s.deliverable, k.id, k.key_id, k.sealed, s.deleted_at IS NOT NULL, h.key_id, h.sealed,
+    CASE WHEN s.deleted_at IS NULL THEN s.rate_limit END
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
+LEFT JOIN subscription_headers h FORCE INDEX (PRIMARY) ON h.subscription_id = s.id AND s.header_names IS NOT NULL
 LEFT JOIN subscription_secrets k FORCE INDEX (idx_secret_subscription)
     ON k.subscription_id = s.id AND (k.expires_at IS NULL OR k.expires_at > UTC_TIMESTAMP(6))
 ORDER BY s.id, k.id DESC";
@@ -222,7 +225,10 @@ async fn targets(
                 Entry::Vacant(entry) => entry.insert(Target {
                     callback_url: take(row, 1)?,
                     deliverable: take(row, 2)?,
+                    deleted: take(row, 6)?,
+                    rate_limit: take::<Option<i64>>(row, 9)?.map(natural).map(RateLimit::per_second),
                     secrets: Vec::new(),
+                    headers: headers(row)?,
                 }),
             };
             if let Some(secret_id) = take::<Option<i64>>(row, 3)? {
@@ -232,6 +238,12 @@ async fn targets(
         }
     }
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
+}
+
+/// Of a row of [`TARGETS`].
+fn headers(row: &mut Row) -> DbResult<Option<SealedSecret>> {
+    let (key_id, sealed): (Option<String>, Option<Vec<u8>>) = (take(row, 7)?, take(row, 8)?);
+    Ok(key_id.zip(sealed).map(|(key_id, sealed)| SealedSecret { key_id, sealed }))
 }
 
 #[cfg(test)]

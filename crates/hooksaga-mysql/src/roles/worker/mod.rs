@@ -4,12 +4,14 @@ pub(crate) mod claim;
 pub(crate) mod parking;
 pub(crate) mod presence;
 pub(crate) mod report;
+mod starting;
 
 use crate::{error::DbResult, pool::RolePool, roles::batch::Batch};
 use async_trait::async_trait;
 use hooksaga_saga::JobId;
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    WorkerStore,
 };
 use mysql_async::{Transaction, prelude::Queryable as _};
 use std::{collections::HashSet, time::Duration};
@@ -23,8 +25,8 @@ WHERE j.status = 'Leased' FOR UPDATE";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets
-WHERE expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6) ORDER BY key_id";
+SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6)
+UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 pub(crate) struct Worker {
     pool: RolePool,
@@ -45,6 +47,10 @@ impl WorkerStore for Worker {
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch> {
         self.pool.run(|connection| claim::claim(connection, limits, lease, token)).await
+    }
+
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        self.pool.run_inserting(|connection| starting::start_limited(connection, starting)).await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

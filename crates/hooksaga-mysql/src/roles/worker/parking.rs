@@ -32,11 +32,11 @@ pub(crate) const DELIVERABLE: &str = "/* worker.deliverable */
 SELECT s.id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
-WHERE s.active AND s.verified";
+WHERE s.deliverable";
 
 /// The next parked jobs by their ids, and whether each can go on. No lock: the write below has its own guard.
 pub(crate) const PARKED: &str = "/* worker.parked */
-SELECT p.id, COALESCE(s.active AND s.verified, FALSE)
+SELECT p.id, COALESCE(s.deliverable, FALSE)
 FROM (SELECT id, subscription_id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
       WHERE pending_until = ? AND id > ? ORDER BY id LIMIT ?) p
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = p.subscription_id

@@ -4,6 +4,7 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         correlations::Correlations,
+        endpoint,
         frontier::Frontier,
         rows::{bigint, integer, natural, parsed},
     },
@@ -11,7 +12,7 @@ use crate::{
 };
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::{Row, Statement};
 
@@ -47,7 +48,8 @@ pub(crate) const PROMOTE: &str = super::schedule::MOVE;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
 /// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
-/// to, for what this update changed and nothing else.
+/// to, for what this update changed and nothing else. A success ends its endpoint's run of failures: a look by key into a
+/// table that holds only endpoints that have failed.
 pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
 WITH changed AS (
     UPDATE webhook_delivery_sagas s
@@ -74,6 +76,11 @@ WITH changed AS (
     SET delivered = delivery_counts.delivered + excluded.delivered,
         failed = delivery_counts.failed + excluded.failed,
         dead_lettered = delivery_counts.dead_lettered + excluded.dead_lettered
+), well AS (
+    UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
+    WHERE subscription_id = ANY (ARRAY(
+              SELECT DISTINCT subscription_id FROM changed WHERE status = 'Completed' ORDER BY subscription_id))
+      AND since IS NOT NULL
 )
 SELECT array_agg(job_id) FROM changed";
 
@@ -123,6 +130,10 @@ pub(super) async fn apply(
         },
         transaction.query_one(&write, &writing),
     )?;
+    let changed: Option<Vec<i64>> = changed.try_get(0)?;
+    let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
+    let new = read.iter().map(|read| &read.finished).filter(|finished| changed.contains(&finished.job_id.0));
+    endpoint::note_failures(&transaction, &endpoint_news(new)).await?;
     transaction.commit().await?;
 
     // Only for the log: what is applied stays applied if this fails.
@@ -130,8 +141,6 @@ pub(super) async fn apply(
     for (read, correlation_id) in read.iter_mut().zip(known) {
         read.correlation_id = correlation_id;
     }
-    let changed: Option<Vec<i64>> = changed.try_get(0)?;
-    let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
     let results = read
         .into_iter()
         .zip(applied)

@@ -1,8 +1,10 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
+pub(crate) mod limited;
 mod reached;
 pub(crate) mod schedule;
+pub(crate) mod stranded;
 
 use crate::{
     pool::RolePool,
@@ -11,12 +13,14 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
+    WaitingPage,
 };
 use reached::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
+    time::Duration,
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -60,8 +64,8 @@ impl OrchestratorStore for Orchestrator {
 
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         // The connection is kept for the move.
-        let create = |client| async move {
-            let jobs = schedule::create_jobs(&client, &self.jobs, &self.reached, allotted).await?;
+        let create = |mut client| async move {
+            let jobs = schedule::create_jobs(&mut client, &self.jobs, &self.reached, allotted).await?;
             Ok((client, jobs))
         };
         let (client, done) = self.scheduling.run(create).await?;
@@ -93,6 +97,16 @@ impl OrchestratorStore for Orchestrator {
         };
         done.remember(&self.reached);
         Ok(done.into_scheduled(correlations))
+    }
+
+    async fn schedule_stranded(
+        &self,
+        after: Option<SubscriptionId>,
+        beyond: Duration,
+    ) -> StoreResult<StrandedStep> {
+        self.scheduling
+            .run(|client| async move { stranded::schedule_stranded(&client, after, beyond).await })
+            .await
     }
 
     async fn load(&self) -> StoreResult<Load> {

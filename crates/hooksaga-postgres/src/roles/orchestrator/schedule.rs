@@ -1,6 +1,9 @@
 //! Jobs for due sagas, and the sagas' move to InProgress. docs/SCHEDULING.md explains why the two transactions are safe.
 
-use super::reached::{Reached, Wanted};
+use super::{
+    limited,
+    reached::{Reached, Wanted},
+};
 use crate::{
     error::{DbError, DbResult},
     roles::{
@@ -12,7 +15,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
+use hooksaga_store::{Allotted, Limited, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
 use std::{collections::HashMap, time::Instant};
 use tokio_postgres::Row;
 
@@ -35,7 +38,7 @@ WITH RECURSIVE hops AS (
 )
 SELECT h.subscription_id, h.next_attempt_at <= now() AND sub.deliverable
 FROM hops h LEFT JOIN LATERAL (
-    SELECT active AND verified AS deliverable FROM subscriptions WHERE id = h.subscription_id OFFSET 0
+    SELECT deliverable FROM subscriptions WHERE id = h.subscription_id OFFSET 0
 ) sub ON true
 WHERE h.hop > 0 ORDER BY h.hop";
 
@@ -44,24 +47,35 @@ WHERE h.hop > 0 ORDER BY h.hop";
 /// ON CONFLICT names no target: a job can be there already by either of two keys. A job may be leased from now on, not
 /// from when it was due: so workers claim in the order of admission. `(…) IS TRUE` hides `active` from the planner, which
 /// would otherwise go by `idx_sub_active`.
+///
+/// Subscriptions with a rate limit get nothing here, and are named in the first line: how much is let through is decided
+/// under a lock, in a transaction of their own ([`super::limited`]), which runs the same statement for those alone.
 macro_rules! create_jobs {
-    ($on_conflict:literal) => {
+    ($name:literal, $limit:literal, $on_conflict:literal) => {
         concat!(
-            "/* orchestrator.create_jobs */
-WITH due AS MATERIALIZED (
-    SELECT d.* FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) AS u (id, jobs, since)
+            "/* orchestrator.",
+            $name,
+            " */
+WITH sub AS MATERIALIZED (
+    SELECT u.id, u.jobs, u.since, s.rate_limit
+    FROM unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) AS u (id, jobs, since)
     CROSS JOIN LATERAL (
-        SELECT id FROM subscriptions WHERE id = u.id AND (active AND verified) IS TRUE OFFSET 0
-    ) sub
-    CROSS JOIN LATERAL (
+        SELECT CASE WHEN deleted_at IS NULL THEN rate_limit END AS rate_limit
+        FROM subscriptions WHERE id = u.id AND deliverable OFFSET 0
+    ) s
+), due AS MATERIALIZED (
+    SELECT d.* FROM sub CROSS JOIN LATERAL (
         SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at
         FROM webhook_delivery_sagas s
         WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at BETWEEN u.since AND now()
+          AND s.next_attempt_at BETWEEN sub.since AND now()
           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
         ORDER BY s.next_attempt_at, s.id
-        LIMIT u.jobs
+        LIMIT sub.jobs
     ) d
+    WHERE sub.rate_limit ",
+            $limit,
+            "
 ), jobs AS (
     INSERT INTO webhook_delivery_jobs
         (saga_id, subscription_id, event_id, attempt, attempt_at, lease_until, created_at, updated_at)
@@ -74,15 +88,23 @@ WITH due AS MATERIALIZED (
 ), new AS (
     SELECT array_agg(saga_id) AS saga_ids, array_agg(id) AS job_ids FROM jobs
 )
-SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::bigint, saga_ids, job_ids FROM new
+SELECT now(), NULL::bigint AS saga_id, NULL::bigint, NULL::bigint, saga_ids, job_ids,
+       (SELECT array_agg(id) FROM sub WHERE rate_limit IS NOT NULL)
+FROM new
 UNION ALL
-SELECT next_attempt_at, id, subscription_id, event_id, NULL, NULL FROM due"
+SELECT next_attempt_at, id, subscription_id, event_id, NULL, NULL, NULL FROM due"
         )
     };
 }
 
-pub(crate) const CREATE_JOBS: Insert =
-    Insert { plain: create_jobs!(""), careful: create_jobs!("ON CONFLICT DO NOTHING") };
+pub(crate) const CREATE_JOBS: Insert = Insert {
+    plain: create_jobs!("create_jobs", "IS NULL", ""),
+    careful: create_jobs!("create_jobs", "IS NULL", "ON CONFLICT DO NOTHING"),
+};
+
+/// The same for subscriptions with a rate limit.
+pub(crate) const CREATE_LIMITED: &str =
+    create_jobs!("create_limited", "IS NOT NULL", "ON CONFLICT DO NOTHING");
 
 /// Driven by the given ids in their order. Statuses that are asked for (`SELECT`) instead of written down hide them from
 /// the planner, which would otherwise drive from the index of waiting sagas and look at every one of them per id. Both
@@ -158,39 +180,59 @@ pub(super) struct Created {
     /// The event of each.
     events: Vec<i64>,
     wanted: Wanted,
+    limited: Vec<Limited>,
+    /// Sagas of subscriptions with a rate limit stand behind so many others.
+    unlimited: usize,
 }
 
-/// The first transaction.
+/// What one statement did.
+pub(super) struct Passed {
+    pub(super) now: Timestamp,
+    pub(super) sagas: Vec<ScheduledSaga>,
+    events: Vec<i64>,
+    /// Subscriptions with a rate limit.
+    limited: Vec<i64>,
+}
+
+/// The first transaction; two, where subscriptions with a rate limit are among the allotted.
 pub(super) async fn create_jobs(
-    client: &Client,
+    client: &mut Client,
     jobs: &Inserter,
     reached: &Reached,
     allotted: &[Allotted],
 ) -> DbResult<Created> {
     let wanted = reached.begin(allotted, Instant::now());
-    let (now, sagas, events) = insert(client, jobs, &wanted).await?;
-    let mut created = Created { now, sagas, events, wanted };
-    let found = created.sagas.iter().map(|saga| saga.subscription_id).collect();
-    if let Some(again) = created.wanted.again(&found) {
-        let (_, sagas, events) = insert(client, jobs, &again).await?;
-        created.sagas.extend(sagas);
-        created.events.extend(events);
+    let Passed { now, mut sagas, mut events, limited } = insert(client, jobs, &wanted).await?;
+    let found = sagas.iter().map(|saga| saga.subscription_id).collect();
+    if let Some(again) = wanted.again(&found) {
+        let more = insert(client, jobs, &again).await?;
+        sagas.extend(more.sagas);
+        events.extend(more.events);
+    }
+    let mut created = Created { now, unlimited: sagas.len(), sagas, events, wanted, limited: Vec::new() };
+    if !limited.is_empty() {
+        let of_limited = allotted.iter().filter(|one| limited.contains(&one.subscription_id.0));
+        let of_limited = of_limited.map(|one| (one.subscription_id.0, one.jobs.into())).collect();
+        let (passed, limited) = limited::create_jobs(client, &of_limited).await?;
+        created.sagas.extend(passed.sagas);
+        created.events.extend(passed.events);
+        created.limited = limited;
     }
     Ok(created)
 }
 
+async fn insert(client: &Client, jobs: &Inserter, wanted: &Wanted) -> DbResult<Passed> {
+    read_pass(&jobs.run(client, CREATE_JOBS, &[&wanted.ids, &wanted.jobs, &wanted.since]).await?)
+}
+
 /// The database's clock, the due sagas whose jobs exist now, and the event of each.
-async fn insert(
-    client: &Client,
-    jobs: &Inserter,
-    wanted: &Wanted,
-) -> DbResult<(Timestamp, Vec<ScheduledSaga>, Vec<i64>)> {
-    let rows = jobs.run(client, CREATE_JOBS, &[&wanted.ids, &wanted.jobs, &wanted.since]).await?;
+pub(super) fn read_pass(rows: &[Row]) -> DbResult<Passed> {
     // A UNION ALL returns its parts in turn: the clock with the jobs that are new, then the sagas.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let saga_ids = clock.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
     let job_ids = clock.try_get::<_, Option<Vec<i64>>>(5)?.unwrap_or_default();
+    let limited = clock.try_get::<_, Option<Vec<i64>>>(6)?.unwrap_or_default();
     let mut job_of: HashMap<i64, i64> = saga_ids.into_iter().zip(job_ids).collect();
 
     let mut sagas = Vec::with_capacity(rows.len());
@@ -206,7 +248,7 @@ async fn insert(
         });
         events.push(row.try_get(3)?);
     }
-    Ok((now, sagas, events))
+    Ok(Passed { now, sagas, events, limited })
 }
 
 impl Created {
@@ -239,14 +281,15 @@ impl Created {
 
     /// The sagas are moved, so the next pass may begin behind them.
     pub(super) fn remember(&self, reached: &Reached) {
-        reached.remember(&self.wanted, &self.sagas, Instant::now());
+        // Passes over limited subscriptions begin at the first entry.
+        reached.remember(&self.wanted, &self.sagas[..self.unlimited], Instant::now());
     }
 
     pub(super) fn into_scheduled(mut self, correlations: Vec<String>) -> Scheduled {
         for (saga, correlation_id) in self.sagas.iter_mut().zip(correlations) {
             saga.correlation_id = correlation_id;
         }
-        Scheduled { now: self.now, sagas: self.sagas }
+        Scheduled { now: self.now, sagas: self.sagas, limited: self.limited }
     }
 }
 

@@ -19,7 +19,7 @@ use tokio_postgres::Row;
 const SELECT: &str = "/* reader.deliveries */
 SELECT s.id, s.event_id, s.subscription_id, s.generation, s.status::text, s.attempt_count, s.max_retry_limit,
        s.next_attempt_at, s.final_error_code, s.created_at, s.updated_at,
-       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(sub.active AND sub.verified, false),
+       s.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(sub.deliverable, false),
        coalesce(sub.tenant, ''), coalesce(e.event_type, ''), e.external_id, coalesce(e.correlation_id, ''),
        coalesce(sub.callback_url, ''),
        (SELECT j.response_status FROM webhook_delivery_jobs j

@@ -1,10 +1,14 @@
 //! Events, and what became of them.
 
 use super::{deliveries, page};
-use crate::{error::DbResult, roles::filter::Filter, time::Time};
+use crate::{
+    error::DbResult,
+    roles::{filter::Filter, rows::count},
+    time::Time,
+};
 use deadpool_postgres::Client;
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
@@ -13,8 +17,10 @@ SELECT id, event_type, external_id, correlation_id, created_at, tenant FROM even
 
 const GET: &str = "/* reader.event */
 SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
-       NOT EXISTS (SELECT FROM unrouted_events q WHERE q.event_id = events.id)
-FROM events WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
+       NOT EXISTS (SELECT FROM unrouted_events q WHERE q.event_id = events.id),
+       coalesce(u.paused, 0), coalesce(u.disabled, 0), coalesce(u.unverified, 0)
+FROM events LEFT JOIN unmatched_events u ON u.event_id = events.id
+WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 
 pub(super) async fn list(
     client: &Client,
@@ -41,6 +47,11 @@ pub(super) async fn get(client: &Client, scope: &TenantScope, id: EventId) -> Db
         head: head(&row)?,
         payload: Arc::from(row.try_get::<_, &str>(6)?),
         routed: row.try_get(7)?,
+        unmatched: Unmatched {
+            paused: count(row.try_get(8)?),
+            disabled: count(row.try_get(9)?),
+            unverified: count(row.try_get(10)?),
+        },
         deliveries: deliveries::of_event(client, id).await?,
     }))
 }

@@ -1,8 +1,10 @@
 //! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
 
+mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod redrives;
 pub(crate) mod stats;
 mod subscriptions;
 mod tenant_stats;
@@ -16,27 +18,39 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
-use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Stats,
-    StoreResult, Subscription, SubscriptionFilter, TenantScope,
-    migration::{check_current, check_released},
+    AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
+    QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter,
+    TenantScope,
+    migration::{check_released, check_usable},
 };
 use tokio_postgres::Row;
 
 pub(crate) struct Reader {
-    pool: RolePool,
+    lists: RolePool,
+    line: QueryLine,
+    /// For readiness, which waits behind no list.
+    prompt: RolePool,
 }
 
 impl Reader {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
+    /// `lists` has so many connections.
+    pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
+        Self { lists, line: QueryLine::new(connections), prompt }
     }
 
-    /// For signals, which any role may send.
-    pub(crate) fn pool(&self) -> RolePool {
-        self.pool.clone()
+    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone ends by that
+    /// limit, too; its connection is busy until then.
+    async fn list<T, W, F>(&self, work: W) -> StoreResult<T>
+    where
+        W: Fn(Client) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let _turn = self.line.turn().await?;
+        let work = &work;
+        self.lists.run(|client| async move { work(client).await.map_err(DbError::of_a_query) }).await
     }
 }
 
@@ -48,11 +62,11 @@ impl ReaderStore for Reader {
         filter: &EventFilter,
         page: PageRequest,
     ) -> StoreResult<Page<EventHead>> {
-        self.pool.run(|client| async move { events::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { events::list(&client, scope, filter, page).await }).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
-        self.pool.run(|client| async move { events::get(&client, scope, id).await }).await
+        self.list(|client| async move { events::get(&client, scope, id).await }).await
     }
 
     async fn subscriptions(
@@ -61,7 +75,7 @@ impl ReaderStore for Reader {
         filter: &SubscriptionFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>> {
-        self.pool.run(|client| async move { subscriptions::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { subscriptions::list(&client, scope, filter, page).await }).await
     }
 
     async fn subscription(
@@ -69,7 +83,7 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>> {
-        self.pool.run(|client| async move { subscriptions::get(&client, scope, id).await }).await
+        self.list(|client| async move { subscriptions::get(&client, scope, id).await }).await
     }
 
     async fn deliveries(
@@ -78,11 +92,11 @@ impl ReaderStore for Reader {
         filter: &DeliveryFilter,
         page: PageRequest,
     ) -> StoreResult<Page<Delivery>> {
-        self.pool.run(|client| async move { deliveries::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { deliveries::list(&client, scope, filter, page).await }).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
-        self.pool.run(|client| async move { deliveries::get(&client, scope, id).await }).await
+        self.list(|client| async move { deliveries::get(&client, scope, id).await }).await
     }
 
     async fn dead_letters(
@@ -91,7 +105,7 @@ impl ReaderStore for Reader {
         filter: &DeadLetterFilter,
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.pool.run(|client| async move { dead_letters::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { dead_letters::list(&client, scope, filter, page).await }).await
     }
 
     async fn dead_letter(
@@ -99,31 +113,48 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: DeadLetterId,
     ) -> StoreResult<Option<DeadLetterDetail>> {
-        self.pool.run(|client| async move { dead_letters::get(&client, scope, id).await }).await
+        self.list(|client| async move { dead_letters::get(&client, scope, id).await }).await
+    }
+
+    async fn audit(
+        &self,
+        scope: &TenantScope,
+        filter: &AuditFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<AuditRecord>> {
+        self.list(|client| async move { audit::list(&client, scope, filter, page).await }).await
+    }
+
+    async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {
+        self.list(|client| async move { redrives::list(&client, scope, page).await }).await
+    }
+
+    async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
+        self.list(|client| async move { redrives::get(&client, scope, id).await }).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.pool.run(|client| async move { stats::gauges(&client).await }).await
+        self.list(|client| async move { stats::gauges(&client).await }).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
-        self.pool.run(|client| async move { stats::stats(&client, scope).await }).await
+        self.list(|client| async move { stats::stats(&client, scope).await }).await
     }
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
-        self.pool.run(|client| async move { workers::list(&client).await }).await
+        self.list(|client| async move { workers::list(&client).await }).await
     }
 
     async fn ready(&self) -> StoreResult<()> {
         let recorded = self
-            .pool
+            .prompt
             .run(|client| async move {
                 let statement = client.prepare_cached(RECORDED).await?;
                 Ok(recorded(&client.query(&statement, &[]).await?)?)
             })
             .await?;
         check_released(&recorded, MIGRATIONS)?;
-        check_current(recorded.last().map_or(0, |(version, _)| *version), MIGRATIONS)
+        check_usable(&recorded, MIGRATIONS)
     }
 }
 

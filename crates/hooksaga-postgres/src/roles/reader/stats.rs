@@ -23,9 +23,9 @@ pub(crate) const GAUGES: &str = concat!(
     SELECT sub.id
     FROM waiting w
     CROSS JOIN LATERAL (
-        SELECT id, active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
+        SELECT id, deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
     ) sub
-    WHERE NOT (sub.active AND sub.verified)
+    WHERE NOT sub.deliverable
 ), open_jobs AS (
     (SELECT subscription_id FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until)
     UNION ALL
@@ -45,8 +45,8 @@ SELECT
         WHERE s.subscription_id = idle.id AND s.status IN ('Pending', 'PendingRetry')
     ) held)
     + (SELECT count(*) FROM open_jobs o CROSS JOIN LATERAL (
-        SELECT active, verified FROM subscriptions WHERE id = o.subscription_id OFFSET 0
-    ) sub WHERE NOT (sub.active AND sub.verified)),
+        SELECT deliverable FROM subscriptions WHERE id = o.subscription_id OFFSET 0
+    ) sub WHERE NOT sub.deliverable),
     (SELECT count(*) FROM (
         SELECT FROM webhook_delivery_jobs WHERE status = 'Pending' ORDER BY lease_until) jobs),
     (SELECT count(*) FROM (
@@ -55,9 +55,9 @@ SELECT
     (SELECT count(*) FROM pending_dead_letters),
     (SELECT coalesce((extract(epoch FROM now() - min(w.next_attempt_at)) * 1000000)::bigint, 0)
      FROM waiting w CROSS JOIN LATERAL (
-        SELECT active, verified FROM subscriptions WHERE id = w.subscription_id OFFSET 0
+        SELECT deliverable FROM subscriptions WHERE id = w.subscription_id OFFSET 0
      ) sub
-     WHERE w.next_attempt_at <= now() AND sub.active AND sub.verified),
+     WHERE w.next_attempt_at <= now() AND sub.deliverable),
     now()"
 );
 

@@ -17,7 +17,7 @@ const LIST: &str =
 const GET: &str = concat!(
     "/* reader.subscription */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)"
+    " FROM subscriptions WHERE id = $1 AND ($2::text IS NULL OR tenant = $2) AND deleted_at IS NULL"
 );
 
 pub(super) async fn list(
@@ -40,6 +40,8 @@ pub(super) async fn list(
     filter.add_some("callback_url = ", wanted.callback_url.clone());
     filter.add_some("active = ", wanted.active);
     filter.add_some("verified = ", wanted.verified);
+    filter.add_some("(disabled_reason IS NOT NULL) = ", wanted.disabled);
+    filter.add_fixed("deleted_at IS NULL");
     page(client, LIST, "id", &filter, request, subscription).await
 }
 

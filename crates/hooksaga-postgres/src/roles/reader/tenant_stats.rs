@@ -13,7 +13,7 @@ use hooksaga_store::{Gauges, Stats, TenantGauges};
 /// are: workers bound them.
 const GAUGES: &str = "/* reader.tenant_gauges */
 WITH mine AS MATERIALIZED (
-    SELECT id, active AND verified AS deliverable FROM subscriptions WHERE tenant = $1
+    SELECT id, deliverable FROM subscriptions WHERE tenant = $1
 ), waiting AS MATERIALIZED (
     SELECT m.deliverable, s.status FROM mine m CROSS JOIN LATERAL (
         SELECT status FROM webhook_delivery_sagas

@@ -9,7 +9,7 @@ use crate::{
     time::{Time, micros},
 };
 use deadpool_postgres::Client;
-use hooksaga_saga::{EventId, JobId, SagaId, SecretId, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseToken, SealedSecret, StoredSecret, Target,
 };
@@ -86,10 +86,13 @@ FROM sent WHERE nth <= (SELECT jobs FROM taken)";
 /// Jobs are made with the time at which their pass began, and are seen when it commits.
 const MARGIN: Duration = Duration::from_millis(250);
 
-/// The subscriptions of a claim, each with its valid secrets, newest first.
+/// The subscriptions of a claim, each with its valid secrets, newest first, and its headers: one snapshot, so that no URL
+/// is seen with the headers of another.
 pub(crate) const TARGETS: &str = "/* worker.targets */
-SELECT s.id, s.callback_url, s.active AND s.verified, k.id, k.key_id, k.sealed
+SELECT s.id, s.callback_url, s.deliverable, k.id, k.key_id, k.sealed, s.deleted_at IS NOT NULL, h.key_id, h.sealed,
+    CASE WHEN s.deleted_at IS NULL THEN s.rate_limit END
 FROM subscriptions s
+LEFT JOIN subscription_headers h ON h.subscription_id = s.id AND s.header_names IS NOT NULL
 LEFT JOIN subscription_secrets k
     ON k.subscription_id = s.id AND (k.expires_at IS NULL OR k.expires_at > now())
 WHERE s.id = ANY ($1::bigint[])
@@ -228,7 +231,10 @@ async fn targets(client: &Client, ids: &[i64]) -> DbResult<HashMap<SubscriptionI
             Entry::Vacant(entry) => entry.insert(Target {
                 callback_url: row.try_get(1)?,
                 deliverable: row.try_get(2)?,
+                deleted: row.try_get(6)?,
+                rate_limit: row.try_get::<_, Option<i32>>(9)?.map(natural).map(RateLimit::per_second),
                 secrets: Vec::new(),
+                headers: headers(&row)?,
             }),
         };
         if let Some(secret_id) = row.try_get::<_, Option<i64>>(3)? {
@@ -237,4 +243,10 @@ async fn targets(client: &Client, ids: &[i64]) -> DbResult<HashMap<SubscriptionI
         }
     }
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
+}
+
+/// Of a row of [`TARGETS`].
+fn headers(row: &Row) -> DbResult<Option<SealedSecret>> {
+    let (key_id, sealed): (Option<String>, Option<Vec<u8>>) = (row.try_get(7)?, row.try_get(8)?);
+    Ok(key_id.zip(sealed).map(|(key_id, sealed)| SealedSecret { key_id, sealed }))
 }

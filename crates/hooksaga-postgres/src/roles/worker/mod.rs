@@ -4,14 +4,18 @@ pub(crate) mod claim;
 
 use crate::{
     pool::RolePool,
-    roles::rows::{bigint, integer},
+    roles::{
+        rate_limits::{self, Buckets},
+        rows::{bigint, integer},
+    },
     time::{Time, micros},
 };
 use async_trait::async_trait;
 use claim::Claims;
-use hooksaga_saga::{JobId, Outcome, SagaId, Timestamp};
+use hooksaga_saga::{Gate, JobId, Outcome, Passage, SagaId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, StoreResult, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    WorkerStore,
 };
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
@@ -26,11 +30,11 @@ WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
   AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
 RETURNING j.id";
 
-/// Fenced by token. A subscription that is active and verified by now, or of which nothing is known, is no reason to wait.
+/// Fenced by token. A subscription that is deliverable by now, or of which nothing is known, is no reason to wait.
 pub(crate) const PARK: &str = "/* worker.park */
 UPDATE webhook_delivery_jobs j
 SET status = 'Pending', lease_token = NULL, updated_at = now(),
-    lease_until = CASE WHEN (SELECT active AND verified FROM subscriptions WHERE id = j.subscription_id) IS FALSE
+    lease_until = CASE WHEN (SELECT deliverable FROM subscriptions WHERE id = j.subscription_id) IS FALSE
                        THEN '9999-12-31 23:59:59.999999+00' ELSE now() END
 FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
 WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
@@ -54,7 +58,7 @@ WITH RECURSIVE hops AS (
     ) following
 ), resumed AS MATERIALIZED (
     SELECT sub.id FROM hops h CROSS JOIN LATERAL (
-        SELECT id FROM subscriptions WHERE id = h.subscription_id AND (active AND verified) IS TRUE OFFSET 0
+        SELECT id FROM subscriptions WHERE id = h.subscription_id AND deliverable OFFSET 0
     ) sub
 ), parked AS MATERIALIZED (
     SELECT j.place FROM resumed r CROSS JOIN LATERAL (
@@ -98,7 +102,8 @@ SELECT array_agg(id) FROM done";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
-SELECT DISTINCT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > now() ORDER BY key_id";
+SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > now()
+UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 pub(crate) struct Worker {
     pool: RolePool,
@@ -141,6 +146,28 @@ impl WorkerStore for Worker {
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch> {
         self.pool.run(|client| async move { self.claims.claim(&client, limits, lease, token).await }).await
+    }
+
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        self.pool
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let mut ids: Vec<i64> = starting.iter().map(|one| one.subscription_id.0).collect();
+                ids.sort_unstable();
+                let buckets = Buckets::lock(&transaction, rate_limits::START, &ids).await?;
+                let (mut started, mut stored) = (Vec::new(), Vec::new());
+                for Starting { subscription_id, limit, jobs } in starting.iter().copied() {
+                    let full_at = buckets.full_at(subscription_id);
+                    let Passage { passed, full_at } = limit.pass(Gate::Start, full_at, jobs, buckets.now);
+                    let wait = limit.wait(Gate::Start, Some(full_at), 1, buckets.now);
+                    started.push(Started { subscription_id, jobs: passed, wait });
+                    stored.push((subscription_id, full_at));
+                }
+                buckets.store(&transaction, &stored).await?;
+                transaction.commit().await?;
+                Ok(started)
+            })
+            .await
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {

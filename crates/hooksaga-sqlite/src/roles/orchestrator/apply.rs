@@ -1,11 +1,15 @@
 //! Applies finished jobs to their sagas.
 
 use super::MARK_IN_PROGRESS;
-use crate::{error::DbResult, roles::rows, session::Tx};
+use crate::{
+    error::DbResult,
+    roles::{endpoint, rows},
+    session::Tx,
+};
 use hooksaga_saga::{
     Applied, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
-use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob};
+use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, endpoint_news};
 use rusqlite::Row;
 use std::{collections::BTreeMap, time::Duration};
 
@@ -46,7 +50,17 @@ ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
     dead_lettered = dead_lettered + excluded.dead_lettered";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[TAKE_RESULTS, UPDATE_SAGA, READ_SAGA, QUEUE_DEAD, LEAVE_QUEUE, COUNT];
+pub(crate) const HOT: &[&str] = &[
+    TAKE_RESULTS,
+    UPDATE_SAGA,
+    READ_SAGA,
+    QUEUE_DEAD,
+    LEAVE_QUEUE,
+    COUNT,
+    endpoint::END_RUN,
+    endpoint::COUNT_FAILURES,
+    endpoint::GONE_URL,
+];
 
 const MINUTE: i64 = 60_000_000;
 
@@ -63,15 +77,21 @@ pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyB
     let mut results = Vec::with_capacity(batch.len());
     let mut counts = Counts::default();
     let mut leave = tx.prepare(LEAVE_QUEUE)?;
-    for finished in batch {
+    let mut written = Vec::with_capacity(batch.len());
+    for finished in &batch {
         let (saga, changed) = write(tx, &finished.job, decide(&finished.job, tx.now))?;
         if changed {
             counts.add(finished.job.subscription_id, &finished.job.result.outcome, saga.status);
         }
         leave.execute([finished.job.job_id.0])?;
-        results.push(result(finished, &saga, changed));
+        written.push((saga, changed));
     }
     counts.write(tx)?;
+    let changed = batch.iter().zip(&written).filter(|(_, (_, changed))| *changed);
+    endpoint::note(tx, &endpoint_news(changed.map(|(finished, _)| &finished.job)))?;
+    for (finished, (saga, changed)) in batch.into_iter().zip(written) {
+        results.push(result(finished, &saga, changed));
+    }
     Ok(ApplyBatch { now: tx.now, results })
 }
 

@@ -2,13 +2,20 @@
 
 mod apply;
 mod schedule;
+mod stranded;
 
-use crate::{engine::RoleHandle, error::DbResult, session::Tx};
+use crate::{
+    engine::RoleHandle,
+    error::{DbError, DbResult},
+    session::{Commit, Tx},
+};
 use async_trait::async_trait;
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StoreResult,
+    StrandedStep, WaitingPage,
 };
+use std::time::Duration;
 
 #[cfg(feature = "test-support")]
 pub(crate) use {
@@ -32,16 +39,38 @@ impl OrchestratorStore for Orchestrator {
         self.0.read(move |tx| schedule::waiting(tx, after, limit)).await
     }
 
-    /// A job that was committed here is there: the move need not look.
+    /// The jobs may not be committed yet when the sagas are moved, but they are in the database, or the move does nothing: it
+    /// need not look for them.
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         let allotted = allotted.to_vec();
-        let scheduled = self.0.write(move |tx| schedule::create_jobs(tx, &allotted)).await?;
+        let create = move |tx: &Tx<'_>| Ok((schedule::create_jobs(tx, &allotted)?, tx.undone));
+        let (scheduled, undone) = self.0.write_linked(Commit::Deferred, create).await?;
         if scheduled.sagas.is_empty() || created().is_break() {
             return Ok(scheduled);
         }
         let sagas: Vec<_> = scheduled.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
-        self.0.write(move |tx| mark_in_progress(tx, &sagas)).await?;
+        let mark = move |tx: &Tx<'_>| {
+            if tx.undone != undone {
+                let text = "the jobs were not stored; they are created again".to_owned();
+                return Err(DbError::Store(StoreError::Unavailable(text)));
+            }
+            mark_in_progress(tx, &sagas)
+        };
+        self.0.write_linked(Commit::Deferred, mark).await?;
         Ok(scheduled)
+    }
+
+    async fn schedule_stranded(
+        &self,
+        after: Option<SubscriptionId>,
+        beyond: Duration,
+    ) -> StoreResult<StrandedStep> {
+        let found = self.0.write(move |tx| stranded::create_jobs(tx, after, beyond)).await?;
+        let step = StrandedStep { sagas: found.sagas.len() as u64, resume_after: found.resume_after };
+        if !found.sagas.is_empty() {
+            self.0.write(move |tx| mark_in_progress(tx, &found.sagas)).await?;
+        }
+        Ok(step)
     }
 
     async fn load(&self) -> StoreResult<Load> {

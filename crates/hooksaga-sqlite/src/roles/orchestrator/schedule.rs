@@ -1,9 +1,13 @@
 //! Finds subscriptions with due sagas, and creates the jobs that they are allotted.
 
-use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
-use rusqlite::OptionalExtension;
+use crate::{
+    error::DbResult,
+    roles::{rate_limits::ADMISSION, rows},
+    session::Tx,
+};
+use hooksaga_saga::{Gate, JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{Allotted, Limited, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
+use rusqlite::{OptionalExtension, Row};
 
 /// One index probe per subscription that has any waiting saga, however many it has. INDEXED BY: only this index finds
 /// the next subscription without reading every waiting saga.
@@ -18,7 +22,7 @@ WITH RECURSIVE hops (subscription_id, hop) AS (
       FROM hops WHERE hops.subscription_id IS NOT NULL AND hops.hop < ?2
 )
 SELECT hops.subscription_id,
-       coalesce((SELECT s.active AND s.verified FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
+       coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
        AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
                     WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = hops.subscription_id
                       AND g.next_attempt_at <= ?3
@@ -42,7 +46,7 @@ const WORKERS: &str = "/* saga_orchestrator: workers */
 SELECT count(*), coalesce(sum(slots), 0) FROM workers WHERE seen_at > ?1";
 
 const IS_DELIVERABLE: &str = "/* saga_orchestrator: is_deliverable */
-SELECT active AND verified FROM subscriptions WHERE id = ?1";
+SELECT deliverable, iif(deleted_at IS NULL, rate_limit, NULL) FROM subscriptions WHERE id = ?1";
 
 /// INDEXED BY: this way they come in order, and no more are read than asked for.
 const DUE_SAGAS: &str = "/* saga_orchestrator: due_sagas */
@@ -55,7 +59,7 @@ SELECT g.id, g.next_attempt_at, e.correlation_id
 
 /// No conflict target: there are two unique keys, (saga, attempt) and one active job per saga. `?4` is now: jobs are
 /// claimed in the order in which they were admitted.
-const INSERT_JOB: &str = "/* saga_orchestrator: insert_job */
+pub(super) const INSERT_JOB: &str = "/* saga_orchestrator: insert_job */
 INSERT INTO webhook_delivery_jobs
     (saga_id, subscription_id, attempt_at, status, lease_until, created_at, updated_at)
 VALUES (?1, ?2, ?3, 'Pending', ?4, ?4, ?4)
@@ -64,7 +68,8 @@ ON CONFLICT DO NOTHING";
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_WAITING: &[&str] = &[WAITING];
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_CREATE_JOBS: &[&str] = &[IS_DELIVERABLE, DUE_SAGAS, INSERT_JOB];
+pub(crate) const HOT_CREATE_JOBS: &[&str] =
+    &[IS_DELIVERABLE, DUE_SAGAS, INSERT_JOB, ADMISSION.read, ADMISSION.store];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_LOAD: &[&str] = &[OPEN_JOBS];
 
@@ -97,12 +102,15 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
     let mut due = tx.prepare(DUE_SAGAS)?;
     let mut insert = tx.prepare(INSERT_JOB)?;
     let now = tx.now.as_micros();
-    let mut sagas = Vec::new();
-    for Allotted { subscription_id, jobs } in allotted.iter().copied().filter(|one| one.jobs > 0) {
-        let found = is_deliverable.query_row([subscription_id.0], |row| row.get(0)).optional()?;
-        if found != Some(true) {
+    let (mut sagas, mut limited) = (Vec::new(), Vec::new());
+    for Allotted { subscription_id, jobs: wanted } in allotted.iter().copied().filter(|one| one.jobs > 0) {
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, Option<u32>>(1)?));
+        let Some((true, limit)) = is_deliverable.query_row([subscription_id.0], read).optional()? else {
             continue;
-        }
+        };
+        let limit = limit.map(RateLimit::per_second);
+        let bucket = limit.map(|_| ADMISSION.full_at(tx, subscription_id)).transpose()?.flatten();
+        let jobs = limit.map_or(wanted, |limit| limit.pass(Gate::Admission, bucket, wanted, tx.now).passed);
         let first = sagas.len();
         let of_one = due.query_map((subscription_id.0, now, jobs), |row| {
             Ok(ScheduledSaga {
@@ -122,6 +130,18 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
                 saga.job_id = Some(JobId(tx.last_id()));
             }
         }
+        let Some(limit) = limit else { continue };
+        let new = sagas[first..].iter().filter(|saga| saga.job_id.is_some()).count();
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        let full_at = match new {
+            0 => bucket,
+            _ => Some(ADMISSION.pass(tx, subscription_id, limit, bucket, new)?),
+        };
+        // What waits is more than was let through.
+        if jobs < wanted && sagas.len() - first >= jobs as usize {
+            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), tx.now);
+            limited.push(Limited { subscription_id, wait });
+        }
     }
-    Ok(Scheduled { now: tx.now, sagas })
+    Ok(Scheduled { now: tx.now, sagas, limited })
 }

@@ -15,7 +15,7 @@ macro_rules! columns {
     () => {
         "g.id, g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g.max_retry_limit, \
          g.next_attempt_at, g.final_error_code, g.created_at, g.updated_at, \
-         g.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(s.active AND s.verified, false), \
+         g.status IN ('Pending', 'InProgress', 'PendingRetry') AND NOT coalesce(s.deliverable, false), \
          e.tenant, e.event_type, e.external_id, e.correlation_id, coalesce(s.callback_url, '')"
     };
 }

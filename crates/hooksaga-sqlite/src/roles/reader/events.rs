@@ -10,7 +10,7 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::{EventId, Timestamp};
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
 use rusqlite::{OptionalExtension, Row};
 
 const LIST: Source = Source {
@@ -26,8 +26,10 @@ const OF_TENANT: Source = Source { from: "events AS e INDEXED BY idx_event_tenan
 
 const DETAIL: &str = "/* api_reader: event */
 SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant, e.payload,
-       NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id)
-  FROM events AS e WHERE e.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)";
+       NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id),
+       coalesce(u.paused, 0), coalesce(u.disabled, 0), coalesce(u.unverified, 0)
+  FROM events AS e LEFT JOIN unmatched_events AS u ON u.event_id = e.id
+ WHERE e.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)";
 
 pub(super) fn list(
     tx: &Tx<'_>,
@@ -58,12 +60,19 @@ pub(super) fn list(
 pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {
     let found = tx
         .prepare(DETAIL)?
-        .query_row((id.0, scope.tenant()), |row| Ok((head(row)?, rows::shared_text(row, 6)?, row.get(7)?)))
+        .query_row((id.0, scope.tenant()), |row| {
+            let unmatched = Unmatched {
+                paused: rows::count(row, 8)?,
+                disabled: rows::count(row, 9)?,
+                unverified: rows::count(row, 10)?,
+            };
+            Ok((head(row)?, rows::shared_text(row, 6)?, row.get(7)?, unmatched))
+        })
         .optional()?;
-    let Some((head, payload, routed)) = found else {
+    let Some((head, payload, routed, unmatched)) = found else {
         return Ok(None);
     };
-    Ok(Some(EventDetail { head, payload, routed, deliveries: deliveries::of_event(tx, id)? }))
+    Ok(Some(EventDetail { head, payload, routed, unmatched, deliveries: deliveries::of_event(tx, id)? }))
 }
 
 fn head(row: &Row<'_>) -> rusqlite::Result<EventHead> {

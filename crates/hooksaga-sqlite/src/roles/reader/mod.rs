@@ -1,23 +1,27 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
+mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
 mod list;
+mod redrives;
 mod stats;
 mod subscriptions;
 
 use crate::{engine::RoleHandle, schema};
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Stats,
-    StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
+    QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    migration::Recorded,
 };
+use rusqlite::OptionalExtension;
 
 const SCHEMA_VERSION: &str = "/* api_reader: schema_version */
-SELECT max(version) FROM schema_migrations";
+SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version DESC LIMIT 1";
 
 #[cfg(feature = "test-support")]
 pub(crate) use stats::HOT;
@@ -33,12 +37,12 @@ impl ReaderStore for Reader {
         page: PageRequest,
     ) -> StoreResult<Page<EventHead>> {
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.0.read(move |tx| events::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| events::list(tx, &scope, filter, page)).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
         let scope = scope.clone();
-        self.0.read(move |tx| events::detail(tx, &scope, id)).await
+        self.0.list(move |tx| events::detail(tx, &scope, id)).await
     }
 
     async fn subscriptions(
@@ -48,7 +52,7 @@ impl ReaderStore for Reader {
         page: PageRequest,
     ) -> StoreResult<Page<Subscription>> {
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.0.read(move |tx| subscriptions::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| subscriptions::list(tx, &scope, filter, page)).await
     }
 
     async fn subscription(
@@ -57,7 +61,7 @@ impl ReaderStore for Reader {
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>> {
         let scope = scope.clone();
-        self.0.read(move |tx| subscriptions::one(tx, &scope, id)).await
+        self.0.list(move |tx| subscriptions::one(tx, &scope, id)).await
     }
 
     async fn deliveries(
@@ -67,12 +71,12 @@ impl ReaderStore for Reader {
         page: PageRequest,
     ) -> StoreResult<Page<Delivery>> {
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.0.read(move |tx| deliveries::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| deliveries::list(tx, &scope, filter, page)).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
         let scope = scope.clone();
-        self.0.read(move |tx| deliveries::detail(tx, &scope, id)).await
+        self.0.list(move |tx| deliveries::detail(tx, &scope, id)).await
     }
 
     async fn dead_letters(
@@ -82,7 +86,7 @@ impl ReaderStore for Reader {
         page: PageRequest,
     ) -> StoreResult<Page<DeadLetterSummary>> {
         let (scope, filter) = (scope.clone(), filter.clone());
-        self.0.read(move |tx| dead_letters::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| dead_letters::list(tx, &scope, filter, page)).await
     }
 
     async fn dead_letter(
@@ -91,25 +95,56 @@ impl ReaderStore for Reader {
         id: DeadLetterId,
     ) -> StoreResult<Option<DeadLetterDetail>> {
         let scope = scope.clone();
-        self.0.read(move |tx| dead_letters::detail(tx, &scope, id)).await
+        self.0.list(move |tx| dead_letters::detail(tx, &scope, id)).await
+    }
+
+    async fn audit(
+        &self,
+        scope: &TenantScope,
+        filter: &AuditFilter,
+        page: PageRequest,
+    ) -> StoreResult<Page<AuditRecord>> {
+        let (scope, filter) = (scope.clone(), filter.clone());
+        self.0.list(move |tx| audit::list(tx, &scope, filter, page)).await
+    }
+
+    async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {
+        let scope = scope.clone();
+        self.0.list(move |tx| redrives::list(tx, &scope, page)).await
+    }
+
+    async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
+        let scope = scope.clone();
+        self.0.list(move |tx| redrives::one(tx, &scope, id)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.0.read(stats::gauges).await
+        self.0.list(stats::gauges).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
         let scope = scope.clone();
-        self.0.read(move |tx| stats::stats(tx, &scope)).await
+        self.0.list(move |tx| stats::stats(tx, &scope)).await
     }
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
-        self.0.read(stats::workers).await
+        self.0.list(stats::workers).await
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        let version =
-            self.0.read(|tx| Ok(tx.prepare(SCHEMA_VERSION)?.query_row([], |row| row.get(0))?)).await?;
-        schema::check(version)
+        let last = self
+            .0
+            .read(|tx| {
+                let last = tx.prepare(SCHEMA_VERSION)?.query_row([], |row| {
+                    Ok(Recorded {
+                        version: row.get(0)?,
+                        fingerprint: row.get(1)?,
+                        lowest_program: row.get(2)?,
+                    })
+                });
+                Ok(last.optional()?)
+            })
+            .await?;
+        schema::check(last.as_ref())
     }
 }

@@ -27,7 +27,7 @@ const HELD: &str = "/* api_reader: held */
 SELECT (SELECT coalesce(sum(
             (SELECT count(*) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
               WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id)), 0)
-          FROM subscriptions AS s WHERE NOT (s.active AND s.verified))
+          FROM subscriptions AS s WHERE NOT s.deliverable)
      + (SELECT count(*) FROM (
             SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
              WHERE status = 'Pending'
@@ -37,18 +37,18 @@ SELECT (SELECT coalesce(sum(
             UNION ALL
             SELECT j.subscription_id FROM finished_jobs AS q CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
           ) AS open CROSS JOIN subscriptions AS s ON s.id = open.subscription_id
-         WHERE NOT (s.active AND s.verified))";
+         WHERE NOT s.deliverable)";
 
 /// The earliest saga of each deliverable subscription: one index probe each.
 const OLDEST_DUE: &str = "/* api_reader: oldest_due */
 SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
-  FROM subscriptions AS s WHERE s.active AND s.verified";
+  FROM subscriptions AS s WHERE s.deliverable";
 
 /// The waiting sagas of a tenant's subscriptions, by their status and whether they are held. At most `?2` are read.
 const WAITING_OF_TENANT: &str = "/* api_reader: waiting_of_tenant */
 SELECT coalesce(sum(status = 'Pending'), 0), coalesce(sum(status = 'PendingRetry'), 0), coalesce(sum(is_held), 0)
-  FROM (SELECT g.status AS status, NOT (s.active AND s.verified) AS is_held
+  FROM (SELECT g.status AS status, NOT s.deliverable AS is_held
           FROM subscriptions AS s INDEXED BY idx_sub_tenant
          CROSS JOIN webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting ON g.subscription_id = s.id
          WHERE s.tenant = ?1 AND g.status IN ('Pending', 'PendingRetry') LIMIT ?2)";
@@ -57,7 +57,7 @@ SELECT coalesce(sum(status = 'Pending'), 0), coalesce(sum(status = 'PendingRetry
 /// workers were given.
 const OPEN_OF_TENANT: &str = "/* api_reader: open_of_tenant */
 SELECT count(*), coalesce(sum(is_held), 0)
-  FROM (SELECT NOT (s.active AND s.verified) AS is_held
+  FROM (SELECT NOT s.deliverable AS is_held
           FROM (SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
                  WHERE status = 'Pending'
                 UNION ALL
@@ -73,7 +73,7 @@ const OLDEST_DUE_OF_TENANT: &str = "/* api_reader: oldest_due_of_tenant */
 SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant
-         WHERE tenant = ?1 AND active AND verified LIMIT ?2) AS s";
+         WHERE tenant = ?1 AND deliverable LIMIT ?2) AS s";
 
 /// A null tenant is everybody's.
 const MINUTES: &str = "/* api_reader: minutes */

@@ -37,7 +37,7 @@ const BY_TOPIC: Source = Source {
 const ONE: &str = concat!(
     "/* api_reader: subscription */ SELECT ",
     subscription_columns!(),
-    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
+    " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );
 
 pub(super) fn list(
@@ -69,6 +69,8 @@ pub(super) fn list(
     filters.add_some("callback_url = ?", filter.callback_url);
     filters.add_some("+active = ?", filter.active);
     filters.add_some("verified = ?", filter.verified);
+    filters.add_some("(disabled_reason IS NOT NULL) = ?", filter.disabled);
+    filters.add_fixed("deleted_at IS NULL");
     page(tx, source, &filters, Access::Direct, request, subscription, |it| it.id.0)
 }
 

@@ -120,8 +120,10 @@ async fn show(id: i64, remote: &Remote) -> Outcome {
     match (routing.routed, routing.deliveries.as_slice()) {
         (false, []) => output::line("\nIts subscriptions have not been looked up yet."),
         (true, []) => output::line(format!(
-            "\nNobody took it: no active and verified subscription of the tenant {} had a topic for {} at that time.",
-            event.tenant, event.event_type
+            "\nNobody took it: no active and verified subscription of the tenant {} had a topic for {} at that time{}.",
+            event.tenant,
+            event.event_type,
+            routing.unmatched.text().map(|text| format!(" ({text})")).unwrap_or_default()
         )),
         (routed, deliveries) => {
             output::line(if routed { "\nDeliveries" } else { "\nDeliveries so far" });

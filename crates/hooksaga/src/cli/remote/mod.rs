@@ -9,8 +9,8 @@ pub(super) use filters::{Page, Period, event_id, event_type, id, tenant, visible
 pub(super) use pages::list;
 pub(super) use query::Query;
 pub(super) use resources::{
-    Attempt, DeadLetter, Delivery, DeliveryDetail, Ended, Event, Payload, RequeueTally, Requeued, Routing,
-    Stats, Subscription,
+    Attempt, DeadLetter, Delivery, DeliveryDetail, Ended, Event, Payload, Redrive, RequeueTally, Requeued,
+    Routing, Stats, Subscription, Unmatched,
 };
 
 use crate::{

@@ -15,6 +15,10 @@ pub(in crate::cli) struct Subscription {
     pub(in crate::cli) active: bool,
     pub(in crate::cli) verified: bool,
     pub(in crate::cli) max_retry_limit: Option<u32>,
+    pub(in crate::cli) rate_limit: Option<u32>,
+    #[serde(default)]
+    pub(in crate::cli) headers: Vec<String>,
+    pub(in crate::cli) disabled: Option<Disabled>,
     pub(in crate::cli) verification: Verification,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
@@ -27,6 +31,21 @@ pub(in crate::cli) struct Verification {
     pub(in crate::cli) status: String,
     pub(in crate::cli) last_error: Option<String>,
     pub(in crate::cli) checked_at: Option<String>,
+    pub(in crate::cli) trusted: Option<Trusted>,
+}
+
+/// Who vouched for an endpoint.
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Trusted {
+    pub(in crate::cli) by: String,
+    pub(in crate::cli) at: String,
+}
+
+/// Why the server switched a subscription off.
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Disabled {
+    pub(in crate::cli) reason: String,
+    pub(in crate::cli) at: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,7 +63,43 @@ pub(in crate::cli) struct Event {
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct Routing {
     pub(in crate::cli) routed: bool,
+    #[serde(default)]
+    pub(in crate::cli) unmatched: Unmatched,
     pub(in crate::cli) deliveries: Vec<Delivery>,
+}
+
+/// How many subscriptions an event could not go to when it was routed.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(in crate::cli) struct Unmatched {
+    pub(in crate::cli) paused: u64,
+    pub(in crate::cli) disabled: u64,
+    pub(in crate::cli) unverified: u64,
+}
+
+impl Unmatched {
+    /// "1 paused, 1 unverified"; nothing if there was none.
+    pub(in crate::cli) fn text(self) -> Option<String> {
+        let parts = [(self.disabled, "disabled"), (self.paused, "paused"), (self.unverified, "unverified")];
+        let parts: Vec<String> =
+            parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(in crate::cli) struct Redrive {
+    pub(in crate::cli) id: i64,
+    pub(in crate::cli) tenant: Option<String>,
+    pub(in crate::cli) status: String,
+    pub(in crate::cli) error: Option<String>,
+    pub(in crate::cli) examined: u64,
+    pub(in crate::cli) created: u64,
+    pub(in crate::cli) skipped: u64,
+    pub(in crate::cli) subscription_id: Option<i64>,
+    pub(in crate::cli) since: Option<String>,
+    pub(in crate::cli) started_by: String,
+    pub(in crate::cli) created_at: String,
+    pub(in crate::cli) updated_at: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

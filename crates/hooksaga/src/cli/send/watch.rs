@@ -4,7 +4,7 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{Delivery, Query, Routing, Subscription, enumerate},
+        remote::{Delivery, Query, Routing, Subscription, Unmatched, enumerate},
     },
     client::Client,
     failure::{Failure, Outcome},
@@ -45,13 +45,14 @@ pub(super) async fn watch(client: &Client, event: &Accepted) -> Outcome {
 async fn follow(client: &Client, event: &Accepted) -> Outcome {
     let mut pause = FIRST_PAUSE;
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
-    loop {
-        let Routing { routed, .. } = client.get(&format!("/v1/events/{}", event.id)).await?.json()?;
+    let unmatched = loop {
+        let Routing { routed, unmatched, .. } =
+            client.get(&format!("/v1/events/{}", event.id)).await?.json()?;
         if routed {
-            break;
+            break unmatched;
         }
         wait(&mut pause).await;
-    }
+    };
     let target =
         Query::new("/v1/deliveries").with("event_id", Some(event.id)).with("limit", Some(500)).target();
     let (mut seen, painter) = (HashMap::new(), Painter::for_stdout());
@@ -59,7 +60,7 @@ async fn follow(client: &Client, event: &Accepted) -> Outcome {
     loop {
         let List { mut items, next_cursor }: List<Delivery> = client.get(&target).await?.json()?;
         if items.is_empty() {
-            return Err(nobody(client, event).await);
+            return Err(nobody(client, event, unmatched).await);
         }
         if next_cursor.is_some() && seen.is_empty() {
             output::note("it goes to more than 500 endpoints: only the last 500 are shown");
@@ -106,7 +107,7 @@ fn verdict(deliveries: &[Delivery]) -> Outcome {
 }
 
 /// Why nobody takes an event, as far as the present subscriptions tell.
-async fn nobody(client: &Client, event: &Accepted) -> Failure {
+async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched) -> Failure {
     let mut matching = BTreeMap::new();
     if let Ok(event_type) = event.event_type.parse::<EventType>() {
         for topic in event_type.matching_topics().iter().rev().take(MOST_TOPICS) {
@@ -119,10 +120,14 @@ async fn nobody(client: &Client, event: &Accepted) -> Failure {
             matching.extend(items.into_iter().map(|subscription| (subscription.id, subscription)));
         }
     }
-    Failure::new(why_nobody(event, matching.values()))
+    Failure::new(why_nobody(event, unmatched, matching.values()))
 }
 
-fn why_nobody<'a>(event: &Accepted, matching: impl Iterator<Item = &'a Subscription>) -> String {
+fn why_nobody<'a>(
+    event: &Accepted,
+    unmatched: Unmatched,
+    matching: impl Iterator<Item = &'a Subscription>,
+) -> String {
     let Accepted { id, event_type, tenant, .. } = event;
     let (mut paused, mut unverified, mut ready) = (Vec::new(), Vec::new(), Vec::new());
     for subscription in matching {
@@ -133,13 +138,20 @@ fn why_nobody<'a>(event: &Accepted, matching: impl Iterator<Item = &'a Subscript
         };
         list.push(subscription.id.to_string());
     }
-    let mut text = format!("nobody takes event {id}: ");
+    let of_this_type = unmatched.text().map(|text| format!(" (of this type: {text})")).unwrap_or_default();
+    let mut text = format!("nobody takes event {id}{of_this_type}: ");
     match (paused.first(), unverified.first()) {
         (None, None) if ready.is_empty() => {
             let of_tenant = if tenant == "default" { String::new() } else { format!(" --tenant {tenant}") };
             text += &format!(
                 "the tenant {tenant} has no subscription to {event_type}; add one with `hooksaga subscriptions add {event_type} \
                  URL{of_tenant} --wait`, then send it again"
+            );
+        }
+        (None, None) if unmatched.unverified > 0 => {
+            text += &format!(
+                "subscription {} was verified just now and gets it in a moment: see `hooksaga events show {id}`",
+                enumerate(&ready)
             );
         }
         (None, None) => {
@@ -155,11 +167,13 @@ fn why_nobody<'a>(event: &Accepted, matching: impl Iterator<Item = &'a Subscript
             }
             if let Some(first) = first_unverified {
                 reasons.push(format!(
-                    "the endpoint of subscription {} is not verified (`hooksaga subscriptions verify {first} --wait`)",
+                    "the endpoint of subscription {} is not verified, and gets it once it is (`hooksaga subscriptions \
+                     verify {first} --wait`)",
                     enumerate(&unverified)
                 ));
             }
-            text += &format!("{}; then send it again", reasons.join(", "));
+            let again = if first_paused.is_some() { "; then send it again" } else { "" };
+            text += &format!("{}{again}", reasons.join(", "));
         }
     }
     text
@@ -188,18 +202,22 @@ mod tests {
             correlation_id: "c".into(),
             duplicate: false,
         };
-        let why = |subscriptions: &[Subscription]| why_nobody(&event, subscriptions.iter());
+        let why =
+            |subscriptions: &[Subscription]| why_nobody(&event, Unmatched::default(), subscriptions.iter());
         assert!(why(&[]).contains("`hooksaga subscriptions add order.created URL --tenant acme --wait`"));
         let said =
             why(&[subscription(1, false, true), subscription(2, true, false), subscription(3, false, false)]);
         assert!(said.contains("subscription 1 is paused (`hooksaga subscriptions resume 1`)"), "{said}");
         assert!(
             said.contains(
-                "of subscription 2 and 3 is not verified (`hooksaga subscriptions verify 2 --wait`)"
+                "of subscription 2 and 3 is not verified, and gets it once it is (`hooksaga subscriptions verify 2 --wait`)"
             ),
             "{said}"
         );
         assert!(why(&[subscription(4, true, true)]).contains("too late"));
+        let unmatched = Unmatched { unverified: 1, ..Unmatched::default() };
+        let said = why_nobody(&event, unmatched, [subscription(4, true, true)].iter());
+        assert!(said.contains("(of this type: 1 unverified)") && said.contains("in a moment"), "{said}");
     }
 
     #[test]

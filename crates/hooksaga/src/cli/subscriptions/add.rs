@@ -1,6 +1,9 @@
 //! `hooksaga subscriptions add`.
 
-use super::{topic_list, topics, verify};
+use super::{
+    care::{Header, header, headers},
+    topic_list, topics, verify,
+};
 use crate::{
     cli::remote::{Remote, Subscription, tenant},
     client::Answer,
@@ -41,6 +44,14 @@ pub(super) struct Add {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     max_retry_limit: Option<u32>,
 
+    /// Attempts started per second at most, retries included [default: not limited]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate_limit: Option<u32>,
+
+    /// A header to send with every delivery, such as 'authorization: Bearer …'; at most 16
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    header: Vec<Header>,
+
     /// Wait until the endpoint is verified, or has failed to prove itself
     #[arg(long)]
     wait: bool,
@@ -61,6 +72,12 @@ impl Add {
         }
         if let Some(limit) = self.max_retry_limit {
             body["max_retry_limit"] = json!(limit);
+        }
+        if let Some(limit) = self.rate_limit {
+            body["rate_limit"] = json!(limit);
+        }
+        if !self.header.is_empty() {
+            body["headers"] = headers(&self.header)?;
         }
         let answer = client.post("/v1/subscriptions", body.to_string()).await?;
         if let Some(exists) = exists(&answer) {

@@ -1,6 +1,10 @@
 //! Changing a subscription: `update`, `pause`, `resume`, `rotate-secret`.
 
-use super::{One, show, topic_list, topics, verify};
+use super::{
+    One,
+    care::{Header, header, headers},
+    show, topic_list, topics, verify,
+};
 use crate::{
     cli::remote::{Remote, Subscription, id},
     failure::{Failure, Outcome},
@@ -19,7 +23,8 @@ Examples:
   hooksaga subscriptions update 3 --callback-url https://example.com/new --wait
   hooksaga subscriptions update 3 --no-description --max-retry-limit 10
 
-A new address has to prove itself before anything is delivered to it; open deliveries wait until then.")]
+A new address has to prove itself before anything is delivered to it; open deliveries wait until then. Headers do not
+follow to another scheme, host or port: give them again.")]
 pub(super) struct Update {
     /// The id that `subscriptions list` shows
     #[arg(value_name = "ID", value_parser = id)]
@@ -63,10 +68,27 @@ struct Change {
     /// Use the server's setting for new deliveries
     #[arg(long)]
     no_max_retry_limit: bool,
+
+    /// Attempts started per second at most, retries included
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000),
+        conflicts_with = "no_rate_limit")]
+    rate_limit: Option<u32>,
+
+    /// Do not limit attempts per second
+    #[arg(long)]
+    no_rate_limit: bool,
+
+    /// A header to send with every delivery, such as 'authorization: Bearer …'; those that are given replace all
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header, conflicts_with = "no_headers")]
+    header: Vec<Header>,
+
+    /// Remove all headers
+    #[arg(long)]
+    no_headers: bool,
 }
 
 impl Change {
-    fn body(&self) -> Value {
+    fn body(&self) -> Outcome<Value> {
         let mut body = Map::new();
         let mut set =
             |name: &str, value: Option<Value>| body.extend(value.map(|value| (name.to_owned(), value)));
@@ -76,7 +98,13 @@ impl Change {
         set("description", self.no_description.then_some(Value::Null));
         set("max_retry_limit", self.max_retry_limit.map(|limit| json!(limit)));
         set("max_retry_limit", self.no_max_retry_limit.then_some(Value::Null));
-        Value::Object(body)
+        set("rate_limit", self.rate_limit.map(|limit| json!(limit)));
+        set("rate_limit", self.no_rate_limit.then_some(Value::Null));
+        if !self.header.is_empty() {
+            set("headers", Some(headers(&self.header)?));
+        }
+        set("headers", self.no_headers.then_some(Value::Null));
+        Ok(Value::Object(body))
     }
 }
 
@@ -84,7 +112,7 @@ impl Update {
     pub(super) async fn run(self) -> Outcome {
         let client = self.remote.connect()?;
         let path = format!("/v1/subscriptions/{}", self.id);
-        let answer = client.patch(&path, self.change.body().to_string()).await?;
+        let answer = client.patch(&path, self.change.body()?.to_string()).await?;
         let existing = answer.problem().existing_id.filter(|_| answer.status() == 409);
         if let Some(existing) = existing {
             return Err(Failure::new(format!(
@@ -148,7 +176,7 @@ mod tests {
 
     fn body(line: &[&str]) -> Option<Value> {
         let parsed = Line::try_parse_from([&["update", "3"], line].concat()).ok()?;
-        Some(parsed.update.change.body())
+        parsed.update.change.body().ok()
     }
 
     #[test]
@@ -158,6 +186,12 @@ mod tests {
             body(&["--no-description", "--max-retry-limit", "9"]),
             Some(json!({ "description": null, "max_retry_limit": 9 }))
         );
+        assert_eq!(body(&["--rate-limit", "50"]), Some(json!({ "rate_limit": 50 })));
+        assert_eq!(body(&["--no-rate-limit"]), Some(json!({ "rate_limit": null })));
+        assert_eq!(body(&["--rate-limit", "0"]), None);
+        assert_eq!(body(&["--header", "X-Key: v"]), Some(json!({ "headers": { "x-key": "v" } })));
+        assert_eq!(body(&["--no-headers"]), Some(json!({ "headers": null })));
+        assert_eq!(body(&["--no-headers", "--header", "X-Key: v"]), None);
         assert_eq!(body(&[]), None, "something has to be named");
         assert_eq!(body(&["--description", "x", "--no-description"]), None);
         assert_eq!(body(&["--max-retry-limit", "101"]), None);

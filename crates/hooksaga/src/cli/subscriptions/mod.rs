@@ -1,6 +1,7 @@
 //! `hooksaga subscriptions`: who gets which events.
 
 mod add;
+mod care;
 mod change;
 mod show;
 mod verify;
@@ -20,7 +21,9 @@ Examples:
   hooksaga subscriptions pause 3
   hooksaga subscriptions resume 3
   hooksaga subscriptions verify 3 --wait
-  hooksaga subscriptions rotate-secret 3";
+  hooksaga subscriptions test 3
+  hooksaga subscriptions rotate-secret 3
+  hooksaga subscriptions delete 3";
 
 /// Add, list and change subscriptions: who gets which events
 #[derive(Args)]
@@ -50,6 +53,12 @@ enum Command {
     /// Make a new signing secret and print it, this once; older ones sign too for 24 hours
     #[command(after_help = "Example:\n  hooksaga subscriptions rotate-secret 3")]
     RotateSecret(One),
+    /// Send a test event to one subscription, whatever its topics
+    #[command(after_help = "Example:\n  hooksaga subscriptions test 3")]
+    Test(One),
+    /// Delete a subscription for good; its open deliveries end as dead letters, its history stays
+    #[command(after_help = "Example:\n  hooksaga subscriptions delete 3")]
+    Delete(One),
 }
 
 /// One subscription.
@@ -79,6 +88,9 @@ struct List {
     /// Only those whose endpoint is verified, or only those whose endpoint is not
     #[arg(long, value_name = "BOOL")]
     verified: Option<bool>,
+    /// Only those that the server switched off, or only the others
+    #[arg(long, value_name = "BOOL")]
+    disabled: Option<bool>,
     #[command(flatten)]
     page: Page,
     #[command(flatten)]
@@ -92,7 +104,8 @@ impl List {
             .with("event_type", self.event_type)
             .with("callback_url", self.callback_url)
             .with("active", self.active)
-            .with("verified", self.verified);
+            .with("verified", self.verified)
+            .with("disabled", self.disabled);
         let clock = Clock::now();
         let empty = "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`";
         remote::list(&self.remote, query, &self.page, &show::TITLES, empty, |one| show::row(&one, clock))
@@ -111,6 +124,8 @@ impl Subscriptions {
             Command::Resume(one) => change::set_active(one, true).await,
             Command::Verify(command) => command.run().await,
             Command::RotateSecret(one) => change::rotate_secret(one).await,
+            Command::Test(one) => care::test(one).await,
+            Command::Delete(one) => care::delete(one).await,
         }
     }
 }

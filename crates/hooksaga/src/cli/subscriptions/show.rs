@@ -24,6 +24,9 @@ pub(super) fn row(subscription: &Subscription, clock: Clock) -> Vec<Cell> {
 
 /// Whether it gets deliveries, in as few words as possible.
 fn state(subscription: &Subscription) -> Cell {
+    if let Some(disabled) = &subscription.disabled {
+        return Cell::new(Color::Bad, format!("disabled: {}", disabled.reason));
+    }
     let error = subscription.verification.last_error.as_deref();
     match (subscription.active, subscription.verified, subscription.verification.status.as_str()) {
         (true, true, _) => Cell::new(Color::Good, "active"),
@@ -42,6 +45,7 @@ pub(super) async fn run(one: One) -> Outcome {
 pub(super) fn print(subscription: &Subscription) {
     let clock = Clock::now();
     let default_limit = || "the server's setting".to_owned();
+    let unlimited = || "not limited".to_owned();
     let mut facts = vec![
         ("subscription", subscription.id.into()),
         ("tenant", (&subscription.tenant).into()),
@@ -53,14 +57,21 @@ pub(super) fn print(subscription: &Subscription) {
             "attempts at most",
             subscription.max_retry_limit.map_or_else(default_limit, |limit| limit.to_string()).into(),
         ),
+        (
+            "attempts per second",
+            subscription.rate_limit.map_or_else(unlimited, |limit| limit.to_string()).into(),
+        ),
         ("created", clock.both(&subscription.created_at).into()),
         ("updated", clock.both(&subscription.updated_at).into()),
     ];
+    if !subscription.headers.is_empty() {
+        facts.insert(facts.len() - 2, ("headers", subscription.headers.join(", ").into()));
+    }
     if let Some(description) = &subscription.description {
         facts.insert(1, ("description", description.into()));
     }
     output::facts(facts).iter().for_each(output::line);
-    for hint in hints(subscription) {
+    for hint in hints(subscription, clock) {
         output::line(format!("\n{hint}"));
     }
 }
@@ -68,15 +79,36 @@ pub(super) fn print(subscription: &Subscription) {
 fn verification(subscription: &Subscription, clock: Clock) -> String {
     let verification = &subscription.verification;
     let checked = verification.checked_at.as_deref().map(|at| format!(", checked {}", clock.relative(at)));
+    let trusted = verification
+        .trusted
+        .as_ref()
+        .map(|trusted| format!(", vouched for by {} {}", trusted.by, clock.relative(&trusted.at)));
     let error = verification.last_error.as_deref().map(|code| format!(": {}", explain(code)));
-    format!("{}{}{}", verification.status, checked.unwrap_or_default(), error.unwrap_or_default())
+    let details = [trusted.or(checked), error].map(Option::unwrap_or_default).concat();
+    format!("{}{details}", verification.status)
+}
+
+/// A reason of the server's in words.
+fn why_disabled(reason: &str) -> &str {
+    match reason {
+        "GONE" => "the endpoint said that it is gone (410)",
+        "FAILING" => "every attempt has failed for too long",
+        other => other,
+    }
 }
 
 /// What keeps deliveries from it, and what to do about that.
-fn hints(subscription: &Subscription) -> Vec<String> {
+fn hints(subscription: &Subscription, clock: Clock) -> Vec<String> {
     let id = subscription.id;
     let mut hints = Vec::new();
-    if !subscription.active {
+    if let Some(disabled) = &subscription.disabled {
+        hints.push(format!(
+            "The server switched it off {} because {}. When the endpoint is well again, `hooksaga subscriptions resume {id}` \
+             lets deliveries go on.",
+            clock.relative(&disabled.at),
+            why_disabled(&disabled.reason)
+        ));
+    } else if !subscription.active {
         hints.push(format!("It is paused: `hooksaga subscriptions resume {id}` lets deliveries go on."));
     }
     if !subscription.verified && subscription.verification.status == "failed" {
@@ -110,6 +142,14 @@ pub(super) mod tests {
         serde_json::from_value(value).expect("as the API returns it")
     }
 
+    fn gone() -> Subscription {
+        let disabled = json!({ "reason": "GONE", "at": "2026-01-31T12:00:00.000000Z" });
+        Subscription {
+            disabled: serde_json::from_value(disabled).expect("as the API returns it"),
+            ..subscription(false, "verified")
+        }
+    }
+
     #[test]
     fn a_row_says_whether_it_gets_deliveries() {
         let clock = Clock::at("2026-01-31T12:05:00Z");
@@ -118,24 +158,30 @@ pub(super) mod tests {
         {
             table.row(row(&subscription(active, status), clock));
         }
+        table.row(row(&gone(), clock));
         let lines = table.lines(Painter::new(false));
         assert_eq!(lines[0], "ID  TENANT  TOPICS  ENDPOINT     STATE                 CREATED");
         assert_eq!(lines[1], "3   acme    a,b.*   https://x/h  active                5m ago");
-        for (line, state) in lines[2..].iter().zip(["paused", "being verified", "unverified: HTTP_404"]) {
+        let states = ["paused", "being verified", "unverified: HTTP_404", "disabled: GONE"];
+        for (line, state) in lines[2..].iter().zip(states) {
             assert!(line.contains(state), "{line}");
         }
     }
 
     #[test]
     fn what_keeps_deliveries_away_is_said_with_what_to_do() {
+        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let hints = |it: &Subscription| hints(it, clock);
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
+        assert!(
+            hints(&gone())[0].contains("switched it off 5m ago because the endpoint said that it is gone")
+        );
         let failed = hints(&subscription(true, "failed")).remove(0);
         assert!(
             failed.contains("subscriptions verify 3 --wait") && failed.contains("path in callback_url"),
             "{failed}"
         );
-        let clock = Clock::at("2026-01-31T12:05:00Z");
         let said = verification(&subscription(true, "failed"), clock);
         assert_eq!(
             said,

@@ -21,8 +21,9 @@ const WHAT_IT_MUST_RETURN: &str = "to each POST of {\"type\":\"hooksaga.verifica
 /// Send the endpoint a challenge again
 #[derive(Args)]
 #[command(after_help = "\
-Example:
+Examples:
   hooksaga subscriptions verify 3 --wait
+  hooksaga subscriptions verify 3 --trusted
 
 The challenge is sent at once, 5 s after that, and 30 s after that, until it is returned. An endpoint that is verified
 stays so meanwhile.")]
@@ -30,6 +31,10 @@ pub(super) struct Verify {
     /// The id that `subscriptions list` shows
     #[arg(value_name = "ID", value_parser = id)]
     id: i64,
+
+    /// Vouch for an endpoint that cannot return a challenge; needs callbacks.allow_trusted and a key without a tenant
+    #[arg(long)]
+    trusted: bool,
 
     /// Wait until the endpoint is verified, or has failed to prove itself
     #[arg(long)]
@@ -42,9 +47,14 @@ pub(super) struct Verify {
 impl Verify {
     pub(super) async fn run(self) -> Outcome {
         let client = self.remote.connect()?;
-        let answer = client.post(&format!("/v1/subscriptions/{}/verify", self.id), "").await?;
+        let body = if self.trusted { r#"{"trusted":true}"# } else { "" };
+        let answer = client.post(&format!("/v1/subscriptions/{}/verify", self.id), body).await?;
         self.remote.print(&answer, |subscription: Subscription| {
-            output::line(format!("a challenge is sent to {}", subscription.callback_url));
+            let url = subscription.callback_url;
+            output::line(match self.trusted {
+                true => format!("{url} is trusted without a challenge"),
+                false => format!("a challenge is sent to {url}"),
+            });
         })?;
         if self.wait {
             return wait(&client, self.id, !self.remote.json).await;

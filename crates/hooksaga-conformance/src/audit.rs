@@ -1,0 +1,91 @@
+//! Audit records: added by those who act, read by the API, changed by nobody.
+
+use super::{
+    TestDatabase,
+    fixture::{ALL, scope, tenant},
+    rows::db_now,
+};
+use hooksaga_saga::KeyId;
+use hooksaga_store::{AuditFilter, AuditRecord, NewAuditRecord, PageRequest, Role, StoreError};
+use std::time::Duration;
+
+const FIRST: PageRequest = PageRequest { limit: 100, before: None };
+
+fn record(action: &str, n: i64, of: Option<&str>) -> NewAuditRecord {
+    NewAuditRecord {
+        key_id: (n > 0).then_some(KeyId(n)),
+        key_name: format!("Schlüssel {n}"),
+        action: action.to_owned(),
+        target: format!("subscriptions/{n}"),
+        tenant: of.map(tenant),
+    }
+}
+
+fn content(record: AuditRecord) -> NewAuditRecord {
+    NewAuditRecord {
+        key_id: record.key_id,
+        key_name: record.key_name,
+        action: record.action,
+        target: record.target,
+        tenant: record.tenant.map(|name| tenant(&name)),
+    }
+}
+
+pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let before = db_now(db).await;
+    let records = [
+        record("subscription.create", 1, Some("acme")),
+        record("subscription.change", 0, None),
+        record("subscription.create", 2, Some("other")),
+    ];
+    for record in &records {
+        stores.keys.record(record).await.unwrap();
+    }
+    let all = stores.reader.audit(&ALL, &AuditFilter::default(), FIRST).await.unwrap();
+    assert_eq!(all.next, None);
+    for stored in &all.items {
+        assert!(stored.at.since(before) < Duration::from_secs(60), "{stored:?}");
+    }
+    let times: Vec<_> = all.items.iter().map(|record| record.at).collect();
+    let newest_first: Vec<_> = all.items.into_iter().map(content).collect();
+    assert_eq!(newest_first, [records[2].clone(), records[1].clone(), records[0].clone()]);
+
+    let found = async |scope, filter: AuditFilter| -> Vec<_> {
+        let page = stores.reader.audit(&scope, &filter, FIRST).await.unwrap();
+        page.items.into_iter().map(content).collect()
+    };
+    let created = || AuditFilter { action: Some("subscription.create".to_owned()), ..AuditFilter::default() };
+    assert_eq!(found(ALL, created()).await, [records[2].clone(), records[0].clone()]);
+    assert_eq!(found(scope("acme"), created()).await, [records[0].clone()]);
+    assert!(found(scope("nobody"), AuditFilter::default()).await.is_empty());
+    let later = AuditFilter { created_after: Some(times[0].after(Duration::from_micros(1))), ..created() };
+    assert!(found(ALL, later).await.is_empty());
+    let earlier = AuditFilter { created_before: Some(times[2]), ..AuditFilter::default() };
+    assert!(found(ALL, earlier).await.is_empty());
+
+    let first = PageRequest { limit: 2, before: None };
+    let page = stores.reader.audit(&ALL, &AuditFilter::default(), first).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (2, Some(page.items[1].id)));
+    let rest = PageRequest { limit: 2, before: page.next };
+    let rest = stores.reader.audit(&ALL, &AuditFilter::default(), rest).await.unwrap();
+    assert_eq!((rest.items.len(), rest.next), (1, None));
+}
+
+pub async fn no_record_is_ever_changed_or_deleted(db: &dyn TestDatabase) {
+    db.stores().keys.record(&record("subscription.create", 1, None)).await.unwrap();
+    for sql in ["UPDATE audit_records SET key_name = 'somebody else'", "DELETE FROM audit_records"] {
+        // As the schema's owner, whom no right is missing.
+        let refused = db.execute_as_owner(sql).await;
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{sql}: {refused:?}");
+    }
+    for role in Role::ALL {
+        let denied = db.execute_as(*role, "DELETE FROM audit_records").await;
+        assert!(matches!(denied, Err(StoreError::Denied(_))), "{role}: {denied:?}");
+    }
+    let all = db.stores().reader.audit(&ALL, &AuditFilter::default(), FIRST).await.unwrap();
+    assert_eq!(
+        all.items.into_iter().map(content).collect::<Vec<_>>(),
+        [record("subscription.create", 1, None)]
+    );
+}

@@ -1,0 +1,169 @@
+//! No gap at verification: what was accepted before a subscription was verified reaches it once it is.
+
+use super::{
+    TestDatabase,
+    fixture::{
+        ALL, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, create, new_event, new_subscription, route,
+        set_active, url, verified, verify,
+    },
+    rows::{changes, count, ids},
+};
+use hooksaga_saga::{EventId, SubscriptionId};
+use hooksaga_store::{CheckOutcome, StepLimits, Stores, SubscriptionPatch, UpdateOutcome};
+use std::time::Duration;
+
+const DAY: Option<Duration> = Some(Duration::from_secs(24 * 3600));
+
+fn limits(examine: u32, create: u32) -> StepLimits {
+    StepLimits { examine, create, default_limit: DEFAULT_LIMIT }
+}
+
+/// Steps until nobody has anything to catch up with; how many sagas they made.
+async fn catch_up(stores: &Stores, limits: StepLimits, window: Option<Duration>) -> usize {
+    let mut made = 0;
+    for _ in 0..200 {
+        let Some(step) = stores.redrives.catch_up(limits, window).await.unwrap() else { return made };
+        assert!(step.sagas.len() <= limits.create as usize);
+        made += step.sagas.len();
+    }
+    panic!("it does not end");
+}
+
+async fn events_of(db: &dyn TestDatabase, id: SubscriptionId) -> Vec<EventId> {
+    let sql =
+        format!("SELECT event_id FROM webhook_delivery_sagas WHERE subscription_id = {id} ORDER BY event_id");
+    ids(db, &sql).await.into_iter().map(EventId).collect()
+}
+
+async fn set_url(stores: &Stores, id: SubscriptionId, to: &str) {
+    let patch = SubscriptionPatch { callback_url: Some(url(to)), ..SubscriptionPatch::default() };
+    let outcome = stores.admin.update(&ALL, id, &patch).await.unwrap();
+    assert!(matches!(outcome, UpdateOutcome::Updated(_)), "{outcome:?}");
+}
+
+pub async fn events_before_the_verification_are_delivered_after_it(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 2).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let missed = append_many(&stores, 7).await;
+    append(&stores, new_event("other.type")).await;
+    assert_eq!(route(&stores).await, [], "it is not verified");
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0, "nor does it catch up before");
+    verify(&stores, id).await;
+    let later = append_many(&stores, 1).await;
+    route(&stores).await;
+    assert_eq!(catch_up(&stores, limits(3, 2), DAY).await, 7);
+    let expected: Vec<_> = missed.into_iter().chain(later).collect();
+    assert_eq!(events_of(db, id).await, expected, "each once, and none from before it existed");
+    assert_eq!(count(db, "catch_ups").await, 0);
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0);
+}
+
+pub async fn a_changed_url_catches_up_when_it_is_verified(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    catch_up(&stores, limits(MANY, MANY), DAY).await;
+    append_many(&stores, 1).await;
+    route(&stores).await;
+    set_url(&stores, id, "https://second.example/").await;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    // The gap begins with the first change.
+    set_url(&stores, id, "https://third.example/").await;
+    append_many(&stores, 3).await;
+    route(&stores).await;
+    assert_eq!(events_of(db, id).await.len(), 1);
+    verify(&stores, id).await;
+    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 5);
+    assert_eq!(events_of(db, id).await.len(), 6);
+
+    // Back to a URL that is verified: the gap ends at once.
+    set_url(&stores, id, "https://fourth.example/").await;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    set_url(&stores, id, "https://third.example/").await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 2);
+    assert_eq!(events_of(db, id).await.len(), 8);
+}
+
+pub async fn a_verification_that_is_lost_again_loses_no_event(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let missed = append_many(&stores, 2).await;
+    route(&stores).await;
+    verify(&stores, id).await;
+    set_url(&stores, id, "https://second.example/").await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0, "it waits");
+    assert_eq!(count(db, "catch_ups").await, 1);
+    verify(&stores, id).await;
+    let now = db.dialect().now();
+    changes(db, &format!("UPDATE catch_ups SET next_at = {now}"), 2).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 2);
+    assert_eq!(events_of(db, id).await, missed);
+    assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+pub async fn the_verification_and_its_queue_are_one_transaction(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let checks = stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap();
+    let failed = CheckOutcome::Retry(hooksaga_saga::ErrorCode::TIMEOUT, Duration::ZERO);
+    assert!(stores.verifier.record(&checks[0], &failed).await.unwrap());
+    assert_eq!(count(db, "catch_ups").await, 0, "it is not verified");
+    verify(&stores, id).await;
+    assert_eq!(count(db, &format!("catch_ups WHERE subscription_id = {id}")).await, 1);
+    // Verified again, it has missed nothing.
+    stores.admin.request_verification(&ALL, id, None).await.unwrap();
+    verify(&stores, id).await;
+    assert_eq!(count(db, "catch_ups").await, 1);
+}
+
+pub async fn catching_up_goes_back_no_further_than_it_may(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    append_many(&stores, 2).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let recent = append_many(&stores, 1).await;
+    route(&stores).await;
+    verify(&stores, id).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), Some(Duration::from_millis(200))).await, 1);
+    assert_eq!(events_of(db, id).await, recent);
+
+    // Switched off, it is forgotten.
+    let other = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    verify(&stores, other).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), None).await, 0);
+    assert_eq!(count(db, "catch_ups").await, 0);
+    assert_eq!(events_of(db, other).await, []);
+}
+
+pub async fn a_subscription_that_is_paused_does_not_catch_up(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    set_active(&stores, id, false).await;
+    verify(&stores, id).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0);
+    assert_eq!(count(db, "catch_ups").await, 0);
+    set_active(&stores, id, true).await;
+    assert_eq!(events_of(db, id).await, []);
+}
+
+pub async fn two_that_catch_up_at_once_make_each_saga_once(db: &dyn TestDatabase) {
+    let (stores, other) = (db.stores(), db.second_instance().await);
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    append_many(&stores, 60).await;
+    route(&stores).await;
+    verify(&stores, id).await;
+    let run = |stores: Stores| async move {
+        while count(db, "catch_ups").await > 0 {
+            stores.redrives.catch_up(limits(10, 7), DAY).await.unwrap();
+        }
+    };
+    tokio::join!(run(stores), run(other));
+    assert_eq!(events_of(db, id).await.len(), 60);
+}

@@ -1,0 +1,107 @@
+//! A clock that was ahead strands nothing: what lies further ahead than it ever could counts as due.
+
+use super::{
+    TestDatabase,
+    fixture::{
+        LEASE, MANY, TOKEN, claim, leased, only, pending_saga, schedule, schedule_and_mark, set_active, up_to,
+    },
+    rows::{db_now, job_row, saga_row},
+};
+use hooksaga_saga::{JobId, JobStatus, SagaId, SagaStatus, Timestamp};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A saga like that one, written by a clock that was so much ahead.
+async fn saga_ahead(
+    db: &dyn TestDatabase,
+    like: SagaId,
+    generation: u32,
+    ahead: Duration,
+) -> (SagaId, Timestamp) {
+    let at = db_now(db).await.after(ahead);
+    let time = db.dialect().time(at);
+    let insert = format!(
+        "INSERT INTO webhook_delivery_sagas
+             (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at,
+              created_at, updated_at)
+         SELECT event_id, subscription_id, {generation}, 'Pending', 0, max_retry_limit, {time}, {time}, {time}
+         FROM webhook_delivery_sagas WHERE id = {like}"
+    );
+    assert_eq!(db.execute_as_owner(&insert).await.unwrap(), 1);
+    let sql = format!("SELECT max(id) FROM webhook_delivery_sagas WHERE generation = {generation}");
+    let id = db.query_text(&sql).await.unwrap()[0][0].clone().expect("it was inserted");
+    (SagaId(id.parse().unwrap()), at)
+}
+
+async fn put_job(db: &dyn TestDatabase, job: JobId, at: Timestamp) {
+    let time = db.dialect().time(at);
+    let sql = format!("UPDATE webhook_delivery_jobs SET lease_until = {time} WHERE id = {job}");
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+}
+
+pub async fn a_saga_that_lies_too_far_ahead_is_due_under_the_key_it_has(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let first = pending_saga(&stores).await.saga_id;
+    let (stranded, at) = saga_ahead(db, first, 7, 2 * HOUR).await;
+    let (planned, _) = saga_ahead(db, first, 8, 30 * MINUTE).await;
+    assert_eq!(only(schedule_and_mark(&stores).await).saga_id, first, "the clock says that it is not due");
+
+    let step = stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap();
+    assert_eq!((step.sagas, step.resume_after), (1, None));
+    let saga = saga_row(db, stranded).await;
+    assert_eq!((saga.status, saga.next_attempt_at), (SagaStatus::InProgress, at), "the key is not touched");
+    assert_eq!(saga_row(db, planned).await.status, SagaStatus::Pending, "a retry in half an hour is none");
+    let step = stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap();
+    assert_eq!(step.sagas, 0, "again is nothing");
+    let jobs = claim(&stores, TOKEN).await.jobs;
+    let job = jobs.iter().find(|job| job.held.saga_id == stranded).expect("it can be claimed at once");
+    assert_eq!(job.held.attempt_at, at);
+}
+
+pub async fn a_stranded_saga_of_a_paused_subscription_waits(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let fixed = pending_saga(&stores).await;
+    let (stranded, _) = saga_ahead(db, fixed.saga_id, 7, 2 * HOUR).await;
+    set_active(&stores, fixed.subscription_id, false).await;
+    assert_eq!(stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap().sagas, 0);
+    assert_eq!(saga_row(db, stranded).await.status, SagaStatus::Pending);
+}
+
+pub async fn a_lease_that_ends_too_late_has_run_out(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let (_, lease) = leased(db).await;
+    // The fixture's lease is an hour long: within what a claim could have given it.
+    assert_eq!(stores.cleaner.free_stranded(MANY, LEASE + MINUTE, MINUTE).await.unwrap(), 0);
+    put_job(db, lease.job_id, db_now(db).await.after(3 * HOUR)).await;
+    assert!(stores.cleaner.reset_expired(MANY).await.unwrap().is_empty());
+    assert_eq!(stores.cleaner.free_stranded(MANY, LEASE + MINUTE, MINUTE).await.unwrap(), 1);
+    let row = job_row(db, lease.job_id).await;
+    assert_eq!((row.status, row.lease_token, row.lease_resets), (JobStatus::Pending, None, 1));
+    assert_eq!(only(claim(&stores, TOKEN).await.jobs).job_id, lease.job_id);
+}
+
+pub async fn a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let fixed = pending_saga(&stores).await;
+    let job = only(schedule(&stores).await).job_id.expect("it is new");
+    put_job(db, job, db_now(db).await.after(2 * HOUR)).await;
+    assert!(claim(&stores, TOKEN).await.jobs.is_empty());
+    assert_eq!(stores.cleaner.free_stranded(MANY, LEASE, 3 * HOUR).await.unwrap(), 0, "so late it may be");
+    assert_eq!(stores.cleaner.free_stranded(MANY, LEASE, HOUR).await.unwrap(), 1);
+    assert_eq!(job_row(db, job).await.lease_resets, 0);
+    let claimed = stores.worker.claim(&up_to(MANY), HOUR, TOKEN).await.unwrap();
+    assert_eq!(claimed.jobs.iter().map(|job| job.job_id).collect::<Vec<_>>(), [job]);
+
+    let subscription = fixed.subscription_id;
+    set_active(&stores, subscription, false).await;
+    let lease = only(claimed.jobs).as_ref();
+    assert_eq!(stores.worker.park(&[lease]).await.unwrap(), [job]);
+    assert_eq!(
+        stores.cleaner.free_stranded(MANY, LEASE, HOUR).await.unwrap(),
+        0,
+        "a parked job is not stranded"
+    );
+    assert_eq!(job_row(db, job).await.lease_until, Timestamp::MAX);
+}

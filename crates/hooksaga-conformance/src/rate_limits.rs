@@ -1,0 +1,111 @@
+//! Rate limits: how many jobs are admitted, and how many attempts are started.
+
+use super::{
+    TestDatabase,
+    fixture::{ALL, MANY, TYPE, append_many, create_jobs, new_subscription, route, verified, verified_with},
+    rows::count,
+};
+use hooksaga_saga::{RateLimit, SubscriptionId};
+use hooksaga_store::{Allotted, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+async fn limited(stores: &Stores, url: &str, rate_limit: u32) -> SubscriptionId {
+    let new = NewSubscription { rate_limit: Some(rate_limit), ..new_subscription(TYPE, url) };
+    verified_with(stores, &new).await
+}
+
+async fn pass(stores: &Stores, id: SubscriptionId, jobs: u32) -> Scheduled {
+    let allotted = [Allotted { subscription_id: id, jobs }];
+    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap()
+}
+
+pub async fn no_more_jobs_are_created_than_the_limit_lets_through(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = limited(&stores, "https://slow.example/", 2).await;
+    append_many(&stores, 20).await;
+    route(&stores).await;
+    let first = pass(&stores, id, 10).await;
+    assert_eq!(first.sagas.len(), 1, "one at a time at 2 per second");
+    let [held] = first.limited[..] else { panic!("it is held back: {:?}", first.limited) };
+    assert_eq!(held.subscription_id, id);
+    assert!(held.wait > Duration::ZERO && held.wait <= Duration::from_millis(500), "{:?}", held.wait);
+    let at_once = pass(&stores, id, 10).await;
+    assert_eq!((at_once.sagas.len(), at_once.limited.len()), (0, 1));
+    assert_eq!(count(db, "webhook_delivery_jobs").await, 1);
+    tokio::time::sleep(held.wait + Duration::from_millis(20)).await;
+    assert_eq!(pass(&stores, id, 10).await.sagas.len(), 1);
+    assert_eq!(count(db, "webhook_delivery_sagas WHERE status = 'Pending'").await, 18, "the rest waits");
+}
+
+pub async fn who_has_no_limit_is_not_held_back(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let slow = limited(&stores, "https://slow.example/", 1).await;
+    let quick = verified(&stores, TYPE, "https://quick.example/").await;
+    append_many(&stores, 10).await;
+    route(&stores).await;
+    let allotted = [slow, quick].map(|subscription_id| Allotted { subscription_id, jobs: 8 });
+    let sagas = create_jobs(&stores, &allotted).await;
+    let of = |id| sagas.iter().filter(|saga| saga.subscription_id == id).count();
+    assert_eq!((of(slow), of(quick)), (1, 8));
+    assert_eq!(count(db, "rate_limits").await, 1, "nothing is stored for those without a limit");
+
+    // A limit that is taken away holds nobody back any more.
+    let patch = SubscriptionPatch { rate_limit: Some(None), ..Default::default() };
+    stores.admin.update(&ALL, slow, &patch).await.unwrap();
+    let all = pass(&stores, slow, 20).await;
+    assert_eq!((all.sagas.len(), all.limited.len()), (9, 0));
+}
+
+pub async fn little_that_waits_is_not_called_limited(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = limited(&stores, "https://slow.example/", 100).await;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    let all = pass(&stores, id, 50).await;
+    assert_eq!((all.sagas.len(), all.limited.len()), (2, 0), "six may pass at once");
+    assert_eq!(count(db, "webhook_delivery_jobs").await, 2);
+}
+
+/// Two processes that admit as fast as they can.
+pub async fn two_processes_together_keep_the_limit(db: &dyn TestDatabase) {
+    const RATE: u32 = 100;
+    let (first, second) = (db.stores(), db.second_instance().await);
+    let id = limited(&first, "https://slow.example/", RATE).await;
+    append_many(&first, 300).await;
+    route(&first).await;
+    let began = Instant::now();
+    let admit = |stores: Stores| async move {
+        while began.elapsed() < Duration::from_millis(700) {
+            pass(&stores, id, MANY).await;
+        }
+    };
+    tokio::join!(admit(first.clone()), admit(second));
+    let took = began.elapsed();
+    let jobs = f64::from(u32::try_from(count(db, "webhook_delivery_jobs").await).unwrap());
+    let most = f64::from(RATE) * took.as_secs_f64() + 7.0;
+    assert!(jobs <= most, "{jobs} jobs in {took:?}");
+    assert!(jobs >= f64::from(RATE) * 0.5, "{jobs} jobs in {took:?}");
+    let jobs_of_one_saga =
+        "(SELECT saga_id FROM webhook_delivery_jobs GROUP BY saga_id HAVING count(*) > 1) twice";
+    assert_eq!(count(db, jobs_of_one_saga).await, 0);
+}
+
+pub async fn starts_are_counted_across_processes(db: &dyn TestDatabase) {
+    const RATE: u32 = 100;
+    let (first, second) = (db.stores(), db.second_instance().await);
+    let id = SubscriptionId(17);
+    let wanted = [Starting { subscription_id: id, limit: RateLimit::per_second(RATE), jobs: 50 }];
+    let began = Instant::now();
+    let (a, b) = tokio::join!(first.worker.start_limited(&wanted), second.worker.start_limited(&wanted));
+    let (a, b) = (a.unwrap(), b.unwrap());
+    let took = began.elapsed();
+    let most = 9.0 + f64::from(RATE) * took.as_secs_f64();
+    let started = f64::from(a[0].jobs + b[0].jobs);
+    assert!(started >= 8.0 && started <= most, "{started} started in {took:?}");
+    let left = first.worker.start_limited(&wanted).await.unwrap()[0];
+    assert!(left.wait > Duration::ZERO && left.wait <= Duration::from_millis(10), "{left:?}");
+    assert_eq!(first.worker.start_limited(&[]).await.unwrap(), []);
+}

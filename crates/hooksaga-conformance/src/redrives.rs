@@ -1,0 +1,332 @@
+//! Redrives: large work in steps, each of which makes sagas and stores how far it came, together.
+
+use super::{
+    TestDatabase,
+    fixture::{
+        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, bury_all, deliver_round,
+        new_event, only, route, scope, set_active, verified, verified_for, verified_with_limit,
+    },
+    rows::{count, db_now, ids},
+};
+use hooksaga_saga::{ErrorCode, KeyId, RedriveId, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    CancelOutcome, DeadLetterFilter, PageRequest, Redrive, RedriveStatus, RedriveWork, RunningLimits,
+    StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope,
+};
+use std::time::Duration;
+
+const ANY_NUMBER: RunningLimits = RunningLimits { in_all: MANY, of_a_tenant: MANY };
+const PAGE: PageRequest = PageRequest { limit: 100, before: None };
+
+fn limits(examine: u32, create: u32) -> StepLimits {
+    StepLimits { examine, create, default_limit: DEFAULT_LIMIT }
+}
+
+fn somebody() -> Starter {
+    Starter { key_id: Some(KeyId(7)), name: "support".to_owned() }
+}
+
+/// Every event since ever.
+fn all_events(subscription_id: SubscriptionId) -> RedriveWork {
+    RedriveWork::Events { subscription_id, since: Timestamp::from_micros(0), until: None }
+}
+
+fn all_letters() -> RedriveWork {
+    RedriveWork::DeadLetters(DeadLetterFilter::default())
+}
+
+async fn start(stores: &Stores, scope: &TenantScope, work: &RedriveWork) -> Redrive {
+    match stores.redrives.start(scope, work, &somebody(), ANY_NUMBER).await.unwrap() {
+        StartOutcome::Started(redrive) => *redrive,
+        other => panic!("not started: {other:?}"),
+    }
+}
+
+async fn one(stores: &Stores, id: RedriveId) -> Redrive {
+    stores.reader.redrive(&ALL, id).await.unwrap().expect("the redrive is there")
+}
+
+/// Steps until none runs; how many they were.
+async fn to_the_end(stores: &Stores, limits: StepLimits) -> u32 {
+    for steps in 0..200 {
+        let Some(step) = stores.redrives.advance(limits).await.unwrap() else { return steps };
+        assert!(step.sagas.len() <= limits.create as usize, "{step:?}");
+        assert!(step.examined <= u64::from(limits.examine), "{step:?}");
+    }
+    panic!("it does not end");
+}
+
+/// What is counted: examined, created, skipped.
+fn tally(redrive: &Redrive) -> (u64, u64, u64) {
+    (redrive.examined, redrive.created, redrive.skipped)
+}
+
+/// Lets the clock go on, so that what comes is later than what was.
+async fn a_moment_later(db: &dyn TestDatabase) -> Timestamp {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    db_now(db).await
+}
+
+pub async fn old_events_are_sent_to_a_new_subscription_once(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let before = verified(&stores, TYPE, "https://before.example/").await;
+    append_many(&stores, 10).await;
+    append(&stores, new_event("other.type")).await;
+    route(&stores).await;
+    let new = verified(&stores, "order.*", URL).await;
+    while stores.redrives.catch_up(limits(MANY, MANY), None).await.unwrap().is_some() {}
+
+    let redrive = start(&stores, &ALL, &all_events(new)).await;
+    assert_eq!((redrive.status, tally(&redrive)), (RedriveStatus::Running, (0, 0, 0)));
+    assert_eq!((redrive.tenant.as_deref(), &redrive.started_by), (Some("default"), &somebody()));
+    let steps = to_the_end(&stores, limits(4, 3)).await;
+    assert!(steps >= 4, "{steps}");
+    let done = one(&stores, redrive.id).await;
+    assert_eq!((done.status, tally(&done)), (RedriveStatus::Done, (10, 10, 0)));
+    assert!(done.updated_at >= done.created_at);
+    let of_new = format!("webhook_delivery_sagas WHERE subscription_id = {new} AND generation = 0");
+    assert_eq!(count(db, &of_new).await, 10);
+    assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE subscription_id = {before}")).await, 10);
+
+    // Again, nothing is left to be made; and the router makes nothing either.
+    let again = start(&stores, &ALL, &all_events(new)).await;
+    to_the_end(&stores, limits(MANY, MANY)).await;
+    assert_eq!(tally(&one(&stores, again.id).await), (10, 0, 10));
+    assert_eq!(count(db, &of_new).await, 10);
+    assert_eq!(deliver_round(&stores, None, AT_ONCE).await.results.len(), 20, "they are delivered");
+}
+
+pub async fn a_redrive_takes_the_events_of_its_time(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 3).await;
+    let since = a_moment_later(db).await;
+    let wanted = append_many(&stores, 4).await;
+    let until = a_moment_later(db).await;
+    append_many(&stores, 5).await;
+    route(&stores).await;
+    let id = verified(&stores, TYPE, URL).await;
+    while stores.redrives.catch_up(limits(MANY, MANY), None).await.unwrap().is_some() {}
+    let work = RedriveWork::Events { subscription_id: id, since, until: Some(until) };
+    let redrive = start(&stores, &ALL, &work).await;
+    assert_eq!(redrive.work, work);
+    to_the_end(&stores, limits(2, 2)).await;
+    assert_eq!(tally(&one(&stores, redrive.id).await), (4, 4, 0));
+    let events = ids(db, "SELECT event_id FROM webhook_delivery_sagas ORDER BY event_id").await;
+    assert_eq!(events, wanted.iter().map(|id| id.0).collect::<Vec<_>>());
+}
+
+pub async fn what_comes_later_is_not_part_of_a_redrive(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    verified_with_limit(&stores, URL, 1).await;
+    append_many(&stores, 3).await;
+    route(&stores).await;
+    bury_all(&stores, ErrorCode::TIMEOUT).await;
+    a_moment_later(db).await;
+    let redrive = start(&stores, &ALL, &all_letters()).await;
+    a_moment_later(db).await;
+    // What it sends again fails again, each time: it must not send that, too, for ever.
+    for _ in 0..20 {
+        if stores.redrives.advance(limits(1, 1)).await.unwrap().is_none() {
+            break;
+        }
+        bury_all(&stores, ErrorCode::TIMEOUT).await;
+    }
+    let done = one(&stores, redrive.id).await;
+    assert_eq!((done.status, tally(&done)), (RedriveStatus::Done, (3, 3, 0)));
+    assert_eq!(count(db, "dead_letters").await, 6);
+}
+
+pub async fn dead_letters_that_match_are_sent_again_once(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    verified_with_limit(&stores, URL, 1).await;
+    let paused = verified_with_limit(&stores, "https://paused.example/", 1).await;
+    append_many(&stores, 4).await;
+    route(&stores).await;
+    let letters = bury_all(&stores, ErrorCode::TIMEOUT).await;
+    append_many(&stores, 1).await;
+    route(&stores).await;
+    bury_all(&stores, ErrorCode::http(500)).await;
+    set_active(&stores, paused, false).await;
+    stores.dead_letters.requeue(&ALL, letters[0], DEFAULT_LIMIT).await.unwrap();
+    let requeued = count(db, "webhook_delivery_sagas WHERE generation = 1").await;
+    a_moment_later(db).await;
+
+    let filter = DeadLetterFilter {
+        final_error_code: Some(ErrorCode::TIMEOUT.as_str().to_owned()),
+        ..DeadLetterFilter::default()
+    };
+    let redrive = start(&stores, &ALL, &RedriveWork::DeadLetters(filter)).await;
+    to_the_end(&stores, limits(3, 1)).await;
+    let done = one(&stores, redrive.id).await;
+    assert_eq!((done.status, done.examined, done.created + done.skipped), (RedriveStatus::Done, 8, 8));
+    let made = count(db, "webhook_delivery_sagas WHERE generation = 1").await - requeued;
+    assert_eq!(i64::try_from(done.created).unwrap(), made);
+    assert_eq!(
+        count(db, "webhook_delivery_sagas WHERE generation = 1").await,
+        4,
+        "the active one's, each once"
+    );
+}
+
+pub async fn two_redrivers_at_once_make_each_saga_once(db: &dyn TestDatabase) {
+    let (stores, other) = (db.stores(), db.second_instance().await);
+    append_many(&stores, 120).await;
+    route(&stores).await;
+    let id = verified(&stores, TYPE, URL).await;
+    let redrive = start(&stores, &ALL, &all_events(id)).await;
+    let run = |stores: Stores| async move {
+        let mut made = 0;
+        loop {
+            let step = stores.redrives.advance(limits(10, 7)).await.unwrap();
+            made += step.as_ref().map_or(0, |step| step.sagas.len());
+            // While the other one holds it, there is nothing to do here.
+            if step.is_none() && stores.redrives.running().await.unwrap() == 0 {
+                return made;
+            }
+        }
+    };
+    let (one_made, other_made) = tokio::join!(run(stores.clone()), run(other));
+    assert_eq!(one_made + other_made, 120);
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 120);
+    let done = one(&stores, redrive.id).await;
+    assert_eq!((done.status, tally(&done)), (RedriveStatus::Done, (120, 120, 0)));
+}
+
+pub async fn a_redrive_beside_the_router_makes_each_saga_once(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    append_many(&stores, 60).await;
+    a_moment_later(db).await;
+    start(&stores, &ALL, &all_events(id)).await;
+    let routed = async {
+        while count(db, "unrouted_events").await > 0 {
+            let limits = hooksaga_store::RouteLimits { events: 5, sagas: 5 };
+            stores.router.route(limits, DEFAULT_LIMIT).await.unwrap();
+        }
+    };
+    tokio::join!(routed, to_the_end(&stores, limits(7, 5)));
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 60);
+}
+
+pub async fn a_cancelled_redrive_does_nothing_more(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 10).await;
+    route(&stores).await;
+    let id = verified(&stores, TYPE, URL).await;
+    let redrive = start(&stores, &ALL, &all_events(id)).await;
+    stores.redrives.advance(limits(4, 4)).await.unwrap().expect("it runs");
+    let CancelOutcome::Cancelled(cancelled) = stores.redrives.cancel(&ALL, redrive.id).await.unwrap() else {
+        panic!("not cancelled");
+    };
+    assert_eq!((cancelled.status, tally(&cancelled)), (RedriveStatus::Cancelled, (4, 4, 0)));
+    assert_eq!(stores.redrives.advance(limits(4, 4)).await.unwrap(), None);
+    assert_eq!(one(&stores, redrive.id).await, *cancelled);
+    let again = stores.redrives.cancel(&ALL, redrive.id).await.unwrap();
+    assert_eq!(again, CancelOutcome::NotRunning(RedriveStatus::Cancelled));
+    assert_eq!(stores.redrives.cancel(&ALL, RedriveId(4711)).await.unwrap(), CancelOutcome::NotFound);
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 4, "what it made stays");
+}
+
+pub async fn a_redrive_fails_when_its_subscription_is_paused(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 10).await;
+    route(&stores).await;
+    let id = verified(&stores, TYPE, URL).await;
+    let redrive = start(&stores, &ALL, &all_events(id)).await;
+    stores.redrives.advance(limits(4, 4)).await.unwrap().expect("it runs");
+    set_active(&stores, id, false).await;
+    to_the_end(&stores, limits(4, 4)).await;
+    let failed = one(&stores, redrive.id).await;
+    assert_eq!((failed.status, tally(&failed)), (RedriveStatus::Failed, (4, 4, 0)));
+    assert!(failed.error.is_some_and(|error| error.contains("active and verified")));
+    let start = |id| {
+        let (stores, work) = (stores.clone(), all_events(id));
+        async move { stores.redrives.start(&ALL, &work, &somebody(), ANY_NUMBER).await.unwrap() }
+    };
+    assert_eq!(start(id).await, StartOutcome::NotDeliverable(id));
+    let nobody = SubscriptionId(4711);
+    assert_eq!(start(nobody).await, StartOutcome::NoSuchSubscription(nobody));
+}
+
+pub async fn only_so_many_redrives_run_at_a_time(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let few = RunningLimits { in_all: 3, of_a_tenant: 2 };
+    let start = |scope: TenantScope| {
+        let stores = stores.clone();
+        async move { stores.redrives.start(&scope, &all_letters(), &somebody(), few).await.unwrap() }
+    };
+    assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
+    assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
+    assert_eq!(start(scope("acme")).await, StartOutcome::TooMany(2), "its own share is used up");
+    assert!(matches!(start(ALL).await, StartOutcome::Started(_)));
+    assert!(matches!(start(scope("globex")).await, StartOutcome::TooMany(_)), "so is everybody's");
+    assert_eq!(stores.redrives.running().await.unwrap(), 3);
+    to_the_end(&stores, limits(10, 10)).await;
+    assert_eq!(stores.redrives.running().await.unwrap(), 0);
+    assert!(matches!(start(scope("globex")).await, StartOutcome::Started(_)));
+}
+
+pub async fn a_redrive_stays_within_its_tenant(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let mut subscriptions = Vec::new();
+    for name in ["acme", "globex"] {
+        let id = verified_for(&stores, name, TYPE, URL).await;
+        for _ in 0..3 {
+            append(
+                &stores,
+                hooksaga_store::NewEvent { tenant: super::fixture::tenant(name), ..new_event(TYPE) },
+            )
+            .await;
+        }
+        subscriptions.push(id);
+    }
+    route(&stores).await;
+    bury_all(&stores, ErrorCode::TIMEOUT).await;
+    a_moment_later(db).await;
+    let acme = start(&stores, &scope("acme"), &all_letters()).await;
+    let foreign = stores
+        .redrives
+        .start(&scope("acme"), &all_events(subscriptions[1]), &somebody(), ANY_NUMBER)
+        .await
+        .unwrap();
+    assert_eq!(foreign, StartOutcome::NoSuchSubscription(subscriptions[1]));
+    to_the_end(&stores, limits(2, 2)).await;
+    assert_eq!(tally(&one(&stores, acme.id).await), (3, 3, 0));
+    let made =
+        ids(db, "SELECT DISTINCT subscription_id FROM webhook_delivery_sagas WHERE generation = 1").await;
+    assert_eq!(made, [subscriptions[0].0]);
+
+    let everybodys = start(&stores, &ALL, &all_letters()).await;
+    let listed = |scope: TenantScope| {
+        let stores = stores.clone();
+        async move { stores.reader.redrives(&scope, PAGE).await.unwrap().items }
+    };
+    assert_eq!(only(listed(scope("acme")).await).id, acme.id);
+    assert_eq!(listed(scope("globex")).await, []);
+    let ids: Vec<_> = listed(ALL).await.iter().map(|redrive| redrive.id).collect();
+    assert_eq!(ids, [everybodys.id, acme.id], "newest first");
+    for (who, id) in [("globex", acme.id), ("acme", everybodys.id)] {
+        assert_eq!(stores.reader.redrive(&scope(who), id).await.unwrap(), None);
+        assert_eq!(stores.redrives.cancel(&scope(who), id).await.unwrap(), CancelOutcome::NotFound);
+    }
+}
+
+pub async fn a_redrive_that_has_ended_never_changes(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let redrive = start(&stores, &ALL, &all_letters()).await;
+    let refused = |sql: String| async move {
+        let answer = db.execute_as_owner(&sql).await;
+        assert!(matches!(answer, Err(StoreError::Refused(_))), "{sql}: {answer:?}");
+    };
+    let id = redrive.id;
+    db.execute_as_owner(&format!("UPDATE redrives SET after_id = 9, examined = 9 WHERE id = {id}"))
+        .await
+        .unwrap();
+    refused(format!("UPDATE redrives SET after_id = 8 WHERE id = {id}")).await;
+    refused(format!("UPDATE redrives SET examined = 8 WHERE id = {id}")).await;
+    refused(format!("UPDATE redrives SET kind = 'events' WHERE id = {id}")).await;
+    refused(format!("UPDATE redrives SET tenant = 'acme' WHERE id = {id}")).await;
+    refused(format!("DELETE FROM redrives WHERE id = {id}")).await;
+    stores.redrives.cancel(&ALL, id).await.unwrap();
+    refused(format!("UPDATE redrives SET status = 'running' WHERE id = {id}")).await;
+}

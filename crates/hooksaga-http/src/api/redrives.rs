@@ -1,0 +1,141 @@
+//! Redrives: start, list, show, cancel.
+
+use super::endpoint_care::cannot_send_again;
+use crate::{
+    auth::{Allowed, Operator, Read},
+    body::{SMALL, Unread},
+    cursor::List,
+    dto::{NewRedriveRequest, PageOf, PageQuery, RedriveView},
+    errors::{FieldErrors, complete},
+    json::Object,
+    openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
+    path::Id,
+    problem::{Kind, Problem},
+    query::{NoParams, Params},
+    state::SharedState,
+};
+use axum::{
+    Json,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use hooksaga_saga::RedriveId;
+use hooksaga_store::{CancelOutcome, RunningLimits, Stage, StartOutcome, Starter};
+use http::{StatusCode, header};
+
+/// Start a redrive
+///
+/// Sends many again, in the background: all dead letters that match a filter, or all events of a subscription's tenant and
+/// topics since a time of which it has no delivery yet. It can be watched and cancelled, and goes on after a crash. What
+/// comes later is not part of it.
+#[utoipa::path(
+    post, path = "/v1/redrives", tag = "redrives", operation_id = "start_redrive",
+    security(("key" = ["operator"])),
+    request_body = NewRedriveRequest,
+    responses(
+        (status = 202, description = "It has begun", body = RedriveView,
+            headers(("location" = String, description = "The redrive's path"))),
+        Conflict, NoSuchRow, BodyProblems, KeyProblems
+    )
+)]
+pub(crate) async fn start(
+    Allowed { caller, .. }: Allowed<Operator>,
+    State(state): State<SharedState>,
+    _: NoParams,
+    body: Unread,
+) -> Result<Response, Problem> {
+    let body = body.json(SMALL, &state.bodies).await?;
+    let mut errors = FieldErrors::default();
+    let request = NewRedriveRequest::read(Object::from_body(&body.bytes)?, &mut errors);
+    let request = complete(errors, request)?;
+    let scope = caller.scope(request.tenant)?;
+    let starter = Starter { key_id: caller.key_id, name: caller.name.clone() };
+    match state.redrives.start(&scope, &request.work, &starter, RunningLimits::DEFAULT).await? {
+        StartOutcome::Started(redrive) => {
+            state.signals.wake(Stage::Redrives);
+            let location = [(header::LOCATION, format!("/v1/redrives/{}", redrive.id))];
+            Ok((StatusCode::ACCEPTED, location, Json(RedriveView::from(*redrive))).into_response())
+        }
+        StartOutcome::NoSuchSubscription(id) => Err(Problem::no_such("subscription", id.0)),
+        StartOutcome::NotDeliverable(id) => Err(cannot_send_again(&state, id).await),
+        StartOutcome::TooMany(running) => Err(Problem::new(
+            Kind::TooManyRedrives,
+            format!("{running} redrives run already: wait until one is done, or cancel one"),
+        )),
+    }
+}
+
+/// List redrives
+///
+/// Newest first.
+#[utoipa::path(
+    get, path = "/v1/redrives", tag = "redrives", operation_id = "list_redrives",
+    security(("key" = ["read"])),
+    params(PageQuery),
+    responses(
+        (status = 200, description = "A page of redrives", body = PageOf<RedriveView>), ListProblems, KeyProblems
+    )
+)]
+pub(crate) async fn list(
+    Allowed { caller, .. }: Allowed<Read>,
+    State(state): State<SharedState>,
+    mut params: Params,
+) -> Result<Json<PageOf<RedriveView>>, Problem> {
+    let mut errors = FieldErrors::default();
+    let scope = params.scope(&caller, &mut errors)?;
+    let page = params.page(List::Redrives, errors)?;
+    Ok(Json(PageOf::new(state.reader.redrives(&scope, page).await?, List::Redrives)))
+}
+
+/// Show a redrive
+///
+/// How far it came.
+#[utoipa::path(
+    get, path = "/v1/redrives/{id}", tag = "redrives", operation_id = "get_redrive",
+    security(("key" = ["read"])),
+    params(("id" = i64, Path, minimum = 1)),
+    responses((status = 200, description = "The redrive", body = RedriveView), NoSuchRow, KeyProblems)
+)]
+pub(crate) async fn show(
+    Allowed { caller, .. }: Allowed<Read>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+) -> Result<Json<RedriveView>, Problem> {
+    let redrive = state.reader.redrive(&caller.scope(None)?, RedriveId(id)).await?;
+    Ok(Json(redrive.ok_or_else(|| no_such(id))?.into()))
+}
+
+/// Cancel a redrive
+///
+/// What it has made stays.
+#[utoipa::path(
+    post, path = "/v1/redrives/{id}/cancel", tag = "redrives", operation_id = "cancel_redrive",
+    security(("key" = ["operator"])),
+    params(("id" = i64, Path, minimum = 1)),
+    responses(
+        (status = 200, description = "It is cancelled", body = RedriveView),
+        Conflict, NoSuchRow, BodyProblems, KeyProblems
+    )
+)]
+pub(crate) async fn cancel(
+    Allowed { caller, .. }: Allowed<Operator>,
+    State(state): State<SharedState>,
+    Id(id): Id,
+    _: NoParams,
+    body: Unread,
+) -> Result<Json<RedriveView>, Problem> {
+    body.nothing(&state.bodies).await?;
+    match state.redrives.cancel(&caller.scope(None)?, RedriveId(id)).await? {
+        CancelOutcome::Cancelled(redrive) => Ok(Json((*redrive).into())),
+        CancelOutcome::NotRunning(status) => Err(Problem::new(
+            Kind::NotRunning,
+            format!("redrive {id} is {status}: there is nothing to cancel"),
+        )),
+        CancelOutcome::NotFound => Err(no_such(id)),
+    }
+}
+
+fn no_such(id: i64) -> Problem {
+    Problem::no_such("redrive", id)
+}

@@ -1,0 +1,103 @@
+//! API keys, for operators: who may do what, when each was last used, and the end of one.
+
+use super::{
+    OnPage, Shown, Visitor,
+    layout::{self, Page, Section},
+    list::Asked,
+    parts,
+};
+use crate::{
+    cursor::List,
+    errors::FieldErrors,
+    path::Id,
+    problem::Problem,
+    state::{ApiState, SharedState},
+};
+use axum::extract::State;
+use hooksaga_saga::{KeyId, Timestamp};
+use hooksaga_store::{ApiKey, Scope};
+use maud::{Markup, html};
+
+/// Keys open everything: only who administers the whole server sees them.
+pub(super) fn may_see(visitor: &Visitor) -> bool {
+    visitor.may(Scope::Admin) && visitor.tenant().is_none()
+}
+
+fn allowed(visitor: &Visitor) -> Result<(), Problem> {
+    visitor.needs(Scope::Admin)?;
+    visitor.caller.must_be_unbound()
+}
+
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+    allowed(&visitor)?;
+    list_page(&state, &visitor, &asked, html! {}).await
+}
+
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
+    let place = asked.params().page(List::Keys, FieldErrors::default())?;
+    let keys = state.key_admin.newest(place).await?;
+    let body = html! {
+        h1 { "API keys" }
+        p.quiet { "A key is shown once, when it is made; only its hash is stored. Links to the portal are keys, too." }
+        @if keys.items.is_empty() { p.empty { "No key is stored: the one that is configured opens everything." } }
+        @else { (table(visitor, &keys.items)) (asked.pager("/keys", List::Keys, keys.next)) }
+        section.card {
+            h2 { "A new key" }
+            p.quiet { "Keys are made on the command line, so that none passes through a browser:" }
+            (parts::copy_line("hooksaga keys create --name shop --scopes ingest,read"))
+        }
+    };
+    let page = Page { at: Some(asked.address("/keys")), said, ..Page::new("API keys", Section::Keys, body) };
+    Ok(layout::show(state, visitor, &page))
+}
+
+fn table(visitor: &Visitor, keys: &[ApiKey]) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Key" } th { "Name" } th { "State" } th { "Scopes" } th { "Tenant" } th { "Last used" } th { "Created" } th { "Ends" } th { span.unseen { "Revoke" } } } }
+            tbody { @for key in keys { tr id=(format!("key-{}", key.id)) {
+                td { (key.id) }
+                td.cut { span title=(key.name) { (key.name) } @if visitor.caller.key_id == Some(key.id) { span.quiet { " (this session)" } } }
+                td { (state(key, visitor.now)) }
+                td { (key.scopes.to_string().replace(',', ", ")) }
+                td { @match &key.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } }
+                td { @match key.last_used_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
+                td { (parts::time(key.created_at, visitor.now)) }
+                td { @match key.expires_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
+                td { @if is_valid(key, visitor.now) { details.inline {
+                    summary { "Revoke…" }
+                    form method="post" action=(format!("/keys/{}/revoke", key.id)) {
+                        button.danger { "Revoke for good" }
+                    }
+                } } }
+            } } }
+        } }
+    }
+}
+
+fn is_valid(key: &ApiKey, now: Timestamp) -> bool {
+    key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > now)
+}
+
+fn state(key: &ApiKey, now: Timestamp) -> Markup {
+    html! {
+        @if let Some(at) = key.revoked_at { span.badge.bad title=(parts::exact(at)) { "Revoked" } }
+        @else if is_valid(key, now) { span.badge.good { "Valid" } }
+        @else { span.badge { "Expired" } }
+    }
+}
+
+/// Ends a key; its requests and sessions end within 5 seconds.
+pub(super) async fn revoke(
+    visitor: Visitor,
+    State(state): State<SharedState>,
+    OnPage(Id(id)): OnPage<Id>,
+) -> Shown {
+    allowed(&visitor)?;
+    let key = state.key_admin.revoke(KeyId(id)).await?.ok_or_else(|| Problem::no_such("key", id))?;
+    tracing::info!(key_id = id, key = key.name, by = visitor.caller.name, "key revoked");
+    let said = html! {
+        p.notice role="status" { "Key " (id) " (" (key.name) ") is revoked: what is sent with it is refused within 5 seconds." }
+    };
+    list_page(&state, &visitor, &Asked::default(), said).await
+}

@@ -1,0 +1,37 @@
+//! After a restore from a backup: ids that were given out since the backup was made must not be given out again, since
+//! receivers know them and would take the new events for repeats.
+
+use crate::{
+    error::checked,
+    options::{MySqlOptions, Session, identifier},
+    pool::connect_once,
+};
+use hooksaga_store::{
+    StoreResult,
+    migration::{ID_JUMP, MovedIds},
+};
+use mysql_async::prelude::Queryable as _;
+
+const TABLES: &str = "/* restore.tables */
+SELECT c.table_name, c.column_name, COALESCE(t.auto_increment, 1)
+FROM information_schema.columns c
+JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c.table_name";
+
+/// Moves the ids of every table forward.
+pub async fn move_ids_forward(options: MySqlOptions) -> StoreResult<Vec<MovedIds>> {
+    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    let tables: Vec<(String, String, i64)> = checked(connection.query(TABLES).await)?;
+    let mut moved = Vec::with_capacity(tables.len());
+    for (table, column, next) in tables {
+        let sql = format!("SELECT COALESCE(MAX({}), 0) FROM {}", identifier(&column), identifier(&table));
+        let largest: Option<i64> = checked(connection.query_first(sql).await)?;
+        // The server's own count may be a cached one, and a little old.
+        let after = next.max(largest.unwrap_or(0)).saturating_add(ID_JUMP);
+        let sql = format!("ALTER TABLE {} AUTO_INCREMENT = {}", identifier(&table), after.saturating_add(1));
+        checked(connection.query_drop(sql).await)?;
+        moved.push(MovedIds { table, after });
+    }
+    checked(connection.disconnect().await)?;
+    Ok(moved)
+}

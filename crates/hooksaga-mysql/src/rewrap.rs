@@ -1,0 +1,43 @@
+//! Seals secrets with another key, beside running servers: row by row, each a transaction. As the login itself: no
+//! component may both read and write sealed text.
+
+use crate::{
+    error::checked,
+    options::{MySqlOptions, Session},
+    pool::connect_once,
+};
+use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
+use mysql_async::prelude::Queryable as _;
+
+/// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
+/// moved until then stays so.
+pub async fn rewrap(options: &MySqlOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    let mut moved = 0;
+    for (table, key) in SEALED_TABLES {
+        let select = format!(
+            "/* rewrap.select */ SELECT {key}, key_id, sealed FROM {table} WHERE key_id <> ? AND {key} > ? \
+             ORDER BY {key} LIMIT {REWRAP_BATCH}"
+        );
+        // A row that somebody has moved meanwhile is left alone.
+        let update = format!(
+            "/* rewrap.update */ UPDATE {table} SET key_id = ?, sealed = ? WHERE {key} = ? AND sealed = ?"
+        );
+        let mut after = 0_i64;
+        loop {
+            let rows: Vec<(i64, String, Vec<u8>)> =
+                checked(connection.exec(&select, (rewrap.key_id, after)).await)?;
+            let Some((last, ..)) = rows.last() else { break };
+            after = *last;
+            for (id, key_id, sealed) in rows {
+                let old = SealedSecret { key_id, sealed };
+                let new = (rewrap.reseal)(&old)?;
+                let values = (&new.key_id, &new.sealed, id, &old.sealed);
+                checked(connection.exec_drop(&update, values).await)?;
+                moved += connection.affected_rows();
+            }
+        }
+    }
+    checked(connection.disconnect().await)?;
+    Ok(moved)
+}

@@ -1,0 +1,292 @@
+//! `endpoint_caretaker`: disables subscriptions whose endpoint is gone or keeps failing, and tells operators.
+//!
+//! What it writes is rare, and written row by row.
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::rows::{natural, take},
+    time::{Time, micros},
+};
+use async_trait::async_trait;
+use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
+    TroubledPage,
+};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use std::time::Duration;
+
+pub(crate) const GONE: &str = "/* caretaker.gone */
+SELECT subscription_id, gone_url FROM endpoint_failures FORCE INDEX (idx_failures_gone)
+WHERE is_gone = TRUE ORDER BY subscription_id LIMIT ?";
+
+pub(crate) const TROUBLED: &str = "/* caretaker.troubled */
+SELECT subscription_id, since, last_at, failures, announced FROM endpoint_failures FORCE INDEX (idx_failures_since)
+WHERE since >= ? AND since <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND (since > ? OR subscription_id > ?)
+ORDER BY since, subscription_id LIMIT ?";
+
+/// Locks the cause, if it is still there: of two caretakers one finds it.
+const LOCK_GONE: &str = "/* caretaker.lock_gone */
+SELECT announced FROM endpoint_failures WHERE subscription_id = ? AND gone_url = ? FOR UPDATE";
+const LOCK_RUN: &str = "/* caretaker.lock_run */
+SELECT announced FROM endpoint_failures WHERE subscription_id = ? AND since = ? FOR UPDATE";
+
+/// Takes it off the counters.
+const TAKE: &str = "/* caretaker.take */
+UPDATE endpoint_failures SET since = NULL, failures = 0, announced = FALSE, gone_url = IF(?, NULL, gone_url)
+WHERE subscription_id = ?";
+
+/// The last parameters: the URL that is gone, if that is the cause.
+const LOCK_ACTIVE: &str = "/* caretaker.lock_active */
+SELECT tenant, callback_url, UTC_TIMESTAMP(6) FROM subscriptions
+WHERE id = ? AND active AND deleted_at IS NULL AND (? IS NULL OR callback_url = ?) FOR UPDATE";
+
+const DISABLE: &str = "/* caretaker.disable */
+UPDATE subscriptions SET active = FALSE, disabled_reason = ?, disabled_at = ? WHERE id = ?";
+
+const NOTE_RUN: &str = "/* caretaker.note_run */
+UPDATE endpoint_failures SET announced = TRUE WHERE subscription_id = ? AND since = ? AND NOT announced";
+
+pub(crate) const ANY_VERIFIED: &str = "/* caretaker.any_verified */
+SELECT id FROM subscriptions FORCE INDEX (idx_sub_unannounced) WHERE to_announce = TRUE LIMIT 1";
+
+pub(crate) const VERIFIED: &str = "/* caretaker.verified */
+SELECT tenant, callback_url, COALESCE(checked_at, UTC_TIMESTAMP(6)), id
+FROM subscriptions FORCE INDEX (idx_sub_unannounced)
+WHERE to_announce = TRUE ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+const NOTE_VERIFIED: &str = "/* caretaker.note_verified */
+UPDATE subscriptions SET announced_url = verified_url WHERE id = ?";
+
+/// Two runs cannot end in the same microsecond: no key is taken.
+const NOTE: &str = "/* caretaker.note */
+INSERT INTO pending_announcements (subscription_id, kind, at, tenant, callback_url, reason) VALUES (?, ?, ?, ?, ?, ?)";
+
+pub(crate) const ANNOUNCEMENTS: &str = "/* caretaker.announcements */
+SELECT tenant, callback_url, at, subscription_id, kind, reason FROM pending_announcements FORCE INDEX (PRIMARY)
+ORDER BY subscription_id, kind, at LIMIT ?";
+
+const ANNOUNCED: &str = "/* caretaker.announced */
+SELECT id FROM events FORCE INDEX (uniq_event_external_id) WHERE external_id = ? AND tenant = ?";
+
+const INSERT_EVENT: &str = "/* caretaker.insert_event */
+INSERT INTO events (tenant, event_type, payload, external_id, correlation_id, created_at)
+VALUES (?, ?, ?, ?, ?, UTC_TIMESTAMP(6))";
+
+const QUEUE_EVENT: &str = "/* caretaker.queue_event */ INSERT INTO unrouted_events (event_id) VALUES (?)";
+
+const FORGET: &str = "/* caretaker.forget */
+DELETE FROM pending_announcements WHERE subscription_id = ? AND kind = ? AND at = ?";
+
+pub(crate) struct Caretaker {
+    pool: RolePool,
+}
+
+impl Caretaker {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl CaretakerStore for Caretaker {
+    async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
+        self.pool
+            .run(|mut connection| async move {
+                let rows: Vec<(i64, String)> = connection.exec(GONE, (limit,)).await?;
+                let read =
+                    |(id, url)| Disable { subscription_id: SubscriptionId(id), cause: Cause::Gone { url } };
+                Ok(rows.into_iter().map(read).collect())
+            })
+            .await
+    }
+
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        after: Option<(Timestamp, SubscriptionId)>,
+        limit: u32,
+    ) -> StoreResult<TroubledPage> {
+        let (since, id) =
+            after.map_or((Time(Timestamp::from_micros(0)), 0), |(since, id)| (Time(since), id.0));
+        self.pool
+            .run(|mut connection| async move {
+                let rows: Vec<Row> =
+                    connection.exec(TROUBLED, (since, micros(failing_for), since, id, limit)).await?;
+                let items = rows.into_iter().map(troubled).collect::<DbResult<Vec<_>>>()?;
+                let full = items.len() == limit as usize;
+                let last = items.last().filter(|_| full);
+                let resume_after = last.map(|one| (one.run.since, one.subscription_id));
+                Ok(TroubledPage { items, resume_after })
+            })
+            .await
+    }
+
+    async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
+        self.pool
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let mut disabled = Vec::new();
+                for cause in causes {
+                    disabled.extend(disable(&mut transaction, cause).await?);
+                }
+                transaction.commit().await?;
+                Ok(disabled)
+            })
+            .await
+    }
+
+    async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>> {
+        self.pool
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let mut noted = Vec::new();
+                for (id, since) in runs {
+                    transaction.exec_drop(NOTE_RUN, (id.0, Time(*since))).await?;
+                    if transaction.affected_rows() == 0 {
+                        continue;
+                    }
+                    let nothing: Option<&str> = None;
+                    let row: Option<Row> =
+                        transaction.exec_first(LOCK_ACTIVE, (id.0, nothing, nothing)).await?;
+                    if let Some(mut row) = row {
+                        let failing = happened(&mut row, AnnouncementKind::Failing, *id, None)?;
+                        note(&mut transaction, &failing).await?;
+                        noted.push(failing);
+                    }
+                }
+                transaction.commit().await?;
+                Ok(noted)
+            })
+            .await
+    }
+
+    async fn note_verified(&self, limit: u32) -> StoreResult<u32> {
+        self.pool.run(|connection| note_verified(connection, limit)).await
+    }
+
+    async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>> {
+        self.pool
+            .run(|mut connection| async move {
+                let rows: Vec<Row> = connection.exec(ANNOUNCEMENTS, (limit,)).await?;
+                let read = |mut row: Row| {
+                    let (id, kind): (i64, String) = (take(&mut row, 3)?, take(&mut row, 4)?);
+                    let reason: Option<String> = take(&mut row, 5)?;
+                    let kind = AnnouncementKind::from_name(&kind).ok_or_else(|| DbError::unreadable(kind))?;
+                    let reason = reason.as_deref().and_then(DisabledReason::from_name);
+                    happened(&mut row, kind, SubscriptionId(id), reason)
+                };
+                rows.into_iter().map(read).collect()
+            })
+            .await
+    }
+
+    /// An `external_id` that another caretaker takes in between is a reason to look again.
+    async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
+        self.pool
+            .run_inserting(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let mut created = Vec::new();
+                for (announcement, event) in events {
+                    created.extend(append(&mut transaction, event).await?);
+                    let key =
+                        (announcement.subscription_id.0, announcement.kind.as_str(), Time(announcement.at));
+                    transaction.exec_drop(FORGET, key).await?;
+                }
+                transaction.commit().await?;
+                Ok(created)
+            })
+            .await
+    }
+}
+
+fn troubled(mut row: Row) -> DbResult<Troubled> {
+    let run = FailureRun {
+        since: take::<Time>(&mut row, 1)?.0,
+        last_at: take::<Time>(&mut row, 2)?.0,
+        failures: natural(take(&mut row, 3)?),
+        announced: take(&mut row, 4)?,
+    };
+    Ok(Troubled { subscription_id: SubscriptionId(take(&mut row, 0)?), run })
+}
+
+async fn disable(transaction: &mut Transaction<'_>, wanted: &Disable) -> DbResult<Option<Announcement>> {
+    let id = wanted.subscription_id;
+    let (found, url): (Option<bool>, Option<&str>) = match &wanted.cause {
+        Cause::Gone { url } => (transaction.exec_first(LOCK_GONE, (id.0, url)).await?, Some(url)),
+        Cause::Failing { since } => (transaction.exec_first(LOCK_RUN, (id.0, Time(*since))).await?, None),
+    };
+    let Some(was_announced) = found else { return Ok(None) };
+    transaction.exec_drop(TAKE, (url.is_some(), id.0)).await?;
+    let row: Option<Row> = transaction.exec_first(LOCK_ACTIVE, (id.0, url, url)).await?;
+    let Some(mut row) = row else { return Ok(None) };
+    let reason = wanted.cause.reason();
+    let disabled = happened(&mut row, AnnouncementKind::Disabled, id, Some(reason))?;
+    transaction.exec_drop(DISABLE, (reason.as_str(), Time(disabled.at), id.0)).await?;
+    if !was_announced && reason == DisabledReason::Failing {
+        let failing = Announcement { kind: AnnouncementKind::Failing, reason: None, ..disabled.clone() };
+        note(transaction, &failing).await?;
+    }
+    note(transaction, &disabled).await?;
+    Ok(Some(disabled))
+}
+
+async fn note_verified(mut connection: Conn, limit: u32) -> DbResult<u32> {
+    // A look that finds nothing, as nearly all do, is this one statement.
+    if connection.exec_first::<i64, _, _>(ANY_VERIFIED, ()).await?.is_none() {
+        return Ok(0);
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let rows: Vec<Row> = transaction.exec(VERIFIED, (limit,)).await?;
+    let found = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    for mut row in rows {
+        let id = SubscriptionId(take(&mut row, 3)?);
+        transaction.exec_drop(NOTE_VERIFIED, (id.0,)).await?;
+        note(&mut transaction, &happened(&mut row, AnnouncementKind::Verified, id, None)?).await?;
+    }
+    transaction.commit().await?;
+    Ok(found)
+}
+
+/// Appends an event and queues it, unless its `external_id` is taken: then it was announced before.
+async fn append(transaction: &mut Transaction<'_>, event: &NewEvent) -> DbResult<Option<EventId>> {
+    let external_id = event.external_id.as_ref().map(ExternalId::as_str);
+    let key = (external_id, event.tenant.as_str());
+    if transaction.exec_first::<i64, _, _>(ANNOUNCED, key).await?.is_some() {
+        return Ok(None);
+    }
+    let row = (
+        event.tenant.as_str(),
+        event.event_type.as_str(),
+        &*event.payload,
+        external_id,
+        event.correlation_id.as_str(),
+    );
+    transaction.exec_drop(INSERT_EVENT, row).await?;
+    let id = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
+    let id = id.ok_or_else(|| DbError::unreadable("an event without an id"))?;
+    transaction.exec_drop(QUEUE_EVENT, (id,)).await?;
+    Ok(Some(EventId(id)))
+}
+
+/// What happened to a subscription, from a row that begins with its tenant, its URL and the time.
+fn happened(
+    row: &mut Row,
+    kind: AnnouncementKind,
+    subscription_id: SubscriptionId,
+    reason: Option<DisabledReason>,
+) -> DbResult<Announcement> {
+    let (tenant, callback_url) = (take(row, 0)?, take(row, 1)?);
+    Ok(Announcement { kind, subscription_id, at: take::<Time>(row, 2)?.0, tenant, callback_url, reason })
+}
+
+async fn note(transaction: &mut Transaction<'_>, news: &Announcement) -> DbResult<()> {
+    if news.is_wanted() {
+        let (id, kind, reason) =
+            (news.subscription_id.0, news.kind.as_str(), news.reason.map(DisabledReason::as_str));
+        let row = (id, kind, Time(news.at), &news.tenant, &news.callback_url, reason);
+        transaction.exec_drop(NOTE, row).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Jobs for subscriptions with a rate limit: as many as it lets through now, in one transaction with what it let through.
+
+use super::schedule::insert;
+use crate::{
+    error::DbResult,
+    roles::rate_limits::{ADMISSION, Buckets},
+};
+use hooksaga_saga::{Gate, RateLimit, SubscriptionId};
+use hooksaga_store::{Allotted, Limited, ScheduledSaga};
+use mysql_async::{Conn, TxOpts};
+use std::collections::{BTreeMap, HashMap};
+
+/// `sagas`: the oldest due ones of these subscriptions, in their order; those that are not let through are taken out.
+pub(super) async fn admit(
+    connection: &mut Conn,
+    limits: &BTreeMap<SubscriptionId, RateLimit>,
+    allotted: &[Allotted],
+    sagas: &mut Vec<ScheduledSaga>,
+) -> DbResult<Vec<Limited>> {
+    let wanted: HashMap<SubscriptionId, u32> =
+        allotted.iter().map(|one| (one.subscription_id, one.jobs)).collect();
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let buckets = Buckets::lock(&mut transaction, ADMISSION, limits.keys().copied()).await?;
+    let let_through: HashMap<SubscriptionId, u32> = limits
+        .iter()
+        .map(|(id, limit)| {
+            let wanted = wanted.get(id).copied().unwrap_or(0);
+            (*id, limit.pass(Gate::Admission, buckets.full_at(*id), wanted, buckets.now).passed)
+        })
+        .collect();
+    let mut left = let_through.clone();
+    sagas.retain(|saga| match left.get_mut(&saga.subscription_id) {
+        Some(left) if *left > 0 => {
+            *left -= 1;
+            true
+        }
+        _ => false,
+    });
+    insert(&mut transaction, sagas, buckets.now).await?;
+    let mut limited = Vec::new();
+    for (id, limit) in limits {
+        let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();
+        let mut full_at = buckets.full_at(*id);
+        if new > 0 {
+            let new = u32::try_from(new).unwrap_or(u32::MAX);
+            let after = limit.pass(Gate::Admission, full_at, new, buckets.now).full_at;
+            buckets.store(&mut transaction, *id, after).await?;
+            full_at = Some(after);
+        }
+        let passed = let_through.get(id).copied().unwrap_or(0);
+        if passed < wanted.get(id).copied().unwrap_or(0) && left.get(id) == Some(&0) {
+            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), buckets.now);
+            limited.push(Limited { subscription_id: *id, wait });
+        }
+    }
+    transaction.commit().await?;
+    Ok(limited)
+}

@@ -1,0 +1,49 @@
+//! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
+
+use super::schedule::{CLOCK, insert, mark_in_progress};
+use crate::{
+    error::{DbError, DbResult},
+    time::Time,
+};
+use hooksaga_saga::{SagaId, SubscriptionId};
+use hooksaga_store::{ScheduledSaga, StrandedStep};
+use mysql_async::{Conn, prelude::Queryable as _};
+use std::time::Duration;
+
+/// Sagas per step. Those of paused subscriptions, which stay where they are, do not count.
+const SAGAS: u32 = 1000;
+
+/// The far end of each status's part of the index, where nothing is as a rule.
+pub(crate) const STRANDED: &str = "/* orchestrator.stranded */
+(SELECT s.id, s.subscription_id, s.next_attempt_at
+ FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
+ STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id
+ WHERE s.status = 'Pending' AND s.next_attempt_at > ? AND sub.active AND sub.verified LIMIT ?)
+UNION ALL
+(SELECT s.id, s.subscription_id, s.next_attempt_at
+ FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
+ STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id
+ WHERE s.status = 'PendingRetry' AND s.next_attempt_at > ? AND s.attempt_count < s.max_retry_limit
+   AND sub.active AND sub.verified LIMIT ?)";
+
+pub(super) async fn schedule_stranded(mut connection: Conn, beyond: Duration) -> DbResult<StrandedStep> {
+    let now: Option<Time> = connection.query_first(CLOCK).await?;
+    let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
+    let bound = Time(now.after(beyond));
+    let found: Vec<(i64, i64, Time)> = connection.exec(STRANDED, (bound, SAGAS, bound, SAGAS)).await?;
+    let mut sagas: Vec<ScheduledSaga> = found
+        .into_iter()
+        .map(|(saga, subscription, at)| ScheduledSaga {
+            saga_id: SagaId(saga),
+            subscription_id: SubscriptionId(subscription),
+            attempt_at: at.0,
+            correlation_id: String::new(),
+            job_id: None,
+        })
+        .collect();
+    if !sagas.is_empty() {
+        insert(&mut connection, &mut sagas, now).await?;
+        mark_in_progress(&mut connection, &sagas).await?;
+    }
+    Ok(StrandedStep { sagas: sagas.len() as u64, resume_after: None })
+}

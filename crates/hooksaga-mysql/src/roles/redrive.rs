@@ -1,0 +1,47 @@
+//! A redrive as its row has it, for the roles that read it.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{count, parsed, take},
+    time::Time,
+};
+use hooksaga_saga::{KeyId, RedriveId};
+use hooksaga_store::{Redrive, RedriveColumns, Starter};
+use mysql_async::Row;
+
+/// What [`redrive`] reads, in its order.
+macro_rules! redrive_columns {
+    () => {
+        "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
+    skipped, started_by_key, started_by, created_at, updated_at"
+    };
+}
+pub(crate) use redrive_columns;
+
+pub(crate) fn redrive(row: &mut Row) -> DbResult<Redrive> {
+    Ok(Redrive {
+        id: RedriveId(take(row, 0)?),
+        tenant: take(row, 1)?,
+        work: work(row, 2)?.into(),
+        status: parsed(&take::<String>(row, 8)?)?,
+        error: take(row, 9)?,
+        examined: count(take(row, 10)?),
+        created: count(take(row, 11)?),
+        skipped: count(take(row, 12)?),
+        started_by: Starter { key_id: take::<Option<i64>>(row, 13)?.map(KeyId), name: take(row, 14)? },
+        created_at: take::<Time>(row, 15)?.0,
+        updated_at: take::<Time>(row, 16)?.0,
+    })
+}
+
+/// What it does, from six columns of which `first` is the first.
+pub(crate) fn work(row: &mut Row, first: usize) -> DbResult<RedriveColumns> {
+    Ok(RedriveColumns {
+        kind: take(row, first)?,
+        subscription_id: take(row, first + 1)?,
+        event_type: take(row, first + 2)?,
+        final_error_code: take(row, first + 3)?,
+        since: take::<Option<Time>>(row, first + 4)?.map(|time| time.0),
+        until: take::<Option<Time>>(row, first + 5)?.map(|time| time.0),
+    })
+}

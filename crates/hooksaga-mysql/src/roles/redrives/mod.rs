@@ -1,0 +1,262 @@
+//! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
+//!
+//! A step is one transaction, which begins with the lock on the redrive's row (SKIP LOCKED): nobody else takes the same
+//! step, and one that breaks off leaves nothing.
+
+pub(crate) mod catching_up;
+pub(crate) mod walk;
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        dead_letters::requeue::{Look, examine, insert},
+        redrive::{redrive, redrive_columns, work},
+        rows::{count, parsed, rows, take},
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{Chosen, DeadLetterId, Fate, RedriveId, choose};
+use hooksaga_store::{
+    CancelOutcome, DeadLetterFilter, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
+    RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, Starter, StepLimits, StoreResult,
+    TenantScope,
+};
+use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
+use std::time::Duration;
+use walk::{Place, Subscription, walk};
+
+const RUNNING: &str = "/* redrives.running */
+SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
+
+const TENANT_OF: &str = "/* redrives.tenant_of */
+SELECT tenant, active AND verified FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
+
+/// What comes later, sent again in vain for one, is not part of it: else it might never end.
+const START: &str = "/* redrives.start */
+INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key,
+                      started_by)
+VALUES (?, ?, ?, ?, ?, ?, LEAST(COALESCE(?, UTC_TIMESTAMP(6)), UTC_TIMESTAMP(6)), ?, ?)";
+
+const ONE: &str = concat!("/* redrives.one */ SELECT ", redrive_columns!(), " FROM redrives WHERE id = ?");
+
+const LOCK: &str =
+    concat!("/* redrives.lock */ SELECT ", redrive_columns!(), " FROM redrives WHERE id = ? FOR UPDATE");
+
+const CANCEL: &str = "/* redrives.cancel */
+UPDATE redrives SET status = 'cancelled', updated_at = UTC_TIMESTAMP(6) WHERE id = ? AND status = 'running'";
+
+/// Before a transaction is begun: an idle pass is this one statement.
+pub(crate) const PEEK: &str = "/* redrives.peek */
+SELECT EXISTS (SELECT 1 FROM redrives FORCE INDEX (idx_redrive_status) WHERE status = 'running')";
+
+/// The one that has waited longest, of those that nobody works on.
+pub(crate) const NEXT: &str = "/* redrives.next */
+SELECT id, tenant, kind, subscription_id, event_type, final_error_code, since, until, after_at, after_id,
+       UTC_TIMESTAMP(6)
+FROM redrives FORCE INDEX (idx_redrive_status)
+WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
+pub(crate) const ADVANCE: &str = "/* redrives.advance */
+UPDATE redrives
+SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, skipped = skipped + ?,
+    status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
+WHERE id = ? AND status = 'running'";
+
+pub(crate) struct Redrives {
+    pool: RolePool,
+}
+
+impl Redrives {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl RedriveStore for Redrives {
+    async fn start(
+        &self,
+        scope: &TenantScope,
+        work: &RedriveWork,
+        starter: &Starter,
+        limits: RunningLimits,
+    ) -> StoreResult<StartOutcome> {
+        self.pool.run(|connection| start(connection, scope, work, starter, limits)).await
+    }
+
+    async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
+        self.pool.run(|connection| cancel(connection, scope, id)).await
+    }
+
+    async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
+        self.pool.run_inserting(|connection| advance(connection, limits)).await
+    }
+
+    async fn catch_up(
+        &self,
+        limits: StepLimits,
+        window: Option<Duration>,
+    ) -> StoreResult<Option<RedriveStep>> {
+        self.pool.run_inserting(|connection| catching_up::step(connection, limits, window)).await
+    }
+
+    async fn running(&self) -> StoreResult<u64> {
+        self.pool
+            .run(|mut connection| async move {
+                let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (None::<&str>,)).await?;
+                Ok(counts.map_or(0, |(in_all, _)| count(in_all)))
+            })
+            .await
+    }
+}
+
+async fn start(
+    mut connection: Conn,
+    scope: &TenantScope,
+    work: &RedriveWork,
+    starter: &Starter,
+    limits: RunningLimits,
+) -> DbResult<StartOutcome> {
+    let mut tenant = scope.tenant().map(str::to_owned);
+    if let RedriveWork::Events { subscription_id: id, .. } = work {
+        let found: Option<(String, bool)> = connection.exec_first(TENANT_OF, (id.0,)).await?;
+        match found.filter(|(owner, _)| scope.includes(owner)) {
+            None => return Ok(StartOutcome::NoSuchSubscription(*id)),
+            Some((_, false)) => return Ok(StartOutcome::NotDeliverable(*id)),
+            Some((owner, true)) => tenant = Some(owner),
+        }
+    }
+    let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (&tenant,)).await?;
+    let (in_all, of_tenant) = counts.map_or((0, 0), |(in_all, of_tenant)| (count(in_all), count(of_tenant)));
+    if in_all >= u64::from(limits.in_all) || (tenant.is_some() && of_tenant >= u64::from(limits.of_a_tenant))
+    {
+        return Ok(StartOutcome::TooMany(if tenant.is_some() { of_tenant } else { in_all }));
+    }
+    let columns = RedriveColumns::from(work);
+    let values: Vec<Value> = vec![
+        tenant.into(),
+        columns.kind.into(),
+        columns.subscription_id.into(),
+        columns.event_type.into(),
+        columns.final_error_code.into(),
+        columns.since.map(Time).into(),
+        columns.until.map(Time).into(),
+        starter.key_id.map(|key| key.0).into(),
+        starter.name.as_str().into(),
+    ];
+    connection.exec_drop(START, Params::Positional(values)).await?;
+    let id = connection.last_insert_id().ok_or_else(|| DbError::unreadable("a redrive without an id"))?;
+    let row: Option<Row> = connection.exec_first(ONE, (id,)).await?;
+    let mut row = row.ok_or_else(|| DbError::unreadable("a redrive that cannot be seen"))?;
+    Ok(StartOutcome::Started(Box::new(redrive(&mut row)?)))
+}
+
+async fn cancel(mut connection: Conn, scope: &TenantScope, id: RedriveId) -> DbResult<CancelOutcome> {
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let row: Option<Row> = transaction.exec_first(LOCK, (id.0,)).await?;
+    let found: Option<Redrive> = row.map(|mut row| redrive(&mut row)).transpose()?;
+    let visible = |redrive: &Redrive| {
+        scope.tenant().is_none_or(|own| redrive.tenant.as_deref().is_some_and(|tenant| tenant == own))
+    };
+    let Some(found) = found.filter(visible) else {
+        transaction.rollback().await?;
+        return Ok(CancelOutcome::NotFound);
+    };
+    if found.status != RedriveStatus::Running {
+        transaction.rollback().await?;
+        return Ok(CancelOutcome::NotRunning(found.status));
+    }
+    transaction.exec_drop(CANCEL, (id.0,)).await?;
+    let row: Option<Row> = transaction.exec_first(ONE, (id.0,)).await?;
+    let mut row = row.ok_or_else(|| DbError::unreadable("a redrive that cannot be seen"))?;
+    transaction.commit().await?;
+    Ok(CancelOutcome::Cancelled(Box::new(redrive(&mut row)?)))
+}
+
+/// The next step of the redrive that has waited longest.
+async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<RedriveStep>> {
+    if connection.exec_first(PEEK, ()).await? == Some(false) {
+        return Ok(None);
+    }
+    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+    let row: Option<Row> = transaction.exec_first(NEXT, ()).await?;
+    let Some(mut row) = row else {
+        transaction.rollback().await?;
+        return Ok(None);
+    };
+    let row = &mut row;
+    let id = RedriveId(take(row, 0)?);
+    let tenant: Option<String> = take(row, 1)?;
+    let work: RedriveWork = work(row, 2)?.into();
+    let mut after_at: Option<Time> = take(row, 8)?;
+    let mut after_id: i64 = take(row, 9)?;
+    let now = take::<Time>(row, 10)?.0;
+    let mut step = RedriveStep::nothing(Some(id));
+    let mut error = None;
+    match work {
+        RedriveWork::DeadLetters(filter) => {
+            let scope = match tenant {
+                Some(tenant) => TenantScope::One(parsed(&tenant)?),
+                None => TenantScope::All,
+            };
+            let (chosen, sagas) = letters(&mut transaction, &scope, filter, after_id, limits).await?;
+            after_id = chosen.reached.map_or(after_id, |letter| letter.0);
+            step.sagas = sagas;
+            step.take_over(&chosen);
+        }
+        RedriveWork::Events { subscription_id, since, until } => {
+            let subscription = Subscription::read(&mut transaction, subscription_id).await?;
+            match subscription.filter(Subscription::is_deliverable) {
+                Some(subscription) => {
+                    let after = Place { at: after_at.map_or(since, |time| time.0), id: after_id };
+                    let until = until.unwrap_or(now);
+                    let (chosen, sagas) =
+                        walk(&mut transaction, &subscription, after, until, now, limits).await?;
+                    if let Some(place) = chosen.reached {
+                        (after_at, after_id) = (Some(Time(place.at)), place.id);
+                    }
+                    step.sagas = sagas;
+                    step.take_over(&chosen);
+                }
+                None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
+            }
+        }
+    }
+    let status = step.ended.unwrap_or(RedriveStatus::Running).as_str();
+    let values = (after_at, after_id, step.examined, step.created(), step.skipped, status, error, id.0);
+    transaction.exec_drop(ADVANCE, values).await?;
+    if transaction.affected_rows() == 0 {
+        return Err(DbError::unreadable("a redrive that is locked and cannot be seen"));
+    }
+    transaction.commit().await?;
+    Ok(Some(step))
+}
+
+/// Looks at the next letters, and requeues those that can be.
+async fn letters(
+    transaction: &mut Transaction<'_>,
+    scope: &TenantScope,
+    filter: DeadLetterFilter,
+    after: i64,
+    limits: StepLimits,
+) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
+    let most = limits.examine.max(1);
+    let look = Look { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
+    let (page, letters) = examine(transaction, scope, &look).await?;
+    let fate = |id: i64| match letters.iter().find(|letter| letter.id.0 == id) {
+        None => Fate::Pass,
+        Some(letter) if letter.ended.successor.is_some() || !letter.ended.deliverable => Fate::Skip,
+        Some(_) => Fate::Send,
+    };
+    let fates: Vec<(DeadLetterId, Fate)> = page.iter().map(|id| (DeadLetterId(*id), fate(*id))).collect();
+    let chosen = choose(&fates, limits.create as usize, rows(page.len()) < u64::from(most));
+    let to_send: Vec<_> = letters
+        .iter()
+        .filter(|letter| chosen.send.contains(&letter.id))
+        .map(|letter| &letter.ended.next)
+        .collect();
+    let sagas = insert(transaction, &to_send).await?;
+    Ok((chosen, sagas))
+}

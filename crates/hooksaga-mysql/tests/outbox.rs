@@ -1,0 +1,242 @@
+//! `hooksaga_append`: the cases that every outbox passes, and what only MySQL and MariaDB have.
+
+use crate::adapter::{Database, fresh, name, options, owner, value};
+use async_trait::async_trait;
+use hooksaga_conformance::outbox::{self, Application, Call, Raised};
+use hooksaga_mysql::{MySqlOptions, RoleMode, migrate, role_name};
+use hooksaga_store::{Role, RouteLimits};
+use hooksaga_testkit::mariadb::{admin_execute, create_database};
+use mysql_async::{Conn, Error, Opts, prelude::Queryable as _};
+use std::time::{Duration, Instant};
+
+/// An application's session, with the server's own defaults.
+struct App {
+    connection: Conn,
+    procedure: String,
+}
+
+fn raised(error: Error) -> Raised {
+    match error {
+        Error::Server(error) => Raised { sqlstate: error.state, message: error.message },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[async_trait]
+impl Application for App {
+    async fn append(&mut self, call: &Call) -> Result<i64, Raised> {
+        let call = call.clone();
+        let arguments = (call.event_type, call.payload, call.external_id, call.tenant, call.correlation_id);
+        let rows: Vec<i64> = self
+            .connection
+            .exec(format!("CALL {}(?, ?, ?, ?, ?)", self.procedure), arguments)
+            .await
+            .map_err(raised)?;
+        assert_eq!(rows.len(), 1, "one row");
+        Ok(rows[0])
+    }
+
+    async fn execute(&mut self, sql: &str) -> Result<(), Raised> {
+        self.connection.query_drop(sql).await.map_err(raised)
+    }
+}
+
+/// A login that has nothing (the database is named, not entered: that takes a right, too), and a session of it.
+async fn stranger(url: &str) -> (String, App) {
+    let database = name(url);
+    let login = format!("'app_{database}'@'127.0.0.1'");
+    admin_execute(&format!("CREATE USER IF NOT EXISTS {login}")).await;
+    let server = url.rsplit_once('/').unwrap().0;
+    let opts =
+        Opts::from_url(&server.replace("mysql://admin@", &format!("mysql://app_{database}@"))).unwrap();
+    let mut connection = Conn::new(opts).await.unwrap();
+    connection.query_drop("SET NAMES utf8mb4").await.unwrap();
+    (login, App { connection, procedure: format!("`{database}`.hooksaga_append") })
+}
+
+/// One that may call the outbox.
+async fn app(url: &str) -> App {
+    let (login, app) = stranger(url).await;
+    admin_execute(&format!("GRANT EXECUTE ON PROCEDURE {} TO {login}", app.procedure)).await;
+    app
+}
+
+/// How many events there are, and how many are queued.
+async fn stored(db: &Database) -> String {
+    let counts = "SELECT CONCAT((SELECT COUNT(*) FROM events), ' ', (SELECT COUNT(*) FROM unrouted_events))";
+    value(&db.url, counts).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_validates_as_the_api_does() {
+    let db = fresh().await;
+    let mut app = app(&db.url).await;
+    // What a pattern means to the caller does not matter.
+    app.execute("SET default_regex_flags = 'EXTENDED,MULTILINE,DOTALL'").await.unwrap();
+    outbox::validates_as_the_api_does(&db, &mut app).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_keeps_to_the_servers_payload_limit() {
+    let db = fresh().await;
+    outbox::keeps_to_the_servers_payload_limit(&db, &mut app(&db.url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_knows_duplicates_and_conflicts() {
+    for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let db = fresh().await;
+        let mut app = app(&db.url).await;
+        app.execute(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")).await.unwrap();
+        outbox::knows_duplicates_and_conflicts(&db, &mut app).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_goes_with_the_transaction() {
+    let db = fresh().await;
+    outbox::goes_with_the_transaction(&db, &mut app(&db.url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_transaction_delays_nobody_else() {
+    for (isolation, with_duplicate) in
+        [("READ COMMITTED", true), ("REPEATABLE READ", true), ("SERIALIZABLE", false)]
+    {
+        let db = fresh().await;
+        let mut app = app(&db.url).await;
+        app.execute(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")).await.unwrap();
+        outbox::an_open_transaction_delays_nobody_else(&db, &mut app, isolation, with_duplicate).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_needs_execute_and_has_nothing_else() {
+    let db = fresh().await;
+    let database = name(&db.url);
+    let (login, mut app) = stranger(&db.url).await;
+    assert_eq!(app.append(&Call::new("1")).await.unwrap_err().sqlstate, "42000", "nobody may by himself");
+    admin_execute(&format!("GRANT EXECUTE ON PROCEDURE {} TO {login}", app.procedure)).await;
+    app.append(&Call::new("1")).await.unwrap();
+    for sql in ["SELECT * FROM events", "SELECT * FROM ingest_limits", "DELETE FROM unrouted_events"] {
+        let sql = sql.replace("FROM ", &format!("FROM `{database}`."));
+        assert_eq!(app.execute(&sql).await.unwrap_err().sqlstate, "42000", "{sql}");
+    }
+    let insert = format!(
+        "INSERT INTO `{database}`.events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')"
+    );
+    assert_eq!(app.execute(&insert).await.unwrap_err().sqlstate, "42000");
+    let drop = format!("DROP PROCEDURE {}", app.procedure);
+    assert_eq!(app.execute(&drop).await.unwrap_err().sqlstate, "42000");
+
+    let definer = "SELECT definer FROM information_schema.routines WHERE routine_schema = DATABASE()";
+    let role = role_name(database, Role::EventIngestWriter);
+    assert_eq!(value(&db.url, definer).await.trim_end_matches('@'), role, "it has ingestion's rights");
+    // A migration that finds it as it should be leaves it; one that does not replaces it, and what was granted stays.
+    migrate(options(&db.url)).await.unwrap();
+    admin_execute(&format!("ALTER PROCEDURE {} COMMENT 'old'", app.procedure)).await;
+    migrate(options(&db.url)).await.unwrap();
+    let comment = "SELECT routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE()";
+    assert!(value(&db.url, comment).await.starts_with("hooksaga "));
+    app.append(&Call::new("1")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_in_the_middle_leaves_nothing_and_the_callers_work_alone() {
+    let db = fresh().await;
+    let database = name(&db.url);
+    let mut app = app(&db.url).await;
+    let role = role_name(database, Role::EventIngestWriter);
+    admin_execute(&format!(
+        "CREATE TABLE `{database}`.orders (id INT AUTO_INCREMENT PRIMARY KEY, note TEXT)"
+    ))
+    .await;
+    admin_execute(&format!("GRANT SELECT, INSERT ON `{database}`.orders TO 'app_{database}'@'127.0.0.1'"))
+        .await;
+    let order = format!("INSERT INTO `{database}`.orders (note) VALUES ('x')");
+    // The event can be written, its place in the queue cannot.
+    admin_execute(&format!("REVOKE INSERT ON `{database}`.unrouted_events FROM '{role}'")).await;
+    for autocommit in [1, 0] {
+        app.execute(&format!("SET autocommit = {autocommit}")).await.unwrap();
+        let patience: Option<i64> =
+            app.connection.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap();
+        assert_eq!(app.append(&Call::once("1", "a")).await.unwrap_err().sqlstate, "42000");
+        app.execute("COMMIT").await.unwrap();
+        assert_eq!(stored(&db).await, "0 0", "autocommit {autocommit}");
+        let after: Option<i64> =
+            app.connection.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap();
+        assert_eq!(after, patience);
+    }
+    app.execute("SET autocommit = 1").await.unwrap();
+    app.execute("BEGIN").await.unwrap();
+    app.execute(&order).await.unwrap();
+    app.append(&Call::once("1", "a")).await.unwrap_err();
+    app.execute("COMMIT").await.unwrap();
+    assert_eq!(stored(&db).await, "0 0");
+    assert_eq!(value(&db.url, "SELECT COUNT(*) FROM orders").await, "1", "the caller decides about its own");
+
+    admin_execute(&format!("GRANT INSERT ON `{database}`.unrouted_events TO '{role}'")).await;
+    app.append(&Call::once("1", "a")).await.unwrap();
+    assert_eq!(stored(&db).await, "1 1", "without a transaction it is one of its own");
+    app.execute("SET autocommit = 0").await.unwrap();
+    app.append(&Call::once("1", "b")).await.unwrap();
+    app.execute("ROLLBACK").await.unwrap();
+    assert_eq!(stored(&db).await, "1 1");
+    app.execute("SET autocommit = 1").await.unwrap();
+    app.execute("BEGIN").await.unwrap();
+    app.execute(&order).await.unwrap();
+    app.append(&Call::new("2")).await.unwrap();
+    let last: Option<i64> = app.connection.query_first("SELECT LAST_INSERT_ID()").await.unwrap();
+    app.execute("COMMIT").await.unwrap();
+    let orders = value(&db.url, "SELECT MAX(id) FROM orders").await;
+    assert_eq!(last.unwrap().to_string(), orders, "the id of the caller's own row");
+    assert_eq!(stored(&db).await, "2 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_is_held_or_newer_than_the_callers_snapshot() {
+    let db = fresh().await;
+    let (mut first, mut second) = (app(&db.url).await, app(&db.url).await);
+    for session in [&mut first, &mut second] {
+        session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    }
+    first.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
+    let id = second.append(&Call::once("1", "x")).await.unwrap();
+    assert_eq!(first.append(&Call::once("1", "x")).await, Ok(id));
+    assert_eq!(first.append(&Call::once("2", "x")).await.unwrap_err().sqlstate, "OX409");
+    first.execute("ROLLBACK").await.unwrap();
+
+    second.execute("BEGIN").await.unwrap();
+    second.append(&Call::once("1", "y")).await.unwrap();
+    let began = Instant::now();
+    let held = first.append(&Call::once("1", "y")).await.unwrap_err();
+    assert_eq!(held.sqlstate, "OX423", "{held:?}");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    second.execute("ROLLBACK").await.unwrap();
+    first.append(&Call::once("2", "y")).await.unwrap();
+    assert_eq!(stored(&db).await, "2 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_roles_it_has_the_logins_rights_and_roles_take_it_over() {
+    let url = create_database("plain").await;
+    let off = MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    migrate(off.clone()).await.unwrap();
+    let definer = "SELECT definer FROM information_schema.routines WHERE routine_schema = DATABASE()";
+    assert_eq!(value(&url, definer).await, "admin@127.0.0.1");
+    let mut app = app(&url).await;
+    app.append(&Call::new("1")).await.unwrap();
+    let stores = hooksaga_mysql::connect(off).await.unwrap().stores();
+    let limits = RouteLimits { events: 10, sagas: 10 };
+    assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 1);
+    drop(stores);
+    let role = role_name(name(&url), Role::EventIngestWriter);
+    migrate(options(&url)).await.unwrap();
+    assert_eq!(value(&url, definer).await.trim_end_matches('@'), role);
+    app.append(&Call::new("1")).await.unwrap();
+    // Another login's procedure is made anew by whoever migrates.
+    owner(&url).await.query_drop("DROP PROCEDURE hooksaga_append").await.unwrap();
+    migrate(options(&url)).await.unwrap();
+    assert_eq!(value(&url, definer).await.trim_end_matches('@'), role);
+    admin_execute(&format!("DROP DATABASE `{}`", name(&url))).await;
+}

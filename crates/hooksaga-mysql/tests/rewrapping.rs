@@ -1,0 +1,57 @@
+//! Secrets are sealed with another key while a server runs.
+
+use crate::adapter::{fresh, options};
+use hooksaga_conformance::TestDatabase as _;
+use hooksaga_mysql::rewrap as rewrap_all;
+use hooksaga_store::{NewSubscription, Rewrap, SealedSecret, StoreError, StoreResult, Stores};
+use std::time::Duration;
+
+fn sealed(key_id: &str, n: u8) -> SealedSecret {
+    SealedSecret { key_id: key_id.to_owned(), sealed: vec![n; 60] }
+}
+
+/// Seals by adding one to every byte.
+fn reseal(old: &SealedSecret) -> StoreResult<SealedSecret> {
+    if old.key_id != "old" {
+        return Err(StoreError::Other(format!("an unknown key {}", old.key_id)));
+    }
+    Ok(SealedSecret { key_id: "new".to_owned(), sealed: old.sealed.iter().map(|byte| byte + 1).collect() })
+}
+
+async fn subscribe(stores: &Stores, n: u8, secret: SealedSecret) {
+    let new = NewSubscription {
+        tenant: "default".parse().unwrap(),
+        topics: "t".parse().unwrap(),
+        callback_url: hooksaga_saga::CallbackUrl::parse(&format!("https://example.com/{n}"), false).unwrap(),
+        description: None,
+        active: true,
+        max_retry_limit: None,
+        rate_limit: None,
+        headers: None,
+    };
+    stores.admin.create(&new, &secret).await.unwrap();
+}
+
+#[tokio::test]
+async fn everything_is_sealed_with_the_new_key_and_again_is_nothing() {
+    let database = fresh().await;
+    let (stores, options) = (database.stores(), options(&database.url));
+    for n in 0..150 {
+        subscribe(&stores, n, sealed("old", n)).await;
+    }
+    subscribe(&stores, 200, sealed("new", 200)).await;
+    let rewrap = Rewrap { key_id: "new", reseal: &reseal };
+    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 150);
+    assert_eq!(stores.verifier.secret_key_ids().await.unwrap(), ["new"]);
+    let checks = stores.verifier.take_checks(500, Duration::from_secs(10)).await.unwrap();
+    let mut found: Vec<_> = checks.iter().map(|check| check.secrets[0].secret.clone()).collect();
+    found.sort_by_key(|secret| secret.sealed[0]);
+    let mut expected: Vec<_> = (0..150).map(|n| sealed("new", n + 1)).collect();
+    expected.push(sealed("new", 200));
+    assert_eq!(found, expected);
+    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 0);
+
+    subscribe(&stores, 201, sealed("lost", 201)).await;
+    let failed = rewrap_all(&options, rewrap).await;
+    assert!(matches!(failed, Err(StoreError::Other(_))), "{failed:?}");
+}

@@ -1,0 +1,51 @@
+//! Sagas whose `next_attempt_at` lies further ahead than any retry could have put it: the database's clock was ahead when it
+//! was written. They count as due, and get their job under the key that they have. One that fails again is retried with
+//! the next look, since its next time must be later than its last.
+
+use super::Orchestrator;
+use crate::Progress;
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{Stage, StoreResult};
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+pub(super) const NAME: &str = "stranded";
+pub(super) const EVERY: Duration = Duration::from_secs(10);
+/// Between the steps of a look.
+const SOON: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Stranded {
+    beyond: Duration,
+    /// Where the look under way resumes.
+    after: Mutex<Option<SubscriptionId>>,
+}
+
+impl Stranded {
+    pub(super) fn new(beyond: Duration) -> Self {
+        Self { beyond, after: Mutex::default() }
+    }
+}
+
+impl Orchestrator {
+    /// One step of a look.
+    pub async fn stranded_once(&self) -> StoreResult<Progress> {
+        let after = *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner);
+        let step = self.store.schedule_stranded(after, self.stranded.beyond).await?;
+        // Whoever had some may have more: its page is looked at again.
+        let next = if step.sagas > 0 { after } else { step.resume_after };
+        *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        if step.sagas > 0 {
+            tracing::warn!(
+                component = NAME,
+                deliveries = step.sagas,
+                "the database's clock was ahead: deliveries that waited for it are due"
+            );
+            self.signals.wake(Stage::Worker);
+        }
+        let more = step.sagas > 0 || next.is_some();
+        Ok(Progress::Idle { until: more.then_some(SOON) })
+    }
+}

@@ -1,0 +1,125 @@
+//! The redriver: large work in small steps, beside live traffic. It takes redrives on, and lets subscriptions that were
+//! verified catch up.
+//!
+//! Promises: one saga per event, subscription and generation, whatever crashes in between and however many redrivers
+//! there are; a step is one short transaction, and two thirds of the time belong to everybody else.
+//!
+//! Not done here: deciding who may start a redrive (the API does), and what a step makes of a row (`hooksaga_saga::choose`
+//! does).
+
+use crate::{
+    DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm,
+    pace::Pace,
+};
+use hooksaga_store::{RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StoreResult};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+pub struct Redriver {
+    store: Arc<dyn RedriveStore>,
+    /// Attempts of sagas whose subscription has no limit of its own.
+    default_limit: u32,
+    /// How old the events may be that a subscription gets once it is verified; nothing: it gets none.
+    catch_up: Option<Duration>,
+    pace: Pace,
+    signals: Signals,
+    metrics: Arc<Metrics>,
+    log: DeliveryLog,
+}
+
+impl Redriver {
+    /// Rows looked at for each that may be written.
+    const LOOKS: u32 = 5;
+    const NAME: &str = "redriver";
+
+    pub fn new(
+        store: Arc<dyn RedriveStore>,
+        default_limit: u32,
+        catch_up: Option<Duration>,
+        signals: Signals,
+        metrics: Arc<Metrics>,
+        log: DeliveryLog,
+    ) -> Self {
+        Self { store, default_limit, catch_up, pace: Pace::new(), signals, metrics, log }
+    }
+
+    pub async fn run(&self, shutdown: &Shutdown) {
+        let driver = Driver {
+            name: Self::NAME,
+            rhythm: Rhythm::Woken(Stage::Redrives),
+            signals: &self.signals,
+            metrics: &self.metrics,
+            shutdown,
+        };
+        driver
+            .run(|| async {
+                let (progress, rest) = self.step().await?;
+                // Whatever wakes it: the time belongs to others. It is over in a moment when the order to stop comes.
+                tokio::time::sleep(rest).await;
+                Ok(progress)
+            })
+            .await;
+    }
+
+    /// One step of catching up, and one of a redrive: neither waits for the other to end.
+    pub async fn run_once(&self) -> StoreResult<Progress> {
+        Ok(self.step().await?.0)
+    }
+
+    /// The same, and how long to rest after it.
+    async fn step(&self) -> StoreResult<(Progress, Duration)> {
+        let started = Instant::now();
+        let size = self.pace.size();
+        let limits =
+            StepLimits { examine: size * Self::LOOKS, create: size, default_limit: self.default_limit };
+        let steps = self.steps(limits).await.inspect_err(|_| self.pace.failed())?;
+        self.metrics.redrives_running(self.store.running().await?);
+        if steps.is_empty() {
+            return Ok((Progress::IDLE, Duration::ZERO));
+        }
+        self.metrics.pass(Self::NAME, started.elapsed());
+        steps.iter().for_each(|step| self.account(step));
+        Ok((Progress::Worked, self.pace.rest_after(started.elapsed())))
+    }
+
+    async fn steps(&self, limits: StepLimits) -> StoreResult<Vec<RedriveStep>> {
+        let caught_up = self.store.catch_up(limits, self.catch_up).await?;
+        let advanced = self.store.advance(limits).await?;
+        Ok(caught_up.into_iter().chain(advanced).collect())
+    }
+
+    fn account(&self, step: &RedriveStep) {
+        let subscriptions: BTreeSet<_> = step.sagas.iter().map(|saga| saga.subscription_id).collect();
+        self.signals.wake_schedule(subscriptions);
+        self.metrics.redriven(step.created());
+        if self.log.wants(false) {
+            for saga in &step.sagas {
+                tracing::info!(
+                    target: DELIVERY_LOG_TARGET,
+                    stage = Self::NAME,
+                    delivery_status = "Pending",
+                    correlation_id = saga.correlation_id.as_str(),
+                    saga_id = saga.requeued.saga_id.0,
+                    subscription_id = saga.subscription_id.0,
+                    redrive_id = step.redrive_id.map(|id| id.0),
+                    "{}",
+                    if step.redrive_id.is_some() { "sent again" } else { "caught up after its verification" }
+                );
+            }
+        }
+        if let (Some(id), Some(status)) = (step.redrive_id, step.ended) {
+            match status {
+                RedriveStatus::Failed => {
+                    tracing::warn!(
+                        redrive_id = id.0,
+                        "a redrive failed: its subscription cannot be delivered to"
+                    );
+                }
+                _ => tracing::info!(redrive_id = id.0, %status, "a redrive has ended"),
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Starts of rate-limited subscriptions.
+//!
+//! Their jobs are admitted at the pace of the limit. Jobs that have waited since, for a worker or for their subscription to
+//! resume, would start all at once: so each start is counted once more, and what would be too much is given back until its
+//! turn comes. Attempts of other subscriptions do not wait for this.
+
+use super::{
+    attempt::{Attempt, Settled},
+    prepare::Work,
+};
+use hooksaga_saga::{RateLimit, SubscriptionId};
+use hooksaga_store::{Starting, WorkerStore};
+use std::{collections::BTreeMap, time::Duration};
+
+/// Jobs that are given back at the same time are given back together: their delays are multiples of this.
+const STEP: Duration = Duration::from_millis(20);
+/// What is given back because nobody could be asked is asked for again after so long.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Attempts of one claim whose subscriptions have a rate limit.
+#[derive(Debug, Default)]
+pub(super) struct LimitedAttempts<T> {
+    limits: BTreeMap<SubscriptionId, RateLimit>,
+    attempts: Vec<(Attempt, T)>,
+}
+
+impl Work {
+    /// Takes the attempts of rate-limited subscriptions out. `hold` is what each holds while it waits.
+    pub(super) fn take_limited<T>(&mut self, hold: impl Fn(&Attempt) -> T) -> LimitedAttempts<T> {
+        let limits = std::mem::take(&mut self.limits);
+        if limits.is_empty() {
+            return LimitedAttempts { limits, attempts: Vec::new() };
+        }
+        let is_limited = |attempt: &mut Attempt| limits.contains_key(&attempt.subscription);
+        let attempts = self.attempts.extract_if(.., is_limited).map(|attempt| (hold(&attempt), attempt));
+        let attempts = attempts.map(|(held, attempt)| (attempt, held)).collect();
+        LimitedAttempts { limits, attempts }
+    }
+}
+
+impl<T> LimitedAttempts<T> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.attempts.is_empty()
+    }
+
+    /// Asks how many may start. Returns those that may, and the others to be given back, with what each holds.
+    pub(super) async fn pass(self, store: &dyn WorkerStore) -> (Vec<(Attempt, T)>, Vec<(Settled, T)>) {
+        let mut wanted: BTreeMap<SubscriptionId, u32> = BTreeMap::new();
+        for (attempt, _) in &self.attempts {
+            *wanted.entry(attempt.subscription).or_default() += 1;
+        }
+        let starting: Vec<Starting> = self
+            .limits
+            .iter()
+            .filter_map(|(id, limit)| {
+                Some(Starting { subscription_id: *id, limit: *limit, jobs: *wanted.get(id)? })
+            })
+            .collect();
+        let mut free: BTreeMap<SubscriptionId, (u32, Duration)> = match store.start_limited(&starting).await {
+            Ok(started) => started.iter().map(|one| (one.subscription_id, (one.jobs, one.wait))).collect(),
+            Err(error) => {
+                tracing::warn!(%error, "the rate limits could not be asked: their deliveries wait a little");
+                BTreeMap::new()
+            }
+        };
+        let (mut start, mut back) = (Vec::new(), Vec::new());
+        for (attempt, held) in self.attempts {
+            let delay = match free.get_mut(&attempt.subscription) {
+                Some((jobs, _)) if *jobs > 0 => {
+                    *jobs -= 1;
+                    start.push((attempt, held));
+                    continue;
+                }
+                Some((_, wait)) => {
+                    let delay = *wait;
+                    // The one after it has to wait for one more.
+                    *wait += self.limits.get(&attempt.subscription).map_or(STEP, |limit| limit.interval());
+                    in_steps(delay)
+                }
+                None => AFTER_FAILURE,
+            };
+            back.push((attempt.about.give_back(delay), held));
+        }
+        (start, back)
+    }
+}
+
+fn in_steps(delay: Duration) -> Duration {
+    let steps = delay.as_nanos().div_ceil(STEP.as_nanos()).max(1);
+    STEP * u32::try_from(steps).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_whole_steps_and_never_shorter() {
+        for (millis, expected) in [(0, 20), (1, 20), (20, 20), (21, 40), (1000, 1000)] {
+            assert_eq!(in_steps(Duration::from_millis(millis)), Duration::from_millis(expected));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Whether results can be written at present. While they cannot, what a worker sends is sent again when its lease has run
+//! out: so it must not go on claiming.
+//!
+//! While a write of results fails, nothing is claimed. When that write was given up (its leases are over, or the database
+//! refuses it), one job at a time is claimed and sent as a probe, after waits that grow from a second to a minute. The first
+//! result that is written opens the gate again.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::time::Instant;
+
+/// How many jobs may be claimed now, as far as results are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    Open,
+    /// One, to see whether its result can be written.
+    Probe,
+    /// None for so long; then it is to be asked again.
+    Closed(Duration),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct ResultGate(Mutex<State>);
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    Open,
+    /// A write fails, and is tried again.
+    Failing,
+    /// Results were lost. The next probe is due then; if it fails, the one after it so much later.
+    Lost { probe_at: Instant, wait: Duration },
+    /// A probe is under way. Should it come to no result (it was parked or given back), another follows.
+    Probing { next: Instant, wait: Duration },
+}
+
+impl ResultGate {
+    const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(60);
+    /// How often a closed gate is looked at.
+    const LOOK: Duration = Duration::from_millis(200);
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks whether jobs may be claimed. `Probe` is returned once per probe.
+    pub(super) fn pass(&self, now: Instant) -> Gate {
+        let mut state = self.state();
+        match *state {
+            State::Open => Gate::Open,
+            State::Failing => Gate::Closed(Self::LOOK),
+            State::Lost { probe_at: due, wait } | State::Probing { next: due, wait } if now >= due => {
+                *state = State::Probing { next: now + wait, wait: Self::longer(wait) };
+                Gate::Probe
+            }
+            State::Lost { .. } | State::Probing { .. } => Gate::Closed(Self::LOOK),
+        }
+    }
+
+    /// A write of results failed, and is tried again.
+    pub(super) fn fails(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Open) {
+            *state = State::Failing;
+        }
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(*self.state(), State::Failing)
+    }
+
+    /// Results were given up.
+    pub(super) fn lost(&self, now: Instant) {
+        let mut state = self.state();
+        let wait = match *state {
+            State::Open | State::Failing => Self::FIRST,
+            State::Lost { wait, .. } | State::Probing { wait, .. } => wait,
+        };
+        *state = State::Lost { probe_at: now + wait, wait: Self::longer(wait) };
+    }
+
+    /// Results were written.
+    pub(super) fn written(&self) {
+        *self.state() = State::Open;
+    }
+
+    fn longer(wait: Duration) -> Duration {
+        (wait * 2).min(Self::LONGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_results_let_single_probes_through_until_one_is_written() {
+        let (gate, began) = (ResultGate::default(), Instant::now());
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let closed = Gate::Closed(ResultGate::LOOK);
+        assert_eq!(gate.pass(at(0)), Gate::Open);
+        gate.fails();
+        assert_eq!([gate.pass(at(0)), gate.pass(at(500))], [closed; 2], "the write is still being tried");
+        gate.lost(at(500));
+        assert_eq!(gate.pass(at(500)), closed);
+        assert_eq!([gate.pass(at(501)), gate.pass(at(501))], [Gate::Probe, closed], "one at a time");
+        gate.fails();
+        gate.lost(at(510));
+        assert_eq!(gate.pass(at(513)), closed, "the waits grow");
+        assert_eq!(gate.pass(at(514)), Gate::Probe);
+        // It came to no result.
+        assert_eq!(gate.pass(at(514 + 8)), Gate::Probe);
+        gate.written();
+        assert_eq!(gate.pass(at(523)), Gate::Open);
+    }
+
+    #[test]
+    fn the_waits_end_at_a_minute() {
+        let (gate, mut now) = (ResultGate::default(), Instant::now());
+        for _ in 0..20 {
+            gate.lost(now);
+            now += ResultGate::LONGEST;
+            assert_eq!(gate.pass(now), Gate::Probe);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The story over connections that are cut: at the n-th thing that the product says to the database, before the server hears
+//! it, or after it has and before the response comes. A lost response to a commit is a lost acknowledgement.
+//!
+//! The suite takes a number of places, spread evenly. `HOOKSAGA_CUTS` says how many; more than the story has messages is every
+//! one of them.
+
+use super::{check_the_end, start, tell};
+use crate::support::backend::{Backend, Database};
+use hooksaga_testkit::proxy::{Cut, Proxy};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+const PARALLEL: usize = 6;
+const CUTS: u64 = 12;
+
+/// Tells the story with one cut. Returns how much was said in all, and whether it came to the cut.
+async fn tell_over(backend: Backend, cut: Option<(u64, Cut)>) -> (u64, bool) {
+    let world = start(backend).await;
+    let url = world.database.url.clone().expect("a server");
+    let (proxy, url) = Proxy::for_url(&url).await;
+    let through = Database::again(world.database.backend(), url).await;
+    let connected = proxy.said();
+    if let Some((n, cut)) = cut {
+        proxy.cut_at(n, cut);
+    }
+    let told = tokio::time::timeout(Duration::from_secs(90), tell(&world, &through.stores)).await;
+    assert!(told.is_ok(), "{cut:?} never ended: {:?}", world.deliveries().await);
+    check_the_end(&world).await;
+    let said = proxy.said() - connected;
+    drop(through);
+    world.end().await;
+    (said, proxy.has_cut())
+}
+
+#[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
+async fn cut_everywhere(backend: Backend) {
+    let (said, _) = tell_over(backend, None).await;
+    let wanted = std::env::var("HOOKSAGA_CUTS").ok().map_or(CUTS, |text| text.parse().expect("a number"));
+    let step = (said / wanted.max(1)).max(1);
+    let mut places: Vec<_> = (0..said).step_by(usize::try_from(step).unwrap()).collect();
+    places.reverse();
+    let (mut running, mut cuts) = (JoinSet::new(), 0);
+    while !places.is_empty() || !running.is_empty() {
+        if running.len() < PARALLEL
+            && let Some(n) = places.pop()
+        {
+            // Each place one way; the next place the other.
+            let cut = if (n / step).is_multiple_of(2) { Cut::BeforeTheResponse } else { Cut::BeforeSending };
+            running.spawn(tell_over(backend, Some((n, cut))));
+            continue;
+        }
+        if let Some(done) = running.join_next().await {
+            cuts += u64::from(done.unwrap().1);
+        }
+    }
+    println!("{backend:?}: the story takes {said} messages; {cuts} runs with a cut");
+    // A story that is told in fewer messages ends before its cut.
+    assert!(cuts >= wanted.min(said) / 4, "only {cuts} cuts of {said} messages");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_postgres_cut_at_any_message_changes_nothing_in_the_end() {
+    cut_everywhere(Backend::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_mysql_cut_at_any_message_changes_nothing_in_the_end() {
+    cut_everywhere(Backend::MySql).await;
+}

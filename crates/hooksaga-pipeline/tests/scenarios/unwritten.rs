@@ -1,0 +1,157 @@
+//! Results that cannot be written while jobs can be claimed, and batches that take too long.
+
+use crate::support::{Pipeline, WORKER, World};
+use async_trait::async_trait;
+use hooksaga_pipeline::{Shutdown, WorkerConfig};
+use hooksaga_saga::JobId;
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, RouteBatch, RouteLimits, RouterStore,
+    Started, Starting, StoreError, StoreResult, Stores, WorkerBeat, WorkerStore,
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// Claims work, results do not.
+struct Unwritable {
+    inner: Arc<dyn WorkerStore>,
+    broken: Arc<AtomicBool>,
+    error: fn() -> StoreError,
+}
+
+#[async_trait]
+impl WorkerStore for Unwritable {
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        lease: Duration,
+        token: LeaseToken,
+    ) -> StoreResult<ClaimedBatch> {
+        self.inner.claim(limits, lease, token).await
+    }
+    async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
+        self.inner.start_limited(starting).await
+    }
+    async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
+        self.inner.hand_back(leases, delay).await
+    }
+    async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
+        self.inner.park(leases).await
+    }
+    async fn unpark(&self, limit: u32) -> StoreResult<u64> {
+        self.inner.unpark(limit).await
+    }
+    async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
+        self.inner.heartbeat(beat).await
+    }
+    async fn leave(&self, worker_id: i64) -> StoreResult<()> {
+        self.inner.leave(worker_id).await
+    }
+    async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
+        if self.broken.load(Ordering::SeqCst) {
+            Err((self.error)())
+        } else {
+            self.inner.report(reports).await
+        }
+    }
+    async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
+        self.inner.secret_key_ids().await
+    }
+}
+
+const CONFIG: WorkerConfig = WorkerConfig {
+    http_timeout: Duration::from_millis(200),
+    lease_duration: Duration::from_millis(750),
+    ..WORKER
+};
+
+/// Runs a worker whose results are refused like this, with a cleaner beside it, until they can be written again. Returns how
+/// many requests each of the two times made.
+async fn requests_while_unwritable(error: fn() -> StoreError) -> (usize, usize) {
+    const JOBS: usize = 40;
+    let world = World::new().await;
+    world.subscribe("t", "/in").await;
+    world.append("t", JOBS).await;
+    let broken = Arc::new(AtomicBool::new(true));
+    let inner = world.stores.worker.clone();
+    let worker = Arc::new(Unwritable { inner, broken: Arc::clone(&broken), error });
+    let stores = Stores { worker, ..world.stores.clone() };
+    let pipeline = Pipeline::over(&stores, &world.key, CONFIG);
+    pipeline.prepare().await;
+    let shutdown = Shutdown::new();
+    let cleaning = async {
+        while !shutdown.is_triggered() {
+            pipeline.cleaner.run_once().await.unwrap();
+            pipeline.orchestrator.apply_once().await.unwrap();
+            pipeline.orchestrator.schedule_once().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let watching = async {
+        // Time for each job to be sent five times over.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        let before = world.receiver.deliveries("/in").len();
+        broken.store(false, Ordering::SeqCst);
+        while world.statuses().await.iter().any(|status| !status.is_final()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let after = world.receiver.deliveries("/in").len() - before;
+        shutdown.trigger();
+        (before, after)
+    };
+    let all = async { tokio::join!(pipeline.worker.run(&shutdown), cleaning, watching).2 };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("it recovers by itself")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_results_are_refused_stops_sending() {
+    let (before, _) = requests_while_unwritable(|| StoreError::Denied("no right to write".to_owned())).await;
+    // Each job once, and then single probes after one, two and four seconds.
+    assert!((1..=40 + 3).contains(&before), "{before} requests");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_results_cannot_be_written_stops_sending() {
+    let (before, _) = requests_while_unwritable(|| StoreError::Unwritable("no space left".to_owned())).await;
+    assert!((1..=40 + 3).contains(&before), "{before} requests");
+}
+
+/// Takes too long for more than so many sagas at once.
+struct Slow {
+    inner: Arc<dyn RouterStore>,
+    most: u32,
+    asked: Mutex<Vec<u32>>,
+}
+
+#[async_trait]
+impl RouterStore for Slow {
+    async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.asked.lock().unwrap().push(limits.sagas);
+        if limits.sagas > self.most {
+            return Err(StoreError::TimedOut("canceling statement due to statement timeout".to_owned()));
+        }
+        self.inner.route(limits, default_limit).await
+    }
+}
+
+#[tokio::test]
+async fn routing_that_takes_too_long_is_halved_until_it_gets_through() {
+    let world = World::new().await;
+    world.subscribe("t", "/in").await;
+    world.append("t", 200).await;
+    let slow = Arc::new(Slow { inner: world.stores.router.clone(), most: 60, asked: Mutex::default() });
+    let stores = Stores { router: slow.clone(), ..world.stores.clone() };
+    let pipeline = Pipeline::over(&stores, &world.key, WORKER);
+    for _ in 0..30 {
+        // As a driver does: an error is met with the next pass.
+        let _ = pipeline.router.run_once().await;
+    }
+    let asked = slow.asked.lock().unwrap().clone();
+    assert_eq!(asked[..7], [2000, 1000, 500, 250, 125, 62, 31], "{asked:?}");
+    assert_eq!(world.stores.reader.gauges().await.unwrap().unrouted_events, 0);
+    assert_eq!(world.deliveries().await.len(), 200);
+}

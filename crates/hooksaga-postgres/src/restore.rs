@@ -1,0 +1,39 @@
+//! After a restore from a backup: ids that were given out since the backup was made must not be given out again, since
+//! receivers know them and would take the new events for repeats.
+
+use crate::{
+    error::checked,
+    options::{PostgresOptions, Session},
+    pool::connect_once,
+};
+use hooksaga_store::{
+    StoreResult,
+    migration::{ID_JUMP, MovedIds},
+};
+
+/// Every identity column of the schema's tables, with its sequence.
+const SEQUENCES: &str = "/* restore.sequences */
+SELECT c.relname::text, quote_ident(c.relname), quote_ident(a.attname),
+       pg_get_serial_sequence(quote_ident(c.relname), a.attname)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))
+  AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY c.relname";
+
+/// Moves the ids of every table forward.
+pub async fn move_ids_forward(options: PostgresOptions) -> StoreResult<Vec<MovedIds>> {
+    let client = connect_once(&options.session(Session::Login)?).await?;
+    let mut moved = Vec::new();
+    for row in checked(client.query(SEQUENCES, &[]).await)? {
+        let table: String = checked(row.try_get(0))?;
+        let (quoted, column, sequence): (String, String, String) =
+            (checked(row.try_get(1))?, checked(row.try_get(2))?, checked(row.try_get(3))?);
+        // What a session has drawn in advance counts as given out; so does an id that was written by hand.
+        let sql = format!(
+            "SELECT setval($1::text::regclass, greatest(nextval($1::text::regclass), \
+                    coalesce((SELECT max({column}) FROM {quoted}), 0)) + $2)"
+        );
+        let set = checked(client.query_one(&sql, &[&sequence, &ID_JUMP]).await)?;
+        moved.push(MovedIds { table, after: checked(set.try_get(0))? });
+    }
+    Ok(moved)
+}

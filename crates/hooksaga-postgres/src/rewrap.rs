@@ -1,0 +1,43 @@
+//! Seals secrets with another key, beside running servers: a few rows per transaction. As the login itself: no component
+//! may both read and write sealed text.
+
+use crate::{
+    error::checked,
+    options::{PostgresOptions, Session},
+    pool::connect_once,
+};
+use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
+
+/// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
+/// moved until then stays so.
+pub async fn rewrap(options: &PostgresOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+    let client = connect_once(&options.session(Session::Login)?).await?;
+    let mut moved = 0;
+    for (table, key) in SEALED_TABLES {
+        let select = format!(
+            "/* rewrap.select */ SELECT {key}, key_id, sealed FROM {table} WHERE key_id <> $1 AND {key} > $2 \
+             ORDER BY {key} LIMIT {REWRAP_BATCH}"
+        );
+        // A row that somebody has moved meanwhile is left alone.
+        let update = format!(
+            "/* rewrap.update */ UPDATE {table} t SET key_id = $4, sealed = n.sealed \
+             FROM unnest($1::bigint[], $2::bytea[], $3::bytea[]) AS n (id, old, sealed) \
+             WHERE t.{key} = n.id AND t.sealed = n.old"
+        );
+        let mut after = i64::MIN;
+        loop {
+            let rows = checked(client.query(&select, &[&rewrap.key_id, &after]).await)?;
+            let (mut ids, mut olds, mut news) = (Vec::new(), Vec::new(), Vec::new());
+            for row in &rows {
+                let old = SealedSecret { key_id: checked(row.try_get(1))?, sealed: checked(row.try_get(2))? };
+                news.push((rewrap.reseal)(&old)?.sealed);
+                olds.push(old.sealed);
+                ids.push(checked(row.try_get::<_, i64>(0))?);
+            }
+            let Some(last) = ids.last() else { break };
+            after = *last;
+            moved += checked(client.execute(&update, &[&ids, &olds, &news, &rewrap.key_id]).await)?;
+        }
+    }
+    Ok(moved)
+}

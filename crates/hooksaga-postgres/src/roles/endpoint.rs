@@ -1,0 +1,47 @@
+//! What applied results say about their endpoints, counted by the orchestrator.
+
+use crate::{error::DbResult, roles::rows::integer, time::Time};
+use deadpool_postgres::Transaction;
+use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::EndpointNews;
+use std::collections::BTreeMap;
+
+/// In the order of subscriptions, so that two batches wait for each other instead of deadlocking. No failures: something
+/// was delivered in the same batch, and the run that ended begins no new one. The job that an endpoint answered with "gone"
+/// says which URL that was.
+pub(crate) const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
+INSERT INTO endpoint_failures AS f
+    (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
+SELECT u.id, CASE WHEN u.failures > 0 THEN now() END, u.failures, now(), u.saga_id, u.code, j.callback_url
+FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::bigint[], $6::timestamptz[])
+     AS u (id, failures, saga_id, code, gone_saga_id, gone_at)
+LEFT JOIN webhook_delivery_jobs j ON j.saga_id = u.gone_saga_id AND j.attempt_at = u.gone_at
+ORDER BY u.id
+ON CONFLICT (subscription_id) DO UPDATE
+SET since = coalesce(f.since, excluded.since), failures = f.failures + excluded.failures,
+    last_at = excluded.last_at, last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
+    gone_url = coalesce(excluded.gone_url, f.gone_url)";
+
+/// Counts failures. (Runs that a success ends are ended by the statement that writes the results.)
+pub(super) async fn note_failures(
+    transaction: &Transaction<'_>,
+    news: &BTreeMap<SubscriptionId, EndpointNews>,
+) -> DbResult<()> {
+    let (mut ids, mut failures, mut sagas, mut codes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut gone_sagas, mut gone_times) = (Vec::new(), Vec::new());
+    for (id, news) in news {
+        let Some((saga_id, code)) = &news.last_failure else { continue };
+        ids.push(id.0);
+        failures.push(if news.delivered { 0 } else { integer(news.failures) });
+        sagas.push(saga_id.0);
+        codes.push(ErrorCode::as_str(code));
+        gone_sagas.push(news.gone.map(|(saga, _)| saga.0));
+        gone_times.push(news.gone.map(|(_, at)| Time(at)));
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let statement = transaction.prepare_cached(COUNT_FAILURES).await?;
+    transaction.execute(&statement, &[&ids, &failures, &sagas, &codes, &gone_sagas, &gone_times]).await?;
+    Ok(())
+}

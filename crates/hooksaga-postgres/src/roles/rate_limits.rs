@@ -1,0 +1,86 @@
+//! What rate limits let through, at admission and at the start of attempts.
+//!
+//! The rows of a batch are locked in their order, and the clock is read once they are: whoever waited for another process
+//! must not reckon with the time at which it began to wait.
+
+use crate::{
+    error::{DbError, DbResult},
+    time::Time,
+};
+use deadpool_postgres::Transaction;
+use hooksaga_saga::{SubscriptionId, Timestamp};
+use std::collections::HashMap;
+
+pub(crate) const LOCK_BUCKETS: &str = "/* rate_limits.lock */
+SELECT subscription_id, full_at FROM rate_limits
+WHERE subscription_id = ANY ($1::bigint[]) AND gate = $2
+ORDER BY subscription_id FOR UPDATE";
+
+/// A subscription that was never asked about has a full bucket.
+const MAKE_BUCKETS: &str = "/* rate_limits.make */
+INSERT INTO rate_limits (subscription_id, gate, full_at)
+SELECT id, $2, now() FROM unnest($1::bigint[]) AS u (id) ORDER BY id
+ON CONFLICT DO NOTHING";
+
+const CLOCK: &str = "/* rate_limits.clock */ SELECT clock_timestamp()";
+
+/// By their keys: a join with the arrays would compare every row with every entry.
+pub(crate) const STORE_BUCKETS: &str = "/* rate_limits.store */
+UPDATE rate_limits SET full_at = ($3::timestamptz[])[array_position($1::bigint[], subscription_id)]
+WHERE subscription_id = ANY ($1::bigint[]) AND gate = $2";
+
+/// Where a limit is applied.
+pub(crate) const ADMISSION: &str = "admission";
+pub(crate) const START: &str = "start";
+
+/// Locked buckets, and the time at which they were.
+pub(super) struct Buckets {
+    pub(super) now: Timestamp,
+    full_at: HashMap<i64, Timestamp>,
+    gate: &'static str,
+}
+
+impl Buckets {
+    pub(super) async fn lock(
+        transaction: &Transaction<'_>,
+        gate: &'static str,
+        ids: &[i64],
+    ) -> DbResult<Self> {
+        let lock = transaction.prepare_cached(LOCK_BUCKETS).await?;
+        let mut rows = transaction.query(&lock, &[&ids, &gate]).await?;
+        if rows.len() < ids.len() {
+            let make = transaction.prepare_cached(MAKE_BUCKETS).await?;
+            transaction.execute(&make, &[&ids, &gate]).await?;
+            rows = transaction.query(&lock, &[&ids, &gate]).await?;
+        }
+        let clock = transaction.prepare_cached(CLOCK).await?;
+        let now = transaction.query_one(&clock, &[]).await?.try_get::<_, Time>(0)?.0;
+        let mut full_at = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            full_at.insert(row.try_get(0)?, row.try_get::<_, Time>(1)?.0);
+        }
+        if full_at.len() < ids.len() {
+            return Err(DbError::unreadable("a rate limit was not stored"));
+        }
+        Ok(Self { now, full_at, gate })
+    }
+
+    pub(super) fn full_at(&self, id: SubscriptionId) -> Option<Timestamp> {
+        self.full_at.get(&id.0).copied()
+    }
+
+    pub(super) async fn store(
+        &self,
+        transaction: &Transaction<'_>,
+        changed: &[(SubscriptionId, Timestamp)],
+    ) -> DbResult<()> {
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = changed.iter().map(|(id, _)| id.0).collect();
+        let times: Vec<Time> = changed.iter().map(|(_, at)| Time(*at)).collect();
+        let statement = transaction.prepare_cached(STORE_BUCKETS).await?;
+        transaction.execute(&statement, &[&ids, &self.gate, &times]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! Audit records.
+
+use super::page;
+use crate::{error::DbResult, roles::filter::Filter, time::Time};
+use deadpool_postgres::Client;
+use hooksaga_saga::KeyId;
+use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
+use tokio_postgres::Row;
+
+const SELECT: &str = "/* reader.audit */
+SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant FROM audit_records a";
+
+pub(super) async fn list(
+    client: &Client,
+    scope: &TenantScope,
+    wanted: &AuditFilter,
+    request: PageRequest,
+) -> DbResult<Page<AuditRecord>> {
+    let mut filter = Filter::new();
+    filter.add_some("a.id < ", request.before);
+    filter.add_scope("a.tenant = ", scope);
+    filter.add_some("a.action = ", wanted.action.clone());
+    filter.add_some("a.at >= ", wanted.created_after.map(Time));
+    filter.add_some("a.at < ", wanted.created_before.map(Time));
+    page(client, SELECT, "a.id", &filter, request, record).await
+}
+
+fn record(row: &Row) -> DbResult<AuditRecord> {
+    Ok(AuditRecord {
+        id: row.try_get(0)?,
+        at: row.try_get::<_, Time>(1)?.0,
+        key_id: row.try_get::<_, Option<i64>>(2)?.map(KeyId),
+        key_name: row.try_get(3)?,
+        action: row.try_get(4)?,
+        target: row.try_get(5)?,
+        tenant: row.try_get(6)?,
+    })
+}

@@ -1,0 +1,47 @@
+//! A redrive as its row has it, for the roles that read it.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{count, parsed},
+    time::Time,
+};
+use hooksaga_saga::{KeyId, RedriveId};
+use hooksaga_store::{Redrive, RedriveColumns, Starter};
+use tokio_postgres::Row;
+
+/// What [`redrive`] reads, in its order.
+macro_rules! redrive_columns {
+    () => {
+        "id, tenant, kind, subscription_id, event_type, final_error_code, since, until, status, error, examined, created,
+    skipped, started_by_key, started_by, created_at, updated_at"
+    };
+}
+pub(crate) use redrive_columns;
+
+pub(crate) fn redrive(row: &Row) -> DbResult<Redrive> {
+    Ok(Redrive {
+        id: RedriveId(row.try_get(0)?),
+        tenant: row.try_get(1)?,
+        work: work(row, 2)?.into(),
+        status: parsed(row.try_get(8)?)?,
+        error: row.try_get(9)?,
+        examined: count(row.try_get(10)?),
+        created: count(row.try_get(11)?),
+        skipped: count(row.try_get(12)?),
+        started_by: Starter { key_id: row.try_get::<_, Option<i64>>(13)?.map(KeyId), name: row.try_get(14)? },
+        created_at: row.try_get::<_, Time>(15)?.0,
+        updated_at: row.try_get::<_, Time>(16)?.0,
+    })
+}
+
+/// What it does, from six columns of which `first` is the first.
+pub(crate) fn work(row: &Row, first: usize) -> DbResult<RedriveColumns> {
+    Ok(RedriveColumns {
+        kind: row.try_get(first)?,
+        subscription_id: row.try_get(first + 1)?,
+        event_type: row.try_get(first + 2)?,
+        final_error_code: row.try_get(first + 3)?,
+        since: row.try_get::<_, Option<Time>>(first + 4)?.map(|time| time.0),
+        until: row.try_get::<_, Option<Time>>(first + 5)?.map(|time| time.0),
+    })
+}

@@ -1,0 +1,32 @@
+//! Times that lie further ahead than they could.
+//!
+//! Every time that something waits for was put there as the database's clock plus a bounded delay. One that lies further
+//! ahead than that was written while the clock was ahead, and would be waited for as long as it was. It counts as due.
+
+use crate::{RetryPolicy, Timestamp};
+use std::time::Duration;
+
+/// What is allowed for beyond the longest delay: clocks are adjusted by little, all the time.
+const ALLOWANCE: Duration = Duration::from_secs(60);
+/// The longest time for which a worker gives a job back, generously.
+const LONGEST_HAND_BACK: Duration = Duration::from_secs(60);
+
+/// A `next_attempt_at` further ahead than this was not put there by a right clock.
+pub fn furthest_retry(policy: &RetryPolicy) -> Duration {
+    policy.max_delay.saturating_add(ALLOWANCE)
+}
+
+/// The same for the end of a lease. Other processes may have somewhat longer ones configured, so it is twice this one's.
+pub fn furthest_lease(lease_duration: Duration) -> Duration {
+    lease_duration.saturating_mul(2).saturating_add(ALLOWANCE)
+}
+
+/// The same for the not-before of a job that was given back, or has just been created.
+pub fn furthest_hand_back() -> Duration {
+    LONGEST_HAND_BACK.saturating_add(ALLOWANCE)
+}
+
+/// Whether a time counts as due. SQL selects with the same condition; this is its one definition.
+pub fn counts_as_due(at: Timestamp, now: Timestamp, furthest: Duration) -> bool {
+    at <= now || at > now.after(furthest)
+}

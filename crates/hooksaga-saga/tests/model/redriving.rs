@@ -1,0 +1,347 @@
+//! A model check of its own for redrives and for catching up after a verification: docs/STATE_MACHINE.md numbers them 9 to 11.
+//!
+//! Two events come while a subscription is being verified, a router routes them, and two redrivers let the subscription catch
+//! up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. Any process may die between any two of
+//! its transactions. What must hold: never two sagas of one event, and once faults stop, exactly one of each, in every
+//! schedule.
+
+use hooksaga_saga::{Fate, choose};
+use std::collections::{HashMap, VecDeque};
+
+const EVENTS: usize = 2;
+
+/// What keeps it right. Each can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guard {
+    /// The verification and the row that queues the catching up are one commit.
+    QueuedWithVerification,
+    /// The walk ends at the time of its first step, which is after the verification; else at the time when the challenge
+    /// was answered, before the verification's commit.
+    EndsAfterVerification,
+    /// The sagas of a step and how far it came are one commit; else the progress is written first.
+    ProgressWithSagas,
+    /// Unique key (event, subscription, generation), on conflict nothing.
+    SagaKey,
+    /// A step begins with the lock on its row (SKIP LOCKED), or ends only if the row stands where it was read.
+    StepGuarded,
+    /// The router reads the subscription after it has locked the event's queue row.
+    RouteReadsAfterLock,
+    /// A redrive that was cancelled does nothing more: the step asks for the status again when it writes.
+    StatusChecked,
+}
+
+use Guard::{
+    EndsAfterVerification, ProgressWithSagas, QueuedWithVerification, RouteReadsAfterLock, SagaKey,
+    StatusChecked, StepGuarded,
+};
+
+const ALL: [Guard; 7] = [
+    QueuedWithVerification,
+    EndsAfterVerification,
+    ProgressWithSagas,
+    SagaKey,
+    StepGuarded,
+    RouteReadsAfterLock,
+    StatusChecked,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct State {
+    /// Per event: not there, queued, routed.
+    events: [Event; EVENTS],
+    /// Sagas of each event.
+    sagas: [u8; EVENTS],
+    verified: bool,
+    verifier: Verifier,
+    walk: Option<Walk>,
+    cancelled: bool,
+    /// Ghost: sagas when it was cancelled.
+    sagas_then: [u8; EVENTS],
+    routers: [Router; 2],
+    redrivers: [Redriver; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Event {
+    Absent,
+    Queued,
+    Routed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Verifier {
+    Waiting,
+    /// The challenge was answered when so many events were there.
+    Answered(u8),
+    /// Has verified, and has not queued the catching up.
+    OwesQueue(u8),
+    Done,
+}
+
+/// The row of a redrive, or of a subscription that catches up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Walk {
+    /// Events behind this place are not looked at; nothing: the first step says.
+    until: Option<u8>,
+    after: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Router {
+    Idle,
+    /// Has read whether the subscription is verified, and locked nothing.
+    Read(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Redriver {
+    Idle,
+    /// Has looked at the events from here to there; `send`: this one has no saga.
+    Looked {
+        after: u8,
+        until: u8,
+        reached: u8,
+        send: Option<u8>,
+        end: bool,
+    },
+    /// Has stored the progress, and not the saga.
+    Owes(u8),
+}
+
+struct Model {
+    guards: Vec<Guard>,
+    /// Somebody may cancel it.
+    cancelling: bool,
+}
+
+impl Model {
+    fn has(&self, guard: Guard) -> bool {
+        self.guards.contains(&guard)
+    }
+
+    /// The next states, and whether the step may be relied on.
+    fn steps(&self, state: &State) -> Vec<(State, bool)> {
+        let mut next = Vec::new();
+        if let Some(event) = state.events.iter().position(|event| *event == Event::Absent) {
+            let mut after = *state;
+            after.events[event] = Event::Queued;
+            next.push((after, true));
+        }
+        self.verifying(state, &mut next);
+        for copy in 0..2 {
+            self.routing(state, copy, &mut next);
+            self.redriving(state, copy, &mut next);
+            for (after, faulty) in self.crashed(state, copy) {
+                next.push((after, !faulty));
+            }
+        }
+        if self.cancelling && state.walk.is_some() && !state.cancelled {
+            next.push((State { cancelled: true, sagas_then: state.sagas, ..*state }, false));
+        }
+        next
+    }
+
+    fn verifying(&self, state: &State, next: &mut Vec<(State, bool)>) {
+        let there =
+            u8::try_from(state.events.iter().filter(|event| **event != Event::Absent).count()).unwrap();
+        let walk = |answered: u8| {
+            Some(Walk { until: (!self.has(EndsAfterVerification)).then_some(answered), after: 0 })
+        };
+        match state.verifier {
+            Verifier::Waiting => next.push((State { verifier: Verifier::Answered(there), ..*state }, true)),
+            Verifier::Answered(answered) if self.has(QueuedWithVerification) => {
+                let verifier = Verifier::Done;
+                next.push((State { verified: true, verifier, walk: walk(answered), ..*state }, true));
+            }
+            Verifier::Answered(answered) => {
+                let verifier = Verifier::OwesQueue(answered);
+                next.push((State { verified: true, verifier, ..*state }, true));
+            }
+            Verifier::OwesQueue(answered) => {
+                next.push((State { verifier: Verifier::Done, walk: walk(answered), ..*state }, true));
+                // It dies, and its successor finds the subscription verified.
+                next.push((State { verifier: Verifier::Done, ..*state }, false));
+            }
+            Verifier::Done => {}
+        }
+    }
+
+    fn routing(&self, state: &State, copy: usize, next: &mut Vec<(State, bool)>) {
+        let Some(event) = state.events.iter().position(|event| *event == Event::Queued) else {
+            if !self.has(RouteReadsAfterLock) && state.routers[copy] == Router::Idle {
+                let mut after = *state;
+                after.routers[copy] = Router::Read(state.verified);
+                next.push((after, false));
+            }
+            return;
+        };
+        let verified = match (state.routers[copy], self.has(RouteReadsAfterLock)) {
+            (Router::Read(verified), _) => verified,
+            (Router::Idle, true) => state.verified,
+            (Router::Idle, false) => {
+                let mut after = *state;
+                after.routers[copy] = Router::Read(state.verified);
+                next.push((after, true));
+                return;
+            }
+        };
+        let mut after = *state;
+        after.routers[copy] = Router::Idle;
+        after.events[event] = Event::Routed;
+        if verified {
+            self.insert(&mut after, event);
+        }
+        next.push((after, true));
+    }
+
+    fn insert(&self, state: &mut State, event: usize) {
+        if state.sagas[event] == 0 || !self.has(SagaKey) {
+            state.sagas[event] += 1;
+        }
+    }
+
+    fn redriving(&self, state: &State, copy: usize, next: &mut Vec<(State, bool)>) {
+        let mut after = *state;
+        match (state.redrivers[copy], state.walk) {
+            (Redriver::Idle, Some(walk)) if !state.cancelled => {
+                let there = state.events.iter().take_while(|event| **event != Event::Absent).count();
+                let until = walk.until.unwrap_or(u8::try_from(there).unwrap());
+                let rows: Vec<(u8, Fate)> = (walk.after..until)
+                    .map(|event| {
+                        let sent = state.sagas[usize::from(event)] > 0;
+                        (event, if sent { Fate::Skip } else { Fate::Send })
+                    })
+                    .collect();
+                // One saga a step: the smallest steps have the most places to die at.
+                let chosen = choose(&rows, 1, true);
+                after.redrivers[copy] = Redriver::Looked {
+                    after: walk.after,
+                    until,
+                    reached: chosen.reached.map_or(walk.after, |event| event + 1),
+                    send: chosen.send.first().copied(),
+                    end: chosen.is_end,
+                };
+                next.push((after, true));
+            }
+            (Redriver::Looked { after: seen, until, reached, send, end }, walk) => {
+                after.redrivers[copy] = Redriver::Idle;
+                let stands = walk.is_some_and(|walk| walk.after == seen);
+                let refused =
+                    (self.has(StepGuarded) && !stands) || (self.has(StatusChecked) && state.cancelled);
+                if refused {
+                    next.push((after, true));
+                    return;
+                }
+                after.walk = (!end).then_some(Walk { until: Some(until), after: reached });
+                match send {
+                    Some(event) if !self.has(ProgressWithSagas) => {
+                        after.redrivers[copy] = Redriver::Owes(event)
+                    }
+                    Some(event) => self.insert(&mut after, usize::from(event)),
+                    None => {}
+                }
+                next.push((after, true));
+            }
+            (Redriver::Owes(event), _) => {
+                after.redrivers[copy] = Redriver::Idle;
+                self.insert(&mut after, usize::from(event));
+                next.push((after, true));
+            }
+            (Redriver::Idle, _) => {}
+        }
+    }
+
+    /// A process dies; what it remembers is gone.
+    fn crashed(&self, state: &State, copy: usize) -> Vec<(State, bool)> {
+        let (mut router, mut redriver) = (*state, *state);
+        router.routers[copy] = Router::Idle;
+        redriver.redrivers[copy] = Redriver::Idle;
+        [router, redriver].into_iter().filter(|after| after != state).map(|after| (after, true)).collect()
+    }
+
+    /// Every state that can be reached; or why one must not be.
+    fn explore(&self) -> Result<usize, &'static str> {
+        let first = State {
+            events: [Event::Absent; EVENTS],
+            sagas: [0; EVENTS],
+            verified: false,
+            verifier: Verifier::Waiting,
+            walk: None,
+            cancelled: false,
+            sagas_then: [0; EVENTS],
+            routers: [Router::Idle; 2],
+            redrivers: [Redriver::Idle; 2],
+        };
+        let mut seen = HashMap::from([(first, ())]);
+        let mut queue = VecDeque::from([first]);
+        while let Some(state) = queue.pop_front() {
+            if state.sagas.iter().any(|sagas| *sagas > 1) {
+                return Err(TWICE);
+            }
+            let next = self.steps(&state);
+            // Calm steps only lead on, so an end is reached by all of them or by none.
+            let finished = state.sagas == [1; EVENTS] || state.cancelled;
+            if !next.iter().any(|(after, calm)| *calm && *after != state) && !finished {
+                return Err(LOST);
+            }
+            for (mut after, _) in next {
+                let routed_now = (0..EVENTS).any(|event| after.events[event] != state.events[event]);
+                if state.cancelled && !routed_now && after.sagas != state.sagas {
+                    return Err(AFTER_CANCEL);
+                }
+                after.routers.sort_unstable();
+                after.redrivers.sort_unstable();
+                if seen.insert(after, ()).is_none() {
+                    queue.push_back(after);
+                }
+            }
+        }
+        Ok(seen.len())
+    }
+}
+
+const TWICE: &str = "an event has two sagas";
+const LOST: &str = "everything has ended, and an event has no saga";
+const AFTER_CANCEL: &str = "a redrive that was cancelled made a saga";
+
+fn without(left_out: &[Guard], cancelling: bool) -> Result<usize, &'static str> {
+    let guards = ALL.into_iter().filter(|guard| !left_out.contains(guard)).collect();
+    Model { guards, cancelling }.explore()
+}
+
+#[test]
+fn every_event_gets_its_saga_once() {
+    for cancelling in [false, true] {
+        let states = without(&[], cancelling).unwrap();
+        assert!(states >= 200, "{states} states: it explores what it should");
+    }
+}
+
+/// Each alone, or with the one that backs it up: then there is a counterexample.
+#[test]
+fn each_guard_left_out_is_missed() {
+    for (left_out, cancelling, violation) in [
+        // A crash after the verification: nobody catches up.
+        (&[QueuedWithVerification][..], false, LOST),
+        // An event that was routed between the answer and the commit of the verification.
+        (&[EndsAfterVerification], false, LOST),
+        // A crash after the progress.
+        (&[ProgressWithSagas], false, LOST),
+        // The router and a redriver make the same saga.
+        (&[SagaKey], false, TWICE),
+        // The list was read before the event came, and the walk has ended.
+        (&[RouteReadsAfterLock], false, LOST),
+        // A redriver that had looked before it was cancelled.
+        (&[StatusChecked], true, AFTER_CANCEL),
+    ] {
+        assert_eq!(without(left_out, cancelling), Err(violation), "{left_out:?}");
+    }
+}
+
+/// A step that two redrivers take is harmless for the sagas, whose key lets one in; it would count twice, and set the
+/// progress back, which the schema refuses. So it is the key's backup here, and the counts' only guard.
+#[test]
+fn a_step_taken_twice_makes_no_second_saga() {
+    assert!(without(&[StepGuarded], false).is_ok());
+    assert_eq!(without(&[StepGuarded, SagaKey], false), Err(TWICE));
+}

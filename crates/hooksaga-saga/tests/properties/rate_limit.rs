@@ -1,0 +1,105 @@
+//! Rate limits: never more than the rate and its burst in any second, and no less than the rate while work waits.
+
+use hooksaga_saga::{Gate, Passage, RateLimit, Timestamp};
+use proptest::prelude::*;
+use std::{collections::VecDeque, time::Duration};
+
+const NOW: i64 = 1_700_000_000_000_000;
+
+fn at(micros: i64) -> Timestamp {
+    Timestamp::from_micros(NOW + micros)
+}
+
+fn gates() -> impl Strategy<Value = Gate> {
+    prop_oneof![Just(Gate::Admission), Just(Gate::Start)]
+}
+
+/// The most that passed in any second that begins with a passage.
+fn busiest_second(passages: &[(i64, u32)], shift: i64) -> u32 {
+    let (mut window, mut held, mut most) = (VecDeque::new(), 0, 0);
+    for &(time, passed) in passages {
+        window.push_back((time, passed));
+        held += passed;
+        // What passes late moves closer to what passes in time, by `shift` at the most.
+        while window.front().is_some_and(|(first, _)| time - first >= 1_000_000 + shift) {
+            held -= window.pop_front().map_or(0, |(_, passed)| passed);
+        }
+        most = most.max(held);
+    }
+    most
+}
+
+proptest! {
+    /// Whenever and for however many it is asked.
+    #[test]
+    fn no_second_has_more_than_the_rate_and_a_burst(
+        rate in 1_u32..=10_000,
+        gate in gates(),
+        asked in prop::collection::vec((0_i64..400_000, 0_u32..3000), 1..200),
+    ) {
+        let limit = RateLimit::per_second(rate);
+        let (mut now, mut full_at, mut passages) = (0, None, Vec::new());
+        for (pause, wanted) in asked {
+            now += pause;
+            let passage = limit.pass(gate, full_at, wanted, at(now));
+            prop_assert!(passage.passed <= wanted);
+            full_at = Some(passage.full_at);
+            passages.push((now, passage.passed));
+        }
+        let shift = match gate {
+            Gate::Admission => 49_000,
+            Gate::Start => 24_000,
+        };
+        for shift in [0, shift] {
+            let most = busiest_second(&passages, shift);
+            prop_assert!(most <= rate + rate.div_ceil(10), "{most} in a second at {rate}, shifted by {shift} µs");
+        }
+    }
+
+    /// Asked again when it says so, and up to 20 ms later, a backlog drains at its rate.
+    #[test]
+    fn a_backlog_drains_at_its_rate(rate in 1_u32..=10_000, lateness in prop::collection::vec(0_i64..20_000, 1..50)) {
+        let limit = RateLimit::per_second(rate);
+        let (mut now, mut full_at, mut passed) = (0_i64, None, 0_u64);
+        let mut lateness = lateness.iter().cycle();
+        let end = 60_000_000;
+        while now < end {
+            let passage = limit.pass(Gate::Admission, full_at, u32::MAX, at(now));
+            passed += u64::from(passage.passed);
+            full_at = Some(passage.full_at);
+            let wait = limit.wait(Gate::Admission, full_at, limit.batch(), at(now));
+            now += i64::try_from(wait.as_micros()).unwrap().max(1) + lateness.next().unwrap();
+        }
+        let wanted = u64::from(rate) * 60;
+        let most = wanted + u64::from(limit.burst()) + 1;
+        prop_assert!(passed * 100 >= wanted * 98 && passed <= most, "{passed} instead of {wanted}");
+    }
+
+    /// After the wait that it names, so many pass.
+    #[test]
+    fn the_wait_is_long_enough(rate in 1_u32..=10_000, gate in gates(), taken in 0_u32..2000, more in 1_u32..50) {
+        let limit = RateLimit::per_second(rate);
+        let Passage { full_at, .. } = limit.pass(gate, None, taken, at(0));
+        let wait = limit.wait(gate, Some(full_at), more, at(0));
+        let later = at(0).after(wait + Duration::from_micros(1));
+        let whole = limit.pass(gate, None, u32::MAX, at(0)).passed;
+        prop_assert!(limit.pass(gate, Some(full_at), u32::MAX, later).passed >= more.min(whole));
+    }
+
+    /// A clock that was ahead stops nobody for longer than an empty bucket does.
+    #[test]
+    fn a_clock_that_was_ahead_strands_nothing(rate in 1_u32..=10_000, gate in gates(), ahead in 0_i64..i64::MAX / 2) {
+        let limit = RateLimit::per_second(rate);
+        let stored = Some(at(0).after(Duration::from_micros(ahead.unsigned_abs())));
+        prop_assert!(limit.wait(gate, stored, 1, at(0)) <= Duration::from_secs(2));
+        let passage = limit.pass(gate, stored, 1, at(0));
+        prop_assert!(passage.full_at <= at(0).after(Duration::from_secs(4)));
+    }
+}
+
+#[test]
+fn limits_keep_their_range_and_their_burst() {
+    for (rate, burst) in [(0, 1), (1, 1), (10, 1), (11, 2), (100, 10), (10_000, 1000), (20_000, 1000)] {
+        assert_eq!(RateLimit::per_second(rate).burst(), burst, "{rate}");
+    }
+}

@@ -1,0 +1,232 @@
+//! Who waits for the writer, and what is committed together.
+
+use crate::session::{Commit, Part, Together};
+use hooksaga_store::{Role, StoreResult};
+use std::{
+    collections::VecDeque,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+/// How many transactions are committed together at the most: the first must not wait for ever, nor those that come
+/// meanwhile.
+const TOGETHER: usize = 4;
+
+/// The same for steps that follow from one another.
+const LINKED: usize = 8;
+
+/// How long a commit is put off for the next step at the most. Nobody waits for it meanwhile but the step itself; whoever
+/// comes is served at once.
+const FOR_NEXT: Duration = Duration::from_micros(1000);
+
+/// What is committed together next, and who joins it.
+pub(crate) struct Group<'a> {
+    line: &'a mut Line,
+    queue: &'a mpsc::Receiver<Box<dyn Part>>,
+    deferred: &'a AtomicBool,
+    begun: usize,
+    todo: VecDeque<Box<dyn Part>>,
+    /// Answered after the commit; the last one may be running.
+    ran: Vec<Box<dyn Part>>,
+    /// How long to wait for the next step when there is nothing left to do.
+    wait: Option<Duration>,
+}
+
+impl<'a> Group<'a> {
+    pub(crate) fn new(
+        parts: Vec<Box<dyn Part>>,
+        line: &'a mut Line,
+        queue: &'a mpsc::Receiver<Box<dyn Part>>,
+        deferred: &'a AtomicBool,
+    ) -> Self {
+        Self { line, queue, deferred, begun: 0, todo: parts.into(), ran: Vec::new(), wait: None }
+    }
+
+    /// Tells everybody who was not told before, given what became of the commit.
+    pub(crate) fn answer(self, committed: &StoreResult<()>) {
+        self.ran.into_iter().chain(self.todo).for_each(|part| part.answer(committed));
+    }
+}
+
+impl Together for Group<'_> {
+    fn next(&mut self) -> Option<&mut dyn Part> {
+        if self.todo.is_empty() {
+            let wait = self.wait.take().filter(|_| self.begun < LINKED)?;
+            self.todo.push_back(self.queue.recv_timeout(wait).ok().filter(|part| part.is_wanted())?);
+        }
+        self.begun += 1;
+        self.ran.push(self.todo.pop_front()?);
+        let part: &mut dyn Part = self.ran.last_mut()?.as_mut();
+        Some(part)
+    }
+
+    fn ran(&mut self, changed: bool) {
+        if !changed || !self.todo.is_empty() {
+            return;
+        }
+        self.queue.try_iter().for_each(|part| self.line.push(part));
+        if !self.line.is_empty() {
+            return;
+        }
+        match self.ran.last().map(|part| part.commit()) {
+            Some(Commit::Deferred) => {
+                self.deferred.store(true, Ordering::Release);
+                if let Some(part) = self.ran.pop() {
+                    part.answer(&Ok(()));
+                }
+                self.wait = Some(FOR_NEXT);
+            }
+            Some(Commit::WithNext) => self.wait = Some(FOR_NEXT),
+            Some(Commit::AtOnce) | None => {}
+        }
+    }
+}
+
+/// Who waits for the writer. Accepted events go first and have a commit of their own: somebody outside waits for each
+/// of them, and for nothing else. Everyone else follows, a few at a time, in turn with them.
+#[derive(Default)]
+pub(crate) struct Line {
+    events: Vec<Box<dyn Part>>,
+    others: VecDeque<Box<dyn Part>>,
+    /// Events had the last turn.
+    events_were_last: bool,
+}
+
+impl Line {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.others.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, part: Box<dyn Part>) {
+        if part.role() == Role::EventIngestWriter {
+            self.events.push(part);
+        } else {
+            self.others.push_back(part);
+        }
+    }
+
+    /// What is committed together next.
+    pub(crate) fn next(&mut self) -> Vec<Box<dyn Part>> {
+        let events = !self.events.is_empty() && (self.others.is_empty() || !self.events_were_last);
+        self.events_were_last = events;
+        if events {
+            std::mem::take(&mut self.events)
+        } else {
+            self.others.drain(..self.others.len().min(TOGETHER)).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Tx;
+    use std::sync::Arc;
+
+    /// A part that does nothing, and notes when it is answered.
+    struct Named(Role, Commit, Arc<AtomicBool>);
+
+    impl Part for Named {
+        fn role(&self) -> Role {
+            self.0
+        }
+        fn commit(&self) -> Commit {
+            self.1
+        }
+        fn is_wanted(&self) -> bool {
+            true
+        }
+        fn run(&mut self, _: &Tx<'_>) -> bool {
+            true
+        }
+        fn answer(self: Box<Self>, _: &StoreResult<()>) {
+            self.2.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn part(role: Role, commit: Commit) -> (Box<dyn Part>, Arc<AtomicBool>) {
+        let answered = Arc::<AtomicBool>::default();
+        (Box::new(Named(role, commit, answered.clone())), answered)
+    }
+
+    #[test]
+    fn events_go_first_and_hold_nobody_up() {
+        let mut line = Line::default();
+        let push = |line: &mut Line, role| line.push(part(role, Commit::AtOnce).0);
+        let mut turns = Vec::new();
+        (0..6).for_each(|_| push(&mut line, Role::JobWorker));
+        for _ in 0..4 {
+            // However many events come, all the time.
+            (0..2).for_each(|_| push(&mut line, Role::EventIngestWriter));
+            let parts = line.next();
+            assert!(parts.iter().all(|part| part.role() == parts[0].role()));
+            turns.push((parts[0].role(), parts.len()));
+        }
+        let (events, worker) = (Role::EventIngestWriter, Role::JobWorker);
+        assert_eq!(turns, [(events, 2), (worker, TOGETHER), (events, 4), (worker, 2)]);
+        assert_eq!((line.next().len(), line.is_empty()), (2, true));
+    }
+
+    /// Runs what there is, and sends `next` after the first of them. Returns how many were committed together, and whether
+    /// the first was answered before that.
+    fn run(first: Commit, next: Option<Commit>, changed: bool) -> (usize, bool) {
+        let (sender, queue) = mpsc::channel();
+        let (mut line, deferred) = (Line::default(), AtomicBool::new(false));
+        let (first, answered) = part(Role::RouterWorker, first);
+        let mut group = Group::new(vec![first], &mut line, &queue, &deferred);
+        let mut begun = 0;
+        while group.next().is_some() {
+            begun += 1;
+            group.ran(changed);
+            if let Some(next) = next.filter(|_| begun == 1) {
+                sender.send(part(Role::JobWorker, next).0).unwrap();
+            }
+        }
+        let early = answered.load(Ordering::Relaxed);
+        assert_eq!(early, deferred.load(Ordering::Relaxed), "whoever reads knows of it");
+        group.answer(&Ok(()));
+        assert!(answered.load(Ordering::Relaxed));
+        (begun, early)
+    }
+
+    #[test]
+    fn a_step_shares_its_commit_with_the_one_that_follows() {
+        use Commit::{AtOnce, Deferred, WithNext};
+        assert_eq!(run(AtOnce, Some(AtOnce), true), (1, false));
+        assert_eq!(run(WithNext, Some(AtOnce), true), (2, false));
+        assert_eq!(run(Deferred, Some(AtOnce), true), (2, true));
+        assert_eq!(run(Deferred, None, true), (1, true), "it is waited for, and not for ever");
+        assert_eq!(run(Deferred, Some(AtOnce), false), (1, false), "nothing follows from nothing");
+    }
+
+    #[test]
+    fn while_others_wait_nothing_is_put_off() {
+        let (sender, queue) = mpsc::channel();
+        let (mut line, deferred) = (Line::default(), AtomicBool::new(false));
+        let (first, answered) = part(Role::RouterWorker, Commit::Deferred);
+        sender.send(part(Role::EventIngestWriter, Commit::AtOnce).0).unwrap();
+        let mut group = Group::new(vec![first], &mut line, &queue, &deferred);
+        assert!(group.next().is_some());
+        group.ran(true);
+        assert!(group.next().is_none(), "what it tells is not needed sooner than its commit");
+        assert!(!answered.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_chain_of_steps_has_an_end() {
+        let (sender, queue) = mpsc::channel();
+        let (mut line, deferred) = (Line::default(), AtomicBool::new(false));
+        let mut group =
+            Group::new(vec![part(Role::RouterWorker, Commit::Deferred).0], &mut line, &queue, &deferred);
+        let mut begun = 0;
+        while group.next().is_some() {
+            begun += 1;
+            group.ran(true);
+            sender.send(part(Role::RouterWorker, Commit::Deferred).0).unwrap();
+        }
+        assert_eq!(begun, LINKED);
+    }
+}

@@ -1,0 +1,159 @@
+//! The reading connections: opened once, each with a thread of its own, in two lanes.
+//!
+//! What the API lists may be slow; whoever looks up a key, asks for readiness or works for a delivery must not wait
+//! behind it. So lists have their lane, and everything else has another. A list that takes too long is ended, and so
+//! is one whose caller has gone.
+//!
+//! Nothing is opened later: an open can fail where a read cannot (no descriptor left, a file that was moved).
+
+use crate::{
+    error::DbResult,
+    session::{Patience, Purpose, Session, Tx},
+};
+use hooksaga_store::{QUERY_LIMIT, Role, StoreError, StoreResult};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Instant,
+};
+use tokio::sync::oneshot;
+
+/// Which connections a read runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Keys, readiness, and the components: bounded work.
+    Prompt,
+    /// What the API shows: ended [`QUERY_LIMIT`] after it was asked for.
+    Lists,
+}
+
+/// How many connections each lane has. Each has a page cache of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes {
+    pub(crate) prompt: usize,
+    pub(crate) lists: usize,
+}
+
+impl Lanes {
+    /// A server's.
+    pub(crate) const SERVER: Self = Self { prompt: 2, lists: 3 };
+    /// A tool's, beside a server: one for everything.
+    pub(crate) const TOOL: Self = Self { prompt: 1, lists: 0 };
+}
+
+type Read = Box<dyn FnOnce(&mut Session) + Send>;
+
+/// Every reading connection of one database.
+pub(crate) struct Readers {
+    prompt: mpsc::Sender<Read>,
+    lists: mpsc::Sender<Read>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Opens every connection. The schema must be current.
+    pub(crate) fn start(path: &Path, lanes: Lanes) -> StoreResult<Self> {
+        let mut threads = Vec::new();
+        let prompt = start_lane(path, "sqlite-reader", lanes.prompt, &mut threads)?;
+        let lists = match lanes.lists {
+            0 => prompt.clone(),
+            size => start_lane(path, "sqlite-lists", size, &mut threads)?,
+        };
+        Ok(Self { prompt, lists, threads })
+    }
+
+    /// Runs `job` as one read of `role`, on one consistent state of the database.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        role: Role,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        let (answer, answered) = oneshot::channel();
+        let caller = Caller::default();
+        let gone = caller.0.clone();
+        let asked = Instant::now();
+        let read: Read = Box::new(move |session: &mut Session| {
+            if gone.load(Ordering::Relaxed) {
+                return;
+            }
+            let result = match lane {
+                Lane::Prompt => session.read(role, Patience::endless(), job),
+                // The wait counts: so long a line is made of slow reads, and its end would wait for ever.
+                Lane::Lists => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
+                    Some(left) => session.read(role, Patience::new(left, gone), job),
+                    None => Err(StoreError::TooSlow("other slow queries were before it".to_owned())),
+                },
+            };
+            // The caller may have given up meanwhile.
+            let _ = answer.send(result);
+        });
+        let line = match lane {
+            Lane::Prompt => &self.prompt,
+            Lane::Lists => &self.lists,
+        };
+        let stopped = || StoreError::Unavailable("the database's readers have stopped".to_owned());
+        line.send(read).map_err(|_| stopped())?;
+        answered.await.unwrap_or_else(|_| Err(StoreError::Other("the read broke off".to_owned())))
+    }
+}
+
+/// Somebody who waits for a read. Dropped, nobody does.
+#[derive(Default)]
+struct Caller(Arc<AtomicBool>);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn start_lane(
+    path: &Path,
+    name: &str,
+    size: usize,
+    threads: &mut Vec<thread::JoinHandle<()>>,
+) -> StoreResult<mpsc::Sender<Read>> {
+    let (line, reads) = mpsc::channel::<Read>();
+    let reads = Arc::new(Mutex::new(reads));
+    for _ in 0..size {
+        let mut session = Session::open(path, Purpose::Read)?;
+        let reads = reads.clone();
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || read_all(&mut session, &reads))
+            .map_err(|error| StoreError::Unavailable(format!("no thread for a reader: {error}")))?;
+        threads.push(thread);
+    }
+    Ok(line)
+}
+
+/// A reader's life, until the engine is dropped.
+fn read_all(session: &mut Session, reads: &Mutex<mpsc::Receiver<Read>>) {
+    loop {
+        // One of the lane's threads waits for the next read, and the others for that one.
+        let next = reads.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(read) = next else { return };
+        if catch_unwind(AssertUnwindSafe(|| read(session))).is_err() {
+            tracing::error!("a read panicked");
+        }
+    }
+}
+
+impl Drop for Readers {
+    /// Waits until every connection is closed.
+    fn drop(&mut self) {
+        // Without a sender the threads end.
+        (self.prompt, self.lists) = (mpsc::channel().0, mpsc::channel().0);
+        for thread in self.threads.drain(..) {
+            // Reads cannot make it panic, and there is nothing to do about it here.
+            let _ = thread.join();
+        }
+    }
+}

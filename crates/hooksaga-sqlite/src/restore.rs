@@ -1,0 +1,42 @@
+//! After a restore from a backup: ids that were given out since the backup was made must not be given out again, since
+//! receivers know them and would take the new events for repeats.
+
+use crate::{
+    error::store_error,
+    location::{Location, ServerLock},
+    session::connect,
+};
+use hooksaga_store::{
+    StoreResult,
+    migration::{ID_JUMP, MovedIds},
+};
+use rusqlite::{Connection, TransactionBehavior};
+
+/// Moves the ids of every table forward. The lock shows that no server works on the file.
+pub(crate) fn move_ids(location: &Location, _lock: &ServerLock) -> StoreResult<Vec<MovedIds>> {
+    let mut connection = connect(location.path())?;
+    move_all(&mut connection).map_err(|error| store_error(&error))
+}
+
+fn move_all(connection: &mut Connection) -> rusqlite::Result<Vec<MovedIds>> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let tables: Vec<String> = transaction
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '% AUTOINCREMENT%' ORDER BY name")?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut moved = Vec::with_capacity(tables.len());
+    for table in tables {
+        // A table that never had a row is not in sqlite_sequence, which has no key to conflict on.
+        let last: i64 = transaction.query_row(
+            "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?1",
+            [&table],
+            |row| row.get(0),
+        )?;
+        let after = last.saturating_add(ID_JUMP);
+        transaction.execute("DELETE FROM sqlite_sequence WHERE name = ?1", [&table])?;
+        transaction.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", (&table, after))?;
+        moved.push(MovedIds { table, after });
+    }
+    transaction.commit()?;
+    Ok(moved)
+}

@@ -1,0 +1,45 @@
+//! Audit records.
+
+use super::list::{Access, Source, page};
+use crate::{
+    error::DbResult,
+    roles::{filter::Filter, rows},
+    session::Tx,
+};
+use hooksaga_saga::{KeyId, Timestamp};
+use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
+use rusqlite::Row;
+
+const LIST: Source = Source {
+    select: "/* api_reader: audit */ SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant",
+    from: "audit_records AS a",
+    from_unindexed: "audit_records AS a NOT INDEXED",
+    id: "a.id",
+    newest: "/* api_reader: newest_audit */ SELECT max(id) FROM audit_records",
+};
+
+pub(super) fn list(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    filter: AuditFilter,
+    request: PageRequest,
+) -> DbResult<Page<AuditRecord>> {
+    let mut filters = Filter::default();
+    filters.add_some("a.tenant = ?", scope.tenant().map(str::to_owned));
+    filters.add_some("a.action = ?", filter.action);
+    filters.add_some("a.at >= ?", filter.created_after.map(Timestamp::as_micros));
+    filters.add_some("a.at < ?", filter.created_before.map(Timestamp::as_micros));
+    page(tx, LIST, &filters, Access::Direct, request, record, |record| record.id)
+}
+
+fn record(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {
+    Ok(AuditRecord {
+        id: row.get(0)?,
+        at: rows::time(row, 1)?,
+        key_id: row.get::<_, Option<i64>>(2)?.map(KeyId),
+        key_name: row.get(3)?,
+        action: row.get(4)?,
+        target: row.get(5)?,
+        tenant: row.get(6)?,
+    })
+}

@@ -1,0 +1,38 @@
+//! Redrives.
+
+use super::list::{Access, Source, page};
+use crate::{
+    error::DbResult,
+    roles::{
+        filter::Filter,
+        redrive::{redrive, redrive_columns},
+    },
+    session::Tx,
+};
+use hooksaga_saga::RedriveId;
+use hooksaga_store::{Page, PageRequest, Redrive, TenantScope};
+use rusqlite::OptionalExtension;
+
+const LIST: Source = Source {
+    select: concat!("/* api_reader: redrives */ SELECT ", redrive_columns!()),
+    from: "redrives",
+    from_unindexed: "redrives NOT INDEXED",
+    id: "id",
+    newest: "/* api_reader: newest_redrive */ SELECT max(id) FROM redrives",
+};
+
+const ONE: &str = concat!(
+    "/* api_reader: redrive */ SELECT ",
+    redrive_columns!(),
+    " FROM redrives WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
+);
+
+pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, request: PageRequest) -> DbResult<Page<Redrive>> {
+    let mut filters = Filter::default();
+    filters.add_some("tenant = ?", scope.tenant().map(str::to_owned));
+    page(tx, LIST, &filters, Access::Direct, request, redrive, |redrive| redrive.id.0)
+}
+
+pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, id: RedriveId) -> DbResult<Option<Redrive>> {
+    Ok(tx.prepare(ONE)?.query_row((id.0, scope.tenant()), redrive).optional()?)
+}

@@ -1,0 +1,129 @@
+//! `endpoint_caretaker`: disables subscriptions whose endpoint is gone or keeps failing, and tells operators.
+//!
+//! It reads counters ([`FailureRun`]), never deliveries. Whatever it does to a subscription it notes in the same transaction
+//! in `pending_announcements`; an announcement becomes an event of the reserved tenant in a transaction of its own, under
+//! an `external_id` that follows from it. So whoever dies in between, it is announced, and once.
+
+use crate::{NewEvent, StoreResult};
+use async_trait::async_trait;
+use hooksaga_saga::{DisabledReason, EventId, FailureRun, SubscriptionId, Tenant, Timestamp};
+use std::time::Duration;
+
+/// A subscription whose attempts all fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Troubled {
+    pub subscription_id: SubscriptionId,
+    pub run: FailureRun,
+}
+
+/// Some of the subscriptions whose attempts all fail, those that have for longest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TroubledPage {
+    pub items: Vec<Troubled>,
+    /// Where the next page resumes: behind this one. Nothing if this page came to the end.
+    pub resume_after: Option<(Timestamp, SubscriptionId)>,
+}
+
+/// Why a subscription is to be disabled, as it was read. It is not, if that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its endpoint, which is this URL, said that it is gone.
+    Gone { url: String },
+    /// The run of failures that began then.
+    Failing { since: Timestamp },
+}
+
+impl Cause {
+    pub fn reason(&self) -> DisabledReason {
+        match self {
+            Self::Gone { .. } => DisabledReason::Gone,
+            Self::Failing { .. } => DisabledReason::Failing,
+        }
+    }
+}
+
+/// A subscription to disable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disable {
+    pub subscription_id: SubscriptionId,
+    pub cause: Cause,
+}
+
+/// What operators are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AnnouncementKind {
+    Verified,
+    Failing,
+    Disabled,
+}
+
+impl AnnouncementKind {
+    pub const ALL: [Self; 3] = [Self::Verified, Self::Failing, Self::Disabled];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Failing => "failing",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// Nothing for a name that no kind has.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// Something that happened to a subscription, of which operators are told. Subscription, kind and time are its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    pub kind: AnnouncementKind,
+    pub subscription_id: SubscriptionId,
+    pub at: Timestamp,
+    /// Whose subscription it is.
+    pub tenant: String,
+    /// As it was then.
+    pub callback_url: String,
+    pub reason: Option<DisabledReason>,
+}
+
+impl Announcement {
+    /// Nothing is announced about the reserved tenant: what is announced would announce itself.
+    pub fn is_wanted(&self) -> bool {
+        self.tenant != Tenant::RESERVED
+    }
+}
+
+#[async_trait]
+pub trait CaretakerStore: Send + Sync {
+    /// Up to `limit` subscriptions whose endpoint said that it is gone, each with the URL that said so.
+    async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>>;
+
+    /// Up to `limit` runs of failures that have lasted at least `failing_for`, by index, from `after` on.
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        after: Option<(Timestamp, SubscriptionId)>,
+        limit: u32,
+    ) -> StoreResult<TroubledPage>;
+
+    /// One transaction. Where the cause is still what it was, it is taken off the counters, the subscription is disabled if
+    /// it is active (and, where its endpoint is gone, if that is still its URL), and an announcement is noted; for a
+    /// run that nobody was told of also that it fails. Nothing is noted about the reserved tenant. Returns what it disabled.
+    async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>>;
+
+    /// Notes, in one transaction, that operators are to be told of these runs, which are still the same and of which nobody
+    /// was told. Returns those that it noted.
+    async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>>;
+
+    /// Notes, in one transaction, that operators are to be told of up to `limit` subscriptions that have been verified.
+    /// Returns how many it looked at.
+    async fn note_verified(&self, limit: u32) -> StoreResult<u32>;
+
+    /// Up to `limit` announcements that are noted.
+    async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>>;
+
+    /// Appends the events, queues them for routing and forgets the announcements, in one transaction. An event whose
+    /// `external_id` is there already is not appended again. Returns the new events.
+    async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>>;
+}

@@ -1,0 +1,278 @@
+//! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
+//!
+//! A redrive is a row with its progress. Each step is one short transaction: it makes some sagas and stores how far it
+//! came, together. So it can be broken off anywhere and goes on where it stopped, by any process.
+
+use crate::{DeadLetterFilter, RequeuedSaga, StoreResult, TenantScope};
+use async_trait::async_trait;
+use hooksaga_saga::{Chosen, KeyId, RedriveId, SubscriptionId, Timestamp};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// What a redrive sends again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedriveWork {
+    /// Dead letters that match, and were created before the redrive; `requeued` is ignored.
+    DeadLetters(DeadLetterFilter),
+    /// Events of the subscription's tenant and topics for which it has no saga yet.
+    Events {
+        subscription_id: SubscriptionId,
+        /// Created at or after.
+        since: Timestamp,
+        /// Created before; nothing: before the redrive.
+        until: Option<Timestamp>,
+    },
+}
+
+impl RedriveWork {
+    /// Its name outside and in the database.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::DeadLetters(_) => "dead_letters",
+            Self::Events { .. } => "events",
+        }
+    }
+}
+
+/// Who started a redrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Starter {
+    /// Nothing for the root key, which is not stored.
+    pub key_id: Option<KeyId>,
+    /// At most 100 characters.
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedriveStatus {
+    Running,
+    Done,
+    Cancelled,
+    /// It cannot go on; [`Redrive::error`] says why.
+    Failed,
+}
+
+impl RedriveStatus {
+    pub const ALL: [Self; 4] = [Self::Running, Self::Done, Self::Cancelled, Self::Failed];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for RedriveStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that is no status of a redrive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no redrive status {0:?}")]
+pub struct UnknownRedriveStatus(String);
+
+impl FromStr for RedriveStatus {
+    type Err = UnknownRedriveStatus;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRedriveStatus> {
+        let known = Self::ALL.into_iter().find(|status| status.as_str() == text);
+        known.ok_or_else(|| UnknownRedriveStatus(text.to_owned()))
+    }
+}
+
+/// A redrive as the API shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redrive {
+    pub id: RedriveId,
+    /// Nothing: every tenant's.
+    pub tenant: Option<String>,
+    pub work: RedriveWork,
+    pub status: RedriveStatus,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Letters or events that were asked for and looked at.
+    pub examined: u64,
+    /// Sagas made of them.
+    pub created: u64,
+    /// The rest: sent already, or not deliverable now.
+    pub skipped: u64,
+    pub started_by: Starter,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+}
+
+/// What a redrive is stored as: flat, with what both kinds have in the same columns.
+#[derive(Clone, Debug)]
+pub struct RedriveColumns {
+    pub kind: String,
+    pub subscription_id: Option<i64>,
+    pub event_type: Option<String>,
+    pub final_error_code: Option<String>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+}
+
+impl From<&RedriveWork> for RedriveColumns {
+    fn from(work: &RedriveWork) -> Self {
+        let kind = work.kind().to_owned();
+        match work {
+            RedriveWork::DeadLetters(filter) => Self {
+                kind,
+                subscription_id: filter.subscription_id.map(|id| id.0),
+                event_type: filter.event_type.clone(),
+                final_error_code: filter.final_error_code.clone(),
+                since: filter.created_after,
+                until: filter.created_before,
+            },
+            RedriveWork::Events { subscription_id, since, until } => Self {
+                kind,
+                subscription_id: Some(subscription_id.0),
+                event_type: None,
+                final_error_code: None,
+                since: Some(*since),
+                until: *until,
+            },
+        }
+    }
+}
+
+impl From<RedriveColumns> for RedriveWork {
+    fn from(columns: RedriveColumns) -> Self {
+        match (columns.kind.as_str(), columns.subscription_id) {
+            ("events", Some(id)) => Self::Events {
+                subscription_id: SubscriptionId(id),
+                since: columns.since.unwrap_or(Timestamp::from_micros(0)),
+                until: columns.until,
+            },
+            _ => Self::DeadLetters(DeadLetterFilter {
+                subscription_id: columns.subscription_id.map(SubscriptionId),
+                event_type: columns.event_type,
+                final_error_code: columns.final_error_code,
+                requeued: None,
+                created_after: columns.since,
+                created_before: columns.until,
+            }),
+        }
+    }
+}
+
+/// How many redrives may run at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningLimits {
+    pub in_all: u32,
+    /// Of one tenant's. Those of every tenant count for none.
+    pub of_a_tenant: u32,
+}
+
+impl RunningLimits {
+    /// What a process allows.
+    pub const DEFAULT: Self = Self { in_all: 20, of_a_tenant: 5 };
+}
+
+/// What became of a request for a redrive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartOutcome {
+    Started(Box<Redrive>),
+    /// The subscription does not exist.
+    NoSuchSubscription(SubscriptionId),
+    /// The subscription is not active and verified.
+    NotDeliverable(SubscriptionId),
+    /// So many run already.
+    TooMany(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CancelOutcome {
+    Cancelled(Box<Redrive>),
+    /// It has ended.
+    NotRunning(RedriveStatus),
+    NotFound,
+}
+
+/// What one step may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepLimits {
+    /// Rows looked at, whosever they are.
+    pub examine: u32,
+    /// Sagas made.
+    pub create: u32,
+    /// For sagas whose subscription has no limit of its own.
+    pub default_limit: u32,
+}
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedriveStep {
+    /// Nothing: a subscription that was verified caught up.
+    pub redrive_id: Option<RedriveId>,
+    pub sagas: Vec<RequeuedSaga>,
+    pub examined: u64,
+    pub skipped: u64,
+    /// It has ended with this step, so.
+    pub ended: Option<RedriveStatus>,
+}
+
+impl RedriveStep {
+    /// A step that did nothing, so far.
+    pub fn nothing(redrive_id: Option<RedriveId>) -> Self {
+        Self { redrive_id, sagas: Vec::new(), examined: 0, skipped: 0, ended: None }
+    }
+
+    pub fn created(&self) -> u64 {
+        u64::try_from(self.sagas.len()).unwrap_or(u64::MAX)
+    }
+
+    /// Counts what was chosen, after the sagas were made: one that could not be made counts as skipped.
+    pub fn take_over<K>(&mut self, chosen: &Chosen<K>) {
+        self.examined = chosen.examined;
+        self.skipped = chosen.examined.saturating_sub(self.created());
+        if chosen.is_end {
+            self.ended = Some(RedriveStatus::Done);
+        }
+    }
+}
+
+/// Why a redrive of events ends as failed.
+pub const NOT_DELIVERABLE: &str =
+    "the subscription is no longer active and verified; resume or verify it, and start another redrive";
+
+/// How long a subscription that has lost its verification again is left alone before its catching up is looked at.
+pub const CATCH_UP_LATER: Duration = Duration::from_secs(5);
+
+#[async_trait]
+pub trait RedriveStore: Send + Sync {
+    /// Stores a redrive, unless too many run. Letters and events that come later are not part of it.
+    async fn start(
+        &self,
+        scope: &TenantScope,
+        work: &RedriveWork,
+        starter: &Starter,
+        limits: RunningLimits,
+    ) -> StoreResult<StartOutcome>;
+
+    /// Ends one that runs. What it made stays.
+    async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome>;
+
+    /// Takes the running redrive that has waited longest, which nobody else works on, one step on: its sagas, its counts
+    /// and its progress in one transaction. Nothing if none runs.
+    async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>>;
+
+    /// The same for the subscriptions that were verified: the events since it was created or its URL changed, as far back
+    /// as `window`, for which it has no saga yet. Nothing: they are forgotten.
+    ///
+    /// The end of the walk is the time of its first step, which is later than the verification: an event that was routed
+    /// when the verification could not be seen yet was stored before it, and is found; whatever is stored later
+    /// finds the subscription verified. What both do is made once, by the saga's key.
+    async fn catch_up(
+        &self,
+        limits: StepLimits,
+        window: Option<Duration>,
+    ) -> StoreResult<Option<RedriveStep>>;
+
+    /// How many redrives run.
+    async fn running(&self) -> StoreResult<u64>;
+}

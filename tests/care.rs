@@ -1,0 +1,160 @@
+//! Care for endpoints: those that are gone or keep failing are disabled, operators are told, and rate limits are kept.
+
+use crate::support::*;
+use std::time::Instant;
+
+on_every_back_end! {
+    an_endpoint_that_is_gone_is_disabled_within_a_second,
+    an_endpoint_that_keeps_failing_is_disabled_and_operators_are_told,
+    a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices,
+}
+
+/// A subscription of the reserved tenant to everything that operators are told.
+async fn operators(api: &Api, receiver: &Receiver) {
+    let new = json!({
+        "tenant": "hooksaga", "event_type": "hooksaga.*", "callback_url": receiver.url("/operators"),
+    });
+    let id = api.post("/v1/subscriptions", &new).await.expect(201)["id"].as_i64().unwrap();
+    eventually("the operators' subscription is verified", || async {
+        api.subscription(id).await["verified"].as_bool().unwrap().then_some(())
+    })
+    .await;
+}
+
+/// What operators were told about a subscription, in the order of arrival: type and payload.
+fn told(receiver: &Receiver, id: i64) -> Vec<Value> {
+    let arrived = receiver.deliveries("/operators");
+    let payloads = arrived.iter().map(|arrival| serde_json::from_str(arrival.text()).unwrap());
+    payloads.filter(|payload: &Value| payload["subscription_id"] == id).collect()
+}
+
+fn types(told: &[Value]) -> Vec<&str> {
+    let mut types: Vec<_> = told.iter().map(|payload| payload["type"].as_str().unwrap()).collect();
+    types.sort_unstable();
+    types
+}
+
+async fn an_endpoint_that_is_gone_is_disabled_within_a_second(installation: Installation) {
+    let installation = installation.with("HOOKSAGA_CALLBACKS_DISABLE_AFTER", "off");
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    operators(&api, &receiver).await;
+    let (id, _) = api.verified_subscription("t", &receiver.url("/in")).await;
+    receiver.answer("/in", [Behaviour::Status(410)]);
+    let event = api.event("t", &json!(1)).await;
+    receiver.wait_for("/in", 1, PATIENCE).await;
+    let answered = Instant::now();
+    let shown = eventually("it is disabled", || async {
+        let shown = api.subscription(id).await;
+        (shown["active"] == false).then_some(shown)
+    })
+    .await;
+    // A second by the rule; on a busy machine the answers of the API take their part of it.
+    assert!(answered.elapsed() < Duration::from_secs(2), "{:?}", answered.elapsed());
+    assert_eq!(shown["disabled"]["reason"], "GONE");
+    assert!(shown["disabled"]["at"].as_str().unwrap().ends_with('Z'));
+    let saga = api.delivery_with_status(event, "DeadLettered").await;
+    assert_eq!((&saga["attempt_count"], &saga["final_error_code"]), (&json!(1), &json!("HTTP_410")));
+    eventually("the log says so", || async {
+        (!server.said("subscription disabled").is_empty()).then_some(())
+    })
+    .await;
+    eventually("operators are told", || async { (told(&receiver, id).len() == 2).then_some(()) }).await;
+    let told = told(&receiver, id);
+    assert_eq!(types(&told), ["hooksaga.subscription.disabled", "hooksaga.subscription.verified"]);
+    let disabled = told.iter().find(|payload| payload["reason"] == "GONE").unwrap();
+    let expected = json!({
+        "type": "hooksaga.subscription.disabled", "at": shown["disabled"]["at"], "tenant": "default",
+        "subscription_id": id, "callback_url": receiver.url("/in"), "reason": "GONE",
+    });
+    assert_eq!(disabled, &expected);
+
+    // Nothing goes out until it is active again; then what waits does.
+    api.event("t", &json!(2)).await;
+    receiver.answer("/in", [Behaviour::Status(200)]);
+    let active = api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": true})).await.expect(200);
+    assert_eq!((&active["active"], &active["disabled"]), (&json!(true), &json!(null)));
+    let event = api.event("t", &json!(3)).await;
+    api.delivery_with_status(event, "Completed").await;
+}
+
+async fn an_endpoint_that_keeps_failing_is_disabled_and_operators_are_told(installation: Installation) {
+    let installation = installation.with("HOOKSAGA_CALLBACKS_DISABLE_AFTER", "1s");
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    operators(&api, &receiver).await;
+    let (good, _) = api.verified_subscription("t", &receiver.url("/good")).await;
+    let (id, _) = api.verified_subscription("t", &receiver.url("/bad")).await;
+    receiver.answer("/bad", [Behaviour::Status(500)]);
+    let began = Instant::now();
+    let shown = eventually("it is disabled", || async {
+        api.event("t", &json!(1)).await;
+        let shown = api.subscription(id).await;
+        (shown["active"] == false).then_some(shown)
+    })
+    .await;
+    assert!(began.elapsed() >= Duration::from_secs(1), "not before all attempts have failed for that long");
+    assert!(began.elapsed() < Duration::from_secs(11), "{:?}", began.elapsed());
+    assert!(receiver.deliveries("/bad").len() >= 20);
+    assert_eq!(shown["disabled"]["reason"], "FAILING");
+    assert_eq!(api.subscription(good).await["active"], true);
+    eventually("operators are told", || async { (told(&receiver, id).len() == 3).then_some(()) }).await;
+    let told = told(&receiver, id);
+    let all =
+        ["hooksaga.subscription.disabled", "hooksaga.subscription.failing", "hooksaga.subscription.verified"];
+    assert_eq!(types(&told), all);
+    let events =
+        api.get("/v1/events?tenant=hooksaga&event_type=hooksaga.subscription.disabled").await.expect(200);
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "once");
+
+    // Nobody else can speak in that name.
+    let forged = json!({"event_type": "hooksaga.subscription.disabled", "payload": {}});
+    api.post("/v1/events", &forged).await.expect(422);
+    api.post("/v1/events", &json!({"event_type": "t", "tenant": "hooksaga", "payload": {}}))
+        .await
+        .expect(422);
+}
+
+async fn a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices(installation: Installation) {
+    const RATE: u32 = 50;
+    const SECONDS: u32 = 6;
+    let mut servers = vec![installation.serve().await];
+    if installation.database_url().is_some() {
+        servers.push(installation.serve().await);
+    }
+    let receiver = Receiver::start().await;
+    let api = servers[0].api();
+    let (id, _) = api.verified_subscription("slow", &receiver.url("/slow")).await;
+    let limit = json!({"rate_limit": RATE});
+    assert_eq!(api.patch(&format!("/v1/subscriptions/{id}"), &limit).await.expect(200)["rate_limit"], RATE);
+    api.verified_subscription("quick", &receiver.url("/quick")).await;
+    let events: Vec<_> = (0..500).map(|n| json!({"event_type": "slow", "payload": n})).collect();
+    api.post("/v1/events/batch", &json!({"events": events})).await.expect(200);
+
+    let mut slowest = Duration::ZERO;
+    let began = Instant::now();
+    let mut sent = 0;
+    while began.elapsed() < Duration::from_secs(SECONDS.into()) {
+        let posted = Instant::now();
+        api.event("quick", &json!(sent)).await;
+        sent += 1;
+        receiver.wait_for("/quick", sent, PATIENCE).await;
+        slowest = slowest.max(posted.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(slowest < Duration::from_secs(3), "another endpoint waited for {slowest:?}");
+
+    let times: Vec<Instant> = receiver.deliveries("/slow").iter().map(|arrival| arrival.at).collect();
+    let most = (0..times.len())
+        .map(|first| {
+            times[first..].iter().take_while(|at| **at - times[first] < Duration::from_secs(1)).count()
+        })
+        .max();
+    let allowed = RATE as usize + RATE.div_ceil(10) as usize;
+    assert!(most.unwrap_or(0) <= allowed, "{most:?} in a second");
+    // Never more than the rate; somewhat less where other tests keep the machine busy.
+    let span = (*times.last().unwrap() - times[0]).as_secs_f64();
+    let wanted = f64::from(RATE) * span;
+    let seen = times.len() as f64;
+    assert!(seen >= wanted * 0.85 && seen <= wanted + 6.0, "{seen} in {span} s");
+}

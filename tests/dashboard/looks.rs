@@ -1,0 +1,133 @@
+//! Every page: no error on its console, no barrier for people who see or move otherwise, no scrolling sideways on a phone,
+//! in light and in dark.
+//!
+//! `HOOKSAGA_SCREENSHOTS=docs` stores the pictures of the documentation anew, any other value is a folder for pictures of
+//! every page.
+
+use super::{scene::Scene, *};
+use std::path::{Path, PathBuf};
+
+/// The pictures that the documentation shows.
+const IN_DOCS: [&str; 6] = [
+    "overview-light",
+    "overview-dark",
+    "delivery-given-up-light",
+    "subscription-light",
+    "dead-letters-light",
+    "portal-light",
+];
+
+/// Where a picture goes; nowhere unless somebody asked for pictures.
+fn picture_file(name: &str) -> Option<PathBuf> {
+    let asked = std::env::var("HOOKSAGA_SCREENSHOTS").ok()?;
+    let folder = match asked.as_str() {
+        "docs" if IN_DOCS.contains(&name) => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images"),
+        "docs" => return None,
+        folder => PathBuf::from(folder),
+    };
+    std::fs::create_dir_all(&folder).unwrap();
+    Some(folder.join(format!("{name}.png")))
+}
+
+async fn picture(page: &Page, name: &str) {
+    if let Some(file) = picture_file(name) {
+        page.picture(&file, false).await;
+    }
+}
+
+/// Looks at one page in both colours and two widths; what is wrong with it.
+async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    page.scheme("light").await;
+    page.open(path).await;
+    page.until("!document.body.innerText.includes('Loading…')").await;
+    for scheme in ["light", "dark"] {
+        page.scheme(scheme).await;
+        picture(page, &format!("{name}-{scheme}")).await;
+        wrong.extend(page.barriers().await.into_iter().map(|barrier| format!("{name}, {scheme}: {barrier}")));
+    }
+    page.wide(400).await;
+    picture(page, &format!("{name}-phone")).await;
+    let widest = page
+        .eval(
+            "document.documentElement.scrollWidth <= 400 ? '' : [...document.querySelectorAll('body *')]
+               .filter((one) => one.getBoundingClientRect().right > 400 && !one.closest('.scroll, nav, pre, .unseen'))
+               .slice(0, 3).map((one) => one.outerHTML.slice(0, 120)).join(' | ') || 'something'",
+        )
+        .await;
+    if widest != "" {
+        wrong.push(format!("{name} is wider than a phone: {widest}"));
+    }
+    page.wide(1280).await;
+    wrong.extend(page.complaints().into_iter().map(|complaint| format!("{name}: {complaint}")));
+    wrong
+}
+
+fn installation() -> Installation {
+    Installation::sqlite()
+        .with("HOOKSAGA_RETRY_BASE_DELAY", "600ms")
+        .with("HOOKSAGA_RETRY_MAX_DELAY", "1h")
+        .with("HOOKSAGA_PORTAL_NAME", "Tea & Cups webhooks")
+        .with("HOOKSAGA_PORTAL_COLOR", "#0b7a75")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_of_a_busy_server() {
+    let scene = Scene::busy(&installation()).await;
+    let page = signed_in(&scene.server).await;
+    let mut wrong = Vec::new();
+    for (name, path) in scene.pages() {
+        wrong.extend(examine(&page, name, &path).await);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_of_the_portal() {
+    let scene = Scene::busy(&installation()).await;
+    let page = portal(&scene.server, "acme").await;
+    let mut wrong = Vec::new();
+    for (name, path) in [
+        ("portal", "/portal".to_owned()),
+        ("portal-events", "/portal/events".to_owned()),
+        ("portal-deliveries", "/portal/deliveries".to_owned()),
+        ("portal-delivery", format!("/portal/deliveries/{}", scene.given_up["saga_id"])),
+        ("portal-subscriptions", "/portal/subscriptions".to_owned()),
+        ("portal-subscription", format!("/portal/subscriptions/{}", scene.failing)),
+        ("portal-subscription-new", "/portal/subscriptions/new".to_owned()),
+        ("portal-dead-letters", "/portal/dead-letters".to_owned()),
+        ("portal-not-there", "/portal/deliveries/987654".to_owned()),
+    ] {
+        wrong.extend(examine(&page, name, &path).await);
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_of_a_new_server() {
+    let server = Installation::sqlite().serve().await;
+    let page = Page::of(&server.url()).await;
+    let mut wrong = examine(&page, "sign-in", "/sign-in").await;
+    wrong.extend(examine(&page, "portal-sign-in", "/portal/sign-in").await);
+    page.open("/sign-in").await;
+    sign_in(&page, ROOT_KEY).await;
+    for (name, path) in [
+        ("first-overview", "/"),
+        ("first-events", "/events"),
+        ("first-deliveries", "/deliveries"),
+        ("first-subscriptions", "/subscriptions"),
+        ("first-dead-letters", "/dead-letters"),
+        ("first-keys", "/keys"),
+        ("api-docs", "/docs"),
+    ] {
+        wrong.extend(examine(&page, name, path).await);
+    }
+    assert_eq!(page.eval("document.body.textContent.includes('Responses')").await, true, "of the API");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+
+    // What is looked for is found where it is.
+    page.open("/subscriptions/new").await;
+    page.eval("document.documentElement.removeAttribute('lang'); console.error('wrong')").await;
+    assert!(page.barriers().await.iter().any(|barrier| barrier.starts_with("html-has-lang: ")));
+    eventually("the console is heard", || async { (page.complaints().len() == 1).then_some(()) }).await;
+}

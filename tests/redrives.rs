@@ -1,0 +1,176 @@
+//! Redrives and catching up, as users see them: through the API and the command line, with a server that is killed.
+
+use crate::support::*;
+use std::time::Instant;
+
+on_every_back_end! {
+    a_redrive_that_is_killed_is_finished_with_each_event_once,
+    events_sent_before_the_challenge_is_answered_arrive,
+}
+
+/// Far ago.
+const SINCE: &str = "2020-01-01T00:00:00Z";
+
+async fn send_many(api: &Api, event_type: &str, count: usize) {
+    let mut left = count;
+    while left > 0 {
+        let some = left.min(1000);
+        let events: Vec<Value> = (0..some).map(|n| json!({"event_type": event_type, "payload": n})).collect();
+        api.post("/v1/events/batch", &json!({ "events": events })).await.expect(200);
+        left -= some;
+    }
+}
+
+/// Waits until the router has dealt with everything.
+async fn all_routed(api: &Api) {
+    eventually("everything is routed", || async {
+        let stats = api.get("/v1/stats").await.expect(200);
+        (stats["queue_depths"]["unrouted_events"] == 0).then_some(())
+    })
+    .await;
+}
+
+async fn redrive(api: &Api, id: &Value) -> Value {
+    api.get(&format!("/v1/redrives/{id}")).await.expect(200)
+}
+
+async fn ended(api: &Api, id: &Value) -> Value {
+    eventually("the redrive has ended", || async {
+        let redrive = redrive(api, id).await;
+        (redrive["status"] != "running").then_some(redrive)
+    })
+    .await
+}
+
+async fn a_redrive_that_is_killed_is_finished_with_each_event_once(installation: Installation) {
+    const EVENTS: usize = 3000;
+    let receiver = Receiver::start().await;
+    let server = installation.serve().await;
+    let api = server.api();
+    send_many(&api, "old", EVENTS).await;
+    all_routed(&api).await;
+    let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+    let body = json!({"kind": "events", "subscription_id": id, "since": SINCE});
+    let started = api.post("/v1/redrives", &body).await.expect(202);
+    // In the middle of it.
+    eventually("the redrive has made some", || async {
+        (redrive(&api, &started["id"]).await["created"].as_u64().unwrap() > 0).then_some(())
+    })
+    .await;
+    server.kill().await;
+
+    let server = installation.serve().await;
+    let api = server.api();
+    let done = ended(&api, &started["id"]).await;
+    assert_eq!(
+        (&done["status"], &done["examined"], &done["created"], &done["skipped"]),
+        (&json!("done"), &json!(EVENTS), &json!(EVENTS), &json!(0))
+    );
+    // Each has a delivery, and only one.
+    let mut events = std::collections::BTreeSet::new();
+    let mut cursor = String::new();
+    loop {
+        let page =
+            api.get(&format!("/v1/deliveries?subscription_id={id}&limit=500{cursor}")).await.expect(200);
+        for item in page["items"].as_array().unwrap() {
+            assert_eq!(item["generation"], 0);
+            assert!(events.insert(item["event_id"].as_i64().unwrap()), "{item} is there twice");
+        }
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(events.len(), EVENTS);
+}
+
+async fn events_sent_before_the_challenge_is_answered_arrive(installation: Installation) {
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    api.event("t", &json!("before it existed")).await;
+    all_routed(&api).await;
+    receiver.answer_challenge("/in", [Behaviour::Status(503)]);
+    let body = json!({"event_type": "t", "callback_url": receiver.url("/in")});
+    let id = api.post("/v1/subscriptions", &body).await.expect(201)["id"].as_i64().unwrap();
+    let event = api.event("t", &json!("early")).await;
+    let routed = eventually("it is routed", || async {
+        let shown = api.get(&format!("/v1/events/{event}")).await.expect(200);
+        (shown["routed"] == true).then_some(shown)
+    })
+    .await;
+    assert_eq!(routed["unmatched"], json!({"paused": 0, "disabled": 0, "unverified": 1}));
+    assert_eq!(routed["deliveries"], json!([]));
+    eventually("the log says why", || async {
+        (!server.said("matched no subscription (1 of this type: 1 unverified)").is_empty()).then_some(())
+    })
+    .await;
+
+    receiver.answer_challenge("/in", [Behaviour::AnswerChallenge]);
+    api.post(&format!("/v1/subscriptions/{id}/verify"), &json!({})).await.expect(202);
+    eventually("it has a delivery", || async { (!api.deliveries(event).await.is_empty()).then_some(()) })
+        .await;
+    api.delivery_with_status(event, "Completed").await;
+    let arrived: Vec<_> = receiver.deliveries("/in").iter().map(|post| post.body.to_vec()).collect();
+    assert_eq!(arrived, [b"\"early\"".to_vec()], "once, and nothing from before it existed");
+}
+
+/// Posts one event after the other for a while; how long the slowest twentieth took at least.
+async fn p95_of_posts(api: &Api, for_as_long: impl AsyncFn() -> bool) -> Duration {
+    let mut took = Vec::new();
+    while for_as_long().await || took.len() < 20 {
+        for _ in 0..10 {
+            let began = Instant::now();
+            api.event("live", &json!(1)).await;
+            took.push(began.elapsed());
+        }
+    }
+    took.sort_unstable();
+    took[took.len() * 95 / 100]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_work_on_sqlite_does_not_hold_up_live_posts() {
+    const EVENTS: usize = 6_000;
+    let (installation, receiver) =
+        (Installation::sqlite().with("HOOKSAGA_LOG_DELIVERIES", "none"), Receiver::start().await);
+    let server = installation.serve().await;
+    let api = server.api();
+    send_many(&api, "old", EVENTS).await;
+    all_routed(&api).await;
+    let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+    let body = json!({"kind": "events", "subscription_id": id, "since": SINCE});
+    let started = api.post("/v1/redrives", &body).await.expect(202);
+    let p95 = p95_of_posts(&api, async || redrive(&api, &started["id"]).await["status"] == "running").await;
+    assert_eq!(redrive(&api, &started["id"]).await["created"], EVENTS);
+    // Alone a post takes a few milliseconds here; a single transaction of that size takes a second.
+    assert!(p95 < Duration::from_millis(250), "{p95:?}");
+}
+
+#[tokio::test]
+async fn the_command_line_starts_follows_and_cancels_redrives() {
+    let (installation, receiver) = (Installation::sqlite(), Receiver::start().await);
+    let server = installation.serve().await;
+    let api = server.api();
+    send_many(&api, "old", 30).await;
+    all_routed(&api).await;
+    let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+    let installation = installation.with("HOOKSAGA_URL", &server.url()).with("HOOKSAGA_API_KEY", ROOT_KEY);
+    let id = id.to_string();
+    let ran =
+        run(&installation, &["redrives", "start", "--events", "--subscription", &id, "--since", "1h"]).await;
+    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert!(said.contains("redrive 1 is done: 30 examined, 30 deliveries created, 0 skipped"), "{said}");
+    let ran = run(&installation, &["redrives", "start", "--dead-letters", "--detach"]).await;
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("redrive 2 runs"), "{ran:?}");
+    ended(&api, &json!(2)).await;
+    for (arguments, expected) in [
+        (["redrives", "list"].as_slice(), "events since"),
+        (&["redrives", "show", "1"], "root"),
+        (&["redrives", "show", "2"], "done"),
+    ] {
+        let ran = run(&installation, arguments).await;
+        assert!(String::from_utf8_lossy(&ran.stdout).contains(expected), "{ran:?}");
+    }
+    let ran = run(&installation, &["redrives", "cancel", "1"]).await;
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("nothing to cancel"), "{ran:?}");
+}

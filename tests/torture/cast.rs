@@ -1,0 +1,121 @@
+//! The processes: on a database server two of each kind, on the embedded one a single server.
+
+use super::Place;
+use crate::support::*;
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+/// Who runs what. Together they are every component.
+const SPLIT: [&str; 5] = ["api", "router,deadletters", "orchestrator", "worker", "cleaner,verifier"];
+
+pub(super) struct Cast {
+    actors: Vec<Actor>,
+    addresses: Arc<Mutex<Vec<String>>>,
+}
+
+struct Actor {
+    /// Its components; all of them if there is no text.
+    only: &'static str,
+    server: Option<Server>,
+    /// Frozen until then.
+    frozen: Option<Instant>,
+}
+
+impl Actor {
+    async fn start(&mut self, place: &Place) {
+        self.frozen = None;
+        let server = match self.only {
+            "" => place.installation.serve().await,
+            components => place.installation.serve_only(components).await,
+        };
+        self.server = Some(server);
+    }
+
+    fn serves_the_api(&self) -> bool {
+        self.only.is_empty() || self.only == "api"
+    }
+}
+
+impl Cast {
+    pub(super) async fn start(place: &Place) -> Self {
+        let kinds: Vec<&'static str> = if place.has_server() { SPLIT.repeat(2) } else { vec![""] };
+        let mut actors = Vec::new();
+        for only in kinds {
+            let mut actor = Actor { only, server: None, frozen: None };
+            actor.start(place).await;
+            actors.push(actor);
+        }
+        let cast = Self { actors, addresses: Arc::default() };
+        cast.publish();
+        cast
+    }
+
+    /// Where the API is, at any time.
+    pub(super) fn addresses(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.addresses)
+    }
+
+    pub(super) fn api_addresses(&self) -> Vec<String> {
+        self.addresses.lock().unwrap().clone()
+    }
+
+    fn publish(&self) {
+        let with_api = self.actors.iter().filter(|actor| actor.serves_the_api());
+        let addresses = with_api.filter_map(|actor| Some(actor.server.as_ref()?.address().to_owned()));
+        *self.addresses.lock().unwrap() = addresses.collect();
+    }
+
+    fn pick(&mut self, roll: u64) -> &mut Actor {
+        let count = self.actors.len() as u64;
+        &mut self.actors[usize::try_from(roll % count).unwrap()]
+    }
+
+    /// SIGKILL, and a new process in its place.
+    pub(super) async fn kill(&mut self, roll: u64, place: &Place) {
+        let actor = self.pick(roll);
+        if let Some(server) = actor.server.take() {
+            server.kill().await;
+        }
+        actor.start(place).await;
+        self.publish();
+    }
+
+    /// SIGSTOP, for so long.
+    pub(super) async fn freeze(&mut self, roll: u64, lasting: Duration) {
+        let actor = self.pick(roll);
+        if let Some(server) = &actor.server {
+            server.signal("STOP").await;
+            actor.frozen = Some(Instant::now() + lasting);
+        }
+    }
+
+    /// Wakes those that were frozen for long enough. A process that has ended by itself is a bug.
+    pub(super) async fn look_after(&mut self, place: &Place) {
+        let now = Instant::now();
+        for actor in &mut self.actors {
+            if actor.frozen.is_some_and(|until| until <= now) {
+                actor.frozen = None;
+                if let Some(server) = &actor.server {
+                    server.signal("CONT").await;
+                }
+            }
+            assert!(
+                actor.server.is_some(),
+                "every actor has a process on {}",
+                place.installation.folder.path().display()
+            );
+        }
+    }
+
+    /// Wakes everybody.
+    pub(super) async fn recover(&mut self, place: &Place) {
+        for actor in &mut self.actors {
+            if actor.frozen.is_some() {
+                actor.frozen = Some(Instant::now());
+            }
+        }
+        self.look_after(place).await;
+    }
+}

@@ -1,0 +1,150 @@
+//! Under fire: events are posted while processes are killed and frozen, connections cut and silenced, and the database
+//! crashed, in an order that a seed decides. Afterwards every promise is checked.
+//!
+//! A run of the suite takes a few seconds of it on each back end. `make torture` takes as long as it is told to:
+//! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order.
+
+mod cast;
+mod oracles;
+mod place;
+mod posting;
+
+use crate::support::*;
+use cast::Cast;
+use place::Place;
+use posting::Posting;
+use std::time::Instant;
+
+/// Everything that was accepted ends within this time after the last fault.
+const SETTLED_WITHIN: Duration = Duration::from_secs(40);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sqlite() {
+    torture(Place::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    torture(Place::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mysql() {
+    torture(Place::mysql().await).await;
+}
+
+/// What is done to the product.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    /// For a moment, or for longer than a lease and the time limits of idle transactions in tests.
+    Freeze,
+    CutConnections,
+    SilenceConnections,
+    CrashDatabase,
+}
+
+/// Numbers that follow from a seed (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(from + self.below(to - from))
+    }
+
+    fn fault(&mut self, place: &Place) -> Fault {
+        match self.below(100) {
+            0..45 => Fault::Kill,
+            45..65 => Fault::Freeze,
+            65..80 if place.has_server() => Fault::CutConnections,
+            80..92 if place.has_server() => Fault::SilenceConnections,
+            92..100 if place.has_server() => Fault::CrashDatabase,
+            _ => Fault::Kill,
+        }
+    }
+}
+
+fn setting(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+#[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
+async fn torture(mut place: Place) {
+    let seed = setting("HOOKSAGA_TORTURE_SEED", 1);
+    let lasting = Duration::from_secs(setting("HOOKSAGA_TORTURE_SECONDS", 6));
+    let mut dice = Dice(seed);
+    let receiver = Receiver::start().await;
+    misbehave(&receiver, &mut dice);
+
+    let mut cast = Cast::start(&place).await;
+    let mut subscriptions = Vec::new();
+    for path in ["/good", "/flaky", "/hanging"] {
+        let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
+        subscriptions.push((api.verified_subscription("t", &receiver.url(path)).await.0, path));
+    }
+    let posting = Posting::start(&cast.addresses());
+
+    let began = Instant::now();
+    let mut faults = [0_u32; 5];
+    while began.elapsed() < lasting {
+        tokio::time::sleep(dice.millis(20, 250)).await;
+        let fault = dice.fault(&place);
+        faults[fault as usize] += 1;
+        match fault {
+            Fault::Kill => cast.kill(dice.roll(), &place).await,
+            Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500)).await,
+            Fault::CutConnections => place.cut_connections(),
+            Fault::SilenceConnections => {
+                place.silence(true);
+                tokio::time::sleep(dice.millis(100, 1200)).await;
+                place.silence(false);
+            }
+            Fault::CrashDatabase => place.crash(),
+        }
+        cast.look_after(&place).await;
+    }
+    cast.recover(&place).await;
+    let accepted = posting.stop().await;
+    let stopped = Instant::now();
+    let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
+    oracles::wait_until_settled(&api, SETTLED_WITHIN).await;
+    let settled = stopped.elapsed();
+    let [kills, freezes, cuts, silences, crashes] = faults;
+    let found = oracles::check(&api, &accepted, &subscriptions, &receiver).await;
+    println!(
+        "torture: seed {seed}, {:.0} s: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
+         {crashes} database crashes; {} events accepted, {found}; settled {:.1} s after the last fault",
+        began.elapsed().as_secs_f64(),
+        accepted.len(),
+        settled.as_secs_f64()
+    );
+    assert!(!accepted.is_empty(), "nothing was accepted");
+}
+
+/// Endpoints that work, fail in every way now and then, and hang now and then.
+fn misbehave(receiver: &Receiver, dice: &mut Dice) {
+    let flaky = (0..5000).map(|_| match dice.below(10) {
+        0 | 1 => Behaviour::Status(500),
+        2 => Behaviour::Reset,
+        3 => Behaviour::Close,
+        4 => Behaviour::Slow(Duration::from_millis(300), 200),
+        5 => Behaviour::RetryAfter(429, "1".to_owned()),
+        _ => Behaviour::Status(200),
+    });
+    receiver.answer("/flaky", flaky.collect::<Vec<_>>().into_iter().chain([Behaviour::Status(200)]));
+    let hanging =
+        (0..5000).map(|_| if dice.below(25) == 0 { Behaviour::Hang } else { Behaviour::Status(200) });
+    receiver.answer("/hanging", hanging.collect::<Vec<_>>().into_iter().chain([Behaviour::Status(200)]));
+}

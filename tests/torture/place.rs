@@ -1,0 +1,78 @@
+//! Where it happens: the database, with a proxy in front of it if it is a server.
+
+use crate::support::*;
+use hooksaga_testkit::{
+    mariadb::{self, MariaDbServer},
+    postgres::PostgresServer,
+    proxy::Proxy,
+};
+
+pub(super) struct Place {
+    pub(super) installation: Installation,
+    proxy: Option<Proxy>,
+    server: Option<Engine>,
+}
+
+/// A server of its own: it is crashed.
+enum Engine {
+    Postgres(PostgresServer),
+    MariaDb(MariaDbServer),
+}
+
+fn settings(installation: Installation) -> Installation {
+    installation
+        .with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "500ms")
+        .with("HOOKSAGA_WORKER_LEASE_DURATION", "1200ms")
+        .with("HOOKSAGA_LOG_DELIVERIES", "none")
+}
+
+impl Place {
+    pub(super) fn sqlite() -> Self {
+        Self { installation: settings(Installation::sqlite()), proxy: None, server: None }
+    }
+
+    pub(super) async fn postgres() -> Self {
+        let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap();
+        let url = server.url();
+        Self::on(&url, Engine::Postgres(server)).await
+    }
+
+    pub(super) async fn mysql() -> Self {
+        // A crash of the server alone loses nothing that was written to the operating system.
+        let start = || MariaDbServer::start_with(&["--innodb-flush-log-at-trx-commit=2"]);
+        let server = tokio::task::spawn_blocking(start).await.unwrap();
+        mariadb::execute(&server.url(), "CREATE DATABASE torture").await;
+        let url = format!("{}/torture", server.url());
+        Self::on(&url, Engine::MariaDb(server)).await
+    }
+
+    async fn on(url: &str, server: Engine) -> Self {
+        let (proxy, url) = Proxy::for_url(url).await;
+        let installation = settings(Installation::on_server(&url));
+        let migrated = run(&installation, &["migrate"]).await;
+        assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+        Self { installation, proxy: Some(proxy), server: Some(server) }
+    }
+
+    pub(super) fn has_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    pub(super) fn cut_connections(&self) {
+        self.proxy.iter().for_each(Proxy::cut_all);
+    }
+
+    pub(super) fn silence(&self, silent: bool) {
+        self.proxy.iter().for_each(|proxy| if silent { proxy.fall_silent() } else { proxy.speak_again() });
+    }
+
+    /// Crashes the database, and returns when it is back.
+    pub(super) fn crash(&mut self) {
+        // On this thread: a server ends with the thread that started it.
+        tokio::task::block_in_place(|| match &mut self.server {
+            Some(Engine::Postgres(server)) => server.crash(),
+            Some(Engine::MariaDb(server)) => server.crash(),
+            None => {}
+        });
+    }
+}
