@@ -66,7 +66,7 @@ async fn a_session_ends_with_its_key_while_somebody_looks(installation: Installa
     assert!(!admin.has(&format!("#key-{id} button")).await, "revoked keys stay so");
     assert_calm(&admin);
 
-    page.until("location.pathname === '/sign-in'").await;
+    page.until("location.pathname === '/sign-in' && document.readyState === 'complete'").await;
     sign_in(&page, ROOT_KEY).await;
     assert_eq!(page.path().await, "/", "back to where it was");
     assert_calm(&page);
