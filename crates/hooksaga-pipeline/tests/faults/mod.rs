@@ -156,7 +156,7 @@ async fn tell_with_every(backend: Backend, fault: Fault) {
 }
 
 /// See [`tell_with_every`].
-const STRIDE: usize = 3;
+const STRIDE: usize = 5;
 
 async fn a_call_that_fails_before_it_did_anything_changes_nothing_in_the_end(backend: Backend) {
     tell_with_every(backend, Fault::ErrorBefore).await;
