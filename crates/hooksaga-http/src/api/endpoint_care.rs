@@ -42,9 +42,13 @@ pub(crate) async fn delete(
 
 /// Deletes it, and wakes what ends its open deliveries.
 pub(crate) async fn delete_from(state: &ApiState, caller: &Caller, id: i64) -> Result<(), Problem> {
-    if !state.admin.delete(&caller.scope(None)?, SubscriptionId(id)).await? {
+    let scope = caller.scope(None)?;
+    // Its record says whose it was.
+    let found = state.reader.subscription(&scope, SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;
+    if !state.admin.delete(&scope, SubscriptionId(id)).await? {
         return Err(no_such(id));
     }
+    audit::about(format!("subscriptions/{id}"), &found.tenant);
     // What waited for it ends now: sagas that are due, and jobs that were parked.
     state.signals.wake_schedule([SubscriptionId(id)]);
     state.signals.wake(Stage::Resume);

@@ -2,6 +2,7 @@
 
 use super::endpoint_care::cannot_send_again;
 use crate::{
+    audit,
     auth::{Allowed, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
@@ -53,6 +54,7 @@ pub(crate) async fn start(
     match state.redrives.start(&scope, &request.work, &starter, RunningLimits::DEFAULT).await? {
         StartOutcome::Started(redrive) => {
             state.signals.wake(Stage::Redrives);
+            audit::about(format!("redrives/{}", redrive.id), redrive.tenant.as_deref().unwrap_or_default());
             let location = [(header::LOCATION, format!("/v1/redrives/{}", redrive.id))];
             Ok((StatusCode::ACCEPTED, location, Json(RedriveView::from(*redrive))).into_response())
         }
@@ -127,7 +129,10 @@ pub(crate) async fn cancel(
 ) -> Result<Json<RedriveView>, Problem> {
     body.nothing(&state.bodies).await?;
     match state.redrives.cancel(&caller.scope(None)?, RedriveId(id)).await? {
-        CancelOutcome::Cancelled(redrive) => Ok(Json((*redrive).into())),
+        CancelOutcome::Cancelled(redrive) => {
+            audit::about(format!("redrives/{id}"), redrive.tenant.as_deref().unwrap_or_default());
+            Ok(Json((*redrive).into()))
+        }
         CancelOutcome::NotRunning(status) => Err(Problem::new(
             Kind::NotRunning,
             format!("redrive {id} is {status}: there is nothing to cancel"),

@@ -282,6 +282,8 @@ pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result
     let secret = SigningSecret::generate();
     let sealed = state.secret_key.seal(&secret);
     let scope = caller.scope(None)?;
+    // Its record says whose it was.
+    let found = state.reader.subscription(&scope, SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;
     let rotated = state
         .admin
         .rotate_secret(&scope, SubscriptionId(id), &sealed, SECRET_OVERLAP, MAX_VALID_SECRETS)
@@ -289,6 +291,7 @@ pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result
     if !rotated {
         return Err(no_such(id));
     }
+    audit::about(format!("subscriptions/{id}"), &found.tenant);
     state.signals.wake(Stage::Verifier);
     tracing::info!(subscription_id = id, "signing secret rotated");
     Ok(secret)
