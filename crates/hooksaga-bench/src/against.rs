@@ -5,7 +5,7 @@
 //! after the other, and who goes first changes from round to round.
 
 use super::{
-    FAN_OUT, Plan, Progress, SINGLE,
+    FAN_OUT, Plan, Reporter, SINGLE,
     error::{BenchError, BenchResult},
     measure::Bench,
     millis,
@@ -100,7 +100,7 @@ pub(super) async fn measure(
     plan: &Plan,
     site: &Site,
     other: &Path,
-    progress: &dyn Progress,
+    progress: &dyn Reporter,
 ) -> BenchResult<Comparison> {
     let receiver = Receiver::start().await;
     let receiver = receiver.map_err(|error| BenchError::new(format!("cannot open a receiver: {error}")))?;

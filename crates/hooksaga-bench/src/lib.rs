@@ -46,7 +46,7 @@ pub enum Backend {
 }
 
 /// Told how far a measurement is.
-pub trait Progress: Sync {
+pub trait Reporter: Sync {
     /// So many deliveries of the total have arrived.
     fn show(&self, done: u64, total: u64);
     /// The measurement is over.
@@ -95,7 +95,7 @@ const LONGEST_CEILING: u64 = 1_000_000;
 pub async fn run(
     plan: &Plan,
     backend: &Backend,
-    progress: &dyn Progress,
+    progress: &dyn Reporter,
     interrupted: impl Future<Output = ()>,
 ) -> BenchResult<Report> {
     let site = Site::new(backend, plan.given);
@@ -107,7 +107,7 @@ pub async fn compare(
     plan: &Plan,
     backend: &Backend,
     other: &Path,
-    progress: &dyn Progress,
+    progress: &dyn Reporter,
     interrupted: impl Future<Output = ()>,
 ) -> BenchResult<Comparison> {
     if plan.given {
@@ -133,7 +133,7 @@ async fn on_site<T>(
     Ok(figures)
 }
 
-async fn measure(plan: &Plan, site: &Site, progress: &dyn Progress) -> BenchResult<Report> {
+async fn measure(plan: &Plan, site: &Site, progress: &dyn Reporter) -> BenchResult<Report> {
     let mut report = Report::default();
     if plan.speed {
         report = speed(plan, site, progress).await?;
@@ -153,7 +153,7 @@ async fn measure(plan: &Plan, site: &Site, progress: &dyn Progress) -> BenchResu
 }
 
 /// Speeds in a place and, for those beside history or backlog, in another one that stays empty.
-async fn speed(plan: &Plan, site: &Site, progress: &dyn Progress) -> BenchResult<Report> {
+async fn speed(plan: &Plan, site: &Site, progress: &dyn Reporter) -> BenchResult<Report> {
     let place = site.place().await?;
     let beside = !plan.given && (plan.history > 0 || plan.backlog > 0);
     let empty = if beside { Some(site.place().await?) } else { None };
@@ -190,7 +190,7 @@ impl<'a> Run<'a> {
         plan: &'a Plan,
         place: &'a Place,
         empty: Option<&'a Place>,
-        progress: &'a dyn Progress,
+        progress: &'a dyn Reporter,
     ) -> BenchResult<Self> {
         let receiver = Receiver::start().await;
         let receiver =

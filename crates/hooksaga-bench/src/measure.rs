@@ -1,7 +1,7 @@
 //! The measurements: each a small story with the server, the clients and the receiver.
 
 use super::{
-    Progress,
+    Reporter,
     ceiling::Sending,
     error::{BenchError, BenchResult},
     load::{self, Aim, OnTime},
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What all measurements share.
 pub(super) struct Bench<'a> {
-    pub(super) progress: &'a dyn Progress,
+    pub(super) progress: &'a dyn Reporter,
     pub(super) receiver: Arc<Receiver>,
     pub(super) clients: usize,
     pub(super) payload_bytes: usize,

@@ -106,7 +106,7 @@ fn other_tenant(own: &Tenant) -> Problem {
 }
 
 /// Looks keys up.
-pub(crate) struct Keys {
+pub(crate) struct KnownKeys {
     store: Arc<dyn KeyReaderStore>,
     root: Option<KeyHash>,
     remembered: Mutex<HashMap<KeyHash, Remembered>>,
@@ -124,7 +124,7 @@ struct Remembered {
     noted: Option<Instant>,
 }
 
-impl Keys {
+impl KnownKeys {
     pub(crate) fn new(
         store: Arc<dyn KeyReaderStore>,
         root_key: Option<&str>,

@@ -11,12 +11,12 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-type Found<T> = Result<Arc<T>, Arc<StoreError>>;
+type CachedResult<T> = Result<Arc<T>, Arc<StoreError>>;
 
 pub(crate) struct Cached<T> {
     fresh: Duration,
     patience: Duration,
-    latest: Mutex<Option<(Instant, Found<T>)>>,
+    latest: Mutex<Option<(Instant, CachedResult<T>)>>,
 }
 
 impl<T> Cached<T> {
@@ -24,7 +24,7 @@ impl<T> Cached<T> {
         Self { fresh, patience, latest: Mutex::const_new(None) }
     }
 
-    pub(crate) async fn get(&self, ask: impl Future<Output = StoreResult<T>>) -> Found<T> {
+    pub(crate) async fn get(&self, ask: impl Future<Output = StoreResult<T>>) -> CachedResult<T> {
         let mut latest = self.latest.lock().await;
         if let Some((asked, found)) = &*latest
             && asked.elapsed() < self.fresh

@@ -1,10 +1,10 @@
 //! What the handlers share.
 
 use crate::{
-    auth::Keys,
+    auth::KnownKeys,
     body::BodyBudget,
     cached::CachedBy,
-    dashboard::{Look, Situation},
+    dashboard::{Appearance, Situation},
     rates::HostRates,
 };
 use hooksaga_pipeline::{EgressPolicy, Ingest, Requeue, SecretKey, Signals};
@@ -18,7 +18,7 @@ pub(crate) struct ApiState {
     pub(crate) requeue: Requeue,
     pub(crate) redrives: Arc<dyn RedriveStore>,
     pub(crate) reader: Arc<dyn ReaderStore>,
-    pub(crate) keys: Keys,
+    pub(crate) keys: KnownKeys,
     /// Creates the keys of portal sessions.
     pub(crate) key_admin: Arc<dyn KeyStore>,
     pub(crate) secret_key: Arc<SecretKey>,
@@ -28,7 +28,7 @@ pub(crate) struct ApiState {
     /// What the dashboard's first page needs beside them.
     pub(crate) situations: CachedBy<TenantScope, Situation>,
     /// How the customer portal looks.
-    pub(crate) look: Look,
+    pub(crate) look: Appearance,
     pub(crate) max_payload_bytes: usize,
     pub(crate) max_batch_bytes: usize,
     pub(crate) allow_http: bool,

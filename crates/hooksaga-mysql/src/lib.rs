@@ -48,7 +48,7 @@ use hooksaga_store::{
     KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
 use mysql_async::prelude::Queryable as _;
-use options::Session;
+use options::SessionKind;
 use pool::{RolePool, connect_once, in_time};
 use schema::{HAS_TABLE, MIGRATIONS};
 use std::sync::Arc;
@@ -114,16 +114,16 @@ pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> 
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<mysql_async::Conn> {
-    connect_once(MySqlOptions::login(url).session(Session::Login)?).await
+    connect_once(MySqlOptions::login(url).session(SessionKind::Login)?).await
 }
 
 /// The same, but to the server and no database of it.
 pub async fn connect_to_server(url: &str) -> StoreResult<mysql_async::Conn> {
-    connect_once(MySqlOptions::login(url).session(Session::Server)?).await
+    connect_once(MySqlOptions::login(url).session(SessionKind::Server)?).await
 }
 
 fn pool(options: &MySqlOptions, role: Role) -> StoreResult<RolePool> {
-    Ok(RolePool::new(options.session(Session::Component(role))?))
+    Ok(RolePool::new(options.session(SessionKind::Component(role))?))
 }
 
 /// A first look as the login itself: that the server is there and lets it in, and how it is set. Not taken where the
@@ -132,7 +132,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(());
     }
-    let mut connection = connect_once(options.session(Session::Server)?).await?;
+    let mut connection = connect_once(options.session(SessionKind::Server)?).await?;
     let sql = "SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit";
     let settings: Option<(u64, u64)> = checked(connection.query_first(sql).await)?;
     let (packet, flush) = settings.unwrap_or((SMALLEST_PACKET, 1));

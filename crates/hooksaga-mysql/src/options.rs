@@ -62,7 +62,7 @@ const ISOLATION: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Session {
+pub(crate) enum SessionKind {
     /// Migrations: as the login itself, and without time limits.
     Login,
     /// The server, and no database of it.
@@ -92,19 +92,19 @@ impl MySqlOptions {
     }
 
     /// The configuration of a session.
-    pub(crate) fn session(&self, session: Session) -> StoreResult<Opts> {
+    pub(crate) fn session(&self, session: SessionKind) -> StoreResult<Opts> {
         let (key, url) = match session {
-            Session::Component(role) => match self.role_urls.get(&role) {
+            SessionKind::Component(role) => match self.role_urls.get(&role) {
                 Some(url) => (format!("database.role_urls.{role}"), url),
                 None => ("database.url".to_owned(), &self.url),
             },
-            Session::Login | Session::Server => ("database.url".to_owned(), &self.url),
+            SessionKind::Login | SessionKind::Server => ("database.url".to_owned(), &self.url),
         };
         let opts = parse(&key, url)?;
         let mut setup = vec![SETTINGS.to_owned(), ISOLATION.to_owned()];
-        if session != Session::Server {
+        if session != SessionKind::Server {
             let database = database(&key, &opts)?;
-            if let Session::Component(role) = session {
+            if let SessionKind::Component(role) = session {
                 setup.push(LIMITS.to_owned());
                 if role == Role::EventIngestWriter {
                     setup.push(INGEST_LIMITS.to_owned());
@@ -128,8 +128,8 @@ impl MySqlOptions {
             .with_inactive_connection_ttl(IDLE)
             .with_ttl_check_interval(IDLE / 3);
         let name = match session {
-            Session::Component(role) => format!("hooksaga/{role}"),
-            Session::Login | Session::Server => "hooksaga/migrate".to_owned(),
+            SessionKind::Component(role) => format!("hooksaga/{role}"),
+            SessionKind::Login | SessionKind::Server => "hooksaga/migrate".to_owned(),
         };
         Ok(OptsBuilder::from_opts(opts)
             .db_name(None::<String>)
@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn setup(options: &MySqlOptions, role: Role) -> String {
-        let opts = options.session(Session::Component(role)).expect("usable");
+        let opts = options.session(SessionKind::Component(role)).expect("usable");
         assert_eq!(opts.db_name(), None);
         opts.setup().join(";")
     }
@@ -226,7 +226,7 @@ mod tests {
     fn a_bad_url_is_named_by_its_key_and_not_shown() {
         for url in ["mysql://u:hunter2@h:port/db", "mysql://u:hunter2@h", "mysql://u:hunter2@h/db?no=hunter2"]
         {
-            let error = options(url).session(Session::Login).err();
+            let error = options(url).session(SessionKind::Login).err();
             let text = error.map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains("database.url") && !text.contains("hunter2"), "{url}: {text}");
         }

@@ -3,7 +3,7 @@
 
 use crate::{
     error::checked,
-    options::{MySqlOptions, Session, identifier},
+    options::{MySqlOptions, SessionKind, identifier},
     pool::connect_once,
 };
 use hooksaga_store::{
@@ -20,7 +20,7 @@ WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c
 
 /// Moves the ids of every table forward.
 pub async fn move_ids_forward(options: MySqlOptions) -> StoreResult<Vec<MovedIds>> {
-    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
     let tables: Vec<(String, String, i64)> = checked(connection.query(TABLES).await)?;
     let mut moved = Vec::with_capacity(tables.len());
     for (table, column, next) in tables {

@@ -3,7 +3,7 @@
 
 use crate::{
     error::checked,
-    options::{MySqlOptions, Session},
+    options::{MySqlOptions, SessionKind},
     pool::connect_once,
 };
 use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
@@ -12,7 +12,7 @@ use mysql_async::prelude::Queryable as _;
 /// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
 /// moved until then stays so.
 pub async fn rewrap(options: &MySqlOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
-    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
     let mut moved = 0;
     for (table, key) in SEALED_TABLES {
         let select = format!(

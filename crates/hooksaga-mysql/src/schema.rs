@@ -7,7 +7,7 @@
 
 use crate::{
     error::{DbResult, checked, code, store_error},
-    options::{MySqlOptions, RoleMode, Session, identifier, literal},
+    options::{MySqlOptions, RoleMode, SessionKind, identifier, literal},
     outbox,
     pool::connect_once,
     rights,
@@ -55,7 +55,7 @@ const PATIENCE: u32 = 600;
 /// several databases of a server at once.
 pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
     let database = options.database()?;
-    let mut connection = connect_once(options.session(Session::Login)?).await?;
+    let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
     check_server(&mut connection).await?;
     let lock = literal(&format!("hooksaga.migrate.{}", rights::prefix(&database)));
     let got: Option<Option<i64>> =

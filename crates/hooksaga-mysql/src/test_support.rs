@@ -3,7 +3,7 @@
 
 use crate::{
     MySqlOptions,
-    options::Session,
+    options::SessionKind,
     roles::{
         caretaker, cleaner, dead_letters, endpoint, ingest, orchestrator, rate_limits, reader, redrives,
         router, verifier, worker,
@@ -17,7 +17,7 @@ use mysql_async::Opts;
 
 /// The configuration of a component's session.
 pub fn session(options: &MySqlOptions, role: Role) -> StoreResult<Opts> {
-    options.session(Session::Component(role))
+    options.session(SessionKind::Component(role))
 }
 
 /// The statements of a hot step, with their arguments, and who runs them.

@@ -6,7 +6,7 @@
 
 use crate::{
     error::store_error,
-    options::{MySqlOptions, Session},
+    options::{MySqlOptions, SessionKind},
     pool::{RolePool, connect_once, in_time},
 };
 use async_trait::async_trait;
@@ -72,7 +72,7 @@ impl Wakeups for Notifications {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
-        let connection = connect_once(self.options.session(Session::Component(Role::ApiReader))?).await?;
+        let connection = connect_once(self.options.session(SessionKind::Component(Role::ApiReader))?).await?;
         let mut listener = Listener {
             connection,
             heard_at: Instant::now(),

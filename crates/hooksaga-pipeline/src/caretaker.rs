@@ -10,7 +10,7 @@
 //! Not done here: deciding about deliveries. Those of a disabled subscription wait as those of a paused one do.
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
-use hooksaga_saga::{EventType, Tenant, Timestamp, Verdict, judge};
+use hooksaga_saga::{CareStep, EventType, Tenant, Timestamp, judge};
 use hooksaga_store::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, Stage, StoreResult, Troubled,
 };
@@ -118,9 +118,9 @@ impl Caretaker {
             let (mut failing, mut hopeless) = (Vec::new(), Vec::new());
             for Troubled { subscription_id, run } in page.items {
                 match judge(&run, disable_after) {
-                    Verdict::Wait => {}
-                    Verdict::Announce => failing.push((subscription_id, run.since)),
-                    Verdict::Disable => {
+                    CareStep::Wait => {}
+                    CareStep::Announce => failing.push((subscription_id, run.since)),
+                    CareStep::Disable => {
                         hopeless
                             .push(Disable { subscription_id, cause: Cause::Failing { since: run.since } });
                     }

@@ -47,7 +47,7 @@ use error::checked;
 use hooksaga_store::{
     KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
-use options::Session;
+use options::SessionKind;
 use pool::{Commits, RolePool, connect_once};
 use roles::correlations::Correlations;
 use schema::MIGRATIONS;
@@ -80,7 +80,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let operator = pool(Role::DeadLetterOperator)?;
 
     let listener =
-        options.session(Session::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
+        options.session(SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
     let stores = Stores {
         ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
@@ -114,7 +114,7 @@ pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<tokio_postgres::Client> {
-    connect_once(&PostgresOptions::login(url).session(Session::Login)?).await
+    connect_once(&PostgresOptions::login(url).session(SessionKind::Login)?).await
 }
 
 fn pool(
@@ -123,13 +123,13 @@ fn pool(
     schema: Option<&str>,
     commits: Commits,
 ) -> StoreResult<RolePool> {
-    let session = options.session(Session::Component { role, schema })?;
+    let session = options.session(SessionKind::Component { role, schema })?;
     RolePool::new(session, options.max_connections_per_role, commits)
 }
 
 /// The reader's connections for what must not wait behind a list: readiness, and signals, which any role may send.
 fn prompt_pool(options: &PostgresOptions, schema: Option<&str>) -> StoreResult<RolePool> {
-    let session = options.session(Session::Component { role: Role::ApiReader, schema })?;
+    let session = options.session(SessionKind::Component { role: Role::ApiReader, schema })?;
     RolePool::new(session, PROMPT_CONNECTIONS, Commits::Durable)
 }
 
@@ -139,7 +139,7 @@ async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(None);
     }
-    let session = options.session(Session::Login)?;
+    let session = options.session(SessionKind::Login)?;
     let client = connect_once(&session).await?;
     refuse_shared_sessions(&client, &session).await?;
     let sql = "SELECT quote_ident(current_schema()), to_regclass('schema_migrations') IS NOT NULL";

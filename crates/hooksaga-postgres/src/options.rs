@@ -86,7 +86,7 @@ const READING: &[(&str, &str)] =
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Session<'a> {
+pub(crate) enum SessionKind<'a> {
     /// Migrations, and a first look: as the login itself, and without time limits.
     Login,
     /// A component; `schema`: where the tables are, if that is known. It is named because `$user` in the
@@ -111,8 +111,8 @@ impl PostgresOptions {
     }
 
     /// The configuration of a session.
-    pub(crate) fn session(&self, session: Session<'_>) -> StoreResult<Config> {
-        let Session::Component { role, schema } = session else {
+    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<Config> {
+        let SessionKind::Component { role, schema } = session else {
             let mut config = parse("database.url", &self.url)?;
             let no_limits = [("statement_timeout", "0"), ("lock_timeout", "0"), ("jit", "off")];
             finish(&mut config, "hooksaga/migrate", &no_limits, FIXED.iter().copied());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn session_options(options: &PostgresOptions, role: Role) -> String {
-        let config = options.session(Session::Component { role, schema: Some("my schema") });
+        let config = options.session(SessionKind::Component { role, schema: Some("my schema") });
         config.ok().and_then(|config| config.get_options().map(str::to_owned)).unwrap_or_default()
     }
 
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_named_by_its_key_and_not_shown() {
-        let error = options("postgres://u:hunter2@h:port/db").session(Session::Login).err();
+        let error = options("postgres://u:hunter2@h:port/db").session(SessionKind::Login).err();
         let text = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(text.contains("database.url") && !text.contains("hunter2"), "{text}");
     }

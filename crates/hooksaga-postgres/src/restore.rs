@@ -3,7 +3,7 @@
 
 use crate::{
     error::checked,
-    options::{PostgresOptions, Session},
+    options::{PostgresOptions, SessionKind},
     pool::connect_once,
 };
 use hooksaga_store::{
@@ -21,7 +21,7 @@ WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclas
 
 /// Moves the ids of every table forward.
 pub async fn move_ids_forward(options: PostgresOptions) -> StoreResult<Vec<MovedIds>> {
-    let client = connect_once(&options.session(Session::Login)?).await?;
+    let client = connect_once(&options.session(SessionKind::Login)?).await?;
     let mut moved = Vec::new();
     for row in checked(client.query(SEQUENCES, &[]).await)? {
         let table: String = checked(row.try_get(0))?;

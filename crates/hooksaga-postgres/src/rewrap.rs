@@ -3,7 +3,7 @@
 
 use crate::{
     error::checked,
-    options::{PostgresOptions, Session},
+    options::{PostgresOptions, SessionKind},
     pool::connect_once,
 };
 use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
@@ -11,7 +11,7 @@ use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreRes
 /// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
 /// moved until then stays so.
 pub async fn rewrap(options: &PostgresOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
-    let client = connect_once(&options.session(Session::Login)?).await?;
+    let client = connect_once(&options.session(SessionKind::Login)?).await?;
     let mut moved = 0;
     for (table, key) in SEALED_TABLES {
         let select = format!(

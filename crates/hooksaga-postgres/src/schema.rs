@@ -6,7 +6,7 @@
 
 use crate::{
     error::{checked, store_error},
-    options::{PostgresOptions, RoleMode, Session},
+    options::{PostgresOptions, RoleMode, SessionKind},
     outbox,
     pool::connect_once,
     rights,
@@ -35,7 +35,7 @@ const OLDEST: i32 = 150_000;
 /// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes
 /// and on several databases of a cluster at once.
 pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
-    let client = connect_once(&options.session(Session::Login)?).await?;
+    let client = connect_once(&options.session(SessionKind::Login)?).await?;
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
     // Before anything is created: a newer version's schema is left alone, roles included.

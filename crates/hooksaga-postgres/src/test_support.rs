@@ -3,7 +3,7 @@
 
 use crate::{
     PostgresOptions,
-    options::Session,
+    options::SessionKind,
     roles::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest,
         orchestrator::{apply, limited, schedule},
@@ -17,7 +17,7 @@ use tokio_postgres::Config;
 
 /// The configuration of a component's session.
 pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
-    options.session(Session::Component { role, schema: None })
+    options.session(SessionKind::Component { role, schema: None })
 }
 
 /// A statement of the product.

@@ -22,7 +22,7 @@ pub struct FailureRun {
 
 /// What follows from a run of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CareStep {
     /// Nothing yet.
     Wait,
     /// Half of the time has passed: say so.
@@ -34,14 +34,14 @@ pub enum Verdict {
 /// What follows from a run of failures, where a subscription is disabled after `disable_after` of them.
 ///
 /// Only results count, not the time that passes without any: an endpoint that nothing is sent to does not fail.
-pub fn judge(run: &FailureRun, disable_after: Duration) -> Verdict {
+pub fn judge(run: &FailureRun, disable_after: Duration) -> CareStep {
     let failed_for = run.last_at.since(run.since);
     if failed_for >= disable_after && run.failures >= LEAST_FAILURES {
-        Verdict::Disable
+        CareStep::Disable
     } else if failed_for >= disable_after / 2 && !run.announced {
-        Verdict::Announce
+        CareStep::Announce
     } else {
-        Verdict::Wait
+        CareStep::Wait
     }
 }
 

@@ -31,7 +31,7 @@ mod wording;
 
 pub use allotment::{Demand, allot};
 pub use callback_url::CallbackUrl;
-pub use care::{FailureRun, LEAST_FAILURES, Verdict, judge};
+pub use care::{CareStep, FailureRun, LEAST_FAILURES, judge};
 pub use disabled::DisabledReason;
 pub use endpoint::{Answer, Endpoint, Standing};
 pub use error_code::ErrorCode;

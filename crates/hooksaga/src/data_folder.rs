@@ -1,6 +1,6 @@
 //! The folder of an embedded database: it holds payloads and keys, so it is its owner's alone.
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use std::{
     fs::{self, DirBuilder},
     os::unix::fs::{DirBuilderExt, PermissionsExt},
@@ -14,10 +14,10 @@ const OTHERS: u32 = 0o077;
 const BESIDE: [&str; 2] = ["root.key", "secret.key"];
 
 /// Creates the folder for this database file, for its owner only, unless it is there.
-pub(crate) fn create(database: &Path) -> Outcome {
+pub(crate) fn create(database: &Path) -> CliResult {
     let Some(folder) = named_folder(database) else { return Ok(()) };
     DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| {
-        Failure::new(format!(
+        CliError::new(format!(
             "the folder {} for the database cannot be created ({error}): create it, or set database.url to a place \
              that this user may write",
             folder.display()

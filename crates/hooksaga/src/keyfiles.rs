@@ -4,7 +4,7 @@
 //! Both are readable by their owner only and appear complete or not at all. Only the process that holds the
 //! database's server lock creates them, so no two create one at the same time.
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use hooksaga_pipeline::{SecretKey, random_hex};
 use hooksaga_store::{KeyStore, NewApiKey, Scopes};
 use std::{
@@ -23,18 +23,18 @@ fn beside(database: &Path, name: &str) -> PathBuf {
 ///
 /// `sealed_with`: the ids of the keys that stored secrets are encrypted with. If there are any, a new key
 /// could not open them, so a missing file is an error then.
-pub(crate) fn secret_key(database: &Path, sealed_with: &[String]) -> Outcome<SecretKey> {
+pub(crate) fn secret_key(database: &Path, sealed_with: &[String]) -> CliResult<SecretKey> {
     let path = beside(database, "secret.key");
     if let Some(text) = read(&path)? {
         return text.parse().map_err(|_| {
-            Failure::new(format!(
+            CliError::new(format!(
                 "{} is not a key (32 bytes in base64): restore it from a backup",
                 path.display()
             ))
         });
     }
     if !sealed_with.is_empty() {
-        return Err(Failure::new(format!(
+        return Err(CliError::new(format!(
             "{} is missing, and the stored signing secrets are encrypted with it: \
              restore it from a backup, or set secrets.key to its content",
             path.display()
@@ -48,7 +48,7 @@ pub(crate) fn secret_key(database: &Path, sealed_with: &[String]) -> Outcome<Sec
 /// Makes the first API key, with every scope, if there is none yet; returns the file it is in if it did.
 ///
 /// The file comes first: after a crash in between, the next start stores the key that is in the file.
-pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> Outcome<Option<PathBuf>> {
+pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> CliResult<Option<PathBuf>> {
     if !keys.list().await?.is_empty() {
         return Ok(None);
     }
@@ -56,7 +56,7 @@ pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> Outcome<Op
     let key = match read(&path)? {
         Some(key) if key.starts_with("hsk_") => key,
         Some(_) => {
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "{} holds no API key: remove it, and the next start makes a new one",
                 path.display()
             )));
@@ -74,16 +74,16 @@ pub(crate) async fn root_key(database: &Path, keys: &dyn KeyStore) -> Outcome<Op
     Ok(Some(path))
 }
 
-fn read(path: &Path) -> Outcome<Option<String>> {
+fn read(path: &Path) -> CliResult<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text.trim().to_owned())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(format!("cannot read {}: {error}", path.display()))),
+        Err(error) => Err(CliError::new(format!("cannot read {}: {error}", path.display()))),
     }
 }
 
 /// Writes a new file that only its owner can read, whole or not at all, and durably.
-fn create(path: &Path, text: &str) -> Outcome {
+fn create(path: &Path, text: &str) -> CliResult {
     let temporary = path.with_extension(format!("{}.tmp", random_hex(8)));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -96,7 +96,7 @@ fn create(path: &Path, text: &str) -> Outcome {
     written.map_err(|error| {
         // It may not be there; then there is nothing to tidy up.
         let _ = fs::remove_file(&temporary);
-        Failure::new(format!("cannot create {}: {error}; check the folder's rights", path.display()))
+        CliError::new(format!("cannot create {}: {error}; check the folder's rights", path.display()))
     })
 }
 

@@ -5,7 +5,7 @@ mod client;
 mod config;
 mod data_folder;
 mod descriptors;
-mod failure;
+mod error;
 mod keyfiles;
 mod output;
 mod receiver;

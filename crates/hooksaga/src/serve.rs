@@ -7,10 +7,10 @@
 use crate::{
     config::{Backend, Config, ServerConfig, show_duration},
     data_folder, descriptors,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     signals,
     telemetry::ANNOUNCEMENT,
-    wiring::{Component, Running, Sockets, Wiring},
+    wiring::{Component, RunningServer, Sockets, Wiring},
 };
 use hooksaga_http::Tls;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -21,7 +21,7 @@ pub(crate) struct Server {
     /// Where the first API key is, if this start made it.
     root_key: Option<PathBuf>,
     grace: Duration,
-    running: Running,
+    running: RunningServer,
     /// Reads the certificate again at SIGHUP.
     hangup: Option<JoinHandle<()>>,
     /// Holds the database open.
@@ -29,7 +29,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) async fn start(config: Config, components: Vec<Component>) -> Outcome<Self> {
+    pub(crate) async fn start(config: Config, components: Vec<Component>) -> CliResult<Self> {
         let tls = load_certificate(&config.server)?;
         let listener = listen(config.server.listen, "server.listen (HOOKSAGA_LISTEN)").await?;
         let address = address_of(&listener)?;
@@ -83,7 +83,7 @@ impl Server {
     }
 
     /// Waits until a component ends although nobody asked it to.
-    pub(crate) async fn failure(&mut self) -> Failure {
+    pub(crate) async fn failure(&mut self) -> CliError {
         self.running.failure().await
     }
 
@@ -98,23 +98,23 @@ impl Server {
     }
 }
 
-async fn listen(address: SocketAddr, setting: &str) -> Outcome<TcpListener> {
+async fn listen(address: SocketAddr, setting: &str) -> CliResult<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
-        Failure::new(format!(
+        CliError::new(format!(
             "cannot listen on {address}: {error}; stop what uses it, or set {setting} to another address"
         ))
     })
 }
 
-fn address_of(listener: &TcpListener) -> Outcome<SocketAddr> {
-    listener.local_addr().map_err(|error| Failure::new(format!("cannot tell where it listens: {error}")))
+fn address_of(listener: &TcpListener) -> CliResult<SocketAddr> {
+    listener.local_addr().map_err(|error| CliError::new(format!("cannot tell where it listens: {error}")))
 }
 
-fn load_certificate(server: &ServerConfig) -> Outcome<Option<Tls>> {
+fn load_certificate(server: &ServerConfig) -> CliResult<Option<Tls>> {
     let Some(files) = &server.tls else { return Ok(None) };
     Tls::load(&files.certificate, &files.key)
         .map(Some)
-        .map_err(|error| Failure::new(format!("configuration: server.tls_cert, server.tls_key: {error}")))
+        .map_err(|error| CliError::new(format!("configuration: server.tls_cert, server.tls_key: {error}")))
 }
 
 fn read_again(tls: &Tls) {

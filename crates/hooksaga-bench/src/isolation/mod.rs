@@ -14,7 +14,7 @@ mod stage;
 mod throttled;
 mod verification;
 
-use super::{Progress, Report, error::BenchResult, site::Site};
+use super::{Report, Reporter, error::BenchResult, site::Site};
 use stage::Stage;
 
 /// What a healthy endpoint is measured beside, or what is measured of one that is not.
@@ -70,7 +70,7 @@ impl Scenario {
 /// The scenarios of one run.
 pub(super) struct Isolation<'a> {
     pub(super) site: &'a Site,
-    pub(super) progress: &'a dyn Progress,
+    pub(super) progress: &'a dyn Reporter,
     pub(super) clients: usize,
     pub(super) payload_bytes: usize,
     /// Events a second for the healthy endpoint.

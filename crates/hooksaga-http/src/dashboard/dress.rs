@@ -16,24 +16,24 @@ use maud::{DOCTYPE, html};
 
 /// A page that could not be shown. The layer makes a page of it, which knows the site.
 #[derive(Debug)]
-pub(super) struct Failure(Problem);
+pub(super) struct PageError(Problem);
 
 #[derive(Clone)]
 struct Failed(Problem);
 
-impl From<Problem> for Failure {
+impl From<Problem> for PageError {
     fn from(problem: Problem) -> Self {
         Self(problem)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for PageError {
     fn from(error: StoreError) -> Self {
         Self(error.into())
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         (self.0.status(), axum::Extension(Failed(self.0))).into_response()
     }
@@ -46,7 +46,7 @@ pub(super) async fn dress(State(state): State<SharedState>, request: Request, ne
     let mut response = if is_post && !origin::is_own(request.headers(), &state.public_url) {
         let detail =
             "this form was not sent from a page of this server; open the page and send it from there";
-        Failure(Problem::new(Kind::CrossSite, detail)).into_response()
+        PageError(Problem::new(Kind::CrossSite, detail)).into_response()
     } else {
         next.run(request).await
     };
@@ -101,9 +101,9 @@ pub(super) struct OnPage<T>(pub(super) T);
 impl<S: Send + Sync, T: axum::extract::FromRequestParts<S, Rejection = Problem>>
     axum::extract::FromRequestParts<S> for OnPage<T>
 {
-    type Rejection = Failure;
+    type Rejection = PageError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        T::from_request_parts(parts, state).await.map(Self).map_err(Failure)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, PageError> {
+        T::from_request_parts(parts, state).await.map(Self).map_err(PageError)
     }
 }

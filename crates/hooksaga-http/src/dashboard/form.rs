@@ -7,9 +7,9 @@ use axum::extract::{FromRequest, Request};
 pub(super) struct Form(Vec<(String, String)>);
 
 impl FromRequest<SharedState> for Form {
-    type Rejection = super::Failure;
+    type Rejection = super::PageError;
 
-    async fn from_request(request: Request, state: &SharedState) -> Result<Self, super::Failure> {
+    async fn from_request(request: Request, state: &SharedState) -> Result<Self, super::PageError> {
         let body = crate::body::Unread::from_request(request, state).await?;
         body.form(&state.bodies).await.map(Self).map_err(Problem::into)
     }

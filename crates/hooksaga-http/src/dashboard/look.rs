@@ -20,7 +20,7 @@ impl Default for PortalLook {
 }
 
 /// The same, ready for use.
-pub(crate) struct Look {
+pub(crate) struct Appearance {
     pub(super) name: String,
     /// The portal's style sheet, which only sets its colours.
     pub(super) theme: String,
@@ -29,7 +29,7 @@ pub(crate) struct Look {
     may_be_embedded: bool,
 }
 
-impl Look {
+impl Appearance {
     pub(crate) fn new(look: PortalLook) -> Self {
         Self {
             theme: theme(&look.color),
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn only_listed_origins_may_embed_the_portal() {
-        let look = Look::new(PortalLook {
+        let look = Appearance::new(PortalLook {
             frame_ancestors: vec!["https://app.example.com".to_owned()],
             ..PortalLook::default()
         });

@@ -31,7 +31,7 @@ mod subscription_form;
 mod subscriptions;
 mod words;
 
-pub(crate) use look::Look;
+pub(crate) use look::Appearance;
 pub use look::PortalLook;
 pub(crate) use overview::Situation;
 
@@ -40,12 +40,12 @@ use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use dress::{Failure, OnPage, dress};
+use dress::{OnPage, PageError, dress};
 use session::Visitor;
 use site::Site;
 
 /// What a page returns.
-type Shown = Result<axum::response::Response, Failure>;
+type Shown = Result<axum::response::Response, PageError>;
 
 /// The pages of both sites, and what they are made of.
 pub(crate) fn routes(state: &SharedState) -> Router<SharedState> {

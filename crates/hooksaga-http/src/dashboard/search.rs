@@ -27,13 +27,13 @@ const MOST: PageRequest = PageRequest { limit: 20, before: None };
 
 /// What was found.
 #[derive(Default)]
-struct Found {
+struct SearchHits {
     events: Vec<EventHead>,
     subscriptions: Vec<Subscription>,
     delivery: Option<Delivery>,
 }
 
-impl Found {
+impl SearchHits {
     /// The page of the only thing that was found.
     fn only(&self) -> Option<String> {
         match (&self.events[..], &self.subscriptions[..], &self.delivery) {
@@ -57,7 +57,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
         @if text.is_empty() { (hint()) }
         @else if nothing { p.empty { "Nothing was found for " strong { (text) } "." } (hint()) }
         @else {
-            p.quiet { "Found for " strong { (text) } ":" }
+            p.quiet { "SearchHits for " strong { (text) } ":" }
             @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), About::Anything)) } }
             @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
             @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events)) } }
@@ -76,9 +76,9 @@ fn hint() -> Markup {
 }
 
 /// Looks up what the text can be; each is a lookup by an index.
-async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Found> {
+async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<SearchHits> {
     let (scope, reader) = (visitor.scope(), &state.reader);
-    let mut found = Found::default();
+    let mut found = SearchHits::default();
     if let Some(id) = text.strip_prefix("evt_").and_then(|id| validate::id(id).ok()) {
         found.events.extend(event_head(state, &scope, EventId(id)).await?);
         return Ok(found);

@@ -4,7 +4,7 @@
 //! server can read it, nobody else can, and nothing is kept. Each request looks the key up as if it had been sent, so that a
 //! session ends with its key, within the same 5 seconds. A session ends by itself after [`LONGEST`].
 
-use super::{Failure, Site, dress};
+use super::{PageError, Site, dress};
 use crate::{
     auth::{Caller, KeyHash, scope_missing},
     problem::Problem,
@@ -168,7 +168,7 @@ impl Visitor {
 /// Why a page is not shown: nobody is signed in, or something failed.
 pub(super) enum Turned {
     ToSignIn(Response),
-    Failed(Failure),
+    Failed(PageError),
 }
 
 impl axum::response::IntoResponse for Turned {

@@ -3,7 +3,7 @@
 
 use crate::{
     error::checked,
-    options::{MySqlOptions, RoleMode, Session},
+    options::{MySqlOptions, RoleMode, SessionKind},
     pool::connect_once,
 };
 use hooksaga_store::{Role, StoreResult};
@@ -52,7 +52,7 @@ impl Fence {
         if !Role::ALL.iter().any(|role| options.shares_login(*role)) {
             return Ok(Self::LoginPerRole);
         }
-        let mut connection = connect_once(options.session(Session::Server)?).await?;
+        let mut connection = connect_once(options.session(SessionKind::Server)?).await?;
         let grants: Vec<String> = checked(connection.query("SHOW GRANTS FOR CURRENT_USER()").await)?;
         checked(connection.disconnect().await)?;
         Ok(match grants.iter().any(|grant| is_right(grant)) {

@@ -8,18 +8,18 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot};
 
-type Answer = Result<Vec<Appended>, IngestError>;
+type AppendResult = Result<Vec<Appended>, IngestError>;
 
 /// Events that one caller wants stored together.
 #[derive(Debug)]
 pub(super) struct Submit {
     events: Vec<NewEvent>,
     bytes: usize,
-    reply: oneshot::Sender<Answer>,
+    reply: oneshot::Sender<AppendResult>,
 }
 
 impl Submit {
-    pub(super) fn new(events: Vec<NewEvent>) -> (Self, oneshot::Receiver<Answer>) {
+    pub(super) fn new(events: Vec<NewEvent>) -> (Self, oneshot::Receiver<AppendResult>) {
         let (reply, answer) = oneshot::channel();
         let bytes = events.iter().map(size).sum();
         (Self { events, bytes, reply }, answer)

@@ -21,7 +21,7 @@ use due::DueTimes;
 use hooksaga_saga::{RetryPolicy, apply_result, furthest_retry};
 use hooksaga_store::{Decide, OrchestratorStore, Stage};
 use lanes::Lanes;
-use schedule::Look;
+use schedule::FullScan;
 use std::sync::Arc;
 use stranded::Stranded;
 
@@ -33,7 +33,7 @@ pub struct Orchestrator {
     log: DeliveryLog,
     lanes: Lanes,
     due: DueTimes,
-    look: Look,
+    look: FullScan,
     /// Jobs that a pass creates, and results that one applies.
     jobs: BatchSize,
     results: BatchSize,
@@ -57,7 +57,7 @@ impl Orchestrator {
             log,
             lanes: Lanes::default(),
             due: DueTimes::new(),
-            look: Look::default(),
+            look: FullScan::default(),
             jobs: BatchSize::new(schedule::BATCH),
             results: BatchSize::new(apply::BATCH),
             stranded: Stranded::new(furthest_retry(&policy)),

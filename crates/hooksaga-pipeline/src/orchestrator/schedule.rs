@@ -21,10 +21,10 @@ pub(super) const BATCH: u32 = 1000;
 
 /// A look at every subscription that waits, page by page.
 #[derive(Debug, Default)]
-pub(super) struct Look(Mutex<LookState>);
+pub(super) struct FullScan(Mutex<FullScanState>);
 
 #[derive(Debug, Default)]
-struct LookState {
+struct FullScanState {
     /// Somebody has work that is not known here.
     wanted: bool,
     /// Where the next page begins, while a look is under way.
@@ -36,7 +36,7 @@ struct LookState {
     took: Duration,
 }
 
-impl Look {
+impl FullScan {
     /// Subscriptions per page.
     const PAGE: u32 = 1000;
     const EVERY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl Look {
     /// but a slow one puts the next off by no more than ten of these.
     const LONGEST: Duration = Duration::from_millis(500);
 
-    fn state(&self) -> MutexGuard<'_, LookState> {
+    fn state(&self) -> MutexGuard<'_, FullScanState> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,7 +168,7 @@ impl Orchestrator {
     async fn look_around(&self, now: Instant) -> StoreResult<bool> {
         let Some(after) = self.look.next_page(now) else { return Ok(false) };
         let asked = Instant::now();
-        let page = self.store.waiting(after, Look::PAGE).await.inspect_err(|_| self.look.failed())?;
+        let page = self.store.waiting(after, FullScan::PAGE).await.inspect_err(|_| self.look.failed())?;
         self.look.read(page.resume_after, asked.elapsed());
         self.note_waiting(page.subscriptions);
         Ok(page.resume_after.is_some())

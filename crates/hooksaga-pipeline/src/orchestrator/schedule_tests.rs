@@ -129,7 +129,7 @@ async fn a_look_goes_page_by_page_and_every_page_is_worked_on() {
     let (orchestrator, store, _) = orchestrator().await;
     *store.page.lock().unwrap() = 2;
     store.due.lock().unwrap().extend((1..=5).map(|id| (SubscriptionId(id), 1)));
-    orchestrator.look.state().began = Instant::now().checked_sub(Look::EVERY);
+    orchestrator.look.state().began = Instant::now().checked_sub(FullScan::EVERY);
     let mut passes = 0;
     while orchestrator.schedule_once().await.unwrap() == Progress::Worked {
         passes += 1;
@@ -178,13 +178,13 @@ async fn a_backlog_is_given_no_more_than_its_share() {
 
 #[test]
 fn an_outage_puts_no_look_off() {
-    let (look, start) = (Look::default(), Instant::now());
+    let (look, start) = (FullScan::default(), Instant::now());
     let second = Duration::from_secs(1);
     assert_eq!(look.next_page(start), Some(None));
     look.failed();
     assert_eq!(look.next_page(start + 60 * second), Some(None), "a look begins anew");
     look.read(None, Duration::from_secs(30));
     look.want();
-    let soon = start + 60 * second + Look::LONGEST * Look::COST;
+    let soon = start + 60 * second + FullScan::LONGEST * FullScan::COST;
     assert_eq!(look.next_page(soon), Some(None), "one slow statement does not put the next off for minutes");
 }

@@ -13,7 +13,7 @@ pub(super) fn request_body(subscription_id: SubscriptionId, challenge: &str) -> 
 /// The JSON form of an answer. Any other key means that the request was echoed, not understood.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer<'a> {
+struct ChallengeEcho<'a> {
     #[serde(borrow)]
     challenge: std::borrow::Cow<'a, str>,
 }
@@ -23,7 +23,7 @@ pub(super) fn proves(answer: &[u8], challenge: &str) -> bool {
     let answer = answer.trim_ascii();
     // An array would pass for the object that it lists the values of.
     if answer.first() == Some(&b'{') {
-        serde_json::from_slice::<Answer>(answer).is_ok_and(|answer| answer.challenge == challenge)
+        serde_json::from_slice::<ChallengeEcho>(answer).is_ok_and(|answer| answer.challenge == challenge)
     } else {
         answer == challenge.as_bytes()
     }

@@ -112,7 +112,7 @@ impl Verifier {
 
     /// Starts checks when their turn comes, until the order to stop.
     async fn start_all(&self, board: &Board, shutdown: &Shutdown) {
-        let mut running = Running::default();
+        let mut running = ChecksUnderWay::default();
         while !shutdown.is_triggered() {
             let step = board.schedule().step(Instant::now());
             for number in step.cut {
@@ -296,13 +296,13 @@ impl Board {
 
 /// The checks under way, by the numbers that the schedule gave them.
 #[derive(Default)]
-struct Running {
+struct ChecksUnderWay {
     tasks: JoinSet<bool>,
     numbers: HashMap<task::Id, u64>,
     cuts: HashMap<u64, oneshot::Sender<()>>,
 }
 
-impl Running {
+impl ChecksUnderWay {
     fn start(&mut self, number: u64, verifier: Verifier, check: Check) {
         let (cut, is_cut) = oneshot::channel();
         let cut_short = async {

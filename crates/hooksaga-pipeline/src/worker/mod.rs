@@ -33,7 +33,7 @@ use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
 use in_flight::{InFlight, PAYLOAD_BYTES, Slot};
 use parking::Parked;
 use report::Reporter;
-use results::{Gate, ResultGate};
+use results::{ClaimAllowance, ResultGate};
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::mpsc, time::Instant};
 
@@ -152,9 +152,9 @@ impl Worker {
             return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
         }
         match self.gate.pass(Instant::now()) {
-            Gate::Open => {}
-            Gate::Probe => limits.jobs = 1,
-            Gate::Closed(wait) => return Ok(Progress::Idle { until: Some(wait) }),
+            ClaimAllowance::Open => {}
+            ClaimAllowance::Probe => limits.jobs = 1,
+            ClaimAllowance::Closed(wait) => return Ok(Progress::Idle { until: Some(wait) }),
         }
         let mut work = self.claim(&limits).await?;
         let claimed = work.claimed();

@@ -40,7 +40,7 @@ impl Work {
 }
 
 /// What is to become of one job.
-enum Verdict {
+enum Disposition {
     Send(CallbackRequest),
     Fail(ErrorCode),
     Park,
@@ -68,11 +68,11 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
             lease_end,
         };
         match verdict {
-            Verdict::Send(request) => {
+            Disposition::Send(request) => {
                 work.attempts.push(Attempt { about, subscription, request, start_by, clock });
             }
-            Verdict::Fail(code) => work.settled.push(about.failed_unsent(code)),
-            Verdict::Park => work.settled.push(about.park()),
+            Disposition::Fail(code) => work.settled.push(about.failed_unsent(code)),
+            Disposition::Park => work.settled.push(about.park()),
         }
     }
     work
@@ -93,21 +93,21 @@ struct Opened {
 }
 
 impl Judge<'_> {
-    fn judge(&mut self, job: &DeliveryJob) -> Verdict {
+    fn judge(&mut self, job: &DeliveryJob) -> Disposition {
         let id = job.subscription_id;
         let Some(target) = self.targets.get(&id).filter(|target| target.deliverable) else {
-            return Verdict::Park;
+            return Disposition::Park;
         };
         if target.deleted {
-            return Verdict::Fail(ErrorCode::SUBSCRIPTION_DELETED);
+            return Disposition::Fail(ErrorCode::SUBSCRIPTION_DELETED);
         }
         if job.lease_resets > MOST_LEASE_RESETS {
-            return Verdict::Fail(ErrorCode::LEASE_EXHAUSTED);
+            return Disposition::Fail(ErrorCode::LEASE_EXHAUSTED);
         }
         let opened = self.opened.entry(id).or_insert_with(|| open(id, target, self.key));
         match opened {
-            Some(opened) => Verdict::Send(request(job, target, opened)),
-            None => Verdict::Fail(ErrorCode::INTERNAL),
+            Some(opened) => Disposition::Send(request(job, target, opened)),
+            None => Disposition::Fail(ErrorCode::INTERNAL),
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// How many jobs may be claimed now, as far as results are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum ClaimAllowance {
     Open,
     /// One, to see whether its result can be written.
     Probe,
@@ -48,16 +48,16 @@ impl ResultGate {
     }
 
     /// Asks whether jobs may be claimed. `Probe` is returned once per probe.
-    pub(super) fn pass(&self, now: Instant) -> Gate {
+    pub(super) fn pass(&self, now: Instant) -> ClaimAllowance {
         let mut state = self.state();
         match *state {
-            State::Open => Gate::Open,
-            State::Failing => Gate::Closed(Self::LOOK),
+            State::Open => ClaimAllowance::Open,
+            State::Failing => ClaimAllowance::Closed(Self::LOOK),
             State::Lost { probe_at: due, wait } | State::Probing { next: due, wait } if now >= due => {
                 *state = State::Probing { next: now + wait, wait: Self::longer(wait) };
-                Gate::Probe
+                ClaimAllowance::Probe
             }
-            State::Lost { .. } | State::Probing { .. } => Gate::Closed(Self::LOOK),
+            State::Lost { .. } | State::Probing { .. } => ClaimAllowance::Closed(Self::LOOK),
         }
     }
 
@@ -101,21 +101,25 @@ mod tests {
     fn lost_results_let_single_probes_through_until_one_is_written() {
         let (gate, began) = (ResultGate::default(), Instant::now());
         let at = |seconds| began + Duration::from_secs(seconds);
-        let closed = Gate::Closed(ResultGate::LOOK);
-        assert_eq!(gate.pass(at(0)), Gate::Open);
+        let closed = ClaimAllowance::Closed(ResultGate::LOOK);
+        assert_eq!(gate.pass(at(0)), ClaimAllowance::Open);
         gate.fails();
         assert_eq!([gate.pass(at(0)), gate.pass(at(500))], [closed; 2], "the write is still being tried");
         gate.lost(at(500));
         assert_eq!(gate.pass(at(500)), closed);
-        assert_eq!([gate.pass(at(501)), gate.pass(at(501))], [Gate::Probe, closed], "one at a time");
+        assert_eq!(
+            [gate.pass(at(501)), gate.pass(at(501))],
+            [ClaimAllowance::Probe, closed],
+            "one at a time"
+        );
         gate.fails();
         gate.lost(at(510));
         assert_eq!(gate.pass(at(513)), closed, "the waits grow");
-        assert_eq!(gate.pass(at(514)), Gate::Probe);
+        assert_eq!(gate.pass(at(514)), ClaimAllowance::Probe);
         // It came to no result.
-        assert_eq!(gate.pass(at(514 + 8)), Gate::Probe);
+        assert_eq!(gate.pass(at(514 + 8)), ClaimAllowance::Probe);
         gate.written();
-        assert_eq!(gate.pass(at(523)), Gate::Open);
+        assert_eq!(gate.pass(at(523)), ClaimAllowance::Open);
     }
 
     #[test]
@@ -124,7 +128,7 @@ mod tests {
         for _ in 0..20 {
             gate.lost(now);
             now += ResultGate::LONGEST;
-            assert_eq!(gate.pass(now), Gate::Probe);
+            assert_eq!(gate.pass(now), ClaimAllowance::Probe);
         }
     }
 }

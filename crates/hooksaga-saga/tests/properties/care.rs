@@ -1,6 +1,6 @@
 //! When a run of failures is spoken of, and when it disables a subscription.
 
-use hooksaga_saga::{ErrorCode, FailureRun, LEAST_FAILURES, Timestamp, Verdict, judge};
+use hooksaga_saga::{CareStep, ErrorCode, FailureRun, LEAST_FAILURES, Timestamp, judge};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ proptest! {
     fn a_run_disables_by_time_and_number_together(
         after in durations(), failed_for in durations(), failures in 1_u32..100, announced: bool,
     ) {
-        let disables = judge(&run(failed_for, failures, announced), after) == Verdict::Disable;
+        let disables = judge(&run(failed_for, failures, announced), after) == CareStep::Disable;
         prop_assert_eq!(disables, failed_for >= after && failures >= LEAST_FAILURES);
     }
 
     /// Half of the time is announced, once.
     #[test]
     fn half_of_the_time_is_announced_once(after in durations(), failed_for in durations(), failures in 1_u32..100) {
-        prop_assert_ne!(judge(&run(failed_for, failures, true), after), Verdict::Announce);
+        prop_assert_ne!(judge(&run(failed_for, failures, true), after), CareStep::Announce);
         let told = judge(&run(failed_for, failures, false), after);
-        if told == Verdict::Wait {
+        if told == CareStep::Wait {
             prop_assert!(failed_for < after / 2);
         }
     }
@@ -38,7 +38,7 @@ proptest! {
     fn more_failures_are_never_less(
         after in durations(), failed_for in durations(), failures in 1_u32..100, longer in durations(), more in 0_u32..50,
     ) {
-        let rank = |verdict| [Verdict::Wait, Verdict::Announce, Verdict::Disable].iter().position(|v| *v == verdict);
+        let rank = |verdict| [CareStep::Wait, CareStep::Announce, CareStep::Disable].iter().position(|v| *v == verdict);
         let before = judge(&run(failed_for, failures, false), after);
         let later = judge(&run(failed_for + longer, failures + more, false), after);
         prop_assert!(rank(later) >= rank(before), "{before:?}, then {later:?}");
@@ -47,7 +47,7 @@ proptest! {
 
 #[test]
 fn a_single_failure_disables_nothing_however_short_the_time_is() {
-    assert_eq!(judge(&run(Duration::ZERO, 1, true), Duration::from_secs(1)), Verdict::Wait);
+    assert_eq!(judge(&run(Duration::ZERO, 1, true), Duration::from_secs(1)), CareStep::Wait);
 }
 
 #[test]

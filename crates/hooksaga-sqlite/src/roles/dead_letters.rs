@@ -218,7 +218,7 @@ impl Subscriptions {
 }
 
 /// A saga and what is around it.
-struct Found {
+struct FinishedSaga {
     event_id: EventId,
     subscription_id: SubscriptionId,
     generation: u32,
@@ -227,8 +227,8 @@ struct Found {
     successor: Option<SagaId>,
 }
 
-fn found(row: &Row<'_>) -> rusqlite::Result<Found> {
-    Ok(Found {
+fn found(row: &Row<'_>) -> rusqlite::Result<FinishedSaga> {
+    Ok(FinishedSaga {
         event_id: EventId(row.get(0)?),
         subscription_id: SubscriptionId(row.get(1)?),
         generation: row.get(2)?,
@@ -268,7 +268,7 @@ fn again(
 }
 
 /// Makes the saga that follows this one, if it may.
-fn send(tx: &Tx<'_>, found: Found, subscriptions: &mut Subscriptions) -> DbResult<ResendOutcome> {
+fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut Subscriptions) -> DbResult<ResendOutcome> {
     if let Some(saga_id) = found.successor {
         return Ok(ResendOutcome::Already(Requeued { saga_id, generation: found.generation + 1 }));
     }

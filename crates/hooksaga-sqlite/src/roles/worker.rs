@@ -312,19 +312,19 @@ fn park(tx: &Tx<'_>, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
 }
 
 /// One look at parked jobs.
-struct Look {
+struct UnparkStep {
     unparked: u64,
     /// The job that was looked at last; 0 at the end.
     resume_after: i64,
 }
 
-fn unpark(tx: &Tx<'_>, after: i64, limit: u32) -> DbResult<Look> {
+fn unpark(tx: &Tx<'_>, after: i64, limit: u32) -> DbResult<UnparkStep> {
     let never = Timestamp::MAX.as_micros();
     let parked = rows::all(tx, PARKED, (never, after, limit), |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?))
     })?;
     let more = parked.len() == limit as usize;
-    let mut look = Look { unparked: 0, resume_after: 0 };
+    let mut look = UnparkStep { unparked: 0, resume_after: 0 };
     let mut update = tx.prepare(UNPARK)?;
     for (id, is_deliverable) in parked {
         if is_deliverable {

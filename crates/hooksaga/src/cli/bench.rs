@@ -3,7 +3,7 @@
 use super::options::ConfigOptions;
 use crate::{
     config, descriptors,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output, signals,
 };
 use clap::{Args, builder::PossibleValuesParser};
@@ -81,11 +81,11 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         if let Some(url) = self.send_to {
             let (clients, payload_bytes) = (self.clients.into(), self.payload_bytes as usize);
             let sending = Sending { url, requests: self.events, clients, payload_bytes };
-            return sending.send().await.map_err(Failure::new);
+            return sending.send().await.map_err(CliError::new);
         }
         let config = self.options.load(Vec::new(), false)?;
         let backend = match &config.database.backend {
@@ -99,7 +99,7 @@ impl Bench {
         let missed = match &self.against {
             Some(other) => {
                 let other = other.canonicalize().map_err(|error| {
-                    Failure::new(format!("{}: {error}: name another hooksaga program", other.display()))
+                    CliError::new(format!("{}: {error}: name another hooksaga program", other.display()))
                 })?;
                 let compared =
                     Box::pin(hooksaga_bench::compare(&plan, &backend, &other, &Deliveries, interrupted))
@@ -114,7 +114,7 @@ impl Bench {
             }
         };
         if self.check && !missed.is_empty() {
-            return Err(Failure::new(format!("missed: {missed}")));
+            return Err(CliError::new(format!("missed: {missed}")));
         }
         Ok(())
     }
@@ -148,13 +148,13 @@ impl Bench {
 /// Deliveries that have arrived, on a person's terminal.
 struct Deliveries;
 
-impl hooksaga_bench::Progress for Deliveries {
+impl hooksaga_bench::Reporter for Deliveries {
     fn show(&self, done: u64, total: u64) {
-        output::Progress::new(Some(total)).show(done, "delivered");
+        output::ProgressBar::new(Some(total)).show(done, "delivered");
     }
 
     fn clear(&self) {
-        output::Progress::new(None).clear();
+        output::ProgressBar::new(None).clear();
     }
 }
 

@@ -1,6 +1,6 @@
 //! `hooksaga completions`: scripts that complete the command line in a shell.
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use std::io::{self, Write};
@@ -21,13 +21,13 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    pub(super) fn run(self) -> Outcome {
+    pub(super) fn run(self) -> CliResult {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut super::Cli::command(), "hooksaga", &mut script);
         match io::stdout().lock().write_all(&script) {
             // `hooksaga completions bash | head -1` is nobody's mistake.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::new(format!("cannot write the script: {error}")))
+                Err(CliError::new(format!("cannot write the script: {error}")))
             }
             _ => Ok(()),
         }

@@ -3,7 +3,7 @@
 use super::{options::ConfigOptions, remote::tenant};
 use crate::{
     config::parse_duration,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output::{self, Cell, Table},
     wiring,
 };
@@ -26,7 +26,7 @@ A key is shown once, when it is created; only its SHA-256 is stored.";
 /// Create, list and revoke API keys
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(super) struct Keys {
+pub(super) struct KeysCommand {
     #[command(subcommand)]
     command: Command,
 }
@@ -86,8 +86,8 @@ To change the key without a pause:
   3. remove HOOKSAGA_SECRET_OLD_KEY at the next restart
 It needs the login that `hooksaga migrate` uses.";
 
-impl Keys {
-    pub(super) async fn run(self) -> Outcome {
+impl KeysCommand {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::Create { name, scopes, tenant, expires, json, options } => {
                 let sha256 = [0; 32];
@@ -101,7 +101,7 @@ impl Keys {
 }
 
 /// `new` comes without its hash.
-async fn create(options: &ConfigOptions, new: NewApiKey, json: bool) -> Outcome {
+async fn create(options: &ConfigOptions, new: NewApiKey, json: bool) -> CliResult {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     let key = hooksaga_http::generate_key();
     let stored = store.create(&NewApiKey { sha256: hooksaga_http::hash_key(&key), ..new }).await?;
@@ -136,7 +136,7 @@ fn shown(key: &ApiKey) -> serde_json::Value {
     })
 }
 
-async fn list(options: &ConfigOptions, json: bool) -> Outcome {
+async fn list(options: &ConfigOptions, json: bool) -> CliResult {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     let keys = store.list().await?;
     if json {
@@ -166,7 +166,7 @@ async fn list(options: &ConfigOptions, json: bool) -> Outcome {
     Ok(())
 }
 
-async fn revoke(options: &ConfigOptions, id: KeyId) -> Outcome {
+async fn revoke(options: &ConfigOptions, id: KeyId) -> CliResult {
     let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
     match store.revoke(id).await? {
         Some(key) => {
@@ -174,16 +174,16 @@ async fn revoke(options: &ConfigOptions, id: KeyId) -> Outcome {
             output::line(format!("key {id} ({}) is revoked", key.name));
         }
         None => {
-            return Err(Failure::new(format!("there is no key {id}: `hooksaga keys list` shows them all")));
+            return Err(CliError::new(format!("there is no key {id}: `hooksaga keys list` shows them all")));
         }
     }
     Ok(())
 }
 
-async fn rewrap(options: &ConfigOptions) -> Outcome {
+async fn rewrap(options: &ConfigOptions) -> CliResult {
     let config = options.load(Vec::new(), false)?;
     let Some(old) = &config.secrets.old_key else {
-        return Err(Failure::new(
+        return Err(CliError::new(
             "configuration: secrets.old_key: set it to the former key, and secrets.key to the new one",
         ));
     };

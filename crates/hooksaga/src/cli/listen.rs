@@ -2,7 +2,7 @@
 
 use crate::{
     config::parse_duration,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
     receiver::{self, Arrival, Behaviour, Forward, Kind, Receiver},
     signals,
@@ -54,14 +54,14 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let listener = TcpListener::bind(address).await.map_err(|error| {
-            Failure::new(format!(
+            CliError::new(format!(
                 "cannot listen on {address}: {error}; choose another with --port, or --port 0"
             ))
         })?;
-        let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
+        let address = listener.local_addr().map_err(|error| CliError::new(error.to_string()))?;
         let behaviour = self.behaviour();
         let (receiver, mut arrivals) = match self.forward {
             Some(to) => Receiver::forwarding(behaviour, self.secret, Forward::new(to)?),
@@ -131,17 +131,17 @@ fn status(text: &str) -> Result<StatusCode, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiver::Verdict;
+    use crate::receiver::SignatureCheck;
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         listen: Listen,
     }
 
     fn behaviour(line: &[&str]) -> Behaviour {
-        Line::try_parse_from([&["listen"], line].concat()).expect("valid").listen.behaviour()
+        CommandLine::try_parse_from([&["listen"], line].concat()).expect("valid").listen.behaviour()
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let arrival = Arrival {
             kind: Kind::Delivery { event_type: "order.created".into(), attempt: "2".into() },
             webhook_id: "evt_17".into(),
-            verdict: Verdict::Valid,
+            verdict: SignatureCheck::Valid,
             status: StatusCode::OK,
             body: "{\"a\":\u{1b}1}".into(),
             remark: String::new(),

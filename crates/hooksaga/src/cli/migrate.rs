@@ -1,7 +1,7 @@
 //! `hooksaga migrate`: creates or upgrades the schema and the roles.
 
 use super::options::ConfigOptions;
-use crate::{failure::Outcome, output, wiring};
+use crate::{error::CliResult, output, wiring};
 use clap::Args;
 
 const EXAMPLES: &str = "\
@@ -32,7 +32,7 @@ pub(super) struct Migrate {
 }
 
 impl Migrate {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let config = self.options.load(Vec::new(), false)?;
         if self.print_roles {
             output::line(wiring::role_sql(&config.database)?.trim_end());

@@ -19,7 +19,7 @@ mod stats;
 mod subscriptions;
 mod tail;
 
-use crate::failure::Outcome;
+use crate::error::CliResult;
 use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -56,7 +56,7 @@ pub(crate) struct Cli {
 enum Command {
     Serve(serve::Serve),
     Migrate(migrate::Migrate),
-    Keys(keys::Keys),
+    Keys(keys::KeysCommand),
     Send(send::Send),
     Subscriptions(subscriptions::Subscriptions),
     Events(events::Events),
@@ -74,7 +74,7 @@ enum Command {
 
 impl Cli {
     /// Carries out the command.
-    pub(crate) async fn run(self) -> Outcome {
+    pub(crate) async fn run(self) -> CliResult {
         match self.command {
             Command::Serve(command) => Box::pin(command.run()).await,
             Command::Migrate(command) => command.run().await,

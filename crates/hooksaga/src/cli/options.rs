@@ -1,7 +1,7 @@
 //! The options that every command on the configured database has.
 
 use crate::config::{self, Config, Sources};
-use crate::failure::Outcome;
+use crate::error::CliResult;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct ConfigOptions {
 
 impl ConfigOptions {
     /// The effective configuration with these options, `more` keys from other flags, and the environment.
-    pub(crate) fn load(&self, more: Vec<(String, String)>, dev: bool) -> Outcome<Config> {
+    pub(crate) fn load(&self, more: Vec<(String, String)>, dev: bool) -> CliResult<Config> {
         let mut flags = self.set.clone();
         flags.extend(self.database_url.clone().map(|url| ("database.url".to_owned(), url)));
         flags.extend(more);

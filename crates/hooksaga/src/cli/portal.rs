@@ -1,7 +1,7 @@
 //! `hooksaga portal`: a link to the customer portal of one tenant.
 
 use super::remote::{Remote, tenant};
-use crate::{config::parse_duration, failure::Outcome, output};
+use crate::{config::parse_duration, error::CliResult, output};
 use clap::Args;
 use hooksaga_saga::Tenant;
 use serde::Deserialize;
@@ -31,19 +31,19 @@ pub(super) struct Portal {
 }
 
 #[derive(Deserialize)]
-struct Session {
+struct PortalSession {
     url: String,
     expires_at: String,
 }
 
 impl Portal {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let body = serde_json::json!({
             "tenant": self.tenant.as_str(),
             "ttl": format!("{}ms", self.ttl.as_millis()),
         });
         let answer = self.remote.connect()?.post("/v1/portal-sessions", body.to_string()).await?;
-        self.remote.print(&answer, |session: Session| {
+        self.remote.print(&answer, |session: PortalSession| {
             output::line(&session.url);
             output::note(format!("valid until {}", session.expires_at));
         })

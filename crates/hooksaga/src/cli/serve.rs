@@ -4,7 +4,7 @@ use super::options::ConfigOptions;
 use crate::{
     config::Backend,
     descriptors,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
     serve::Server,
     signals::StopSignals,
@@ -49,11 +49,11 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let listen = self.listen.map(|address| ("server.listen".to_owned(), address));
         let config = self.options.load(listen.into_iter().collect(), self.dev)?;
         if !self.only.is_empty() && matches!(config.database.backend, Backend::Sqlite(_)) {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "--only needs a database server, because an embedded SQLite database has one process: \
                  leave --only out, or set database.url to postgres://… or mysql://…",
             ));

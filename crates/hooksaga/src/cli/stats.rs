@@ -1,8 +1,8 @@
 //! `hooksaga stats`: how everything stands.
 
-use super::remote::{self, Ended, Query, Remote, Stats as Answer, tenant};
+use super::remote::{self, Ended, Query, Remote, Stats as Reply, tenant};
 use crate::{
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock, Color, Table},
 };
 use clap::Args;
@@ -29,14 +29,14 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let query = Query::new("/v1/stats").with("tenant", self.tenant);
         let answer = self.remote.connect()?.get(&query.target()).await?;
         self.remote.print(&answer, |stats| print(&stats))
     }
 }
 
-fn print(stats: &Answer) {
+fn print(stats: &Reply) {
     output::line("Open deliveries");
     let open = stats.open_deliveries.iter().map(|(status, count)| (status.as_str(), count.into()));
     let mut open: Vec<(&str, Cell)> = open.collect();
@@ -82,7 +82,7 @@ fn row(name: Cell, ended: Ended) -> Vec<Cell> {
 }
 
 /// What ended in the last so many minutes, by the server's clock.
-fn since(stats: &Answer, minutes: u64) -> Ended {
+fn since(stats: &Reply, minutes: u64) -> Ended {
     let mut sum = Ended::default();
     let Some(now) = Clock::parse(&stats.now) else { return sum };
     for one in &stats.per_minute {
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn minutes_are_summed_by_the_servers_clock() {
         let minute = |minute: &str, delivered: u64| json!({ "minute": minute, "delivered": delivered, "failed": 1, "dead_lettered": 0 });
-        let stats: Answer = serde_json::from_value(json!({
+        let stats: Reply = serde_json::from_value(json!({
             "now": "2020-01-31T12:00:30.000000Z",
             "open_deliveries": { "Pending": 1, "InProgress": 0, "PendingRetry": 2 }, "held": 0,
             "queue_depths": null, "oldest_due_age_seconds": 0.0,

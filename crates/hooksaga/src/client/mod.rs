@@ -11,7 +11,7 @@ mod transport;
 pub(crate) use problem::Problem;
 pub(crate) use transport::{Bounds, Transport, Unanswered};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use bytes::Bytes;
 use http::{Method, Request, Response, Uri, header};
 use http_body_util::Full;
@@ -32,9 +32,9 @@ pub(crate) struct Client {
 }
 
 /// An answer of the server, of any status.
-pub(crate) struct Answer(Response<Bytes>);
+pub(crate) struct Reply(Response<Bytes>);
 
-impl Answer {
+impl Reply {
     pub(crate) fn status(&self) -> u16 {
         self.0.status().as_u16()
     }
@@ -56,19 +56,21 @@ impl Answer {
     }
 
     /// The body of a success; the problem of anything else.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Outcome<T> {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> CliResult<T> {
         self.expect_success()?;
         serde_json::from_slice(self.0.body()).map_err(|error| {
-            Failure::new(format!("the server's answer is not what this version of hooksaga expects: {error}"))
+            CliError::new(format!(
+                "the server's answer is not what this version of hooksaga expects: {error}"
+            ))
         })
     }
 
     /// The failure that the server tells of, if it does.
-    pub(crate) fn expect_success(&self) -> Outcome {
+    pub(crate) fn expect_success(&self) -> CliResult {
         if self.0.status().is_success() {
             return Ok(());
         }
-        Err(Failure::new(self.problem().line(self.status())))
+        Err(CliError::new(self.problem().line(self.status())))
     }
 
     /// The body as it came.
@@ -78,10 +80,10 @@ impl Answer {
 }
 
 impl Client {
-    pub(crate) fn new(url: &str, api_key: &str) -> Outcome<Self> {
+    pub(crate) fn new(url: &str, api_key: &str) -> CliResult<Self> {
         let api_key = api_key.trim().to_owned();
         if api_key.is_empty() || !api_key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "the API key is empty or has characters that no key has: check HOOKSAGA_API_KEY",
             ));
         }
@@ -89,7 +91,7 @@ impl Client {
     }
 
     /// The client of the server that flags and environment name.
-    pub(crate) fn from_environment(url: Option<String>) -> Outcome<Self> {
+    pub(crate) fn from_environment(url: Option<String>) -> CliResult<Self> {
         let url =
             url.or_else(|| std::env::var("HOOKSAGA_URL").ok()).unwrap_or_else(|| DEFAULT_URL.to_owned());
         let api_key = match std::env::var("HOOKSAGA_API_KEY") {
@@ -99,28 +101,28 @@ impl Client {
         Self::new(&url, &api_key)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Outcome<Answer> {
+    pub(crate) async fn get(&self, path: &str) -> CliResult<Reply> {
         self.request(&Method::GET, path, Bytes::new()).await
     }
 
     /// Posts a JSON body.
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
+    pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> CliResult<Reply> {
         self.request(&Method::POST, path, body.into()).await
     }
 
     /// Patches with a JSON body.
-    pub(crate) async fn patch(&self, path: &str, body: impl Into<Bytes>) -> Outcome<Answer> {
+    pub(crate) async fn patch(&self, path: &str, body: impl Into<Bytes>) -> CliResult<Reply> {
         self.request(&Method::PATCH, path, body.into()).await
     }
 
-    pub(crate) async fn delete(&self, path: &str) -> Outcome<Answer> {
+    pub(crate) async fn delete(&self, path: &str) -> CliResult<Reply> {
         self.request(&Method::DELETE, path, Bytes::new()).await
     }
 
-    async fn request(&self, method: &Method, path: &str, body: Bytes) -> Outcome<Answer> {
+    async fn request(&self, method: &Method, path: &str, body: Bytes) -> CliResult<Reply> {
         let answer = self.transport.send(self.build(method, path, body), BOUNDS).await;
-        answer.map(Answer).map_err(|Unanswered(cause)| {
-            Failure::new(format!(
+        answer.map(Reply).map_err(|Unanswered(cause)| {
+            CliError::new(format!(
                 "cannot reach {}: {cause}; start it with `hooksaga serve`, or set HOOKSAGA_URL",
                 self.url
             ))
@@ -143,9 +145,9 @@ impl Client {
 }
 
 /// The address of a server, checked.
-fn address(url: &str) -> Outcome<String> {
+fn address(url: &str) -> CliResult<String> {
     let wrong = || {
-        Failure::new(format!(
+        CliError::new(format!(
             "HOOKSAGA_URL {url:?} is not the address of a server: write it like {DEFAULT_URL}"
         ))
     };
@@ -158,13 +160,13 @@ fn address(url: &str) -> Outcome<String> {
     Ok(url.trim().trim_end_matches('/').to_owned())
 }
 
-fn read_key_file(path: &Path) -> Outcome<String> {
+fn read_key_file(path: &Path) -> CliResult<String> {
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Failure::new(format!(
+        std::io::ErrorKind::NotFound => CliError::new(format!(
             "no API key: set HOOKSAGA_API_KEY, or run this in the folder of the embedded server, where {} is",
             path.display()
         )),
-        _ => Failure::new(format!(
+        _ => CliError::new(format!(
             "cannot read the API key from {}: {error}; set HOOKSAGA_API_KEY",
             path.display()
         )),

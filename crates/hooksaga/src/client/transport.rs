@@ -3,7 +3,7 @@
 //! Certificates are checked against the public roots and, as in other programs, against those in the file that
 //! SSL_CERT_FILE names.
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
@@ -40,12 +40,12 @@ pub(crate) struct Transport {
 
 impl Transport {
     /// With the roots that the environment names besides the public ones.
-    pub(crate) fn from_environment() -> Outcome<Self> {
+    pub(crate) fn from_environment() -> CliResult<Self> {
         let file = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty());
         Self::new(file.as_deref().map(Path::new))
     }
 
-    fn new(extra_roots: Option<&Path>) -> Outcome<Self> {
+    fn new(extra_roots: Option<&Path>) -> CliResult<Self> {
         let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         if let Some(file) = extra_roots {
             add_roots(&mut roots, file)?;
@@ -95,9 +95,9 @@ impl Transport {
     }
 }
 
-fn add_roots(roots: &mut RootCertStore, file: &Path) -> Outcome {
+fn add_roots(roots: &mut RootCertStore, file: &Path) -> CliResult {
     let wrong = |error: String| {
-        Failure::new(format!(
+        CliError::new(format!(
             "SSL_CERT_FILE {}: {error}; it must be a file of PEM certificates",
             file.display()
         ))

@@ -32,7 +32,7 @@ pub(crate) use retry::RetryConfig;
 pub(crate) use server::ServerConfig;
 pub(crate) use worker::{CleanerConfig, WorkerConfig};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// The whole configuration, validated.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ impl ConfigError {
     }
 }
 
-impl From<ConfigError> for Failure {
+impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         Self::new(format!("configuration: {error}"))
     }

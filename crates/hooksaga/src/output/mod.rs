@@ -8,7 +8,7 @@ mod table;
 mod time;
 
 pub(crate) use color::{Color, Painter};
-pub(crate) use progress::Progress;
+pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
 pub(crate) use time::{Clock, rfc3339};
 

@@ -3,13 +3,13 @@
 use std::io::{self, IsTerminal, Write};
 
 /// A progress display on stderr, only when a person watches.
-pub(crate) struct Progress {
+pub(crate) struct ProgressBar {
     visible: bool,
     /// How much there is to do; nothing if nobody knows.
     total: Option<u64>,
 }
 
-impl Progress {
+impl ProgressBar {
     const WIDTH: u64 = 30;
 
     pub(crate) fn new(total: Option<u64>) -> Self {
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn progress_never_divides_by_zero_and_ends_full() {
-        let bar = |total, done| Progress { visible: true, total }.render(done, "5 events");
+        let bar = |total, done| ProgressBar { visible: true, total }.render(done, "5 events");
         assert_eq!(bar(Some(10), 5), "[###############---------------]  50%  5 events");
         assert!(bar(Some(0), 0).contains("#] 100%"));
         assert!(bar(Some(10), 11).contains("#] 100%"));

@@ -2,7 +2,7 @@
 
 use crate::{
     client::{Bounds, Transport, Unanswered},
-    failure::Outcome,
+    error::CliResult,
 };
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, header};
@@ -39,7 +39,7 @@ pub(super) struct Forwarded {
 }
 
 impl Forward {
-    pub(crate) fn new(to: Uri) -> Outcome<Self> {
+    pub(crate) fn new(to: Uri) -> CliResult<Self> {
         Ok(Self { to, transport: Transport::from_environment()? })
     }
 

@@ -7,7 +7,7 @@ mod forward;
 mod signature;
 
 pub(crate) use forward::{Forward, target};
-pub(crate) use signature::Verdict;
+pub(crate) use signature::SignatureCheck;
 
 use bytes::Bytes;
 use forward::Forwarded;
@@ -59,7 +59,7 @@ impl Default for Behaviour {
 pub(crate) struct Arrival {
     pub(crate) kind: Kind,
     pub(crate) webhook_id: String,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: SignatureCheck,
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     /// What there is to say about the status.
@@ -157,7 +157,7 @@ impl Receiver {
         let body = body.to_bytes();
         if head.method != Method::POST {
             let kind = Kind::Other { method: head.method, path: head.uri.path().to_owned() };
-            self.report(kind, &head.headers, Verdict::Unchecked, StatusCode::METHOD_NOT_ALLOWED, body);
+            self.report(kind, &head.headers, SignatureCheck::Unchecked, StatusCode::METHOD_NOT_ALLOWED, body);
             return Ok(answer(StatusCode::METHOD_NOT_ALLOWED, "a webhook receiver: POST only\n"));
         }
         let verdict = signature::check(&head.headers, &body, &self.secrets, unix_seconds());
@@ -193,7 +193,7 @@ impl Receiver {
         forward: Forward,
         kind: Kind,
         headers: HeaderMap,
-        verdict: Verdict,
+        verdict: SignatureCheck,
         body: Bytes,
         delay: Duration,
     ) -> Response<Full<Bytes>> {
@@ -205,7 +205,7 @@ impl Receiver {
     }
 
     /// The answer to a delivery, and how long it waits for it.
-    fn answer_to_delivery(&self, verdict: Verdict) -> (StatusCode, Duration) {
+    fn answer_to_delivery(&self, verdict: SignatureCheck) -> (StatusCode, Duration) {
         if !verdict.is_acceptable() {
             return (StatusCode::UNAUTHORIZED, Duration::ZERO);
         }
@@ -215,7 +215,14 @@ impl Receiver {
         (status, behaviour.delay)
     }
 
-    fn report(&self, kind: Kind, headers: &HeaderMap, verdict: Verdict, status: StatusCode, body: Bytes) {
+    fn report(
+        &self,
+        kind: Kind,
+        headers: &HeaderMap,
+        verdict: SignatureCheck,
+        status: StatusCode,
+        body: Bytes,
+    ) {
         let webhook_id = text(headers, "webhook-id");
         // Nobody listens any more: the program is about to end.
         let _ =
@@ -273,19 +280,19 @@ mod tests {
         let (receiver, _arrivals) = Receiver::new(failing.clone(), Vec::new());
         let answer = |verdict| receiver.answer_to_delivery(verdict).0.as_u16();
         for expected in [502, 502, 200, 200] {
-            assert_eq!(answer(Verdict::Unchecked), expected);
+            assert_eq!(answer(SignatureCheck::Unchecked), expected);
         }
         receiver.behave(failing);
-        assert_eq!(answer(Verdict::Valid), 502, "counts afresh");
+        assert_eq!(answer(SignatureCheck::Valid), 502, "counts afresh");
     }
 
     #[test]
     fn a_forged_delivery_is_refused_at_once_and_does_not_count() {
         let behaviour = Behaviour { fail_first: 1, delay: Duration::from_secs(1), ..Behaviour::default() };
         let (receiver, _arrivals) = Receiver::new(behaviour, vec![SigningSecret::generate()]);
-        let forged = receiver.answer_to_delivery(Verdict::Invalid);
+        let forged = receiver.answer_to_delivery(SignatureCheck::Invalid);
         assert_eq!(forged, (StatusCode::UNAUTHORIZED, Duration::ZERO));
-        let genuine = receiver.answer_to_delivery(Verdict::Valid);
+        let genuine = receiver.answer_to_delivery(SignatureCheck::Valid);
         assert_eq!(genuine, (StatusCode::INTERNAL_SERVER_ERROR, Duration::from_secs(1)));
     }
 }

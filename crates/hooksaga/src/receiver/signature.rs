@@ -11,7 +11,7 @@ const TOLERANCE_SECONDS: u64 = 300;
 
 /// What a receiver thinks of a request's signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SignatureCheck {
     /// One of the secrets made it, and lately.
     Valid,
     /// No secret was given to check with.
@@ -24,14 +24,14 @@ pub(crate) enum Verdict {
     Invalid,
 }
 
-impl Verdict {
+impl SignatureCheck {
     /// Whether a receiver should take the request for genuine.
     pub(crate) fn is_acceptable(self) -> bool {
         matches!(self, Self::Valid | Self::Unchecked)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for SignatureCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Valid => "signature valid",
@@ -44,15 +44,15 @@ impl fmt::Display for Verdict {
 }
 
 /// Checks a request against the secrets that may have signed it. `now`: seconds since the Unix epoch.
-pub(super) fn check(headers: &HeaderMap, body: &[u8], secrets: &[SigningSecret], now: u64) -> Verdict {
+pub(super) fn check(headers: &HeaderMap, body: &[u8], secrets: &[SigningSecret], now: u64) -> SignatureCheck {
     if secrets.is_empty() {
-        return Verdict::Unchecked;
+        return SignatureCheck::Unchecked;
     }
     let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let (Some(id), Some(timestamp), Some(signatures)) =
         (header("webhook-id"), header("webhook-timestamp"), header("webhook-signature"))
     else {
-        return Verdict::Missing;
+        return SignatureCheck::Missing;
     };
     let mut signed = format!("{id}.{timestamp}.").into_bytes();
     signed.extend_from_slice(body);
@@ -61,9 +61,9 @@ pub(super) fn check(headers: &HeaderMap, body: &[u8], secrets: &[SigningSecret],
         .filter_map(|signature| STANDARD.decode(signature.strip_prefix("v1,")?).ok())
         .any(|tag| secrets.iter().any(|secret| made_by(secret, &signed, &tag)));
     match timestamp.parse::<u64>() {
-        _ if !genuine => Verdict::Invalid,
-        Ok(sent) if sent.abs_diff(now) <= TOLERANCE_SECONDS => Verdict::Valid,
-        _ => Verdict::Stale,
+        _ if !genuine => SignatureCheck::Invalid,
+        Ok(sent) if sent.abs_diff(now) <= TOLERANCE_SECONDS => SignatureCheck::Valid,
+        _ => SignatureCheck::Stale,
     }
 }
 
@@ -99,18 +99,21 @@ mod tests {
 
     #[test]
     fn a_known_signature_is_valid_by_any_of_the_secrets_and_among_several_signatures() {
-        assert_eq!(check(&request(SIGNATURE), BODY, &secrets(), SENT + 300), Verdict::Valid);
+        assert_eq!(check(&request(SIGNATURE), BODY, &secrets(), SENT + 300), SignatureCheck::Valid);
         let several = format!("v1,AAAA v1a,xyz {SIGNATURE}");
-        assert_eq!(check(&request(&several), BODY, &secrets(), SENT), Verdict::Valid);
+        assert_eq!(check(&request(&several), BODY, &secrets(), SENT), SignatureCheck::Valid);
     }
 
     #[test]
     fn anything_else_is_not() {
-        assert_eq!(check(&request(SIGNATURE), b"{}", &secrets(), SENT), Verdict::Invalid);
-        assert_eq!(check(&request("v1,AAAA"), BODY, &secrets(), SENT), Verdict::Invalid);
-        assert_eq!(check(&request(SIGNATURE), BODY, &[SigningSecret::generate()], SENT), Verdict::Invalid);
-        assert_eq!(check(&request(SIGNATURE), BODY, &secrets(), SENT + 301), Verdict::Stale);
-        assert_eq!(check(&HeaderMap::new(), BODY, &secrets(), SENT), Verdict::Missing);
-        assert_eq!(check(&HeaderMap::new(), BODY, &[], SENT), Verdict::Unchecked);
+        assert_eq!(check(&request(SIGNATURE), b"{}", &secrets(), SENT), SignatureCheck::Invalid);
+        assert_eq!(check(&request("v1,AAAA"), BODY, &secrets(), SENT), SignatureCheck::Invalid);
+        assert_eq!(
+            check(&request(SIGNATURE), BODY, &[SigningSecret::generate()], SENT),
+            SignatureCheck::Invalid
+        );
+        assert_eq!(check(&request(SIGNATURE), BODY, &secrets(), SENT + 301), SignatureCheck::Stale);
+        assert_eq!(check(&HeaderMap::new(), BODY, &secrets(), SENT), SignatureCheck::Missing);
+        assert_eq!(check(&HeaderMap::new(), BODY, &[], SENT), SignatureCheck::Unchecked);
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     config::{Backend, DatabaseConfig},
     data_folder,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
 };
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
@@ -26,7 +26,7 @@ pub(crate) enum Database {
 
 impl Database {
     /// Opens the database: an embedded one is created and migrated, a server's must be migrated already.
-    pub(crate) async fn open(config: &DatabaseConfig) -> Outcome<Self> {
+    pub(crate) async fn open(config: &DatabaseConfig) -> CliResult<Self> {
         Ok(match &config.backend {
             Backend::Sqlite(path) => {
                 data_folder::create(path)?;
@@ -47,7 +47,7 @@ impl Database {
 }
 
 /// Creates or upgrades the schema and the roles.
-pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport> {
+pub(crate) async fn migrate(config: &DatabaseConfig) -> CliResult<MigrationReport> {
     Ok(match &config.backend {
         Backend::Sqlite(path) => {
             data_folder::create(path)?;
@@ -59,7 +59,7 @@ pub(crate) async fn migrate(config: &DatabaseConfig) -> Outcome<MigrationReport>
 }
 
 /// Moves the ids of every table forward, after a restore from a backup.
-pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> Outcome<Vec<MovedIds>> {
+pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> CliResult<Vec<MovedIds>> {
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::move_ids_forward(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::move_ids_forward(options(config, url)).await?,
@@ -68,14 +68,14 @@ pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> Outcome<Vec<Mov
 }
 
 /// The SQL that creates the roles, for an administrator.
-pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
+pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
     match &config.backend {
-        Backend::Sqlite(_) => Err(Failure::new(
+        Backend::Sqlite(_) => Err(CliError::new(
             "SQLite has no roles in the database (hooksaga checks every statement itself): nothing to print",
         )),
         Backend::Postgres(url) => {
             let (database, login) = login(url).ok_or_else(|| {
-                Failure::new(
+                CliError::new(
                     "database.url names no login and database: write it like postgres://LOGIN@HOST/DATABASE",
                 )
             })?;
@@ -83,7 +83,7 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
         }
         Backend::MySql(url) => {
             let (database, login) = login(url).ok_or_else(|| {
-                Failure::new(
+                CliError::new(
                     "database.url names no login and database: write it like mysql://LOGIN@HOST/DATABASE",
                 )
             })?;
@@ -93,7 +93,7 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> Outcome<String> {
 }
 
 /// The API keys alone, also beside a running embedded server.
-pub(crate) async fn open_keys(config: &DatabaseConfig) -> Outcome<Arc<dyn KeyStore>> {
+pub(crate) async fn open_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
@@ -102,7 +102,7 @@ pub(crate) async fn open_keys(config: &DatabaseConfig) -> Outcome<Arc<dyn KeySto
 }
 
 /// Seals everything that another key has sealed, also beside running servers; how many rows that were.
-pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> Outcome<u64> {
+pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> CliResult<u64> {
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::rewrap(path, rewrap)?,
         Backend::Postgres(url) => hooksaga_postgres::rewrap(&options(config, url), rewrap).await?,

@@ -24,7 +24,7 @@ pub(crate) use component::Component;
 
 use crate::{
     config::{Backend, CallbacksConfig, Config},
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     keyfiles, telemetry,
 };
 use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
@@ -71,7 +71,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn new(components: &[Component], callbacks: &CallbacksConfig) -> Outcome<Self> {
+    fn new(components: &[Component], callbacks: &CallbacksConfig) -> CliResult<Self> {
         let of = |component| components.contains(&component).then(|| delivery_client(callbacks)).transpose();
         Ok(Self { worker: of(Component::Worker)?, verifier: of(Component::Verifier)? })
     }
@@ -89,7 +89,7 @@ pub(crate) struct Sockets {
 }
 
 /// The running components.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     /// What moves deliveries along.
     components: JoinSet<&'static str>,
     components_stop: Shutdown,
@@ -112,7 +112,7 @@ fn metrics(config: &Config) -> Arc<Metrics> {
 
 impl Wiring {
     /// Opens the database for these components; not before everything in the configuration is known to be usable.
-    pub(crate) async fn open(config: Config, components: Vec<Component>) -> Outcome<Self> {
+    pub(crate) async fn open(config: Config, components: Vec<Component>) -> CliResult<Self> {
         let clients = Clients::new(&components, &config.callbacks)?;
         let database = Database::open(&config.database).await?;
         let local: Vec<_> = components.iter().flat_map(|component| component.stages()).copied().collect();
@@ -129,14 +129,14 @@ impl Wiring {
 
     /// The key that signing secrets are encrypted with, if a component here needs it. Fails if it is not
     /// the key that the stored secrets were encrypted with.
-    pub(crate) async fn secret_key(&self) -> Outcome<Option<Arc<SecretKey>>> {
+    pub(crate) async fn secret_key(&self) -> CliResult<Option<Arc<SecretKey>>> {
         if !self.components.iter().any(|component| component.needs_secret_key()) {
             return Ok(None);
         }
         let sealed_with = self.sealed_with().await?;
         let key = secret_key(&self.config, &sealed_with)?;
         if sealed_with.iter().any(|id| !key.opens(id)) {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "configuration: secrets.key: the stored signing secrets are encrypted with another key: \
                  set the key that they were created with, as secrets.old_key if there is a new one",
             ));
@@ -145,7 +145,7 @@ impl Wiring {
     }
 
     /// The ids of the keys that stored secrets are encrypted with, asked by a role of this process.
-    async fn sealed_with(&self) -> Outcome<Vec<String>> {
+    async fn sealed_with(&self) -> CliResult<Vec<String>> {
         if self.runs(Component::Worker) {
             return Ok(self.stores.worker.secret_key_ids().await?);
         }
@@ -164,7 +164,7 @@ impl Wiring {
     }
 
     /// Makes the first API key of an embedded database; returns the file it is in if it did.
-    pub(crate) async fn root_key(&self) -> Outcome<Option<PathBuf>> {
+    pub(crate) async fn root_key(&self) -> CliResult<Option<PathBuf>> {
         match &self.config.database.backend {
             Backend::Sqlite(path) if self.config.auth.root_key.is_none() => {
                 keyfiles::root_key(path, &*self.stores.keys).await
@@ -188,7 +188,7 @@ impl Wiring {
     }
 
     /// Starts the components and the listeners.
-    pub(crate) fn start(&self, secret_key: Option<&Arc<SecretKey>>, sockets: Sockets) -> Running {
+    pub(crate) fn start(&self, secret_key: Option<&Arc<SecretKey>>, sockets: Sockets) -> RunningServer {
         let (mut components, components_stop) = (JoinSet::new(), Shutdown::new());
         for component in &self.components {
             // The key and the client are there for every component that needs them: see `needs_secret_key` and
@@ -222,7 +222,15 @@ impl Wiring {
         let (signals, wakeups) = (self.signals.clone(), Arc::clone(&self.stores.wakeups));
         let stop = forwarder_stop.clone();
         let forwarder = tokio::spawn(async move { forward_wakeups(&signals, wakeups, &stop).await });
-        Running { components, components_stop, serving, serving_stop, probes, forwarder, forwarder_stop }
+        RunningServer {
+            components,
+            components_stop,
+            serving,
+            serving_stop,
+            probes,
+            forwarder,
+            forwarder_stop,
+        }
     }
 
     fn start_component(
@@ -364,12 +372,12 @@ impl Wiring {
 
 /// The configured key, which opens what the old one sealed, too. `sealed_with`: the ids of the keys that stored secrets
 /// are encrypted with.
-pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> Outcome<Arc<SecretKey>> {
+pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> CliResult<Arc<SecretKey>> {
     let key = match (&config.secrets.key, &config.database.backend) {
         (Some(key), _) => Arc::clone(key),
         (None, Backend::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, sealed_with)?),
         (None, Backend::Postgres(_) | Backend::MySql(_)) => {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "configuration: secrets.key: it must be set on a database server, to the same value in every \
                  process: make one with `openssl rand -base64 32` and set HOOKSAGA_SECRET_KEY",
             ));
@@ -381,18 +389,18 @@ pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> Outcome<Arc
     })
 }
 
-fn delivery_client(callbacks: &CallbacksConfig) -> Outcome<DeliveryClient> {
+fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {
     let wrong = |error: &dyn std::fmt::Display| {
         let path = callbacks.ca_file.as_deref().unwrap_or(Path::new("")).display();
-        Failure::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
+        CliError::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
     };
     let pem = callbacks.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
     DeliveryClient::new(callbacks.egress(), pem.as_deref()).map_err(|error| wrong(&error))
 }
 
-impl Running {
+impl RunningServer {
     /// Waits until a component ends although nobody asked it to.
-    pub(crate) async fn failure(&mut self) -> Failure {
+    pub(crate) async fn failure(&mut self) -> CliError {
         let ended = |ended: Result<&'static str, tokio::task::JoinError>| match ended {
             Ok(name) => format!("{name} ended unexpectedly"),
             Err(error) => format!("a component failed: {error}"),
@@ -402,7 +410,7 @@ impl Running {
             Some(listener) = self.serving.join_next() => ended(listener),
             forwarder = &mut self.forwarder => ended(forwarder.map(|()| "the forwarder of wake-ups")),
         };
-        Failure::new(format!("{what}: this is a bug, please report it; starting again is safe"))
+        CliError::new(format!("{what}: this is a bug, please report it; starting again is safe"))
     }
 
     /// Ends everything, in this order: readiness goes, so that balancers look elsewhere; the components finish what

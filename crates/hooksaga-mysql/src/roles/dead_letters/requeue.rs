@@ -175,7 +175,7 @@ pub(super) async fn step(
     scope: &TenantScope,
     step: &RequeueStep,
 ) -> DbResult<RequeuedBatch> {
-    let look = Look {
+    let look = LetterWindow {
         filter: step.filter.clone(),
         after: step.after,
         most: step.examine,
@@ -212,7 +212,7 @@ pub(super) async fn step(
 }
 
 /// Which letters a step looks at.
-pub(crate) struct Look {
+pub(crate) struct LetterWindow {
     pub(crate) filter: DeadLetterFilter,
     /// Only letters behind this one.
     pub(crate) after: Option<DeadLetterId>,
@@ -224,7 +224,7 @@ pub(crate) struct Look {
 pub(crate) async fn examine(
     connection: &mut impl Queryable,
     scope: &TenantScope,
-    look: &Look,
+    look: &LetterWindow,
 ) -> DbResult<(Vec<i64>, Vec<Letter>)> {
     let page = page(connection, scope, look).await?;
     let letters = matching(connection, scope, look, &page).await?;
@@ -232,7 +232,11 @@ pub(crate) async fn examine(
 }
 
 /// The letters that the step looks at: those next in the order of ids, within the narrowest index that there is.
-async fn page(connection: &mut impl Queryable, scope: &TenantScope, look: &Look) -> DbResult<Vec<i64>> {
+async fn page(
+    connection: &mut impl Queryable,
+    scope: &TenantScope,
+    look: &LetterWindow,
+) -> DbResult<Vec<i64>> {
     let after = look.after.map_or(0, |id| id.0);
     if let Some(subscription) = look.filter.subscription_id {
         return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, look.most)).await?);
@@ -249,7 +253,7 @@ async fn page(connection: &mut impl Queryable, scope: &TenantScope, look: &Look)
 async fn matching(
     connection: &mut impl Queryable,
     scope: &TenantScope,
-    look: &Look,
+    look: &LetterWindow,
     page: &[i64],
 ) -> DbResult<Vec<Letter>> {
     let mut filter = Filter::new();

@@ -10,7 +10,7 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        dead_letters::requeue::{Look, examine, insert},
+        dead_letters::requeue::{LetterWindow, examine, insert},
         redrive::{redrive, redrive_columns, work},
         rows::{count, parsed, rows, take},
     },
@@ -243,7 +243,8 @@ async fn letters(
     limits: StepLimits,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
     let most = limits.examine.max(1);
-    let look = Look { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
+    let look =
+        LetterWindow { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
     let (page, letters) = examine(transaction, scope, &look).await?;
     let fate = |id: i64| match letters.iter().find(|letter| letter.id.0 == id) {
         None => Fate::Pass,

@@ -4,7 +4,7 @@ use std::{collections::HashMap, io, net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// What a lookup found.
-pub(super) type Answer = Result<Arc<[IpAddr]>, Unresolved>;
+pub(super) type Resolution = Result<Arc<[IpAddr]>, Unresolved>;
 
 /// Why a lookup found nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ impl From<Unresolved> for io::Error {
 
 /// An answer, and how long the name servers say that it holds (if they do).
 #[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) answer: Answer,
+pub(super) struct TimedResolution {
+    pub(super) answer: Resolution,
     pub(super) ttl: Option<Duration>,
 }
 
-impl Found {
+impl TimedResolution {
     pub(super) fn failure(cause: Unresolved) -> Self {
         Self { answer: Err(cause), ttl: None }
     }
@@ -67,7 +67,7 @@ impl Found {
 }
 
 struct Entry {
-    answer: Answer,
+    answer: Resolution,
     until: Instant,
 }
 
@@ -83,7 +83,7 @@ impl Memory {
     }
 
     /// What is known about a name now.
-    pub(super) fn get(&self, name: &str, now: Instant) -> Option<Answer> {
+    pub(super) fn get(&self, name: &str, now: Instant) -> Option<Resolution> {
         let entry = self.entries.get(name)?;
         (now < entry.until).then(|| entry.answer.clone())
     }
@@ -93,7 +93,7 @@ impl Memory {
         self.entries.get(name).is_some_and(|entry| entry.answer == Err(Unresolved::Unanswered))
     }
 
-    pub(super) fn put(&mut self, name: Box<str>, found: Found, now: Instant) {
+    pub(super) fn put(&mut self, name: Box<str>, found: TimedResolution, now: Instant) {
         let lasts = found.lasts();
         if lasts.is_zero() {
             return;
@@ -121,22 +121,25 @@ impl Memory {
 mod tests {
     use super::*;
 
-    fn address(ttl: u64) -> Found {
-        Found { answer: Ok(Arc::new([IpAddr::from([192, 0, 2, 1])])), ttl: Some(Duration::from_secs(ttl)) }
+    fn address(ttl: u64) -> TimedResolution {
+        TimedResolution {
+            answer: Ok(Arc::new([IpAddr::from([192, 0, 2, 1])])),
+            ttl: Some(Duration::from_secs(ttl)),
+        }
     }
 
-    fn no_address(ttl: Option<u64>) -> Found {
-        Found { answer: Err(Unresolved::NoAddress), ttl: ttl.map(Duration::from_secs) }
+    fn no_address(ttl: Option<u64>) -> TimedResolution {
+        TimedResolution { answer: Err(Unresolved::NoAddress), ttl: ttl.map(Duration::from_secs) }
     }
 
     #[test]
     fn an_answer_lasts_as_long_as_it_says_within_bounds() {
-        let seconds = |found: Found| found.lasts().as_secs();
+        let seconds = |found: TimedResolution| found.lasts().as_secs();
         assert_eq!([0, 1, 30, 600, 86_400].map(|ttl| seconds(address(ttl))), [1, 1, 30, 600, 600]);
         assert_eq!([0, 30, 60, 86_400].map(|ttl| seconds(no_address(Some(ttl)))), [1, 30, 60, 60]);
         assert_eq!(seconds(no_address(None)), 5);
-        assert_eq!(seconds(Found::failure(Unresolved::Unanswered)), 2);
-        assert_eq!(seconds(Found::failure(Unresolved::Failed(String::new()))), 1);
+        assert_eq!(seconds(TimedResolution::failure(Unresolved::Unanswered)), 2);
+        assert_eq!(seconds(TimedResolution::failure(Unresolved::Failed(String::new()))), 1);
     }
 
     #[test]
@@ -152,7 +155,7 @@ mod tests {
     fn a_name_without_an_answer_stays_suspect_until_it_has_one() {
         let (mut memory, start) = (Memory::new(8), Instant::now());
         assert!(!memory.is_suspect("a"));
-        memory.put("a".into(), Found::failure(Unresolved::Unanswered), start);
+        memory.put("a".into(), TimedResolution::failure(Unresolved::Unanswered), start);
         assert!(memory.get("a", start + Duration::from_secs(60)).is_none());
         assert!(memory.is_suspect("a"));
         memory.put("a".into(), address(1), start);
@@ -162,8 +165,8 @@ mod tests {
     #[test]
     fn a_shortage_here_says_nothing_about_the_name() {
         let (mut memory, now) = (Memory::new(8), Instant::now());
-        memory.put("a".into(), Found::failure(Unresolved::Busy), now);
-        memory.put("a".into(), Found::failure(Unresolved::Shortage(24)), now);
+        memory.put("a".into(), TimedResolution::failure(Unresolved::Busy), now);
+        memory.put("a".into(), TimedResolution::failure(Unresolved::Shortage(24)), now);
         assert!(memory.get("a", now).is_none());
     }
 

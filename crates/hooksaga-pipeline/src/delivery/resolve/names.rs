@@ -2,7 +2,7 @@
 
 use super::{
     Resolve,
-    memory::{Answer, Found, Memory, Unresolved},
+    memory::{Memory, Resolution, TimedResolution, Unresolved},
     system::NameServers,
 };
 use async_trait::async_trait;
@@ -54,7 +54,7 @@ struct Parts {
 struct State {
     known: Memory,
     /// The lookups under way: everybody who wants such a name waits for the same one.
-    flights: HashMap<Box<str>, watch::Receiver<Option<Answer>>>,
+    flights: HashMap<Box<str>, watch::Receiver<Option<Resolution>>>,
 }
 
 impl NameResolver {
@@ -79,7 +79,7 @@ impl NameResolver {
     }
 
     /// What is known about the name, or the lookup to wait for, which this starts if there is none.
-    fn known_or_flight(&self, host: &str) -> Result<Answer, watch::Receiver<Option<Answer>>> {
+    fn known_or_flight(&self, host: &str) -> Result<Resolution, watch::Receiver<Option<Resolution>>> {
         let name = host.to_ascii_lowercase().into_boxed_str();
         let mut state = self.0.state();
         if let Some(answer) = state.known.get(&name, Instant::now()) {
@@ -121,10 +121,10 @@ impl Parts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn look_up(&self, name: &str, suspect: bool) -> Found {
+    async fn look_up(&self, name: &str, suspect: bool) -> TimedResolution {
         let slots = if suspect { &self.suspect_slots } else { &self.quick_slots };
         let Ok(Ok(slot)) = timeout(LONGEST_WAIT, slots.acquire()).await else {
-            return Found::failure(Unresolved::Busy);
+            return TimedResolution::failure(Unresolved::Busy);
         };
         let mut asking = pin!(timeout(DEADLINE, self.servers.ask(name)));
         let answered = if suspect {
@@ -135,13 +135,13 @@ impl Parts {
                 () = sleep(QUICK) => {
                     drop(slot);
                     let Ok(_slot) = self.slow_slots.try_acquire() else {
-                        return Found::failure(Unresolved::Busy);
+                        return TimedResolution::failure(Unresolved::Busy);
                     };
                     asking.await
                 }
             }
         };
-        let mut found = answered.unwrap_or_else(|_| Found::failure(Unresolved::Unanswered));
+        let mut found = answered.unwrap_or_else(|_| TimedResolution::failure(Unresolved::Unanswered));
         if let Ok(addresses) = &mut found.answer
             && addresses.len() > MOST_ADDRESSES
         {
@@ -158,7 +158,7 @@ struct Flight {
 }
 
 impl Flight {
-    async fn fly(self, suspect: bool, landing: watch::Sender<Option<Answer>>) {
+    async fn fly(self, suspect: bool, landing: watch::Sender<Option<Resolution>>) {
         let found = self.parts.look_up(&self.name, suspect).await;
         if let Err(cause) = &found.answer {
             tracing::debug!(name = %self.name, ?cause, "a host name did not resolve");

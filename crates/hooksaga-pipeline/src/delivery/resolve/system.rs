@@ -6,7 +6,7 @@
 
 use super::{
     super::failure::is_shortage,
-    memory::{Found, Unresolved},
+    memory::{TimedResolution, Unresolved},
 };
 use hickory_resolver::{
     Hosts, TokioResolver,
@@ -74,10 +74,10 @@ impl NameServers {
     }
 
     /// The addresses of a name, IPv4 before IPv6.
-    pub(super) async fn ask(&self, name: &str) -> Found {
+    pub(super) async fn ask(&self, name: &str) -> TimedResolution {
         match self.sources() {
             Some(sources) => sources.ask(name).await,
-            None => Found::failure(Unresolved::Failed("the resolver cannot be set up".to_owned())),
+            None => TimedResolution::failure(Unresolved::Failed("the resolver cannot be set up".to_owned())),
         }
     }
 
@@ -138,20 +138,20 @@ impl Sources {
         }
     }
 
-    async fn ask(&self, host: &str) -> Found {
-        let Ok(name) = host.into_name() else { return Found::failure(Unresolved::NoAddress) };
+    async fn ask(&self, host: &str) -> TimedResolution {
+        let Ok(name) = host.into_name() else { return TimedResolution::failure(Unresolved::NoAddress) };
         let listed = self.listed(&name);
         if !listed.is_empty() {
-            return Found { answer: Ok(listed.into()), ttl: Some(HOSTS_TTL) };
+            return TimedResolution { answer: Ok(listed.into()), ttl: Some(HOSTS_TTL) };
         }
         match self.resolver.lookup_ip(name).await {
             Ok(found) => {
                 let ttl = Instant::from_std(found.valid_until()).saturating_duration_since(Instant::now());
                 let addresses: Arc<[IpAddr]> = found.iter().collect();
                 if addresses.is_empty() {
-                    return Found { answer: Err(Unresolved::NoAddress), ttl: Some(ttl) };
+                    return TimedResolution { answer: Err(Unresolved::NoAddress), ttl: Some(ttl) };
                 }
-                Found { answer: Ok(addresses), ttl: Some(ttl) }
+                TimedResolution { answer: Ok(addresses), ttl: Some(ttl) }
             }
             Err(error) => failure(&error),
         }
@@ -168,11 +168,11 @@ impl Sources {
     }
 }
 
-fn failure(error: &NetError) -> Found {
+fn failure(error: &NetError) -> TimedResolution {
     let cause = match error {
         NetError::Dns(DnsError::NoRecordsFound(none)) => {
             let ttl = none.negative_ttl.map(|seconds| Duration::from_secs(u64::from(seconds)));
-            return Found { answer: Err(Unresolved::NoAddress), ttl };
+            return TimedResolution { answer: Err(Unresolved::NoAddress), ttl };
         }
         NetError::Timeout => Unresolved::Unanswered,
         // Its own queue is full: the name was not asked for.
@@ -183,5 +183,5 @@ fn failure(error: &NetError) -> Found {
         },
         other => Unresolved::Failed(other.to_string()),
     };
-    Found::failure(cause)
+    TimedResolution::failure(cause)
 }

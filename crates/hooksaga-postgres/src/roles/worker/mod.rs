@@ -171,13 +171,13 @@ impl WorkerStore for Worker {
     }
 
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
-        let keys = &Keys::sorted(leases);
+        let keys = &LeaseColumns::sorted(leases);
         let delay = micros(delay);
         self.give_back(HAND_BACK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens, &delay]).await
     }
 
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
-        let keys = &Keys::sorted(leases);
+        let keys = &LeaseColumns::sorted(leases);
         self.give_back(PARK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens]).await
     }
 
@@ -245,14 +245,14 @@ fn in_order(lease: &LeaseRef) -> (SagaId, Timestamp) {
 }
 
 /// Leases as columns.
-struct Keys {
+struct LeaseColumns {
     sagas: Vec<i64>,
     attempts: Vec<Time>,
     ids: Vec<i64>,
     tokens: Vec<i64>,
 }
 
-impl Keys {
+impl LeaseColumns {
     /// In the order in which jobs are written.
     fn sorted(leases: &[LeaseRef]) -> Self {
         let mut leases = leases.to_vec();
@@ -272,7 +272,7 @@ impl Keys {
 
 /// Reports as columns, side by side.
 struct ReportColumns<'a> {
-    keys: Keys,
+    keys: LeaseColumns,
     response_statuses: Vec<Option<i32>>,
     error_codes: Vec<Option<&'a str>>,
     durations: Vec<i32>,
@@ -287,7 +287,7 @@ impl<'a> ReportColumns<'a> {
         let mut sorted: Vec<&JobReport> = reports.iter().collect();
         sorted.sort_unstable_by_key(|report| in_order(&report.lease));
         Self {
-            keys: Keys::new(sorted.iter().map(|report| &report.lease)),
+            keys: LeaseColumns::new(sorted.iter().map(|report| &report.lease)),
             response_statuses: sorted.iter().map(|report| report.response_status.map(i32::from)).collect(),
             error_codes: sorted
                 .iter()

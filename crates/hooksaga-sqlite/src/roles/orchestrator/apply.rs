@@ -96,14 +96,14 @@ pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyB
 }
 
 /// Where a saga stands after a result.
-struct Standing {
+struct SagaAfter {
     status: SagaStatus,
     attempt_count: u32,
     next_attempt_at: Timestamp,
 }
 
 /// Writes one decision; the saga's state after it, and whether this changed it.
-fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(Standing, bool)> {
+fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(SagaAfter, bool)> {
     let id = job.saga_id.0;
     let attempt_at = job.result.attempt_at.as_micros();
     let now = tx.now.as_micros();
@@ -130,7 +130,7 @@ fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(Standing
     };
     let Some(Saga { status, attempt_count, next_attempt_at, .. }) = changed else {
         let standing = tx.prepare(READ_SAGA)?.query_row([id], |row| {
-            Ok(Standing {
+            Ok(SagaAfter {
                 status: rows::parsed(row, 0)?,
                 attempt_count: row.get(1)?,
                 next_attempt_at: rows::time(row, 2)?,
@@ -141,7 +141,7 @@ fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(Standing
     if status == SagaStatus::DeadLettered {
         tx.execute(QUEUE_DEAD, [id])?;
     }
-    Ok((Standing { status, attempt_count, next_attempt_at }, true))
+    Ok((SagaAfter { status, attempt_count, next_attempt_at }, true))
 }
 
 fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
@@ -174,7 +174,7 @@ fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
     })
 }
 
-fn result(finished: Finished, saga: &Standing, changed: bool) -> AppliedResult {
+fn result(finished: Finished, saga: &SagaAfter, changed: bool) -> AppliedResult {
     AppliedResult {
         job_id: finished.job.job_id,
         saga_id: finished.job.saga_id,

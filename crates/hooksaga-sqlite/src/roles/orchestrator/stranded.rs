@@ -36,12 +36,16 @@ SELECT g.id, g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_s
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
 /// What a step found. The jobs exist; the sagas are still to be moved.
-pub(super) struct Found {
+pub(super) struct StrandedStep {
     pub(super) sagas: Vec<(SagaId, Timestamp)>,
     pub(super) resume_after: Option<SubscriptionId>,
 }
 
-pub(super) fn create_jobs(tx: &Tx<'_>, after: Option<SubscriptionId>, beyond: Duration) -> DbResult<Found> {
+pub(super) fn create_jobs(
+    tx: &Tx<'_>,
+    after: Option<SubscriptionId>,
+    beyond: Duration,
+) -> DbResult<StrandedStep> {
     let (from, now, bound) =
         (after.map_or(0, |after| after.0), tx.now.as_micros(), tx.now.after(beyond).as_micros());
     let hops = rows::all(tx, STRANDED, (from, SUBSCRIPTIONS, bound), |row| {
@@ -59,5 +63,5 @@ pub(super) fn create_jobs(tx: &Tx<'_>, after: Option<SubscriptionId>, beyond: Du
         }
         sagas.extend(found);
     }
-    Ok(Found { sagas, resume_after })
+    Ok(StrandedStep { sagas, resume_after })
 }

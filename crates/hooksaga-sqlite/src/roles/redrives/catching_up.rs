@@ -20,7 +20,7 @@ pub(super) const FORGET: &str = "/* dead_letter_operator: forget_catch_up */
 DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
 
 /// A subscription that catches up, and where it stood when it was looked at.
-struct Standing {
+struct CatchUpPosition {
     id: i64,
     subscription_id: SubscriptionId,
     since: Timestamp,
@@ -31,7 +31,7 @@ struct Standing {
 
 /// What a step is to do.
 pub(super) struct Plan {
-    from: Standing,
+    from: CatchUpPosition,
     what: What,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
     let found = tx
         .prepare(NEXT)?
         .query_row([tx.now.as_micros()], |row| {
-            Ok(Standing {
+            Ok(CatchUpPosition {
                 id: row.get(0)?,
                 subscription_id: SubscriptionId(row.get(1)?),
                 since: rows::time(row, 2)?,

@@ -172,7 +172,7 @@ fn cancel(tx: &Tx<'_>, scope: &TenantScope, id: RedriveId) -> DbResult<CancelOut
 }
 
 /// A redrive, and where it stood when it was looked at.
-struct Standing {
+struct RedrivePosition {
     id: RedriveId,
     tenant: TenantScope,
     after_at: Option<Timestamp>,
@@ -187,13 +187,13 @@ enum Plan {
     Fail,
 }
 
-fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(Standing, Plan)>> {
+fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, Plan)>> {
     let found = tx
         .prepare(NEXT)?
         .query_row([], |row| {
             let tenant = rows::optional_name(row, 1)?.map_or(TenantScope::All, TenantScope::One);
             let (after_at, after_id) = (rows::optional_time(row, 8)?, row.get(9)?);
-            Ok((Standing { id: RedriveId(row.get(0)?), tenant, after_at, after_id }, work(row, 2)?))
+            Ok((RedrivePosition { id: RedriveId(row.get(0)?), tenant, after_at, after_id }, work(row, 2)?))
         })
         .optional()?;
     let Some((standing, columns)) = found else { return Ok(None) };
@@ -216,7 +216,7 @@ fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(Standing, Plan)>> {
 
 fn choose_letters(
     tx: &Tx<'_>,
-    standing: &Standing,
+    standing: &RedrivePosition,
     filter: &DeadLetterFilter,
     limits: StepLimits,
 ) -> DbResult<Chosen<DeadLetterId>> {
@@ -236,7 +236,7 @@ fn choose_letters(
     Ok(choose(&letters, limits.create as usize, seen.len() <= letters.len()))
 }
 
-fn carry_out(tx: &Tx<'_>, from: &Standing, plan: Plan, default_limit: u32) -> DbResult<RedriveStep> {
+fn carry_out(tx: &Tx<'_>, from: &RedrivePosition, plan: Plan, default_limit: u32) -> DbResult<RedriveStep> {
     let mut step = RedriveStep::nothing(Some(from.id));
     let after_at = from.after_at.map(Timestamp::as_micros);
     if !tx.prepare(STILL)?.exists((from.id.0, after_at, from.after_id))? {

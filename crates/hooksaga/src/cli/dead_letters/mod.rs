@@ -6,7 +6,7 @@ use super::remote::{
     self, DeadLetter, Page, Payload, Period, Query, Remote, advice, event_type, explain, id, tenant, visible,
 };
 use crate::{
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock},
 };
 use clap::{Args, Subcommand};
@@ -78,7 +78,7 @@ struct List {
 }
 
 impl List {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CliResult {
         let query = Query::new("/v1/dead-letters")
             .with("tenant", self.filter.tenant)
             .with("subscription_id", self.filter.subscription)
@@ -106,7 +106,7 @@ impl List {
 }
 
 impl DeadLetters {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,
             Command::Show { id, remote } => show(id, &remote).await,
@@ -115,7 +115,7 @@ impl DeadLetters {
     }
 }
 
-async fn show(id: i64, remote: &Remote) -> Outcome {
+async fn show(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/dead-letters/{id}")).await?;
     if remote.json {
         return remote.print(&answer, |_: DeadLetter| {});

@@ -3,7 +3,7 @@
 use super::Filter;
 use crate::{
     cli::remote::{Remote, RequeueTally, Requeued, id},
-    failure::Outcome,
+    error::CliResult,
     output,
 };
 use clap::Args;
@@ -49,7 +49,7 @@ pub(super) struct Requeue {
 }
 
 impl Requeue {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         if let Some(id) = self.id {
             let answer = client.post(&format!("/v1/dead-letters/{id}/requeue"), "").await?;
@@ -109,13 +109,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         requeue: Requeue,
     }
 
     fn parse(line: &[&str]) -> Option<Requeue> {
-        Line::try_parse_from([&["requeue"], line].concat()).ok().map(|line| line.requeue)
+        CommandLine::try_parse_from([&["requeue"], line].concat()).ok().map(|line| line.requeue)
     }
 
     #[test]

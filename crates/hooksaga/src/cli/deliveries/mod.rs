@@ -6,7 +6,7 @@ mod show;
 
 use super::remote::{self, Delivery, Page, Period, Query, Remote, event_id, event_type, id, tenant, visible};
 use crate::{
-    failure::Outcome,
+    error::CliResult,
     output::{Cell, Clock},
 };
 use clap::{Args, Subcommand};
@@ -84,7 +84,7 @@ struct List {
 }
 
 impl List {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CliResult {
         let query = Query::new("/v1/deliveries")
             .with("tenant", self.tenant)
             .with("subscription_id", self.subscription)
@@ -101,7 +101,7 @@ impl List {
 }
 
 impl Deliveries {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,
             Command::Show { id, remote } => show::run(id, &remote).await,

@@ -2,11 +2,11 @@
 
 use crate::{
     cli::remote::{Remote, Requeued},
-    failure::Outcome,
+    error::CliResult,
     output,
 };
 
-pub(super) async fn run(id: i64, remote: &Remote) -> Outcome {
+pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.post(&format!("/v1/deliveries/{id}/resend"), "").await?;
     let known = answer.status() == 200;
     remote.print(&answer, |Requeued { saga_id, .. }| {

@@ -3,11 +3,11 @@
 use super::target;
 use crate::{
     cli::remote::{Attempt, DeliveryDetail, Remote, advice},
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock, Table},
 };
 
-pub(super) async fn run(id: i64, remote: &Remote) -> Outcome {
+pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/deliveries/{id}")).await?;
     remote.print(&answer, |detail: DeliveryDetail| {
         let clock = Clock::now();

@@ -1,9 +1,9 @@
 //! The demo's receivers, and the live account of what arrives at them.
 
 use crate::{
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
-    receiver::{Arrival, Behaviour, Kind, Receiver, Verdict},
+    receiver::{Arrival, Behaviour, Kind, Receiver, SignatureCheck},
 };
 use hooksaga_pipeline::SigningSecret;
 use std::{
@@ -31,7 +31,7 @@ impl Tally {
         add(&self.challenges, arrival.kind == Kind::Verification);
         add(&self.deliveries, delivery);
         add(&self.refused, delivery && !arrival.status.is_success());
-        add(&self.valid_signatures, arrival.verdict == Verdict::Valid);
+        add(&self.valid_signatures, arrival.verdict == SignatureCheck::Valid);
     }
 }
 
@@ -51,8 +51,8 @@ impl Endpoint {
         behaviour: Behaviour,
         tally: &Arc<Tally>,
         begun: Instant,
-    ) -> Outcome<Self> {
-        let cannot = |error: std::io::Error| Failure::new(format!("cannot listen on 127.0.0.1: {error}"));
+    ) -> CliResult<Self> {
+        let cannot = |error: std::io::Error| CliError::new(format!("cannot listen on 127.0.0.1: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(cannot)?;
         let url = format!("http://{}/{name}", listener.local_addr().map_err(cannot)?);
         let secret = SigningSecret::generate();

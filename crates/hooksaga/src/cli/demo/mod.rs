@@ -6,7 +6,7 @@ mod story;
 use crate::{
     client::Client,
     config,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
     serve::Server,
     signals::StopSignals,
@@ -39,14 +39,14 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let mut signals = StopSignals::listen();
         let scratch = Scratch::new()?;
         let config = config::from_flags(&settings(&scratch.0), true)?;
         let mut server = Server::start(config, Component::ALL.to_vec()).await?;
         let url = format!("http://{}", server.address());
         let key_file = server.root_key().map(Path::to_owned);
-        let key_file = key_file.ok_or_else(|| Failure::new("the demo's server has no API key"))?;
+        let key_file = key_file.ok_or_else(|| CliError::new("the demo's server has no API key"))?;
         let told = tokio::select! {
             told = self.tell(&url, &key_file) => told,
             failure = server.failure() => Err(failure),
@@ -56,8 +56,8 @@ impl Demo {
         told
     }
 
-    async fn tell(&self, url: &str, key_file: &Path) -> Outcome {
-        let key = std::fs::read_to_string(key_file).map_err(|error| Failure::new(error.to_string()))?;
+    async fn tell(&self, url: &str, key_file: &Path) -> CliResult {
+        let key = std::fs::read_to_string(key_file).map_err(|error| CliError::new(error.to_string()))?;
         output::line(format!("1. A server runs on {url}, its data is in {}", folder_of(key_file).display()));
         let mut story = Story::new(Client::new(url, &key)?);
         story.tell().await?;
@@ -121,9 +121,9 @@ fn settings(folder: &Path) -> Vec<(String, String)> {
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Outcome<Self> {
+    fn new() -> CliResult<Self> {
         let path = std::env::temp_dir().join(format!("hooksaga-demo-{}", random_hex(6)));
-        let cannot = |error| Failure::new(format!("cannot create {}: {error}; set TMPDIR", path.display()));
+        let cannot = |error| CliError::new(format!("cannot create {}: {error}; set TMPDIR", path.display()));
         DirBuilder::new().mode(0o700).create(&path).map_err(cannot)?;
         Ok(Self(path))
     }

@@ -3,7 +3,7 @@
 use super::endpoints::{Endpoint, Tally};
 use crate::{
     client::Client,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
     receiver::Behaviour,
 };
@@ -52,7 +52,7 @@ impl Story {
     }
 
     /// Tells the whole story.
-    pub(super) async fn tell(&mut self) -> Outcome {
+    pub(super) async fn tell(&mut self) -> CliResult {
         self.subscribe().await?;
         self.send_orders().await?;
         self.watch_retries().await?;
@@ -61,7 +61,7 @@ impl Story {
     }
 
     /// Sends one more order.
-    pub(super) async fn send_order(&mut self, number: u64) -> Outcome {
+    pub(super) async fn send_order(&mut self, number: u64) -> CliResult {
         let event = json!({
             "event_type": EVENT_TYPE,
             "external_id": format!("order-{number}"),
@@ -74,7 +74,7 @@ impl Story {
         Ok(())
     }
 
-    async fn subscribe(&mut self) -> Outcome {
+    async fn subscribe(&mut self) -> CliResult {
         output::line("\n2. Three endpoints subscribe to order.created, and prove that they are theirs");
         let down = Behaviour { answer: StatusCode::SERVICE_UNAVAILABLE, ..Behaviour::default() };
         let shaky = Behaviour { fail_first: ORDERS + 1, ..Behaviour::default() };
@@ -91,7 +91,7 @@ impl Story {
         Ok(())
     }
 
-    async fn wait_for_verification(&mut self, subscription: i64) -> Outcome {
+    async fn wait_for_verification(&mut self, subscription: i64) -> CliResult {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let answer = self.client.get(&format!("/v1/subscriptions/{subscription}")).await?;
@@ -103,7 +103,7 @@ impl Story {
         }
     }
 
-    async fn send_orders(&mut self) -> Outcome {
+    async fn send_orders(&mut self) -> CliResult {
         output::line(format!("\n3. {ORDERS} orders come in, the last one twice"));
         for number in 1..=ORDERS {
             self.send_order(number).await?;
@@ -111,7 +111,7 @@ impl Story {
         self.send_order(ORDERS).await
     }
 
-    async fn watch_retries(&mut self) -> Outcome {
+    async fn watch_retries(&mut self) -> CliResult {
         output::line(
             "\n4. shop takes them at once, billing fails at first, archive is down: both are retried",
         );
@@ -123,7 +123,7 @@ impl Story {
         Ok(())
     }
 
-    async fn requeue(&mut self) -> Outcome {
+    async fn requeue(&mut self) -> CliResult {
         output::line("\n5. archive is repaired, and an operator requeues its dead letters");
         self.endpoints.iter().filter(|endpoint| endpoint.name == "archive").for_each(Endpoint::repair);
         let answer =
@@ -136,7 +136,7 @@ impl Story {
         self.wait_for(&[("Completed", 3 * ORDERS), ("DeadLettered", ORDERS)]).await
     }
 
-    async fn summary(&mut self) -> Outcome {
+    async fn summary(&mut self) -> CliResult {
         let deliveries = self.deliveries().await?;
         let attempts: u32 = deliveries.iter().map(|delivery| delivery.attempt_count).sum();
         let count = |status| deliveries.iter().filter(|delivery| delivery.status == status).count();
@@ -159,13 +159,13 @@ impl Story {
             rows.into_iter().map(|(what, number)| vec![format!("   {what}"), number]).collect();
         output::table(&rows).iter().for_each(output::line);
         if valid != arrivals + challenges {
-            return Err(Failure::new("the demo received requests whose signature is not valid"));
+            return Err(CliError::new("the demo received requests whose signature is not valid"));
         }
         Ok(())
     }
 
     /// Waits until exactly so many deliveries have these statuses and no others exist.
-    async fn wait_for(&mut self, expected: &[(&str, u64)]) -> Outcome {
+    async fn wait_for(&mut self, expected: &[(&str, u64)]) -> CliResult {
         let expected: BTreeMap<String, u64> = expected.iter().map(|(s, n)| ((*s).to_owned(), *n)).collect();
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -180,7 +180,7 @@ impl Story {
         }
     }
 
-    async fn wait_for_letters(&mut self) -> Outcome {
+    async fn wait_for_letters(&mut self) -> CliResult {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let letters: List<Value> = self.client.get("/v1/dead-letters?limit=500").await?.json()?;
@@ -191,17 +191,17 @@ impl Story {
         }
     }
 
-    async fn deliveries(&mut self) -> Outcome<Vec<Delivery>> {
+    async fn deliveries(&mut self) -> CliResult<Vec<Delivery>> {
         let list: List<Delivery> = self.client.get("/v1/deliveries?limit=500").await?.json()?;
         Ok(list.items)
     }
 }
 
 /// Waits a little, unless it has been too long already.
-async fn pause(deadline: Instant, missing: &str) -> Outcome {
+async fn pause(deadline: Instant, missing: &str) -> CliResult {
     if Instant::now() > deadline {
         let seconds = PATIENCE.as_secs();
-        return Err(Failure::new(format!("the demo gave up after {seconds} s: {missing}")));
+        return Err(CliError::new(format!("the demo gave up after {seconds} s: {missing}")));
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     Ok(())

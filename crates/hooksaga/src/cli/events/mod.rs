@@ -7,7 +7,7 @@ use super::{
     },
 };
 use crate::{
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock, Table},
 };
 use clap::{Args, Subcommand};
@@ -66,7 +66,7 @@ struct List {
 }
 
 impl List {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CliResult {
         let query = Query::new("/v1/events")
             .with("tenant", self.tenant)
             .with("event_type", self.event_type)
@@ -90,7 +90,7 @@ impl List {
 }
 
 impl Events {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,
             Command::Show { id, remote } => show(id, &remote).await,
@@ -98,7 +98,7 @@ impl Events {
     }
 }
 
-async fn show(id: i64, remote: &Remote) -> Outcome {
+async fn show(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/events/{id}")).await?;
     if remote.json {
         return remote.print(&answer, |_: Event| {});

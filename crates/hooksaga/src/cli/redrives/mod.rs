@@ -4,7 +4,7 @@ mod start;
 
 use super::remote::{self, Page, Query, Redrive, Remote, id, tenant};
 use crate::{
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock},
 };
 use clap::{Args, Subcommand};
@@ -64,7 +64,7 @@ struct List {
 }
 
 impl List {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CliResult {
         let query = Query::new("/v1/redrives").with("tenant", self.tenant);
         let clock = Clock::now();
         let titles =
@@ -87,7 +87,7 @@ impl List {
 }
 
 impl Redrives {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::Start(command) => command.run().await,
             Command::List(command) => command.run().await,

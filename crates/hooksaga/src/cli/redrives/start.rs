@@ -3,9 +3,9 @@
 use super::tally;
 use crate::{
     cli::remote::{Period, Redrive, Remote, event_type, id, tenant, visible},
-    client::{Answer, Client},
-    failure::{Failure, Outcome},
-    output::{self, Progress},
+    client::{Client, Reply},
+    error::{CliError, CliResult},
+    output::{self, ProgressBar},
     signals::StopSignals,
 };
 use clap::{ArgGroup, Args};
@@ -67,7 +67,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         let answer = client.post("/v1/redrives", self.body().to_string()).await?;
         let redrive: Redrive = answer.json()?;
@@ -108,7 +108,7 @@ impl Start {
     }
 
     /// It has ended: how.
-    fn verdict(&self, answer: &Answer) -> Outcome {
+    fn verdict(&self, answer: &Reply) -> CliResult {
         let redrive: Redrive = answer.json()?;
         if self.remote.json {
             output::line(answer.text().trim_end());
@@ -116,7 +116,7 @@ impl Start {
         match redrive.status.as_str() {
             "failed" => {
                 let why = redrive.error.clone().unwrap_or_else(|| "no reason is known".to_owned());
-                Err(Failure::new(format!("redrive {} failed after {}: {why}", redrive.id, tally(&redrive))))
+                Err(CliError::new(format!("redrive {} failed after {}: {why}", redrive.id, tally(&redrive))))
             }
             status => {
                 if !self.remote.json {
@@ -129,8 +129,8 @@ impl Start {
 }
 
 /// Looks until it has ended.
-async fn follow(client: &Client, id: i64) -> Outcome<Answer> {
-    let progress = Progress::new(None);
+async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
+    let progress = ProgressBar::new(None);
     loop {
         let answer = client.get(&format!("/v1/redrives/{id}")).await?;
         let redrive: Redrive = answer.json()?;
@@ -149,14 +149,14 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         start: Start,
     }
 
     fn parse(line: &str) -> Option<Value> {
         let line = ["start"].into_iter().chain(line.split_whitespace());
-        Line::try_parse_from(line).ok().map(|line| line.start.body())
+        CommandLine::try_parse_from(line).ok().map(|line| line.start.body())
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub(super) use resources::{
 };
 
 use crate::{
-    client::{Answer, Client},
-    failure::Outcome,
+    client::{Client, Reply},
+    error::CliResult,
     output,
 };
 use clap::Args;
@@ -35,7 +35,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn connect(&self) -> Outcome<Client> {
+    pub(super) fn connect(&self) -> CliResult<Client> {
         Client::from_environment(self.url.clone())
     }
 }
@@ -52,16 +52,16 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn connect(&self) -> Outcome<Client> {
+    pub(super) fn connect(&self) -> CliResult<Client> {
         self.server.connect()
     }
 
     /// Prints a successful response: as it came with `--json`, otherwise as `show` shows it.
     pub(super) fn print<T: serde::de::DeserializeOwned>(
         &self,
-        answer: &Answer,
+        answer: &Reply,
         show: impl FnOnce(T),
-    ) -> Outcome {
+    ) -> CliResult {
         let read = answer.json()?;
         if self.json {
             output::line(answer.text().trim_end());

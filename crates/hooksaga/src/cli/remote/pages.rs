@@ -3,7 +3,7 @@
 use super::{Page, Query, Remote};
 use crate::{
     client::Client,
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Table},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -25,7 +25,7 @@ pub(in crate::cli) async fn list<T: DeserializeOwned>(
     titles: &[&str],
     empty: &str,
     row: impl Fn(T) -> Vec<Cell>,
-) -> Outcome {
+) -> CliResult {
     let client = remote.connect()?;
     let mut table = Table::new(titles);
     let each = |item| table.row(row(item));
@@ -53,7 +53,7 @@ async fn walk<T: DeserializeOwned>(
     page: &Page,
     mut each: impl FnMut(T),
     printed: impl Fn(&str) -> Option<()>,
-) -> Outcome<Option<String>> {
+) -> CliResult<Option<String>> {
     let mut left = page.limit;
     let mut cursor = page.cursor.clone();
     loop {

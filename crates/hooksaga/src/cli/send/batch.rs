@@ -8,9 +8,9 @@ use super::{
     lines::{BadLine, Batch, Batches, Line},
 };
 use crate::{
-    client::{Answer, Client},
-    failure::{Failure, Outcome},
-    output::{self, Progress},
+    client::{Client, Reply},
+    error::{CliError, CliResult},
+    output::{self, ProgressBar},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -46,9 +46,9 @@ struct Item {
     duplicate: bool,
 }
 
-pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bool) -> Outcome {
+pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bool) -> CliResult {
     let (mut batches, size) = Batches::open(path, given)?;
-    let mut sender = Sender { client, progress: Progress::new(size), tally: Tally::default() };
+    let mut sender = Sender { client, progress: ProgressBar::new(size), tally: Tally::default() };
     let ended = async {
         while let Some(batch) = batches.next()? {
             sender.send(batch).await?;
@@ -56,17 +56,17 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
         }
         Ok(())
     };
-    let ended: Outcome = ended.await;
+    let ended: CliResult = ended.await;
     sender.progress.clear();
     let Tally { accepted, duplicates, failed } = sender.tally;
     if json {
-        output::line(serde_json::to_string(&sender.tally).map_err(|error| Failure::new(error.to_string()))?);
+        output::line(serde_json::to_string(&sender.tally).map_err(|error| CliError::new(error.to_string()))?);
     } else {
         output::line(format!("{accepted} accepted, {duplicates} there already, {failed} failed"));
     }
     ended?;
     if failed > 0 {
-        return Err(Failure::new(format!(
+        return Err(CliError::new(format!(
             "{failed} lines were not accepted: correct them and send them again"
         )));
     }
@@ -75,12 +75,12 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
 
 struct Sender {
     client: Client,
-    progress: Progress,
+    progress: ProgressBar,
     tally: Tally,
 }
 
 impl Sender {
-    async fn send(&mut self, batch: Batch) -> Outcome {
+    async fn send(&mut self, batch: Batch) -> CliResult {
         for bad in &batch.bad {
             self.failed(bad);
         }
@@ -104,9 +104,9 @@ impl Sender {
     }
 
     /// Posts a batch, waiting for a server that is overloaded.
-    async fn post(&mut self, lines: &[Line]) -> Outcome<Answer> {
+    async fn post(&mut self, lines: &[Line]) -> CliResult<Reply> {
         let request = Request { events: lines.iter().map(|line| &line.event).collect() };
-        let body = serde_json::to_vec(&request).map_err(|error| Failure::new(error.to_string()))?;
+        let body = serde_json::to_vec(&request).map_err(|error| CliError::new(error.to_string()))?;
         let begun = Instant::now();
         loop {
             let answer = self.client.post("/v1/events/batch", body.clone()).await?;
@@ -118,10 +118,10 @@ impl Sender {
         }
     }
 
-    fn count(&mut self, lines: &[Line], answer: &Answer) -> Outcome {
+    fn count(&mut self, lines: &[Line], answer: &Reply) -> CliResult {
         let results: Results = answer.json()?;
         if results.results.len() != lines.len() {
-            return Err(Failure::new("the server answered for another number of events than were sent"));
+            return Err(CliError::new("the server answered for another number of events than were sent"));
         }
         for (line, item) in lines.iter().zip(results.results) {
             match item.error {
@@ -134,7 +134,7 @@ impl Sender {
     }
 
     /// Reports the lines that the server finds invalid, and returns the others, none of which was stored.
-    fn drop_refused(&mut self, lines: Vec<Line>, answer: &Answer) -> Outcome<Vec<Line>> {
+    fn drop_refused(&mut self, lines: Vec<Line>, answer: &Reply) -> CliResult<Vec<Line>> {
         let problem = answer.problem();
         let problem_of = |index: usize| {
             if lines.len() == 1 {
@@ -150,7 +150,7 @@ impl Sender {
         };
         let problems: Vec<Option<String>> = (0..lines.len()).map(problem_of).collect();
         if problems.iter().all(Option::is_none) {
-            return Err(Failure::new(problem.line(answer.status())));
+            return Err(CliError::new(problem.line(answer.status())));
         }
         let mut rest = Vec::new();
         for (line, problem) in lines.into_iter().zip(problems) {
@@ -193,7 +193,7 @@ mod tests {
     async fn sender(script: Vec<Reply>) -> (Sender, scripted::Requests) {
         let (url, requests) = scripted::serve(script).await;
         let client = Client::new(&url, "k").expect("valid");
-        (Sender { client, progress: Progress::new(None), tally: Tally::default() }, requests)
+        (Sender { client, progress: ProgressBar::new(None), tally: Tally::default() }, requests)
     }
 
     fn accepted(count: usize) -> Reply {

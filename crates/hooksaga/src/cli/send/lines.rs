@@ -1,7 +1,7 @@
 //! Cuts a file of events into batches that the API takes.
 
 use super::{Event, Given};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, CliResult};
 use serde_json::value::RawValue;
 use std::{
     fs::File,
@@ -45,11 +45,11 @@ pub(super) struct Batch {
 
 impl<'a> Batches<'a> {
     /// Opens a file (`-`: standard input), and tells its size if it has one.
-    pub(super) fn open(path: &Path, given: Given<'a>) -> Outcome<(Self, Option<u64>)> {
+    pub(super) fn open(path: &Path, given: Given<'a>) -> CliResult<(Self, Option<u64>)> {
         if path == Path::new("-") {
             return Ok((Self::new(Box::new(BufReader::new(io::stdin())), given), None));
         }
-        let cannot = |error| Failure::new(format!("cannot read {}: {error}", path.display()));
+        let cannot = |error| CliError::new(format!("cannot read {}: {error}", path.display()));
         let file = File::open(path).map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?;
         let size = size.is_file().then_some(size.len());
@@ -61,15 +61,14 @@ impl<'a> Batches<'a> {
     }
 
     /// The next batch; nothing at the end.
-    pub(super) fn next(&mut self) -> Outcome<Option<Batch>> {
+    pub(super) fn next(&mut self) -> CliResult<Option<Batch>> {
         let mut batch = Batch::default();
         let mut bytes = 0;
         while batch.lines.len() < MOST_EVENTS && bytes < MOST_BYTES {
             let mut text = Vec::new();
-            let length = self
-                .input
-                .read_until(b'\n', &mut text)
-                .map_err(|error| Failure::new(format!("cannot read on after line {}: {error}", self.line)))?;
+            let length = self.input.read_until(b'\n', &mut text).map_err(|error| {
+                CliError::new(format!("cannot read on after line {}: {error}", self.line))
+            })?;
             if length == 0 {
                 break;
             }

@@ -7,7 +7,7 @@ mod watch;
 use super::remote::{self, Server, tenant};
 use crate::{
     client::Client,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
 };
 use clap::Args;
@@ -95,7 +95,7 @@ struct Accepted {
 }
 
 impl Send {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.server.connect()?;
         match &self.file {
             Some(file) => {
@@ -106,18 +106,18 @@ impl Send {
         }
     }
 
-    async fn send_one(self, client: Client) -> Outcome {
+    async fn send_one(self, client: Client) -> CliResult {
         let event_type = self.event_type.expect("clap requires TYPE without --file");
         let text = read_payload(self.payload.as_deref().unwrap_or("{}"))?;
         let payload: Box<RawValue> = serde_json::from_str(&text)
-            .map_err(|error| Failure::new(format!("the payload is not JSON: {error}; nothing was sent")))?;
+            .map_err(|error| CliError::new(format!("the payload is not JSON: {error}; nothing was sent")))?;
         let event = Event {
             event_type,
             payload,
             external_id: self.external_id,
             tenant: self.tenant.map(|tenant| tenant.to_string()),
         };
-        let body = serde_json::to_vec(&event).map_err(|error| Failure::new(error.to_string()))?;
+        let body = serde_json::to_vec(&event).map_err(|error| CliError::new(error.to_string()))?;
         let answer = client.post("/v1/events", body).await?;
         let accepted: Accepted = answer.json()?;
         if self.json {
@@ -134,9 +134,9 @@ impl Send {
     }
 }
 
-fn read_payload(argument: &str) -> Outcome<String> {
+fn read_payload(argument: &str) -> CliResult<String> {
     let cannot_read =
-        |from: &str, error| Failure::new(format!("cannot read the payload from {from}: {error}"));
+        |from: &str, error| CliError::new(format!("cannot read the payload from {from}: {error}"));
     match argument.strip_prefix('@') {
         Some(path) => std::fs::read_to_string(path).map_err(|error| cannot_read(path, error)),
         None if argument == "-" => {

@@ -7,7 +7,7 @@ use crate::{
         remote::{Delivery, Query, Routing, Subscription, Unmatched, enumerate},
     },
     client::Client,
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output::{self, Clock, Painter},
     signals::StopSignals,
 };
@@ -31,7 +31,7 @@ struct List<T> {
 }
 
 /// Follows an event until every delivery has ended, or Ctrl-C. A failure if nobody takes it, or somebody does not.
-pub(super) async fn watch(client: &Client, event: &Accepted) -> Outcome {
+pub(super) async fn watch(client: &Client, event: &Accepted) -> CliResult {
     let mut stop = StopSignals::listen();
     tokio::select! {
         ended = follow(client, event) => ended,
@@ -42,7 +42,7 @@ pub(super) async fn watch(client: &Client, event: &Accepted) -> Outcome {
     }
 }
 
-async fn follow(client: &Client, event: &Accepted) -> Outcome {
+async fn follow(client: &Client, event: &Accepted) -> CliResult {
     let mut pause = FIRST_PAUSE;
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
     let unmatched = loop {
@@ -87,7 +87,7 @@ async fn wait(pause: &mut Duration) {
 }
 
 /// Every delivery has ended: how.
-fn verdict(deliveries: &[Delivery]) -> Outcome {
+fn verdict(deliveries: &[Delivery]) -> CliResult {
     let all = output::count(deliveries.len() as u64, "endpoint");
     let given_up: Vec<String> = deliveries
         .iter()
@@ -98,7 +98,7 @@ fn verdict(deliveries: &[Delivery]) -> Outcome {
         output::line(format!("delivered to {all}"));
         return Ok(());
     }
-    Err(Failure::new(format!(
+    Err(CliError::new(format!(
         "{} of {all} did not take it: see `hooksaga deliveries show {}`; once it is repaired, requeue it (`hooksaga \
          dead-letters list` shows its id)",
         given_up.len(),
@@ -107,7 +107,7 @@ fn verdict(deliveries: &[Delivery]) -> Outcome {
 }
 
 /// Why nobody takes an event, as far as the present subscriptions tell.
-async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched) -> Failure {
+async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched) -> CliError {
     let mut matching = BTreeMap::new();
     if let Ok(event_type) = event.event_type.parse::<EventType>() {
         for topic in event_type.matching_topics().iter().rev().take(MOST_TOPICS) {
@@ -120,7 +120,7 @@ async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched) -> Fail
             matching.extend(items.into_iter().map(|subscription| (subscription.id, subscription)));
         }
     }
-    Failure::new(why_nobody(event, unmatched, matching.values()))
+    CliError::new(why_nobody(event, unmatched, matching.values()))
 }
 
 fn why_nobody<'a>(

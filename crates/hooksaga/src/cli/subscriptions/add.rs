@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     cli::remote::{Remote, Subscription, tenant},
-    client::Answer,
-    failure::{Failure, Outcome},
+    client::Reply,
+    error::{CliError, CliResult},
     output,
 };
 use clap::Args;
@@ -61,7 +61,7 @@ pub(super) struct Add {
 }
 
 impl Add {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         let mut body = json!({ "event_types": topic_list(&self.topics), "callback_url": self.callback_url });
         if let Some(tenant) = &self.tenant {
@@ -107,9 +107,9 @@ impl Add {
 }
 
 /// There is such a subscription already.
-fn exists(answer: &Answer) -> Option<Failure> {
+fn exists(answer: &Reply) -> Option<CliError> {
     let id = answer.problem().existing_id.filter(|_| answer.status() == 409)?;
-    Some(Failure::new(format!(
+    Some(CliError::new(format!(
         "subscription {id} has these topics and this endpoint already: see `hooksaga subscriptions show {id}`, or change it \
          with `hooksaga subscriptions update {id}`"
     )))

@@ -2,7 +2,7 @@
 
 use super::One;
 use crate::{
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
 };
 use hooksaga_saga::{Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders};
@@ -20,15 +20,15 @@ pub(super) fn header(text: &str) -> Result<Header, String> {
 }
 
 /// The headers of a request's body.
-pub(super) fn headers(given: &[Header]) -> Outcome<Value> {
+pub(super) fn headers(given: &[Header]) -> CliResult<Value> {
     let pairs = given.iter().map(|Header(name, value)| (name.clone(), value.clone()));
     let headers = RequestHeaders::new(pairs)
-        .map_err(|invalid| Failure::new(format!("the headers {invalid}: change --header")))?;
+        .map_err(|invalid| CliError::new(format!("the headers {invalid}: change --header")))?;
     let members = headers.iter().map(|(name, value)| (name.to_string(), Value::from(value.reveal())));
     Ok(Value::Object(members.collect::<Map<_, _>>()))
 }
 
-pub(super) async fn delete(one: One) -> Outcome {
+pub(super) async fn delete(one: One) -> CliResult {
     let id = one.id;
     let answer = one.remote.connect()?.delete(&format!("/v1/subscriptions/{id}")).await?;
     answer.expect_success()?;
@@ -46,7 +46,7 @@ struct Sent {
     saga_id: i64,
 }
 
-pub(super) async fn test(one: One) -> Outcome {
+pub(super) async fn test(one: One) -> CliResult {
     let answer = one.remote.connect()?.post(&format!("/v1/subscriptions/{}/test", one.id), "").await?;
     one.remote.print(&answer, |Sent { event_id, saga_id }| {
         output::line(format!(

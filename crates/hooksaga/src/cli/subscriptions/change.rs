@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     cli::remote::{Remote, Subscription, id},
-    failure::{Failure, Outcome},
+    error::{CliError, CliResult},
     output,
 };
 use clap::Args;
@@ -88,7 +88,7 @@ struct Change {
 }
 
 impl Change {
-    fn body(&self) -> Outcome<Value> {
+    fn body(&self) -> CliResult<Value> {
         let mut body = Map::new();
         let mut set =
             |name: &str, value: Option<Value>| body.extend(value.map(|value| (name.to_owned(), value)));
@@ -109,13 +109,13 @@ impl Change {
 }
 
 impl Update {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         let path = format!("/v1/subscriptions/{}", self.id);
         let answer = client.patch(&path, self.change.body()?.to_string()).await?;
         let existing = answer.problem().existing_id.filter(|_| answer.status() == 409);
         if let Some(existing) = existing {
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "subscription {existing} has these topics and this endpoint already: see `hooksaga subscriptions show \
                  {existing}`"
             )));
@@ -129,7 +129,7 @@ impl Update {
 }
 
 /// `pause` and `resume`.
-pub(super) async fn set_active(one: One, active: bool) -> Outcome {
+pub(super) async fn set_active(one: One, active: bool) -> CliResult {
     let client = one.remote.connect()?;
     let body = json!({ "active": active }).to_string();
     let answer = client.patch(&format!("/v1/subscriptions/{}", one.id), body).await?;
@@ -148,7 +148,7 @@ fn switched(now: &Subscription) -> String {
     }
 }
 
-pub(super) async fn rotate_secret(one: One) -> Outcome {
+pub(super) async fn rotate_secret(one: One) -> CliResult {
     #[derive(Deserialize)]
     struct Rotated {
         secret: String,
@@ -169,13 +169,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         update: Update,
     }
 
     fn body(line: &[&str]) -> Option<Value> {
-        let parsed = Line::try_parse_from([&["update", "3"], line].concat()).ok()?;
+        let parsed = CommandLine::try_parse_from([&["update", "3"], line].concat()).ok()?;
         parsed.update.change.body().ok()
     }
 

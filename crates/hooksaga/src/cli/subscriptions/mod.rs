@@ -7,7 +7,7 @@ mod show;
 mod verify;
 
 use super::remote::{self, Page, Query, Remote, id, tenant, visible};
-use crate::{failure::Outcome, output::Clock};
+use crate::{error::CliResult, output::Clock};
 use clap::{Args, Subcommand};
 use hooksaga_saga::{Invalid, Tenant, Topics};
 
@@ -98,7 +98,7 @@ struct List {
 }
 
 impl List {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> CliResult {
         let query = Query::new("/v1/subscriptions")
             .with("tenant", self.tenant)
             .with("event_type", self.event_type)
@@ -114,7 +114,7 @@ impl List {
 }
 
 impl Subscriptions {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::Add(command) => command.run().await,
             Command::List(command) => command.run().await,

@@ -3,7 +3,7 @@
 use super::One;
 use crate::{
     cli::remote::{Subscription, advice, explain},
-    failure::Outcome,
+    error::CliResult,
     output::{self, Cell, Clock, Color},
 };
 
@@ -36,7 +36,7 @@ fn state(subscription: &Subscription) -> Cell {
     }
 }
 
-pub(super) async fn run(one: One) -> Outcome {
+pub(super) async fn run(one: One) -> CliResult {
     let answer = one.remote.connect()?.get(&format!("/v1/subscriptions/{}", one.id)).await?;
     one.remote.print(&answer, |subscription| print(&subscription))
 }

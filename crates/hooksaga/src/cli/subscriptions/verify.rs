@@ -3,8 +3,8 @@
 use crate::{
     cli::remote::{Remote, Subscription, advice, explain, id},
     client::Client,
-    failure::{Failure, Outcome},
-    output::{self, Progress},
+    error::{CliError, CliResult},
+    output::{self, ProgressBar},
 };
 use clap::Args;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ pub(super) struct Verify {
 }
 
 impl Verify {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         let body = if self.trusted { r#"{"trusted":true}"# } else { "" };
         let answer = client.post(&format!("/v1/subscriptions/{}/verify", self.id), body).await?;
@@ -68,8 +68,8 @@ impl Verify {
 
 /// Follows the verification of a subscription to its end; the failure says what the endpoint must do. `aloud`: says on
 /// stdout that it is verified.
-pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> Outcome {
-    let (begun, progress) = (Instant::now(), Progress::new(None));
+pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> CliResult {
+    let (begun, progress) = (Instant::now(), ProgressBar::new(None));
     let mut reported = None;
     loop {
         let answer = client.get(&format!("/v1/subscriptions/{id}")).await?;
@@ -95,7 +95,7 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> Outcome {
         }
         if begun.elapsed() > PATIENCE {
             progress.clear();
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "the verification of subscription {id} has not ended after {} s: check that a server with the component \
                  `verifier` runs, then see `hooksaga subscriptions show {id}`",
                 PATIENCE.as_secs()
@@ -110,14 +110,14 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> Outcome {
 }
 
 /// How a verification has ended.
-fn verdict(now: &Subscription) -> Outcome<String> {
+fn verdict(now: &Subscription) -> CliResult<String> {
     let Subscription { id, callback_url, .. } = now;
     match (now.verified, now.verification.last_error.as_deref()) {
         (true, None) if now.active => Ok(format!("verified: {callback_url} gets deliveries")),
         (true, None) => Ok(format!(
             "verified, but paused: `hooksaga subscriptions resume {id}` lets deliveries go to {callback_url}"
         )),
-        (true, Some(code)) => Err(Failure::new(format!(
+        (true, Some(code)) => Err(CliError::new(format!(
             "{callback_url} did not prove itself this time ({}); it stays verified from before and gets deliveries. What \
              to do: {}",
             explain(code),
@@ -125,7 +125,7 @@ fn verdict(now: &Subscription) -> Outcome<String> {
         ))),
         (false, code) => {
             let code = code.unwrap_or("CHALLENGE_MISMATCH");
-            Err(Failure::new(format!(
+            Err(CliError::new(format!(
                 "subscription {id} is not verified, so nothing is delivered to {callback_url}: {}. What to do: {}; \
                  {WHAT_IT_MUST_RETURN}. Then run `hooksaga subscriptions verify {id} --wait`",
                 explain(code),

@@ -11,8 +11,8 @@ use super::{
     remote::{Delivery, Query, Server, id, tenant},
 };
 use crate::{
-    client::{Answer, Client},
-    failure::{Failure, Outcome},
+    client::{Client, Reply},
+    error::{CliError, CliResult},
     output::{self, Clock, Painter},
     signals::StopSignals,
 };
@@ -69,19 +69,19 @@ struct Page {
 /// Why a look did not come to its end.
 enum Interrupted {
     /// Nobody is there.
-    Unreachable(Failure),
+    Unreachable(CliError),
     /// The server cannot serve just now.
     Busy {
         why: String,
         pause: Duration,
     },
-    Failed(Failure),
+    Failed(CliError),
 }
 
 type Looked<T = ()> = Result<T, Interrupted>;
 
 impl Tail {
-    pub(super) async fn run(self) -> Outcome {
+    pub(super) async fn run(self) -> CliResult {
         let mut stop = StopSignals::listen();
         let follower = Follower {
             client: self.server.connect()?,
@@ -95,7 +95,7 @@ impl Tail {
         }
     }
 
-    async fn follow(&self, mut follower: Follower) -> Outcome {
+    async fn follow(&self, mut follower: Follower) -> CliResult {
         let (mut begun, mut away) = (false, false);
         loop {
             let looked =
@@ -200,7 +200,7 @@ impl Follower {
         self.ask(target).await?.json().map_err(Interrupted::Failed)
     }
 
-    async fn ask(&self, target: &str) -> Looked<Answer> {
+    async fn ask(&self, target: &str) -> Looked<Reply> {
         match self.client.get(target).await {
             Err(failure) => Err(Interrupted::Unreachable(failure)),
             Ok(answer) if answer.is_busy() => Err(Interrupted::Busy {

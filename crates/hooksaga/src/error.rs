@@ -8,12 +8,12 @@ use std::fmt;
 ///
 /// Its text is one line, whatever it is made of: an operator or a script reads exactly one line on stderr.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure(String);
+pub(crate) struct CliError(String);
 
 /// What a command ends with.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type CliResult<T = ()> = Result<T, CliError>;
 
-impl Failure {
+impl CliError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text = text.into();
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -21,13 +21,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         let advice = match &error {
             StoreError::Unavailable(_) => {
@@ -44,7 +44,7 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<BenchError> for Failure {
+impl From<BenchError> for CliError {
     fn from(error: BenchError) -> Self {
         match error {
             BenchError::Store(error) => error.into(),
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn is_always_one_line() {
-        let away = Failure::from(StoreError::Unavailable("connection\nrefused".to_owned())).to_string();
+        let away = CliError::from(StoreError::Unavailable("connection\nrefused".to_owned())).to_string();
         assert!(away.contains("connection refused; check") && !away.contains('\n'), "{away}");
-        assert_eq!(Failure::new("first\n\n   second\r\n").to_string(), "first second");
+        assert_eq!(CliError::new("first\n\n   second\r\n").to_string(), "first second");
     }
 }
