@@ -32,6 +32,7 @@ pub mod guards;
 pub mod ingest;
 pub mod keys;
 pub mod leases;
+pub mod list_index;
 pub mod outbox;
 pub mod parking;
 pub mod payloads;
@@ -114,6 +115,7 @@ pub enum HotStatement {
     Redrive,
     TakeChecks,
     Care,
+    IndexLists,
     Gauges,
 }
 
@@ -135,6 +137,7 @@ impl HotStatement {
         Self::Redrive,
         Self::TakeChecks,
         Self::Care,
+        Self::IndexLists,
         Self::Gauges,
     ];
 }

@@ -44,6 +44,7 @@ fn intended(statement: HotStatement) -> &'static [&'static str] {
         HotStatement::ResetExpired => &["idx_job_leased"],
         HotStatement::TakeChecks => &["idx_sub_open_check"],
         HotStatement::Care => &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"],
+        HotStatement::IndexLists => &["idx_list_block"],
         HotStatement::Redrive => &["idx_event_created", "idx_catch_up_next"],
         HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
         // By primary key, which has a name of its own on each database; PostgreSQL finds parked jobs by their subscription.

@@ -324,6 +324,12 @@ macro_rules! conformance_suite {
                 a_key_expires_by_the_databases_clock,
                 the_use_of_a_key_is_noted,
             }
+            list_index {
+                lists_are_the_same_however_much_of_them_is_indexed,
+                what_is_young_is_indexed_later,
+                blocks_of_what_is_left_are_not_trimmed,
+                blocks_before_the_oldest_row_are_trimmed,
+            }
             reading {
                 events_are_listed_by_each_filter,
                 an_event_shows_its_payload_and_whether_it_is_routed,

@@ -417,3 +417,33 @@ CREATE TABLE IF NOT EXISTS ingest_limits (
     CONSTRAINT limits_one_row CHECK (id = 1),
     CONSTRAINT limits_payload CHECK (max_payload_bytes >= 1)
 ) ENGINE = InnoDB;
+
+-- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
+-- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. Written behind the deliveries by nobody that they wait for; `below` is how far.
+
+CREATE TABLE IF NOT EXISTS list_blocks (
+    facet SMALLINT NOT NULL,
+    value VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    block BIGINT NOT NULL,
+    PRIMARY KEY (facet, value, block),
+    KEY idx_list_block (facet, block),
+    CONSTRAINT block_facet CHECK (facet BETWEEN 1 AND 4 AND value <> '' AND block >= 0)
+) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS list_block_times (
+    list     SMALLINT NOT NULL,
+    block    BIGINT NOT NULL,
+    first_at DATETIME(6) NOT NULL,
+    last_at  DATETIME(6) NOT NULL,
+    PRIMARY KEY (list, block),
+    CONSTRAINT times_list CHECK (list IN (1, 2) AND block >= 0)
+) ENGINE = InnoDB;
+
+CREATE TABLE IF NOT EXISTS list_progress (
+    list  SMALLINT NOT NULL PRIMARY KEY,
+    below BIGINT NOT NULL DEFAULT 0,
+    CONSTRAINT progress_list CHECK (list IN (1, 2) AND below >= 0)
+) ENGINE = InnoDB;
+
+INSERT INTO list_progress (list) VALUES (1), (2) ON DUPLICATE KEY UPDATE list = VALUES(list);

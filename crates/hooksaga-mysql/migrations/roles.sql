@@ -72,6 +72,13 @@ GRANT SELECT, DELETE ON pending_dead_letters TO dead_letter_operator;
 GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at) ON redrives TO dead_letter_operator;
 GRANT SELECT, UPDATE (until, after_at, after_id, next_at), DELETE ON catch_ups TO dead_letter_operator;
 
+-- The index of lists: reads what lists are filtered by, and no payload.
+GRANT SELECT (id, event_id, subscription_id, created_at) ON webhook_delivery_sagas TO list_indexer;
+GRANT SELECT (id, tenant, event_type, created_at) ON events TO list_indexer;
+GRANT SELECT, INSERT, DELETE ON list_blocks TO list_indexer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON list_block_times TO list_indexer;
+GRANT SELECT, UPDATE (below) ON list_progress TO list_indexer;
+
 -- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
 GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
 GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
@@ -99,6 +106,9 @@ GRANT SELECT ON unmatched_events TO api_reader;
 GRANT SELECT ON redrives TO api_reader;
 GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at) ON api_keys TO api_reader;
 GRANT SELECT ON audit_records TO api_reader;
+GRANT SELECT ON list_blocks TO api_reader;
+GRANT SELECT ON list_block_times TO api_reader;
+GRANT SELECT ON list_progress TO api_reader;
 GRANT SELECT, UPDATE (sent) ON wake_signals TO api_reader;
 
 -- API keys: created and revoked by the one, looked up by the other.

@@ -93,6 +93,7 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
+        list_index: Arc::new(roles::ListIndexer::new(pool(Role::ListIndexer)?)),
         dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
         redrives: Arc::new(roles::Redrives::new(operator)),
         caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),

@@ -5,8 +5,8 @@ use crate::{
     MySqlOptions,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, dead_letters, endpoint, ingest, orchestrator, rate_limits, reader, redrives,
-        router, verifier, worker,
+        caretaker, cleaner, dead_letters, endpoint, ingest, list_indexer, orchestrator, rate_limits, reader,
+        redrives, router, verifier, worker,
     },
     time::Time,
 };
@@ -186,6 +186,18 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 caretaker::ANY_VERIFIED.to_owned(),
                 with(caretaker::VERIFIED, &["100"]),
                 with(caretaker::ANNOUNCEMENTS, &["100"]),
+            ],
+        ),
+        HotStatement::IndexLists => (
+            Role::ListIndexer,
+            vec![
+                with(list_indexer::PROGRESS, &["1"]),
+                with(list_indexer::DELIVERIES, &["1", "2048"]),
+                with(list_indexer::EVENTS, &["1", "2048"]),
+                with(list_indexer::INSERT_BLOCKS, &["'[[1,\"31\",0]]'"]),
+                with(list_indexer::MOVE, &["1", "1"]),
+                with(list_indexer::TRIM_BLOCKS, &["1", "100", "2048"]),
+                with(list_indexer::TRIM_TIMES, &["1", "100", "2048"]),
             ],
         ),
         HotStatement::Gauges => (

@@ -428,3 +428,30 @@ CREATE TABLE ingest_limits (
     id                integer PRIMARY KEY CHECK (id = 1),
     max_payload_bytes bigint NOT NULL CHECK (max_payload_bytes >= 1)
 );
+
+-- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
+-- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. Written behind the deliveries by nobody that they wait for; `below` is how far.
+CREATE TABLE list_blocks (
+    facet smallint NOT NULL CHECK (facet BETWEEN 1 AND 4),
+    value text COLLATE "C" NOT NULL CHECK (char_length(value) BETWEEN 1 AND 100),
+    block bigint NOT NULL CHECK (block >= 0),
+    PRIMARY KEY (facet, value, block)
+);
+
+CREATE INDEX idx_list_block ON list_blocks (facet, block);
+
+CREATE TABLE list_block_times (
+    list     smallint NOT NULL CHECK (list IN (1, 2)),
+    block    bigint NOT NULL CHECK (block >= 0),
+    first_at timestamptz NOT NULL,
+    last_at  timestamptz NOT NULL,
+    PRIMARY KEY (list, block)
+) WITH (fillfactor = 50);
+
+CREATE TABLE list_progress (
+    list  smallint PRIMARY KEY CHECK (list IN (1, 2)),
+    below bigint NOT NULL DEFAULT 0 CHECK (below >= 0)
+) WITH (fillfactor = 50);
+
+INSERT INTO list_progress (list) VALUES (1), (2);

@@ -17,7 +17,7 @@ BEGIN
     FOREACH component IN ARRAY ARRAY[
         'event_ingest_writer', 'subscription_admin', 'subscription_verifier', 'router_worker',
         'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin',
-        'key_reader', 'endpoint_caretaker']
+        'key_reader', 'endpoint_caretaker', 'list_indexer']
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), component);
         EXECUTE format(
@@ -25,7 +25,7 @@ BEGIN
                 unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets,
                 subscription_headers, subscription_topics, api_keys, audit_records, workers, delivery_counts,
                 endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
-                ingest_limits,
+                ingest_limits, list_blocks, list_block_times, list_progress,
                 schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
@@ -36,7 +36,8 @@ $$;
 REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_headers,
     subscription_topics, api_keys, audit_records, workers, delivery_counts, endpoint_failures, pending_announcements,
-    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, schema_migrations FROM PUBLIC;
+    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, list_blocks, list_block_times,
+    list_progress, schema_migrations FROM PUBLIC;
 
 -- Ingestion: appends events; says what the servers were started with. It owns hooksaga_append (outbox.sql), which gets its
 -- rights from here.
@@ -118,6 +119,13 @@ GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, creat
     ON redrives TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (until, after_at, after_id, next_at) ON catch_ups TO dead_letter_operator;
 
+-- The index of lists: reads what lists are filtered by, and no payload.
+GRANT SELECT (id, event_id, subscription_id, created_at) ON webhook_delivery_sagas TO list_indexer;
+GRANT SELECT (id, tenant, event_type, created_at) ON events TO list_indexer;
+GRANT SELECT, INSERT, DELETE ON list_blocks TO list_indexer;
+GRANT SELECT, INSERT, UPDATE, DELETE ON list_block_times TO list_indexer;
+GRANT SELECT, UPDATE (below) ON list_progress TO list_indexer;
+
 -- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
 GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
 GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
@@ -129,7 +137,7 @@ GRANT INSERT ON unrouted_events TO endpoint_caretaker;
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts,
     endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
-    audit_records TO api_reader;
+    audit_records, list_blocks, list_block_times, list_progress TO api_reader;
 GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;
 
 -- API keys: created and revoked; looked up by their hash, with the time of their last use.

@@ -96,6 +96,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
         redrives: Arc::new(roles::Redrives::new(operator)),
         caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
+        list_index: Arc::new(roles::ListIndexer::new(deferred(Role::ListIndexer)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),

@@ -149,7 +149,8 @@ fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
         | Role::JobWorker
         | Role::LeaseCleaner
         | Role::DeadLetterOperator
-        | Role::EndpointCaretaker => KEYED_PLANS,
+        | Role::EndpointCaretaker
+        | Role::ListIndexer => KEYED_PLANS,
         Role::ApiReader => READING,
         Role::SubscriptionAdmin | Role::KeyAdmin | Role::KeyReader => &[],
     }

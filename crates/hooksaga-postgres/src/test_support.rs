@@ -5,7 +5,7 @@ use crate::{
     PostgresOptions,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, correlations, dead_letters, endpoint, ingest,
+        caretaker, cleaner, correlations, dead_letters, endpoint, ingest, list_indexer,
         orchestrator::{apply, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
         worker::{self, claim},
@@ -134,6 +134,15 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (caretaker::TROUBLED, "1000000, '2000-01-01', 0, 100"),
                 (caretaker::VERIFIED, "100"),
                 (caretaker::ANNOUNCEMENTS, "100"),
+            ],
+        ),
+        HotStatement::IndexLists => (
+            Role::ListIndexer,
+            &[
+                (list_indexer::INDEX_DELIVERIES, "2048, 60000000"),
+                (list_indexer::INDEX_EVENTS, "2048, 60000000"),
+                (list_indexer::TRIM_BLOCKS, "1::smallint, 100, 2048"),
+                (list_indexer::TRIM_TIMES, "1::smallint, 100, 2048"),
             ],
         ),
         HotStatement::Gauges => (Role::ApiReader, &[(reader::stats::GAUGES, "")]),

@@ -81,6 +81,10 @@ const WANTED: &[(HotStatement, &[&str])] = &[
     (HotStatement::Redrive, &["idx_event_created", "idx_catch_up_next"]),
     (HotStatement::TakeChecks, &["idx_sub_open_check", "idx_secret_subscription"]),
     (HotStatement::Care, &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"]),
+    (
+        HotStatement::IndexLists,
+        &["webhook_delivery_sagas_pkey", "events_pkey", "idx_list_block", "list_block_times_pkey"],
+    ),
     (HotStatement::Gauges, &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"]),
 ];
 

@@ -338,3 +338,30 @@ CREATE TABLE ingest_limits (
     id                INTEGER PRIMARY KEY CHECK (id = 1),
     max_payload_bytes INTEGER NOT NULL CHECK (max_payload_bytes >= 1)
 ) STRICT;
+
+-- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
+-- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. Written behind the deliveries by nobody that they wait for; `below` is how far.
+CREATE TABLE list_blocks (
+    facet INTEGER NOT NULL CHECK (facet BETWEEN 1 AND 4),
+    value TEXT    NOT NULL CHECK (length(value) BETWEEN 1 AND 100),
+    block INTEGER NOT NULL CHECK (block >= 0),
+    PRIMARY KEY (facet, value, block)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idx_list_block ON list_blocks (facet, block);
+
+CREATE TABLE list_block_times (
+    list     INTEGER NOT NULL CHECK (list IN (1, 2)),
+    block    INTEGER NOT NULL CHECK (block >= 0),
+    first_at INTEGER NOT NULL,
+    last_at  INTEGER NOT NULL,
+    PRIMARY KEY (list, block)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE list_progress (
+    list  INTEGER PRIMARY KEY CHECK (list IN (1, 2)),
+    below INTEGER NOT NULL DEFAULT 0 CHECK (below >= 0)
+) STRICT;
+
+INSERT INTO list_progress (list) VALUES (1), (2);

@@ -126,6 +126,7 @@ impl SqliteDatabase {
             dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
             caretaker: Arc::new(roles::Caretaker(handle(Role::EndpointCaretaker))),
             redrives: Arc::new(roles::Redrives(handle(Role::DeadLetterOperator))),
+            list_index: Arc::new(roles::ListIndexer(handle(Role::ListIndexer))),
             reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
             keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
             key_reader: Arc::new(roles::KeyReader(handle(Role::KeyReader))),

@@ -44,6 +44,9 @@ const RATE_LIMITS: Right = on("rate_limits");
 const API_KEYS: Right = on("api_keys");
 const AUDIT: Right = on("audit_records");
 const INGEST_LIMITS: Right = on("ingest_limits");
+const LIST_BLOCKS: Right = on("list_blocks");
+const LIST_BLOCK_TIMES: Right = on("list_block_times");
+const LIST_PROGRESS: Right = on("list_progress");
 const SCHEMA_MIGRATIONS: Right = on("schema_migrations");
 
 /// Every component may see which schema it works on.
@@ -213,6 +216,16 @@ const ENDPOINT_CARETAKER: &[Right] = &[
     UNROUTED_EVENTS.insert(),
 ];
 
+// the index of lists
+
+const LIST_INDEXER: &[Right] = &[
+    SAGAS.select_only(&["id", "event_id", "subscription_id", "created_at"]),
+    EVENTS.select_only(&["id", "tenant", "event_type", "created_at"]),
+    LIST_BLOCKS.select().insert().delete(),
+    LIST_BLOCK_TIMES.select().insert().update(&["list", "block", "first_at", "last_at"]).delete(),
+    LIST_PROGRESS.select().update(&["below"]),
+];
+
 // the API's read routes, metrics
 
 const API_READER: &[Right] = &[
@@ -235,6 +248,9 @@ const API_READER: &[Right] = &[
     RATE_LIMITS.select(),
     API_KEYS.select_without(&["sha256"]),
     AUDIT.select(),
+    LIST_BLOCKS.select(),
+    LIST_BLOCK_TIMES.select(),
+    LIST_PROGRESS.select(),
 ];
 
 // API keys: who creates and revokes them, and who looks them up
@@ -255,6 +271,7 @@ pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
         Role::LeaseCleaner => LEASE_CLEANER,
         Role::DeadLetterOperator => DEAD_LETTER_OPERATOR,
         Role::EndpointCaretaker => ENDPOINT_CARETAKER,
+        Role::ListIndexer => LIST_INDEXER,
         Role::ApiReader => API_READER,
         Role::KeyAdmin => KEY_ADMIN,
         Role::KeyReader => KEY_READER,

@@ -31,6 +31,7 @@ pub fn hot(step: HotStatement) -> (Role, &'static [&'static str]) {
         HotStatement::Redrive => (Role::DeadLetterOperator, hot::REDRIVE),
         HotStatement::TakeChecks => (Role::SubscriptionVerifier, hot::TAKE_CHECKS),
         HotStatement::Care => (Role::EndpointCaretaker, hot::CARE),
+        HotStatement::IndexLists => (Role::ListIndexer, hot::INDEX_LISTS),
         HotStatement::Gauges => (Role::ApiReader, hot::GAUGES),
     }
 }

@@ -17,6 +17,7 @@
 //! | `endpoint_caretaker` | [`CaretakerStore`] | the caretaker |
 //! | `dead_letter_operator` | [`DeadLetterStore`] | the dead letter component, the API's requeue routes |
 //! | `dead_letter_operator` | [`RedriveStore`] | redrives, and catching up after a verification |
+//! | `list_indexer` | [`ListIndexStore`] | the index of lists |
 //! | `api_reader` | [`ReaderStore`] | the API's read routes, metrics |
 //! | `key_admin` | [`KeyStore`] | API keys: create, list, revoke |
 //! | `key_reader` | [`KeyReaderStore`] | the API's authentication |
@@ -31,6 +32,7 @@ mod error;
 mod ingest;
 mod keys;
 mod lease;
+mod list_index;
 pub mod migration;
 mod orchestrator;
 mod query_line;
@@ -59,6 +61,9 @@ pub use error::{QUERY_LIMIT, StoreError, StoreResult};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
+pub use list_index::{
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, ranges,
+};
 pub use orchestrator::{
     Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Load, OrchestratorStore,
     QueuedResult, Scheduled, ScheduledSaga, StrandedStep, WaitingPage,

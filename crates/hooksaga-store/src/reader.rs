@@ -18,6 +18,13 @@ pub struct PageRequest {
     pub before: Option<i64>,
 }
 
+impl PageRequest {
+    /// Below this all its ids are.
+    pub fn top(self) -> i64 {
+        self.before.unwrap_or(i64::MAX)
+    }
+}
+
 /// A page, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {

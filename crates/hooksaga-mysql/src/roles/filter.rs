@@ -52,6 +52,11 @@ impl Filter {
         self.sql.push(')');
     }
 
+    /// Closes a parenthesis that a condition opened.
+    pub(crate) fn close(&mut self) {
+        self.sql.push(')');
+    }
+
     /// A condition without a parameter.
     pub(crate) fn add_fixed(&mut self, condition: &'static str) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });

@@ -57,6 +57,12 @@ impl Filter {
         self.add_some(column, scope.tenant().map(str::to_owned));
     }
 
+    /// A parameter for a condition that is put together elsewhere: how to write it there.
+    pub(crate) fn number(&mut self, parameter: impl ToSql + Sync + Send + 'static) -> String {
+        self.parameters.push(Box::new(parameter));
+        format!("${}", self.parameters.len())
+    }
+
     fn join(&mut self) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
     }

@@ -13,7 +13,7 @@ UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0
 
 /// `?3` of 0 counts nothing: something was delivered in the same batch.
 pub(super) const COUNT_FAILURES: &str = "/* saga_orchestrator: count_failures */
-INSERT INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
+INSERT OR FAIL INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
 VALUES (?1, iif(?3 > 0, ?2, NULL), ?3, ?2, ?4, ?5, ?6)
 ON CONFLICT (subscription_id) DO UPDATE SET
     since = coalesce(since, excluded.since), failures = failures + excluded.failures, last_at = excluded.last_at,

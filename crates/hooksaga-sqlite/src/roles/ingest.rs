@@ -12,12 +12,12 @@ use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, Sto
 use rusqlite::{CachedStatement, OptionalExtension};
 
 const INSERT_EVENT: &str = "/* event_ingest_writer: insert_event */
-INSERT INTO events (tenant, event_type, created_at, external_id, correlation_id, payload)
+INSERT OR FAIL INTO events (tenant, event_type, created_at, external_id, correlation_id, payload)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT DO NOTHING";
 
 const QUEUE_EVENT: &str = "/* event_ingest_writer: queue_event */
-INSERT INTO unrouted_events (event_id) VALUES (?1)";
+INSERT OR FAIL INTO unrouted_events (event_id) VALUES (?1)";
 
 /// Text is compared byte by byte here: the columns have the default collation, BINARY.
 const FIND_ORIGINAL: &str = "/* event_ingest_writer: find_original */

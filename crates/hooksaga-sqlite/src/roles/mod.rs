@@ -9,6 +9,7 @@ mod endpoint;
 mod filter;
 mod ingest;
 mod keys;
+mod list_indexer;
 mod orchestrator;
 mod rate_limits;
 mod reader;
@@ -26,6 +27,7 @@ pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
 pub(crate) use keys::{KeyReader, Keys};
+pub(crate) use list_indexer::ListIndexer;
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;
 pub(crate) use redrives::Redrives;
@@ -41,6 +43,7 @@ pub(crate) mod hot {
         cleaner::HOT as RESET_EXPIRED,
         dead_letters::HOT as BURY,
         ingest::HOT as APPEND,
+        list_indexer::HOT as INDEX_LISTS,
         orchestrator::{
             HOT_APPLY as APPLY, HOT_CREATE_JOBS as CREATE_JOBS, HOT_LOAD as LOAD,
             HOT_MARK as MARK_IN_PROGRESS, HOT_WAITING as WAITING,

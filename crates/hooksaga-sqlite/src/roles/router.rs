@@ -28,7 +28,7 @@ SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, c
  ORDER BY t.subscription_id LIMIT ?4";
 
 const INSERT_SAGA: &str = "/* router_worker: insert_saga */
-INSERT INTO webhook_delivery_sagas
+INSERT OR FAIL INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
 VALUES (?1, ?2, 0, 'Pending', 0, ?3, ?4, ?4, ?4)
@@ -36,7 +36,7 @@ ON CONFLICT DO NOTHING";
 
 /// An event that is routed in several steps adds up.
 const NOTE_UNMATCHED: &str = "/* router_worker: note_unmatched */
-INSERT INTO unmatched_events (event_id, paused, disabled, unverified) VALUES (?1, ?2, ?3, ?4)
+INSERT OR FAIL INTO unmatched_events (event_id, paused, disabled, unverified) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (event_id) DO UPDATE
    SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
        unverified = unverified + excluded.unverified";

@@ -89,7 +89,7 @@ UPDATE OR FAIL webhook_delivery_jobs
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
 const QUEUE_RESULT: &str = "/* job_worker: queue_result */
-INSERT INTO finished_jobs (job_id) VALUES (?1) ON CONFLICT DO NOTHING";
+INSERT OR FAIL INTO finished_jobs (job_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */

@@ -13,6 +13,7 @@
 //! saga_orchestrator       orchestrator
 //! job_worker              worker
 //! lease_cleaner           cleaner
+//! list_indexer            cleaner
 //! endpoint_caretaker  caretaker
 //! ```
 
@@ -29,8 +30,9 @@ use crate::{
 };
 use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
-    Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Metrics, Orchestrator, Redriver,
-    Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig, forward_wakeups,
+    Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, ListIndexer, Metrics,
+    Orchestrator, Redriver, Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig,
+    forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
 use std::{
@@ -281,7 +283,9 @@ impl Wiring {
             }
             (Component::Cleaner, ..) => {
                 let (interval, lease) = (config.cleaner.interval, config.worker.lease_duration);
-                run!(Cleaner::new(stores.cleaner.clone(), interval, lease, signals, metrics, log));
+                let cleaner = stores.cleaner.clone();
+                run!(Cleaner::new(cleaner, interval, lease, signals.clone(), metrics.clone(), log));
+                run!(ListIndexer::new(stores.list_index.clone(), signals, metrics));
             }
             (Component::DeadLetters, ..) => {
                 let letters = stores.dead_letters.clone();

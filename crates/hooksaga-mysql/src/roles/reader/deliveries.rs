@@ -1,6 +1,6 @@
 //! Deliveries and their attempts.
 
-use super::page;
+use super::{blocks, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -11,10 +11,12 @@ use crate::{
     },
     time::Time,
 };
-use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SubscriptionId};
-use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope};
+use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
+use hooksaga_store::{
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 /// Open, and waiting for its subscription: `held`.
 const COLUMNS: &str = "/* reader.deliveries */
@@ -26,6 +28,8 @@ FROM ";
 /// In the order of their ids.
 const SAGAS: &str =
     "webhook_delivery_sagas s STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+/// A range of ids.
+const SAGAS_BY_ID: &str = "webhook_delivery_sagas s FORCE INDEX (PRIMARY) STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 /// For a filter by columns of the event: the server chooses.
 const SAGAS_OF_EVENTS: &str = "webhook_delivery_sagas s JOIN events e ON e.id = s.event_id";
 /// For a tenant that has few.
@@ -54,8 +58,38 @@ pub(super) async fn list(
     wanted: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
+    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
+    let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
+    let from = match scope.tenant() {
+        _ if of_events => SAGAS_OF_EVENTS,
+        _ if wanted.event_id.is_some() => SAGAS,
+        Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
+        _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
+        _ => SAGAS,
+    };
+    let select = format!("{COLUMNS}{from}{SUBSCRIPTION}");
+    let mut page = match BlockFilter::of_deliveries(scope, wanted) {
+        Some(blocks) if !leads_by_itself(&wanted.statuses) => {
+            let select_range = format!("{COLUMNS}{SAGAS_BY_ID}{SUBSCRIPTION}");
+            let listed =
+                blocks::Listed { select: &select, select_range: &select_range, id: "s.id", read: delivery };
+            blocks::page(&mut connection, listed, &blocks, request, filter).await?
+        }
+        _ => page(&mut connection, &select, "s.id", &filter(0..request.top()), request, delivery).await?,
+    };
+    add_last_responses(&mut connection, &mut page.items).await?;
+    Ok(page)
+}
+
+/// Statuses that few sagas have at a time, or that an index has.
+fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+    !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
+}
+
+fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
-    filter.add_some("s.id < ", request.before);
+    filter.add("s.id >= ", ids.start);
+    filter.add("s.id < ", ids.end);
     let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
     filter.add_any("s.status", &statuses);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
@@ -66,18 +100,7 @@ pub(super) async fn list(
     filter.add_identifier("e.correlation_id = ", wanted.correlation_id.as_deref());
     filter.add_some("s.created_at >= ", wanted.created_after.map(Time));
     filter.add_some("s.created_at < ", wanted.created_before.map(Time));
-    let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
-    let from = match scope.tenant() {
-        _ if of_events => SAGAS_OF_EVENTS,
-        _ if wanted.event_id.is_some() => SAGAS,
-        Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
-        _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
-        _ => SAGAS,
-    };
-    let select = format!("{COLUMNS}{from}{SUBSCRIPTION}");
-    let mut page = page(&mut connection, &select, "s.id", &filter, request, delivery).await?;
-    add_last_responses(&mut connection, &mut page.items).await?;
-    Ok(page)
+    filter
 }
 
 async fn add_last_responses(connection: &mut Conn, deliveries: &mut [Delivery]) -> DbResult<()> {

@@ -1,6 +1,7 @@
 //! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
 
 mod audit;
+mod blocks;
 mod dead_letters;
 mod deliveries;
 mod events;
@@ -161,9 +162,23 @@ async fn page<T>(
     read: fn(Row) -> DbResult<T>,
 ) -> DbResult<Page<T>> {
     let limit = usize::try_from(page.limit).map_err(DbError::unreadable)?;
-    let sql =
-        format!("{select} {} ORDER BY {id} DESC LIMIT {}", filter.where_clause(), u64::from(page.limit) + 1);
-    let mut rows: Vec<Row> = connection.exec(sql, filter.parameters()).await?;
+    cut(rows_of(connection, select, id, filter, limit + 1).await?, limit, read)
+}
+
+/// The first rows in `filter`, newest first.
+async fn rows_of(
+    connection: &mut Conn,
+    select: &str,
+    id: &str,
+    filter: &Filter,
+    most: usize,
+) -> DbResult<Vec<Row>> {
+    let sql = format!("{select} {} ORDER BY {id} DESC LIMIT {most}", filter.where_clause());
+    Ok(connection.exec(sql, filter.parameters()).await?)
+}
+
+/// The page of rows of which there is one more than `limit` if there is more.
+fn cut<T>(mut rows: Vec<Row>, limit: usize, read: fn(Row) -> DbResult<T>) -> DbResult<Page<T>> {
     let mut next = None;
     if rows.len() > limit {
         rows.truncate(limit);

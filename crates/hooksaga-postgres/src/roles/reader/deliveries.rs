@@ -1,6 +1,6 @@
 //! Deliveries and their attempts.
 
-use super::page;
+use super::{blocks, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -11,7 +11,10 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
-use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope};
+use hooksaga_store::{
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+};
+use std::ops::Range;
 use tokio_postgres::Row;
 
 /// Open, and waiting for its subscription: `held`. The last response is looked up for the rows that are shown: the planner
@@ -42,35 +45,103 @@ pub(super) async fn list(
     wanted: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
+    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1);
+    match BlockFilter::of_deliveries(scope, wanted).filter(|_| !leads_by_itself(&wanted.statuses)) {
+        Some(blocks) => {
+            let listed = blocks::Listed { select: SELECT, id: "s.id", read: delivery };
+            blocks::page(client, listed, &blocks, request, filter).await
+        }
+        None => page(client, SELECT, "s.id", &filter(0..request.top()), request, delivery).await,
+    }
+}
+
+/// Statuses that few sagas have at a time, or that an index has.
+fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+    !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
+}
+
+/// `most`: how many rows are read of it.
+fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>, most: u64) -> Filter {
     let mut filter = Filter::new();
-    filter.add_some("s.id < ", request.before);
-    filter_statuses(&mut filter, &wanted.statuses);
+    filter.add("s.id >= ", ids.start);
+    filter.add("s.id < ", ids.end);
+    filter_statuses(&mut filter, scope, wanted, ids.end, most);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
-    // A tenant's deliveries are found by its events: their index has the tenant first.
     filter.add_scope("e.tenant = ", scope);
     filter.add_some("e.event_type = ", wanted.event_type.clone());
     filter.add_some("e.external_id = ", wanted.external_id.clone());
     filter.add_some("e.correlation_id = ", wanted.correlation_id.clone());
     filter.add_some("s.created_at >= ", wanted.created_after.map(Time));
     filter.add_some("s.created_at < ", wanted.created_before.map(Time));
-    page(client, SELECT, "s.id", &filter, request, delivery).await
+    filter
 }
 
-/// Spelled out, so that the planner can see which partial index fits.
-fn filter_statuses(filter: &mut Filter, statuses: &[SagaStatus]) {
-    match statuses {
-        [] => {}
-        // Every dead saga has its letter, or waits for it: few ids, where the sagas may be millions.
-        [SagaStatus::DeadLettered] => filter.add_fixed(
-            "s.status = 'DeadLettered' AND s.id IN (SELECT saga_id FROM dead_letters \
-             UNION ALL SELECT saga_id FROM pending_dead_letters)",
-        ),
-        statuses => {
-            let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
-            filter.add_fixed(&format!("s.status IN ({})", names.join(", ")));
-        }
+/// Spelled out, so that the planner can see which partial index fits. What is not Completed is found by what leads to it:
+/// the partial index, open jobs, letters. Those are few, where the sagas may be millions.
+fn filter_statuses(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) {
+    let statuses = &wanted.statuses;
+    if statuses.is_empty() {
+        return;
     }
+    let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
+    filter.add_fixed(&format!("s.status IN ({})", names.join(", ")));
+    if !leads_by_itself(statuses) || statuses.iter().all(|status| is_waiting(*status)) {
+        return;
+    }
+    let mut sources = Vec::new();
+    if statuses.iter().any(|status| is_waiting(*status)) {
+        sources.push(match wanted.subscription_id {
+            Some(id) => format!("{WAITING} AND w.subscription_id = {}", filter.number(id.0)),
+            None => WAITING.to_owned(),
+        });
+    }
+    if statuses.contains(&SagaStatus::InProgress) {
+        sources.push(IN_PROGRESS.to_owned());
+    }
+    if statuses.contains(&SagaStatus::DeadLettered) {
+        sources.push(dead(filter, scope, wanted, top, most));
+    }
+    // As an array: the planner would rather pass every saga than join these.
+    filter.add_fixed(&format!("s.id = ANY (ARRAY({}))", sources.join(" UNION ALL ")));
+}
+
+const WAITING: &str =
+    "SELECT w.id FROM webhook_delivery_sagas w WHERE w.status IN ('Pending', 'PendingRetry')";
+
+/// A saga in progress has an open job, or one whose result is not applied yet.
+const IN_PROGRESS: &str = "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased') \
+                           UNION ALL SELECT saga_id FROM finished_jobs";
+
+/// Every dead saga has its letter, or waits for it. Where nothing else is asked for, the newest `most` are enough.
+fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
+    let of_whom = match (wanted.subscription_id, scope.tenant()) {
+        (Some(id), _) => format!("d.subscription_id = {}", filter.number(id.0)),
+        (None, Some(tenant)) => format!(
+            "d.subscription_id IN (SELECT id FROM subscriptions WHERE tenant = {})",
+            filter.number(tenant.to_owned())
+        ),
+        (None, None) => "true".to_owned(),
+    };
+    let nothing_else = wanted.event_type.is_none()
+        && wanted.event_id.is_none()
+        && wanted.external_id.is_none()
+        && wanted.correlation_id.is_none()
+        && wanted.created_after.is_none()
+        && wanted.created_before.is_none();
+    let newest = match nothing_else {
+        true => format!(" ORDER BY d.saga_id DESC LIMIT {most}"),
+        false => String::new(),
+    };
+    let top = filter.number(top);
+    format!(
+        "(SELECT d.saga_id FROM dead_letters d WHERE d.saga_id < {top} AND {of_whom}{newest}) \
+         UNION ALL SELECT saga_id FROM pending_dead_letters"
+    )
+}
+
+fn is_waiting(status: SagaStatus) -> bool {
+    matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
 }
 
 pub(super) async fn get(

@@ -1,6 +1,7 @@
 //! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
 
 mod audit;
+mod blocks;
 mod dead_letters;
 mod deliveries;
 mod events;
@@ -169,10 +170,24 @@ async fn page<T>(
     read: fn(&Row) -> DbResult<T>,
 ) -> DbResult<Page<T>> {
     let limit = usize::try_from(page.limit).map_err(DbError::unreadable)?;
-    let sql =
-        format!("{select} {} ORDER BY {id} DESC LIMIT {}", filter.where_clause(), u64::from(page.limit) + 1);
+    cut(&rows_of(client, select, id, filter, limit + 1).await?, limit, read)
+}
+
+/// The first rows in `filter`, newest first.
+async fn rows_of(
+    client: &Client,
+    select: &str,
+    id: &str,
+    filter: &Filter,
+    most: usize,
+) -> DbResult<Vec<Row>> {
+    let sql = format!("{select} {} ORDER BY {id} DESC LIMIT {most}", filter.where_clause());
     let statement = client.prepare_cached(&sql).await?;
-    let rows = client.query(&statement, &filter.parameters()).await?;
+    Ok(client.query(&statement, &filter.parameters()).await?)
+}
+
+/// The page of rows of which there is one more than `limit` if there is more.
+fn cut<T>(rows: &[Row], limit: usize, read: fn(&Row) -> DbResult<T>) -> DbResult<Page<T>> {
     let items = rows.iter().take(limit).map(read).collect::<DbResult<Vec<T>>>()?;
     let next = match rows.len() > limit {
         true => rows.get(limit.saturating_sub(1)).map(|last| last.try_get(0)).transpose()?,

@@ -35,14 +35,14 @@ const READ_SAGA: &str = "/* saga_orchestrator: read_saga */
 SELECT status, attempt_count, next_attempt_at FROM webhook_delivery_sagas WHERE id = ?1";
 
 const QUEUE_DEAD: &str = "/* saga_orchestrator: queue_dead */
-INSERT INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NOTHING";
+INSERT OR FAIL INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
 const LEAVE_QUEUE: &str = "/* saga_orchestrator: leave_queue */
 DELETE FROM finished_jobs WHERE job_id = ?1";
 
 /// One shard is enough where there is one writer.
 const COUNT: &str = "/* saga_orchestrator: count */
-INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
+INSERT OR FAIL INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
 VALUES (?1, ?2, 0, ?3, ?4, ?5)
 ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
     delivered = delivered + excluded.delivered,

@@ -60,7 +60,7 @@ SELECT g.id, g.next_attempt_at, e.correlation_id
 /// No conflict target: there are two unique keys, (saga, attempt) and one active job per saga. `?4` is now: jobs are
 /// claimed in the order in which they were admitted.
 pub(super) const INSERT_JOB: &str = "/* saga_orchestrator: insert_job */
-INSERT INTO webhook_delivery_jobs
+INSERT OR FAIL INTO webhook_delivery_jobs
     (saga_id, subscription_id, attempt_at, status, lease_until, created_at, updated_at)
 VALUES (?1, ?2, ?3, 'Pending', ?4, ?4, ?4)
 ON CONFLICT DO NOTHING";

@@ -1,6 +1,6 @@
 //! Audit records.
 
-use super::list::{Access, Source, page};
+use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},
@@ -29,7 +29,18 @@ pub(super) fn list(
     filters.add_some("a.action = ?", filter.action);
     filters.add_some("a.at >= ?", filter.created_after.map(Timestamp::as_micros));
     filters.add_some("a.at < ?", filter.created_before.map(Timestamp::as_micros));
-    page(tx, LIST, &filters, Access::Direct, request, record, |record| record.id)
+    page(
+        tx,
+        Listed {
+            source: LIST,
+            access: Access::Direct,
+            filter: &filters,
+            read: record,
+            id: |record| record.id,
+        },
+        None,
+        request,
+    )
 }
 
 fn record(row: &Row<'_>) -> rusqlite::Result<AuditRecord> {

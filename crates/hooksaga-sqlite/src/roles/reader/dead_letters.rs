@@ -1,6 +1,6 @@
 //! Dead letters.
 
-use super::list::{Access, Source, page};
+use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},
@@ -79,7 +79,12 @@ pub(super) fn list(
     filters.add_some("d.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
     filters.add_some("d.created_at < ?", filter.created_before.map(Timestamp::as_micros));
     filters.add_some("(n.id IS NOT NULL) = ?", filter.requeued);
-    page(tx, source, &filters, access, request, summary, |letter| letter.id.0)
+    page(
+        tx,
+        Listed { source, access, filter: &filters, read: summary, id: |letter| letter.id.0 },
+        None,
+        request,
+    )
 }
 
 pub(super) fn detail(

@@ -1,13 +1,15 @@
 //! Deliveries: sagas and their attempts.
 
-use super::list::{Access, Source, page};
+use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},
     session::Tx,
 };
 use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope};
+use hooksaga_store::{
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+};
 use rusqlite::{OptionalExtension, Row};
 
 /// What [`delivery`] reads, in its order.
@@ -99,6 +101,7 @@ pub(super) fn list(
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
     let waiting = !filter.statuses.is_empty() && filter.statuses.iter().copied().all(is_waiting);
+    let blocks = BlockFilter::of_deliveries(scope, &filter).filter(|_| !leads_by_itself(&filter.statuses));
     let (source, access) = match scope {
         _ if by_event => (BY_EVENT, Access::Direct),
         TenantScope::One(_) if waiting => (WAITING_OF_TENANT, Access::RecentFirst),
@@ -132,7 +135,12 @@ pub(super) fn list(
         [status] => filters.add_fixed(status_condition(status)),
         _ => filters.add_any("g.status = ?", filter.statuses.iter().map(|status| status.as_str().to_owned())),
     }
-    let mut page = page(tx, source, &filters, access, request, delivery, |it| it.saga_id.0)?;
+    let mut page = page(
+        tx,
+        Listed { source, access, filter: &filters, read: delivery, id: |it| it.saga_id.0 },
+        blocks.as_ref(),
+        request,
+    )?;
     add_last_responses(tx, &mut page.items)?;
     Ok(page)
 }
@@ -145,6 +153,11 @@ fn add_last_responses(tx: &Tx<'_>, deliveries: &mut [Delivery]) -> DbResult<()> 
     Ok(())
 }
 
+/// Statuses that few sagas have at a time, or that an index has.
+fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+    !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
+}
+
 fn is_waiting(status: SagaStatus) -> bool {
     matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
 }
@@ -155,7 +168,13 @@ fn status_condition(status: SagaStatus) -> &'static str {
     match status {
         SagaStatus::Pending => "g.status = 'Pending'",
         SagaStatus::PendingRetry => "g.status = 'PendingRetry'",
-        SagaStatus::InProgress => "g.status = 'InProgress'",
+        // A saga in progress has an open job, or one whose result is not applied yet.
+        SagaStatus::InProgress => {
+            "g.status = 'InProgress' AND g.id IN (
+                 SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
+                 UNION ALL SELECT j.saga_id FROM finished_jobs AS q
+                    CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id)"
+        }
         SagaStatus::Completed => "g.status = 'Completed'",
         SagaStatus::DeadLettered => {
             "g.status = 'DeadLettered' AND g.id IN (SELECT saga_id FROM dead_letters

@@ -2,7 +2,7 @@
 
 use super::{
     deliveries,
-    list::{Access, Source, page},
+    list::{Access, Listed, Source, page},
 };
 use crate::{
     error::DbResult,
@@ -10,7 +10,9 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::{EventId, Timestamp};
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
+use hooksaga_store::{
+    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
+};
 use rusqlite::{OptionalExtension, Row};
 
 const LIST: Source = Source {
@@ -37,6 +39,7 @@ pub(super) fn list(
     filter: EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
+    let blocks = BlockFilter::of_events(&filter);
     let EventFilter { event_type, external_id, correlation_id, created_after, created_before } = filter;
     // These two name one event, or the few of one request: their index leads straight to them.
     let pointed = external_id.is_some() || correlation_id.is_some();
@@ -54,7 +57,12 @@ pub(super) fn list(
     let before = if created_after.is_some() { "e.created_at < ?" } else { "+e.created_at < ?" };
     filters.add_some("e.created_at >= ?", created_after.map(Timestamp::as_micros));
     filters.add_some(before, created_before.map(Timestamp::as_micros));
-    page(tx, source, &filters, access, request, head, |event| event.id.0)
+    page(
+        tx,
+        Listed { source, access, filter: &filters, read: head, id: |event| event.id.0 },
+        blocks.as_ref(),
+        request,
+    )
 }
 
 pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {

@@ -4,10 +4,16 @@
 //! quick where many rows fit and slow where few do; for an index it is the other way round, since its rows
 //! have to be sorted. So a filter that an index can answer is tried on the newest rows first, and only if
 //! these do not fill the page is the index asked.
+//!
+//! For filters that the coarse index knows, only what it does not hold yet is read that way; the rest block by block.
 
 use crate::{error::DbResult, roles::filter::Filter, session::Tx};
-use hooksaga_store::{Page, PageRequest};
+use hooksaga_saga::Timestamp;
+use hooksaga_store::{BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, ranges};
 use rusqlite::{Row, params_from_iter};
+use std::ops::Range;
+
+const PROGRESS: &str = "/* api_reader: list_progress */ SELECT below FROM list_progress WHERE list = ?1";
 
 /// So many of the newest rows are looked at before an index is asked.
 const RECENT: i64 = 20_000;
@@ -36,61 +42,138 @@ pub(super) struct Source {
     pub(super) newest: &'static str,
 }
 
-/// Reads one page.
-pub(super) fn page<T>(
-    tx: &Tx<'_>,
-    source: Source,
-    filter: &Filter,
-    access: Access,
-    request: PageRequest,
-    read: fn(&Row<'_>) -> rusqlite::Result<T>,
-    id: fn(&T) -> i64,
-) -> DbResult<Page<T>> {
-    let wanted = request.limit as usize;
-    let mut items = Vec::new();
-    if access == Access::RecentFirst && !filter.is_empty() {
-        let newest = match request.before {
-            Some(before) => before,
-            None => {
-                tx.prepare(source.newest)?.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)
-            }
-        };
-        let floor = newest.saturating_sub(RECENT);
-        items = select(tx, source, source.from_unindexed, filter, request, Some(floor), read)?;
-    }
-    if items.len() <= wanted {
-        items = select(tx, source, source.from, filter, request, None, read)?;
-    }
-    // One more than asked for was read, to see whether there is more.
-    let more = items.len() > wanted;
-    items.truncate(wanted);
-    let next = items.last().filter(|_| more).map(id);
-    Ok(Page { items, next })
+/// What is listed: how its rows are found and read.
+#[derive(Clone, Copy)]
+pub(super) struct Listed<'f, T> {
+    pub(super) source: Source,
+    pub(super) access: Access,
+    pub(super) filter: &'f Filter,
+    pub(super) read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    pub(super) id: fn(&T) -> i64,
 }
 
+/// Reads one page; by the coarse index where `blocks` are given.
+pub(super) fn page<T>(
+    tx: &Tx<'_>,
+    listed: Listed<'_, T>,
+    blocks: Option<&BlockFilter>,
+    request: PageRequest,
+) -> DbResult<Page<T>> {
+    let wanted = request.limit as usize + 1;
+    let indexed = match blocks {
+        Some(blocks) => tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?,
+        None => 0,
+    };
+    let mut items = newest(tx, &listed, indexed..request.top(), wanted)?;
+    if let Some(blocks) = blocks {
+        add_by_blocks(tx, &listed, blocks, request.top().min(indexed), wanted, &mut items)?;
+    }
+    Ok(Page::cut(items, request.limit, listed.id))
+}
+
+/// Rows that the coarse index does not hold, or all.
+fn newest<T>(tx: &Tx<'_>, listed: &Listed<'_, T>, ids: Range<i64>, wanted: usize) -> DbResult<Vec<T>> {
+    let Listed { source, access, filter, .. } = listed;
+    if access == &Access::RecentFirst && !filter.is_empty() {
+        let top = match ids.end {
+            i64::MAX => {
+                tx.prepare(source.newest)?.query_row([], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0)
+            }
+            end => end,
+        };
+        let floor = top.saturating_sub(RECENT).max(ids.start);
+        let items = select(tx, listed, source.from_unindexed, floor..ids.end, wanted)?;
+        if items.len() >= wanted || floor == ids.start {
+            return Ok(items);
+        }
+    }
+    select(tx, listed, source.from, ids, wanted)
+}
+
+/// Adds rows with ids below `below`. The query's own time limit ends a walk that finds too little.
+fn add_by_blocks<T>(
+    tx: &Tx<'_>,
+    listed: &Listed<'_, T>,
+    blocks: &BlockFilter,
+    below: i64,
+    wanted: usize,
+    items: &mut Vec<T>,
+) -> DbResult<()> {
+    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
+    while items.len() < wanted {
+        let found = next_blocks(tx, blocks, next)?;
+        for range in ranges(&found, below) {
+            items.extend(select(tx, listed, listed.source.from_unindexed, range, wanted - items.len())?);
+            if items.len() >= wanted {
+                return Ok(());
+            }
+        }
+        match found.last() {
+            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
+            _ => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Blocks before `next`, newest first, that hold all that is asked for.
+fn next_blocks(tx: &Tx<'_>, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
+    let mut filter = Filter::default();
+    let mut values = wanted.values.iter();
+    let from = match values.next() {
+        Some((facet, value)) => {
+            filter.add_some("b.facet = ?", Some(facet.number()));
+            filter.add_some("b.value = ?", Some(value.clone()));
+            "list_blocks AS b"
+        }
+        None => {
+            filter.add_some("b.list = ?", Some(wanted.list.number()));
+            "list_block_times AS b"
+        }
+    };
+    filter.add_some("b.block < ?", Some(next));
+    for (facet, value) in values {
+        filter.add_some(
+            "EXISTS (SELECT 1 FROM list_blocks AS o WHERE o.block = b.block AND o.facet = ?",
+            Some(facet.number()),
+        );
+        filter.add_some("o.value = ?)", Some(value.clone()));
+    }
+    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+        filter.add_fixed("EXISTS (SELECT 1 FROM list_block_times AS t WHERE t.block = b.block");
+        filter.add_some("t.last_at >= ?", wanted.created_after.map(Timestamp::as_micros));
+        filter.add_some("t.first_at < ?", wanted.created_before.map(Timestamp::as_micros));
+        filter.add_some("t.list = ?)", Some(wanted.list.number()));
+    }
+    let sql = format!(
+        "/* api_reader: blocks */ SELECT b.block FROM {from} WHERE true{}
+          ORDER BY b.block DESC LIMIT {BLOCKS_AT_ONCE}",
+        filter.sql()
+    );
+    let mut statement = tx.prepare(&sql)?;
+    let blocks = statement.query_map(params_from_iter(filter.values()), |row| row.get(0))?;
+    Ok(blocks.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The first rows with these ids, newest first.
 fn select<T>(
     tx: &Tx<'_>,
-    source: Source,
+    listed: &Listed<'_, T>,
     from: &str,
-    filter: &Filter,
-    request: PageRequest,
-    floor: Option<i64>,
-    read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ids: Range<i64>,
+    wanted: usize,
 ) -> DbResult<Vec<T>> {
-    let Source { select, id, .. } = source;
-    let mut sql = format!("{select} FROM {from} WHERE true{}", filter.sql());
-    let mut values = filter.values();
-    if let Some(before) = request.before {
-        sql.push_str(&format!(" AND {id} < ?"));
-        values.push(before.into());
-    }
-    if let Some(floor) = floor {
+    let Source { select, id, .. } = listed.source;
+    let mut sql = format!("{select} FROM {from} WHERE true{} AND {id} < ?", listed.filter.sql());
+    let mut values = listed.filter.values();
+    values.push(ids.end.into());
+    if ids.start > 0 {
         sql.push_str(&format!(" AND {id} >= ?"));
-        values.push(floor.into());
+        values.push(ids.start.into());
     }
     sql.push_str(&format!(" ORDER BY {id} DESC LIMIT ?"));
-    values.push((i64::from(request.limit) + 1).into());
+    values.push((wanted as i64).into());
     let mut statement = tx.prepare(&sql)?;
-    let rows = statement.query_map(params_from_iter(values), read)?;
+    let rows = statement.query_map(params_from_iter(values), listed.read)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

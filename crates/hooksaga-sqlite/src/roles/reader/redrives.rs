@@ -1,6 +1,6 @@
 //! Redrives.
 
-use super::list::{Access, Source, page};
+use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -30,7 +30,18 @@ const ONE: &str = concat!(
 pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, request: PageRequest) -> DbResult<Page<Redrive>> {
     let mut filters = Filter::default();
     filters.add_some("tenant = ?", scope.tenant().map(str::to_owned));
-    page(tx, LIST, &filters, Access::Direct, request, redrive, |redrive| redrive.id.0)
+    page(
+        tx,
+        Listed {
+            source: LIST,
+            access: Access::Direct,
+            filter: &filters,
+            read: redrive,
+            id: |redrive| redrive.id.0,
+        },
+        None,
+        request,
+    )
 }
 
 pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, id: RedriveId) -> DbResult<Option<Redrive>> {

@@ -1,6 +1,6 @@
 //! Subscriptions.
 
-use super::list::{Access, Source, page};
+use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -71,7 +71,12 @@ pub(super) fn list(
     filters.add_some("verified = ?", filter.verified);
     filters.add_some("(disabled_reason IS NOT NULL) = ?", filter.disabled);
     filters.add_fixed("deleted_at IS NULL");
-    page(tx, source, &filters, Access::Direct, request, subscription, |it| it.id.0)
+    page(
+        tx,
+        Listed { source, access: Access::Direct, filter: &filters, read: subscription, id: |it| it.id.0 },
+        None,
+        request,
+    )
 }
 
 pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {

@@ -1,0 +1,191 @@
+//! Lists by the coarse index: they show the same rows whether these are indexed or not.
+
+use super::{
+    TestDatabase,
+    fixture::{ALL, MANY, new_event, tenant, verified_for},
+    rows::count,
+};
+use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    Delivery, DeliveryFilter, EventFilter, EventHead, List, NewEvent, PageRequest, RouteLimits, Stores,
+    TenantScope,
+};
+use std::time::Duration;
+
+const FIRST: PageRequest = PageRequest { limit: 500, before: None };
+/// More than one block of each list.
+const EVENTS: usize = 400;
+const RARE: usize = 37;
+
+/// Two tenants; every event goes to one subscription, every thirty-seventh to another one, too.
+async fn fill(stores: &Stores) -> Vec<SubscriptionId> {
+    let tenants = ["a", "b"];
+    let mut subscriptions = Vec::new();
+    for name in tenants {
+        for topics in ["*", "rare"] {
+            let url = format!("https://{name}.example/{}", topics.len());
+            subscriptions.push(verified_for(stores, name, topics, &url).await);
+        }
+    }
+    let event = |i: usize| NewEvent {
+        tenant: tenant(tenants[usize::from(i % 3 == 0)]),
+        ..new_event(if i % RARE == 0 { "rare" } else { "common" })
+    };
+    for batch in 0..4 {
+        let events: Vec<NewEvent> = (batch * EVENTS / 4..(batch + 1) * EVENTS / 4).map(event).collect();
+        stores.ingest.append(&events).await.unwrap();
+    }
+    while !stores.router.route(RouteLimits { events: MANY, sagas: MANY }, 5).await.unwrap().events.is_empty()
+    {
+    }
+    subscriptions
+}
+
+async fn every_page<T>(
+    next_page: impl AsyncFn(PageRequest) -> hooksaga_store::Page<T>,
+    limit: u32,
+) -> Vec<T> {
+    let (mut items, mut before) = (Vec::new(), None);
+    loop {
+        let page = next_page(PageRequest { limit, before }).await;
+        items.extend(page.items);
+        before = page.next;
+        if before.is_none() {
+            return items;
+        }
+    }
+}
+
+async fn deliveries(
+    stores: &Stores,
+    scope: &TenantScope,
+    filter: &DeliveryFilter,
+    limit: u32,
+) -> Vec<Delivery> {
+    every_page(async |page| stores.reader.deliveries(scope, filter, page).await.unwrap(), limit).await
+}
+
+async fn events(stores: &Stores, scope: &TenantScope, filter: &EventFilter) -> Vec<EventHead> {
+    every_page(async |page| stores.reader.events(scope, filter, page).await.unwrap(), 50).await
+}
+
+/// Every filter that the index knows, and pairs of them, against the list without any.
+async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
+    let all = deliveries(stores, &ALL, &DeliveryFilter::default(), 500).await;
+    assert!(all.len() >= EVENTS - 10 && all.is_sorted_by(|a, b| a.saga_id > b.saga_id), "{}", all.len());
+    let middle = all[all.len() / 2].created_at;
+    let text = |text: &str| Some(text.to_owned());
+    let none = DeliveryFilter::default;
+    let mut filters = vec![
+        DeliveryFilter { event_type: text("rare"), ..none() },
+        DeliveryFilter { event_type: text("nothing"), ..none() },
+        DeliveryFilter { created_after: Some(middle), ..none() },
+        DeliveryFilter { created_before: Some(middle), ..none() },
+        DeliveryFilter { created_before: Some(middle), event_type: text("rare"), ..none() },
+        DeliveryFilter { statuses: vec![SagaStatus::Completed], event_type: text("rare"), ..none() },
+    ];
+    for id in subscriptions {
+        filters.push(DeliveryFilter { subscription_id: Some(*id), ..none() });
+        filters.push(DeliveryFilter { subscription_id: Some(*id), created_after: Some(middle), ..none() });
+    }
+    for scope in [ALL, TenantScope::One(tenant("a")), TenantScope::One(tenant("b"))] {
+        for filter in filters.iter().chain([&none()]) {
+            let fits = |delivery: &&Delivery| {
+                scope.includes(&delivery.tenant)
+                    && filter.subscription_id.is_none_or(|id| id == delivery.subscription_id)
+                    && filter.event_type.as_ref().is_none_or(|wanted| *wanted == delivery.event_type)
+                    && filter.created_after.is_none_or(|after| delivery.created_at >= after)
+                    && filter.created_before.is_none_or(|before| delivery.created_at < before)
+                    && (filter.statuses.is_empty() || filter.statuses.contains(&delivery.status))
+            };
+            let expected: Vec<_> = all.iter().filter(fits).cloned().collect();
+            for limit in [7, 500] {
+                let found = deliveries(stores, &scope, filter, limit).await;
+                assert_eq!(found, expected, "{scope:?} {filter:?} {limit}");
+            }
+        }
+    }
+    let all = events(stores, &ALL, &EventFilter::default()).await;
+    let middle: Timestamp = all[all.len() / 2].created_at;
+    for filter in [
+        EventFilter { event_type: text("rare"), ..EventFilter::default() },
+        EventFilter { created_before: Some(middle), ..EventFilter::default() },
+        EventFilter { created_after: Some(middle), event_type: text("common"), ..EventFilter::default() },
+    ] {
+        let fits = |event: &&EventHead| {
+            filter.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
+                && filter.created_after.is_none_or(|after| event.created_at >= after)
+                && filter.created_before.is_none_or(|before| event.created_at < before)
+        };
+        let expected: Vec<_> = all.iter().filter(fits).cloned().collect();
+        assert_eq!(events(stores, &ALL, &filter).await, expected, "{filter:?}");
+    }
+}
+
+pub async fn lists_are_the_same_however_much_of_them_is_indexed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscriptions = fill(&stores).await;
+    compare(&stores, &subscriptions).await;
+    // A part, with an end in the middle of a block; then everything.
+    for limit in [300, MANY] {
+        for list in List::ALL {
+            let step = stores.list_index.index(list, limit, Duration::ZERO).await.unwrap();
+            assert!(step.rows > 0 && step.more == (step.rows == u64::from(limit)), "{step:?}");
+        }
+        compare(&stores, &subscriptions).await;
+    }
+    for list in List::ALL {
+        let step = stores.list_index.index(list, MANY, Duration::ZERO).await.unwrap();
+        assert_eq!((step.rows, step.more), (0, false), "nothing is indexed twice");
+    }
+    assert!(count(db, "list_blocks").await < 40, "a row per block and value, not per delivery");
+}
+
+pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscriptions = fill(&stores).await;
+    for list in List::ALL {
+        let step = stores.list_index.index(list, MANY, Duration::from_secs(60)).await.unwrap();
+        assert_eq!((step.rows, step.more), (0, false), "{list:?}");
+    }
+    assert_eq!(count(db, "list_blocks").await, 0);
+    let filter = DeliveryFilter { subscription_id: Some(subscriptions[1]), ..DeliveryFilter::default() };
+    let page = stores.reader.deliveries(&ALL, &filter, FIRST).await.unwrap();
+    assert!(!page.items.is_empty(), "it is listed all the same");
+}
+
+pub async fn blocks_of_what_is_left_are_not_trimmed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    fill(&stores).await;
+    for list in List::ALL {
+        stores.list_index.index(list, MANY, Duration::ZERO).await.unwrap();
+    }
+    let blocks = count(db, "list_blocks").await;
+    for list in List::ALL {
+        assert_eq!(stores.list_index.trim(list, MANY).await.unwrap(), 0);
+    }
+    assert_eq!(count(db, "list_blocks").await, blocks);
+}
+
+pub async fn blocks_before_the_oldest_row_are_trimmed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    // The oldest event is in block 3, as if the ones before had been removed.
+    let now = db.dialect().now();
+    let columns = "id, tenant, event_type, payload, correlation_id, created_at";
+    let event = format!("INSERT INTO events ({columns}) VALUES (1000, 'a', 'b', '{{}}', 'c', {now})");
+    db.execute_as_owner(&event).await.unwrap();
+    let blocks = "INSERT INTO list_blocks (facet, value, block)
+                  VALUES (4, 'x', 0), (4, 'y', 0), (4, 'x', 2), (4, 'x', 3), (1, '7', 0)";
+    db.execute_as_owner(blocks).await.unwrap();
+    let times = format!(
+        "INSERT INTO list_block_times (list, block, first_at, last_at)
+         VALUES (2, 0, {now}, {now}), (2, 3, {now}, {now}), (1, 0, {now}, {now})"
+    );
+    db.execute_as_owner(&times).await.unwrap();
+    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 3, "two blocks at once, one of times");
+    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 1);
+    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 0);
+    assert_eq!(count(db, "list_blocks WHERE facet = 4 AND block = 3").await, 1);
+    assert_eq!(stores.list_index.trim(List::Deliveries, MANY).await.unwrap(), 0, "there is no delivery");
+    assert_eq!(count(db, "list_blocks WHERE facet = 1").await, 1);
+}

@@ -1,0 +1,104 @@
+//! Pages of a list by its coarse index: the newest rows, which are not indexed yet, then block by block.
+
+use super::rows_of;
+use crate::{
+    error::{DbError, DbResult},
+    roles::filter::Filter,
+    time::Time,
+};
+use hooksaga_store::{
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, QUERY_LIMIT, StoreError, ranges,
+};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
+use std::{ops::Range, time::Instant};
+
+const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = ?";
+
+/// What is listed.
+pub(super) struct Listed<'a, T> {
+    /// For the rows that are not indexed yet.
+    pub(super) select: &'a str,
+    /// For a range of ids.
+    pub(super) select_range: &'a str,
+    /// The column of the ids, with its table.
+    pub(super) id: &'a str,
+    pub(super) read: fn(Row) -> DbResult<T>,
+}
+
+/// One page of the rows in `filter`, which is asked for the ids of a range at a time.
+pub(super) async fn page<T>(
+    connection: &mut Conn,
+    listed: Listed<'_, T>,
+    blocks: &BlockFilter,
+    request: PageRequest,
+    filter: impl Fn(Range<i64>) -> Filter,
+) -> DbResult<Page<T>> {
+    let begun = Instant::now();
+    let indexed: Option<i64> = connection.exec_first(PROGRESS, (blocks.list.number(),)).await?;
+    let (indexed, top) = (indexed.unwrap_or(0), request.top());
+    let wanted = usize::try_from(request.limit).map_err(DbError::unreadable)? + 1;
+    let mut rows = Vec::new();
+    if top > indexed {
+        rows = rows_of(connection, listed.select, listed.id, &filter(indexed..top), wanted).await?;
+    }
+    let below = top.min(indexed);
+    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
+    while rows.len() < wanted {
+        let found = next_blocks(connection, blocks, next).await?;
+        for range in ranges(&found, below) {
+            if begun.elapsed() > QUERY_LIMIT {
+                return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
+            }
+            let (filter, left) = (filter(range), wanted - rows.len());
+            rows.extend(rows_of(connection, listed.select_range, listed.id, &filter, left).await?);
+            if rows.len() >= wanted {
+                break;
+            }
+        }
+        match found.last() {
+            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
+            _ => break,
+        }
+    }
+    super::cut(rows, wanted - 1, listed.read)
+}
+
+/// Blocks before `next`, newest first, that hold all that is asked for.
+async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
+    let mut filter = Filter::new();
+    let mut values = wanted.values.iter();
+    let from = match values.next() {
+        Some((facet, value)) => {
+            filter.add("b.facet = ", facet.number());
+            filter.add_identifier("b.value = ", Some(value));
+            "list_blocks b FORCE INDEX (PRIMARY)"
+        }
+        None => {
+            filter.add("b.list = ", wanted.list.number());
+            "list_block_times b FORCE INDEX (PRIMARY)"
+        }
+    };
+    filter.add("b.block < ", next);
+    for (facet, value) in values {
+        filter.add(
+            "EXISTS (SELECT 1 FROM list_blocks o WHERE o.block = b.block AND o.facet = ",
+            facet.number(),
+        );
+        filter.add_identifier("o.value = ", Some(value));
+        filter.close();
+    }
+    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+        filter.add(
+            "EXISTS (SELECT 1 FROM list_block_times t WHERE t.block = b.block AND t.list = ",
+            wanted.list.number(),
+        );
+        filter.add_some("t.last_at >= ", wanted.created_after.map(Time));
+        filter.add_some("t.first_at < ", wanted.created_before.map(Time));
+        filter.close();
+    }
+    let sql = format!(
+        "/* reader.blocks */ SELECT b.block FROM {from} {} ORDER BY b.block DESC LIMIT {BLOCKS_AT_ONCE}",
+        filter.where_clause()
+    );
+    Ok(connection.exec(sql, filter.parameters()).await?)
+}

@@ -1,0 +1,100 @@
+//! Pages of a list by its coarse index: the newest rows, which are not indexed yet, then block by block.
+
+use super::rows_of;
+use crate::{
+    error::{DbError, DbResult},
+    roles::filter::Filter,
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_store::{
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, QUERY_LIMIT, StoreError, ranges,
+};
+use std::{ops::Range, time::Instant};
+use tokio_postgres::Row;
+
+const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = $1";
+
+/// What is listed.
+pub(super) struct Listed<'a, T> {
+    pub(super) select: &'a str,
+    /// The column of the ids, with its table.
+    pub(super) id: &'a str,
+    pub(super) read: fn(&Row) -> DbResult<T>,
+}
+
+/// One page of the rows in `filter`, which is asked for the ids of a range at a time.
+pub(super) async fn page<T>(
+    client: &Client,
+    listed: Listed<'_, T>,
+    blocks: &BlockFilter,
+    request: PageRequest,
+    filter: impl Fn(Range<i64>) -> Filter,
+) -> DbResult<Page<T>> {
+    let begun = Instant::now();
+    let statement = client.prepare_cached(PROGRESS).await?;
+    let indexed: i64 = client.query_one(&statement, &[&blocks.list.number()]).await?.try_get(0)?;
+    let top = request.top();
+    let wanted = usize::try_from(request.limit).map_err(DbError::unreadable)? + 1;
+    let mut rows = Vec::new();
+    if top > indexed {
+        let filter = filter(indexed..top);
+        rows = rows_of(client, listed.select, listed.id, &filter, wanted).await?;
+    }
+    let below = top.min(indexed);
+    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
+    while rows.len() < wanted {
+        let found = next_blocks(client, blocks, next).await?;
+        for range in ranges(&found, below) {
+            if begun.elapsed() > QUERY_LIMIT {
+                return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
+            }
+            let filter = filter(range);
+            rows.extend(rows_of(client, listed.select, listed.id, &filter, wanted - rows.len()).await?);
+            if rows.len() >= wanted {
+                break;
+            }
+        }
+        match found.last() {
+            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
+            _ => break,
+        }
+    }
+    super::cut(&rows, wanted - 1, listed.read)
+}
+
+/// Blocks before `next`, newest first, that hold all that is asked for.
+async fn next_blocks(client: &Client, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
+    let mut filter = Filter::new();
+    let mut values = wanted.values.iter();
+    let from = match values.next() {
+        Some((facet, value)) => {
+            filter.add("b.facet = ", facet.number());
+            filter.add("b.value = ", value.clone());
+            "list_blocks b"
+        }
+        None => {
+            filter.add("b.list = ", wanted.list.number());
+            "list_block_times b"
+        }
+    };
+    filter.add("b.block < ", next);
+    for (facet, value) in values {
+        filter.add_fixed("EXISTS (SELECT FROM list_blocks o WHERE o.block = b.block");
+        filter.add("o.facet = ", facet.number());
+        filter.add_around("o.value = ", value.clone(), ")");
+    }
+    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+        filter.add_fixed("EXISTS (SELECT FROM list_block_times t WHERE t.block = b.block");
+        filter.add_some("t.last_at >= ", wanted.created_after.map(Time));
+        filter.add_some("t.first_at < ", wanted.created_before.map(Time));
+        filter.add_around("t.list = ", wanted.list.number(), ")");
+    }
+    let sql = format!(
+        "/* reader.blocks */ SELECT b.block FROM {from} {} ORDER BY b.block DESC LIMIT {BLOCKS_AT_ONCE}",
+        filter.where_clause()
+    );
+    let statement = client.prepare_cached(&sql).await?;
+    let rows = client.query(&statement, &filter.parameters()).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}

@@ -1,0 +1,232 @@
+//! `list_indexer`: keeps the coarse index that lists are read from.
+//!
+//! An index on sagas would be written with every version of every saga. This one says only in which blocks of
+//! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a time. It is written once per
+//! block and value, some time behind the deliveries, by nobody that they wait for. Whoever reads a list goes through
+//! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
+//!
+//! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
+//! a transaction which took its ids early and commits late is not passed over.
+
+use crate::{DeliveryFilter, EventFilter, StoreResult, TenantScope};
+use async_trait::async_trait;
+use hooksaga_saga::Timestamp;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    time::Duration,
+};
+
+/// Ids per block.
+pub const BLOCK: i64 = 256;
+
+/// Rows that are younger may have a neighbour whose transaction is still open: twice the longest transaction there can be.
+pub const SETTLED: Duration = Duration::from_secs(60);
+
+/// Blocks that are asked for at once.
+pub const BLOCKS_AT_ONCE: u32 = 64;
+
+/// A list that is indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    Deliveries,
+    Events,
+}
+
+impl List {
+    pub const ALL: [Self; 2] = [Self::Deliveries, Self::Events];
+
+    /// Its number in the database.
+    pub const fn number(self) -> i16 {
+        match self {
+            Self::Deliveries => 1,
+            Self::Events => 2,
+        }
+    }
+}
+
+/// What the rows of a block have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Facet {
+    DeliverySubscription,
+    DeliveryTenant,
+    DeliveryType,
+    EventType,
+}
+
+impl Facet {
+    /// Those of a list.
+    pub const fn of(list: List) -> &'static [Self] {
+        match list {
+            List::Deliveries => &[Self::DeliverySubscription, Self::DeliveryTenant, Self::DeliveryType],
+            List::Events => &[Self::EventType],
+        }
+    }
+
+    /// Its number in the database.
+    pub const fn number(self) -> i16 {
+        match self {
+            Self::DeliverySubscription => 1,
+            Self::DeliveryTenant => 2,
+            Self::DeliveryType => 3,
+            Self::EventType => 4,
+        }
+    }
+}
+
+/// Which blocks of a list are of interest: those that hold all of the values, and something of the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockFilter {
+    pub list: List,
+    pub values: Vec<(Facet, String)>,
+    pub created_after: Option<Timestamp>,
+    pub created_before: Option<Timestamp>,
+}
+
+impl BlockFilter {
+    /// Nothing where the index does not help: no such filter, or one that leads to few rows by itself.
+    pub fn of_deliveries(scope: &TenantScope, wanted: &DeliveryFilter) -> Option<Self> {
+        if wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some() {
+            return None;
+        }
+        let subscription = wanted.subscription_id.map(|id| (Facet::DeliverySubscription, id.0.to_string()));
+        // A subscription has one tenant.
+        let tenant = scope.tenant().filter(|_| subscription.is_none());
+        let tenant = tenant.map(|tenant| (Facet::DeliveryTenant, tenant.to_owned()));
+        let event_type = wanted.event_type.clone().map(|event_type| (Facet::DeliveryType, event_type));
+        Self {
+            list: List::Deliveries,
+            values: [subscription, tenant, event_type].into_iter().flatten().collect(),
+            created_after: wanted.created_after,
+            created_before: wanted.created_before,
+        }
+        .if_any()
+    }
+
+    /// The same for events, whose tenants have an index of their own.
+    pub fn of_events(wanted: &EventFilter) -> Option<Self> {
+        if wanted.external_id.is_some() || wanted.correlation_id.is_some() {
+            return None;
+        }
+        Self {
+            list: List::Events,
+            values: wanted.event_type.clone().map(|value| (Facet::EventType, value)).into_iter().collect(),
+            created_after: wanted.created_after,
+            created_before: wanted.created_before,
+        }
+        .if_any()
+    }
+
+    fn if_any(self) -> Option<Self> {
+        let any = !self.values.is_empty() || self.created_after.is_some() || self.created_before.is_some();
+        any.then_some(self)
+    }
+}
+
+/// The ids of `blocks`, which are ordered newest first, that are below `below`; blocks side by side are one range.
+pub fn ranges(blocks: &[i64], below: i64) -> Vec<Range<i64>> {
+    let mut ranges: Vec<Range<i64>> = Vec::new();
+    for block in blocks {
+        let (start, end) = (block * BLOCK, ((block + 1) * BLOCK).min(below));
+        match ranges.last_mut() {
+            Some(last) if last.start == end => last.start = start,
+            _ if start < end => ranges.push(start..end),
+            _ => {}
+        }
+    }
+    ranges
+}
+
+/// Rows on their way into the index: what is written of them.
+#[derive(Debug, Default)]
+pub struct IndexBatch {
+    rows: i64,
+    /// Facet, value and block.
+    pub blocks: BTreeSet<(i16, String, i64)>,
+    /// Of each block the first and the last time.
+    pub times: BTreeMap<i64, (Timestamp, Timestamp)>,
+    /// Where the next batch begins.
+    pub below: Option<i64>,
+}
+
+impl IndexBatch {
+    /// Adds a row; they come in the order of their ids. Whether it was settled: one that is not ends the batch.
+    pub fn add(
+        &mut self,
+        id: i64,
+        created_at: Timestamp,
+        settled_before: Timestamp,
+        values: impl IntoIterator<Item = (Facet, String)>,
+    ) -> bool {
+        if created_at >= settled_before {
+            return false;
+        }
+        let block = id / BLOCK;
+        self.rows += 1;
+        self.below = Some(id + 1);
+        self.blocks.extend(values.into_iter().map(|(facet, value)| (facet.number(), value, block)));
+        let (first, last) = self.times.entry(block).or_insert((created_at, created_at));
+        *first = created_at.min(*first);
+        *last = created_at.max(*last);
+        true
+    }
+
+    /// What the step did.
+    pub fn step(&self, limit: u32) -> IndexStep {
+        IndexStep::of(self.rows, limit)
+    }
+}
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IndexStep {
+    /// Rows that are indexed now and were not before.
+    pub rows: u64,
+    /// There may be more at once.
+    pub more: bool,
+}
+
+impl IndexStep {
+    /// A step that indexed so many rows of at most `limit`.
+    pub fn of(rows: i64, limit: u32) -> Self {
+        let rows = u64::try_from(rows).unwrap_or(0);
+        Self { rows, more: rows == u64::from(limit) }
+    }
+}
+
+#[async_trait]
+pub trait ListIndexStore: Send + Sync {
+    /// Indexes up to `limit` rows of a list, in the order of their ids, that are older than `settled`. Of two at once, one
+    /// waits or does nothing.
+    async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep>;
+
+    /// Removes entries of blocks that lie before the oldest row of the list, up to `limit` of each kind. Returns how many.
+    async fn trim(&self, list: List, limit: u32) -> StoreResult<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_side_by_side_are_one_range() {
+        assert_eq!(ranges(&[], 10_000), []);
+        assert_eq!(ranges(&[4, 3, 1], 10_000), [768..1280, 256..512]);
+        assert_eq!(ranges(&[4, 3, 1], 1030), [768..1030, 256..512], "cut where the index ends");
+        assert_eq!(ranges(&[4, 3], 1024), [768..1024], "a block behind it is left out");
+    }
+
+    #[test]
+    fn ids_need_no_blocks_and_a_subscription_needs_no_tenant() {
+        let one = TenantScope::One("a".parse().unwrap());
+        let of = |wanted: &DeliveryFilter| BlockFilter::of_deliveries(&one, wanted);
+        let values = |wanted: &DeliveryFilter| of(wanted).unwrap().values;
+        assert_eq!(values(&DeliveryFilter::default()), [(Facet::DeliveryTenant, "a".to_owned())]);
+        let wanted =
+            DeliveryFilter { subscription_id: Some(hooksaga_saga::SubscriptionId(7)), ..Default::default() };
+        assert_eq!(values(&wanted), [(Facet::DeliverySubscription, "7".to_owned())]);
+        assert_eq!(of(&DeliveryFilter { external_id: Some("x".to_owned()), ..wanted }), None);
+        assert_eq!(BlockFilter::of_deliveries(&TenantScope::All, &DeliveryFilter::default()), None);
+        assert_eq!(BlockFilter::of_events(&EventFilter::default()), None);
+    }
+}
