@@ -6,7 +6,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)
 # Runs a part and says how long it took.
 TIMED := scripts/timed
 
-.PHONY: test tools fmt lint deny advisories build-tests unit torture doc run
+.PHONY: test tools fmt lint deny advisories build-tests unit torture doc run dist test-dist
 
 test: tools fmt lint deny unit
 
@@ -40,6 +40,13 @@ torture: build-tests ## faults without end on every back end, as long as told; t
 		HOOKSAGA_CUTS=$(or $(CUTS),1000000) $(BUILT)/debug/with-servers sh -c \
 		'$(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga-pipeline --locked --test main cuts -- --nocapture --test-threads 1'
+
+dist: ## what is handed out, in dist/: a static binary, tar.gz, .deb, OCI image, checksums
+	@$(TIMED) dist env CARGO=$(CARGO) scripts/dist
+
+# Not in `test`: an optimised build takes minutes.
+test-dist: dist ## tries each package by running the demo from it
+	@$(TIMED) test-dist scripts/test-dist
 
 doc:
 	@$(TIMED) doc $(CARGO) doc --workspace --no-deps --locked

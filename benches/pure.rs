@@ -139,20 +139,21 @@ mod egress {
 mod secrets {
     use super::{Bencher, black_box};
     use hooksaga_pipeline::{SecretKey, SigningSecret};
+    use hooksaga_saga::SubscriptionId;
 
     /// With a nonce from the operating system.
     #[divan::bench]
     fn seal(bencher: Bencher<'_, '_>) {
         let (key, secret) = (SecretKey::generate(), SigningSecret::generate());
-        bencher.bench_local(|| black_box(&key).seal(black_box(&secret)));
+        bencher.bench_local(|| black_box(&key).seal(SubscriptionId(1), black_box(&secret)));
     }
 
     /// As a worker does for each subscription of a batch: decrypted and made ready to sign.
     #[divan::bench]
     fn open(bencher: Bencher<'_, '_>) {
         let (key, secret) = (SecretKey::generate(), SigningSecret::generate());
-        let sealed = key.seal(&secret);
-        let run = || black_box(&key).open(black_box(&sealed));
+        let sealed = key.seal(SubscriptionId(1), &secret);
+        let run = || black_box(&key).open(SubscriptionId(1), black_box(&sealed));
         assert!(run().is_ok_and(|opened| opened.as_bytes() == secret.as_bytes()));
         bencher.bench_local(run);
     }

@@ -51,6 +51,8 @@ macro_rules! on_every_database_server {
 }
 
 mod alerts;
+mod api_docs;
+mod attacks;
 mod benchmarks;
 mod callbacks;
 mod care;
@@ -58,15 +60,24 @@ mod commands;
 mod conformance_table;
 mod crashes;
 mod dashboard;
+mod database_tls;
+mod deploy;
+mod doctor;
+mod documents;
 mod endpoint_care;
 mod flow;
+mod fuzzing;
+mod history;
 mod listening;
+mod metrics;
 mod outbox;
 mod outbox_docs;
 mod pausing;
 mod processes;
 mod redrives;
+mod retention;
 mod retries;
+mod sealed;
 mod start_up;
 mod statuses;
 mod tenants;

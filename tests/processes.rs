@@ -10,7 +10,9 @@ on_every_database_server! {
 async fn every_component_in_a_process_of_its_own_delivers_at_once(installation: Installation) {
     let api_server = installation.serve_only("api").await;
     let mut others = Vec::new();
-    for component in ["verifier", "router", "orchestrator", "worker", "cleaner", "deadletters", "caretaker"] {
+    for component in
+        ["verifier", "router", "orchestrator", "worker", "cleaner", "deadletters", "caretaker", "janitor"]
+    {
         others.push(installation.serve_only(component).await);
     }
     let (api, receiver) = (api_server.api(), Receiver::start().await);

@@ -95,6 +95,9 @@ async fn what_is_wrong_with_the_configuration_is_said_in_one_line() {
     refused(&start(fresh().with("HOOKSAGA_ROOT_KEY_FILE", "root.txt")).await, "HOOKSAGA_ROOT_KEY_FILE");
     let missing = fresh().with("HOOKSAGA_TLS_CERT", "none.pem").with("HOOKSAGA_TLS_KEY", "none.pem");
     refused(&start(missing).await, "none.pem");
+    let kept =
+        fresh().with("HOOKSAGA_RETENTION_FINISHED", "30d").with("HOOKSAGA_RETENTION_ARCHIVE", "/dev/null/x");
+    refused(&start(kept).await, "retention.archive");
     let unknown = fresh();
     fs::write(unknown.folder.path().join("hooksaga.toml"), "[retry]\nbase_dleay = \"1s\"\n").unwrap();
     refused(&start(unknown).await, "base_dleay");

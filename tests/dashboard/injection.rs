@@ -11,8 +11,10 @@ async fn what_outsiders_write_runs_nowhere() {
     let (server, receiver) = (installation.serve().await, Receiver::start().await);
     let api = server.api();
     let name = "<script>alert(5)</script>";
-    let made = run(&installation, &["keys", "create", "--json", "--name", name, "--scopes", "ingest"]).await;
+    let made =
+        run(&installation, &["keys", "create", "--json", "--name", name, "--scopes", "operator"]).await;
     assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let hostile_key: Value = serde_json::from_slice(&made.stdout).unwrap();
 
     let path = "/in?a='%22%3E%3Cscript%3Ealert(6)%3C/script%3E&b='onmouseover=alert(7)";
     receiver.answer(path, [Behaviour::Body(500, HOSTILE.to_owned())]);
@@ -38,9 +40,15 @@ async fn what_outsiders_write_runs_nowhere() {
     })
     .await;
 
+    // Who starts a redrive is shown with it, and so is its filter.
+    let redrive =
+        json!({"kind": "dead_letters", "filter": {"tenant": "acme", "final_error_code": "HTTP_599"}});
+    let hostile = server.api_with(hostile_key["key"].as_str());
+    let redrive = hostile.post("/v1/redrives", &redrive).await.expect(202);
+
     let asked = "%27%22%3E%3Cimg%20src%3Dx%20onerror%3Dalert(9)%3E";
     let mut paths: Vec<String> =
-        ["", "/events", "/deliveries", "/subscriptions", "/subscriptions/new", "/dead-letters"]
+        ["", "/events", "/deliveries", "/subscriptions", "/subscriptions/new", "/dead-letters", "/redrives"]
             .map(str::to_owned)
             .to_vec();
     paths.extend([
@@ -51,6 +59,9 @@ async fn what_outsiders_write_runs_nowhere() {
         format!("/subscriptions/{}", subscriptions[1]),
         format!("/subscriptions/{}/edit", subscriptions[0]),
         format!("/dead-letters/{letter}"),
+        format!("/redrives/{}", redrive["id"]),
+        format!("/redrives?tenant={asked}&cursor={asked}"),
+        format!("/{asked}/{asked}"),
         format!("/search?q={asked}"),
         format!("/events?event_type={asked}&external_id={asked}&created_after={asked}&{asked}={asked}"),
         format!("/deliveries?status={asked}&cursor={asked}&done={asked}"),

@@ -69,6 +69,7 @@ fn installation() -> Installation {
         .with("HOOKSAGA_RETRY_MAX_DELAY", "1h")
         .with("HOOKSAGA_PORTAL_NAME", "Tea & Cups webhooks")
         .with("HOOKSAGA_PORTAL_COLOR", "#0b7a75")
+        .with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,7 +97,10 @@ async fn every_page_of_the_portal() {
         ("portal-subscription", format!("/portal/subscriptions/{}", scene.failing)),
         ("portal-subscription-new", "/portal/subscriptions/new".to_owned()),
         ("portal-dead-letters", "/portal/dead-letters".to_owned()),
+        ("portal-redrives", "/portal/redrives".to_owned()),
+        ("portal-redrive", "/portal/redrives/2".to_owned()),
         ("portal-not-there", "/portal/deliveries/987654".to_owned()),
+        ("portal-nowhere", "/portal/no/such/page".to_owned()),
     ] {
         wrong.extend(examine(&page, name, &path).await);
     }
@@ -117,6 +121,7 @@ async fn every_page_of_a_new_server() {
         ("first-deliveries", "/deliveries"),
         ("first-subscriptions", "/subscriptions"),
         ("first-dead-letters", "/dead-letters"),
+        ("first-redrives", "/redrives"),
         ("first-keys", "/keys"),
         ("api-docs", "/docs"),
     ] {

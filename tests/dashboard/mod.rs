@@ -6,6 +6,7 @@ mod injection;
 mod looks;
 mod outage;
 mod portal;
+mod redrives;
 mod scene;
 mod subscriptions;
 mod without_script;

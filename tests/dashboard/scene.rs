@@ -32,6 +32,10 @@ impl Scene {
             ("subscriptions", "/subscriptions"),
             ("subscription-new", "/subscriptions/new"),
             ("dead-letters", "/dead-letters"),
+            ("redrives", "/redrives"),
+            ("redrive", "/redrives/1"),
+            ("redrive-done", "/redrives/2"),
+            ("nowhere", "/no/such/page"),
             ("keys", "/keys"),
             ("search-nothing", "/search?q=nothing-like-it"),
             ("search-many", "/search?q=1"),
@@ -128,6 +132,7 @@ impl Scene {
         })
         .await;
         a_busy_hour(installation, good, failing);
+        redrives(installation, failing);
         switch_off(installation, switched_off);
         for (name, scopes, tenant) in
             [("shop", "ingest", None), ("on-call", "read,operator", None), ("acme", "read", Some("acme"))]
@@ -165,9 +170,30 @@ fn switch_off(installation: &Installation, id: i64) {
     assert_eq!(database(installation).execute(sql, [id]).unwrap(), 1);
 }
 
+/// One that somebody cancelled, and one that is done.
+fn redrives(installation: &Installation, subscription: i64) {
+    const START: &str = "INSERT INTO redrives (tenant, kind, subscription_id, final_error_code, since, until, started_by, \
+        created_at, updated_at) SELECT ?1, ?2, ?3, ?4, ?5, now, 'on-call', now - 95000000, now - 95000000 \
+        FROM (SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER) AS now)";
+    const END: &str = "UPDATE redrives SET status = ?2, examined = ?3, created = ?4, skipped = ?5, \
+        updated_at = created_at + 94000000 WHERE id = ?1";
+    let mut database = database(installation);
+    // Nobody sees it run in between.
+    let rows = database.transaction().unwrap();
+    let started = (None::<&str>, "dead_letters", None::<i64>, Some("HTTP_502"), None::<i64>);
+    rows.execute(START, started).unwrap();
+    rows.execute(END, (rows.last_insert_rowid(), "cancelled", 1840, 1795, 45)).unwrap();
+    let started = (Some("acme"), "events", Some(subscription), None::<&str>, Some(1_790_000_000_000_000_i64));
+    rows.execute(START, started).unwrap();
+    rows.execute(END, (rows.last_insert_rowid(), "done", 52_310, 52_310, 0)).unwrap();
+    rows.commit().unwrap();
+}
+
 /// What was sent in the hour before the scene began, which no test can wait for.
 fn a_busy_hour(installation: &Installation, good: i64, failing: i64) {
     const MINUTE: i64 = 60_000_000;
+    const COUNTS: &str = "INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, \
+        dead_lettered, ms_50, ms_100, ms_1000, slowest_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     let mut database = database(installation);
     let now: i64 = database
         .query_row("SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)", [], |row| row.get(0))
@@ -180,8 +206,11 @@ fn a_busy_hour(installation: &Installation, good: i64, failing: i64) {
         for (subscription, delivered, failed, dead) in
             [(good, delivered, 0, 0), (failing, 0, failed, failed / 6)]
         {
-            let row = (minute, subscription, 63, delivered, failed, dead);
-            rows.execute("INSERT INTO delivery_counts VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row).unwrap();
+            let all = delivered + failed;
+            let (slow, slower) = (all / 5, all / 19);
+            let quick = all - slow - slower;
+            let row = (minute, subscription, 63, delivered, failed, dead, quick, slow, slower, 870 + ago);
+            rows.execute(COUNTS, row).unwrap();
         }
     }
     rows.commit().unwrap();

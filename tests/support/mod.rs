@@ -8,7 +8,7 @@ mod server;
 mod signature;
 
 pub(crate) use api::Api;
-pub(crate) use browser::Page;
+pub(crate) use browser::{Page, tool};
 pub(crate) use installation::{Installation, ROOT_KEY};
 pub(crate) use process::Process;
 pub(crate) use server::{Server, run};

@@ -119,6 +119,14 @@ impl Server {
         &self.address
     }
 
+    /// How much memory it holds.
+    pub(crate) fn resident_mib(&self) -> u64 {
+        let id = self.process.id().expect("still running");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+
     /// The records whose message contains this text.
     pub(crate) fn said(&self, text: &str) -> Vec<Value> {
         let says = |record: &Value| record["message"].as_str().is_some_and(|message| message.contains(text));

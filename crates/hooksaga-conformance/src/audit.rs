@@ -63,6 +63,10 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
     assert!(found(ALL, later).await.is_empty());
     let earlier = AuditFilter { created_before: Some(times[2]), ..AuditFilter::default() };
     assert!(found(ALL, earlier).await.is_empty());
+    let about = |target: &str| AuditFilter { target: Some(target.to_owned()), ..AuditFilter::default() };
+    assert_eq!(found(ALL, about(&records[0].target)).await, [records[0].clone()]);
+    assert!(found(scope("other"), about(&records[0].target)).await.is_empty());
+    assert!(found(ALL, about(&format!("{}0", records[0].target))).await.is_empty());
 
     let first = PageRequest { limit: 2, before: None };
     let page = stores.reader.audit(&ALL, &AuditFilter::default(), first).await.unwrap();
@@ -81,7 +85,12 @@ pub async fn no_record_is_ever_changed_or_deleted(db: &dyn TestDatabase) {
     }
     for role in Role::ALL {
         let denied = db.execute_as(*role, "DELETE FROM audit_records").await;
-        assert!(matches!(denied, Err(StoreError::Denied(_))), "{role}: {denied:?}");
+        // The janitor has the right; the schema lets it use it for what is old.
+        let is_denied = match role {
+            Role::HistoryJanitor => matches!(denied, Err(StoreError::Refused(_))),
+            _ => matches!(denied, Err(StoreError::Denied(_))),
+        };
+        assert!(is_denied, "{role}: {denied:?}");
     }
     let all = db.stores().reader.audit(&ALL, &AuditFilter::default(), FIRST).await.unwrap();
     assert_eq!(

@@ -116,6 +116,11 @@ async fn fill_subscriptions(db: &dyn TestDatabase, rows: u32) {
          SELECT id, 0, {past}, 1, 'TIMEOUT' FROM subscriptions WHERE event_type = 'many'"
     );
     changes(db, &failures, u64::from(rows)).await;
+    let counts = format!(
+        "INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered) \
+         SELECT {past}, id, 0, 1, 0, 0 FROM subscriptions WHERE event_type = 'many'"
+    );
+    changes(db, &counts, u64::from(rows)).await;
     let topics = "INSERT INTO subscription_topics (tenant, topic, subscription_id) \
                   SELECT tenant, event_type, id FROM subscriptions WHERE event_type = 'many'";
     changes(db, topics, u64::from(rows)).await;

@@ -4,14 +4,14 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, MUCH_LATER, TOKEN, TYPE, URL, allot, append, apply, buried, claim,
-        create, failed, leased, new_event, new_subscription, only, route, saga_in, schedule_and_mark, scope,
-        sealed, set_active, some_events, topic, verified, verified_with,
+        create, create_jobs, failed, finish_claimable, leased, new_event, new_subscription, only, route,
+        saga_in, schedule_and_mark, scope, sealed, set_active, some_events, topic, verified, verified_with,
     },
     rows::{all_rows, count, job_row, saga_row},
 };
 use hooksaga_saga::{ErrorCode, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    NewSubscription, PageRequest, RequeueOutcome, ResendOutcome, SealedHeaders, Stores, SubscriptionFilter,
+    NewSubscription, PageRequest, RequeueOutcome, ResendOutcome, Stores, SubscriptionFilter,
     SubscriptionPatch, TestOutcome, UpdateOutcome,
 };
 use std::time::Duration;
@@ -36,8 +36,7 @@ async fn end_as_deleted(stores: &Stores) {
 
 pub async fn a_deleted_subscription_is_not_found(db: &dyn TestDatabase) {
     let stores = db.stores();
-    let headers = SealedHeaders { names: "x-key".to_owned(), secret: sealed(9) };
-    let new = NewSubscription { headers: Some(headers), ..new_subscription("a,b.*", URL) };
+    let new = NewSubscription { headers: Some("x-key".to_owned()), ..new_subscription("a,b.*", URL) };
     let id = verified_with(&stores, &new).await;
     let other = verified(&stores, "a", "https://other.example/").await;
     assert!(!stores.admin.delete(&scope("another"), id).await.unwrap(), "not of this tenant");
@@ -183,4 +182,32 @@ pub async fn verification_of_a_deleted_one_stops(db: &dyn TestDatabase) {
     assert!(!stores.verifier.record(&check, &hooksaga_store::CheckOutcome::Verified).await.unwrap());
     assert!(stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap().is_empty());
     assert_eq!(stores.verifier.next_check_at().await.unwrap(), None);
+}
+
+pub async fn what_was_counted_of_a_deleted_one_is_removed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let new = NewSubscription { rate_limit: Some(50), ..new_subscription(TYPE, URL) };
+    let id = verified_with(&stores, &new).await;
+    let kept = verified(&stores, TYPE, "https://other.example/").await;
+    for _ in 0..2 {
+        append(&stores, new_event(TYPE)).await;
+    }
+    route(&stores).await;
+    create_jobs(&stores, &allot(&stores, 1).await).await;
+    finish_claimable(&stores, Some(ErrorCode::http(500)), MUCH_LATER).await;
+    create_jobs(&stores, &allot(&stores, 1).await).await;
+    let under_way = claim(&stores, TOKEN).await.jobs;
+    assert_eq!(under_way.len(), 2);
+    let left = async |table: &str, id: SubscriptionId| {
+        count(db, &format!("{table} WHERE subscription_id = {id}")).await
+    };
+    assert_eq!((left("endpoint_failures", id).await, left("rate_limits", id).await), (1, 1));
+
+    delete(&stores, id).await;
+    // Attempts that were under way end after the deletion.
+    let reports: Vec<_> = under_way.iter().map(|job| failed(job.as_ref(), ErrorCode::http(410))).collect();
+    stores.worker.report(&reports).await.unwrap();
+    assert_eq!(apply(&stores, AT_ONCE).await.results.len(), 2);
+    assert_eq!((left("endpoint_failures", id).await, left("rate_limits", id).await), (0, 0));
+    assert_eq!(left("endpoint_failures", kept).await, 1);
 }

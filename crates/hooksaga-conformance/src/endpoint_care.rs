@@ -4,15 +4,15 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TOKEN, TYPE, URL, append, claim, create, deliver_round, new_event,
-        new_subscription, only, route, schedule_and_mark, scope, set_active, tenant, url, verified,
+        new_subscription, only, route, schedule_and_mark, scope, sealed, set_active, tenant, url, verified,
         verified_with, verify,
     },
     rows::{count, saga_row},
 };
 use hooksaga_saga::{EventType, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    CheckOutcome, NewEvent, NewSubscription, SealedHeaders, SealedSecret, Stores, Subscription,
-    SubscriptionPatch, TestOutcome, UpdateOutcome, VerificationStatus,
+    CheckOutcome, CreateOutcome, NewEvent, NewSubscription, SealedHeaders, SealedParts, SealedSecret, Stores,
+    Subscription, SubscriptionPatch, TestOutcome, UpdateOutcome, VerificationStatus,
 };
 use std::time::Duration;
 
@@ -45,8 +45,11 @@ async fn sent_with(stores: &Stores, id: SubscriptionId) -> Option<SealedSecret> 
 pub async fn headers_are_listed_by_name_and_read_with_deliveries_and_checks(db: &dyn TestDatabase) {
     let stores = db.stores();
     let mine = headers("authorization,x-key", 1);
-    let new = NewSubscription { headers: Some(mine.clone()), ..new_subscription(TYPE, URL) };
-    let created = create(&stores, &new).await;
+    let new = NewSubscription { headers: Some(mine.names.clone()), ..new_subscription(TYPE, URL) };
+    let parts = SealedParts { secret: sealed(1), headers: Some(mine.secret.clone()) };
+    let CreateOutcome::Created(created) = stores.admin.create(&new, &parts).await.unwrap() else {
+        panic!("not created");
+    };
     assert_eq!(created.headers, ["authorization", "x-key"]);
     let plain = create(&stores, &new_subscription(TYPE, "https://plain.example/")).await;
     assert!(plain.headers.is_empty());
@@ -86,7 +89,7 @@ pub async fn headers_do_not_follow_to_another_origin(db: &dyn TestDatabase) {
     let stores = db.stores();
     let to = |text: &str| SubscriptionPatch { callback_url: Some(url(text)), ..SubscriptionPatch::default() };
     let new = NewSubscription {
-        headers: Some(headers("a", 1)),
+        headers: Some("a".to_owned()),
         ..new_subscription(TYPE, "https://one.example/hook")
     };
     let id = create(&stores, &new).await.id;

@@ -29,6 +29,7 @@ pub mod delivery_items;
 pub mod denials;
 pub mod endpoint_care;
 pub mod guards;
+pub mod health;
 pub mod ingest;
 pub mod keys;
 pub mod leases;
@@ -43,6 +44,7 @@ pub mod redrives;
 pub mod requeue_steps;
 pub mod resend;
 pub mod results;
+pub mod retention;
 pub mod route_steps;
 pub mod routing;
 pub mod scheduling;
@@ -116,6 +118,7 @@ pub enum HotStatement {
     TakeChecks,
     Care,
     IndexLists,
+    Remove,
     Gauges,
 }
 
@@ -138,6 +141,7 @@ impl HotStatement {
         Self::TakeChecks,
         Self::Care,
         Self::IndexLists,
+        Self::Remove,
         Self::Gauges,
     ];
 }

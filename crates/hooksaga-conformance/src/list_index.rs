@@ -8,7 +8,7 @@ use super::{
 use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Delivery, DeliveryFilter, EventFilter, EventHead, List, NewEvent, PageRequest, RouteLimits, Stores,
-    TenantScope,
+    TenantScope, Trimmed,
 };
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ async fn fill(stores: &Stores) -> Vec<SubscriptionId> {
         }
     }
     let event = |i: usize| NewEvent {
-        tenant: tenant(tenants[usize::from(i % 3 == 0)]),
-        ..new_event(if i % RARE == 0 { "rare" } else { "common" })
+        tenant: tenant(tenants[usize::from(i.is_multiple_of(3))]),
+        ..new_event(if i.is_multiple_of(RARE) { "rare" } else { "common" })
     };
     for batch in 0..4 {
         let events: Vec<NewEvent> = (batch * EVENTS / 4..(batch + 1) * EVENTS / 4).map(event).collect();
@@ -128,14 +128,14 @@ pub async fn lists_are_the_same_however_much_of_them_is_indexed(db: &dyn TestDat
     compare(&stores, &subscriptions).await;
     // A part, with an end in the middle of a block; then everything.
     for limit in [300, MANY] {
-        for list in List::ALL {
-            let step = stores.list_index.index(list, limit, Duration::ZERO).await.unwrap();
+        for list in stores.list_index.lists() {
+            let step = stores.list_index.index(*list, limit, Duration::ZERO).await.unwrap();
             assert!(step.rows > 0 && step.more == (step.rows == u64::from(limit)), "{step:?}");
         }
         compare(&stores, &subscriptions).await;
     }
-    for list in List::ALL {
-        let step = stores.list_index.index(list, MANY, Duration::ZERO).await.unwrap();
+    for list in stores.list_index.lists() {
+        let step = stores.list_index.index(*list, MANY, Duration::ZERO).await.unwrap();
         assert_eq!((step.rows, step.more), (0, false), "nothing is indexed twice");
     }
     assert!(count(db, "list_blocks").await < 40, "a row per block and value, not per delivery");
@@ -144,8 +144,8 @@ pub async fn lists_are_the_same_however_much_of_them_is_indexed(db: &dyn TestDat
 pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscriptions = fill(&stores).await;
-    for list in List::ALL {
-        let step = stores.list_index.index(list, MANY, Duration::from_secs(60)).await.unwrap();
+    for list in stores.list_index.lists() {
+        let step = stores.list_index.index(*list, MANY, Duration::from_secs(60)).await.unwrap();
         assert_eq!((step.rows, step.more), (0, false), "{list:?}");
     }
     assert_eq!(count(db, "list_blocks").await, 0);
@@ -154,38 +154,40 @@ pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
     assert!(!page.items.is_empty(), "it is listed all the same");
 }
 
-pub async fn blocks_of_what_is_left_are_not_trimmed(db: &dyn TestDatabase) {
+pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestDatabase) {
     let stores = db.stores();
-    fill(&stores).await;
-    for list in List::ALL {
-        stores.list_index.index(list, MANY, Duration::ZERO).await.unwrap();
-    }
+    let subscriptions = fill(&stores).await;
+    stores.list_index.index(List::Deliveries, MANY, Duration::ZERO).await.unwrap();
     let blocks = count(db, "list_blocks").await;
-    for list in List::ALL {
-        assert_eq!(stores.list_index.trim(list, MANY).await.unwrap(), 0);
-    }
-    assert_eq!(count(db, "list_blocks").await, blocks);
-}
+    let trim = async |after, limit| stores.list_index.trim(List::Deliveries, after, limit).await.unwrap();
+    assert_eq!(trim(-1, MANY).await, Trimmed::default(), "every block holds something");
+    assert_eq!(trim(-1, 1).await, Trimmed { blocks: 0, resume_after: Some(0) }, "one step at a time");
 
-pub async fn blocks_before_the_oldest_row_are_trimmed(db: &dyn TestDatabase) {
-    let stores = db.stores();
-    // The oldest event is in block 3, as if the ones before had been removed.
+    // Blocks 50 and 51 held rows that are gone; something newer is indexed.
     let now = db.dialect().now();
-    let columns = "id, tenant, event_type, payload, correlation_id, created_at";
-    let event = format!("INSERT INTO events ({columns}) VALUES (1000, 'a', 'b', '{{}}', 'c', {now})");
-    db.execute_as_owner(&event).await.unwrap();
-    let blocks = "INSERT INTO list_blocks (facet, value, block)
-                  VALUES (4, 'x', 0), (4, 'y', 0), (4, 'x', 2), (4, 'x', 3), (1, '7', 0)";
-    db.execute_as_owner(blocks).await.unwrap();
+    let entries = "INSERT INTO list_blocks (facet, value, block)
+                   VALUES (1, '7', 50), (2, 'x', 50), (3, 'y', 51), (4, 'z', 50)";
+    db.execute_as_owner(entries).await.unwrap();
     let times = format!(
         "INSERT INTO list_block_times (list, block, first_at, last_at)
-         VALUES (2, 0, {now}, {now}), (2, 3, {now}, {now}), (1, 0, {now}, {now})"
+         VALUES (1, 50, {now}, {now}), (1, 51, {now}, {now})"
     );
     db.execute_as_owner(&times).await.unwrap();
-    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 3, "two blocks at once, one of times");
-    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 1);
-    assert_eq!(stores.list_index.trim(List::Events, 2).await.unwrap(), 0);
-    assert_eq!(count(db, "list_blocks WHERE facet = 4 AND block = 3").await, 1);
-    assert_eq!(stores.list_index.trim(List::Deliveries, MANY).await.unwrap(), 0, "there is no delivery");
-    assert_eq!(count(db, "list_blocks WHERE facet = 1").await, 1);
+    assert_eq!(trim(-1, MANY).await.blocks, 0, "what is not indexed yet is left alone");
+    db.execute_as_owner("UPDATE list_progress SET below = 20000 WHERE list = 1").await.unwrap();
+    assert_eq!(trim(50, MANY).await.blocks, 1, "only what is behind the place where it resumes");
+    assert_eq!(trim(-1, MANY).await.blocks, 1);
+    assert_eq!(count(db, "list_blocks WHERE facet = 4").await, 1, "another list's");
+    assert_eq!(count(db, "list_blocks WHERE facet < 4").await, blocks);
+    compare(&stores, &subscriptions).await;
+}
+
+pub async fn another_tenants_subscription_lists_nothing(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscriptions = fill(&stores).await;
+    let filter = DeliveryFilter { subscription_id: Some(subscriptions[0]), ..DeliveryFilter::default() };
+    for (name, some) in [("a", true), ("b", false), ("nobody", false)] {
+        let page = stores.reader.deliveries(&TenantScope::One(tenant(name)), &filter, FIRST).await.unwrap();
+        assert_eq!(!page.items.is_empty(), some, "{name}");
+    }
 }

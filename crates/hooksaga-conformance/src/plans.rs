@@ -19,6 +19,7 @@ const BIG: &[&str] = &[
     "dead_letters",
     "subscription_secrets",
     "endpoint_failures",
+    "delivery_counts",
 ];
 
 /// Indexes over nothing but work that is open: walking one reads no finished row.
@@ -46,6 +47,9 @@ fn intended(statement: HotStatement) -> &'static [&'static str] {
         HotStatement::Care => &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"],
         HotStatement::IndexLists => &["idx_list_block"],
         HotStatement::Redrive => &["idx_event_created", "idx_catch_up_next"],
+        HotStatement::Remove => {
+            &["idx_event_created", "uniq_saga_event_subscription", "idx_dead_letter_event"]
+        }
         HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
         // By primary key, which has a name of its own on each database; PostgreSQL finds parked jobs by their subscription.
         HotStatement::Route
@@ -140,6 +144,8 @@ fn scans_mysql(statement: HotStatement, plan: &str) -> Vec<&str> {
     if statement == HotStatement::Gauges {
         // Configuration: as many rows as there are subscriptions.
         small.push("sub");
+        // The minutes of a day, and counts that end at a limit.
+        small.extend(["hours", "minutes", "day", "s", "j"]);
     }
     let scans = |line: &&str| {
         let scanned =

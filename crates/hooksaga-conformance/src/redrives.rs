@@ -168,6 +168,31 @@ pub async fn dead_letters_that_match_are_sent_again_once(db: &dyn TestDatabase) 
     );
 }
 
+pub async fn a_tenants_redrive_takes_blocked_addresses_for_unknown_names(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    verified_for(&stores, "acme", TYPE, URL).await;
+    for code in [ErrorCode::BLOCKED_ADDRESS, ErrorCode::DNS_FAILED, ErrorCode::TIMEOUT] {
+        let event = hooksaga_store::NewEvent { tenant: super::fixture::tenant("acme"), ..new_event(TYPE) };
+        append(&stores, event).await;
+        route(&stores).await;
+        assert_eq!(bury_all(&stores, code).await.len(), 1);
+    }
+    a_moment_later(db).await;
+    for (who, code, expected) in [
+        (scope("acme"), ErrorCode::BLOCKED_ADDRESS, (0, 0, 0)),
+        (scope("acme"), ErrorCode::DNS_FAILED, (2, 2, 0)),
+        (ALL, ErrorCode::BLOCKED_ADDRESS, (1, 0, 1)),
+        (ALL, ErrorCode::DNS_FAILED, (1, 0, 1)),
+    ] {
+        let final_error_code = Some(code.as_str().to_owned());
+        let filter = DeadLetterFilter { final_error_code, ..DeadLetterFilter::default() };
+        let redrive = start(&stores, &who, &RedriveWork::DeadLetters(filter)).await;
+        to_the_end(&stores, limits(2, 2)).await;
+        let done = one(&stores, redrive.id).await;
+        assert_eq!((done.status, tally(&done)), (RedriveStatus::Done, expected), "{who:?} {code}");
+    }
+}
+
 pub async fn two_redrivers_at_once_make_each_saga_once(db: &dyn TestDatabase) {
     let (stores, other) = (db.stores(), db.second_instance().await);
     append_many(&stores, 120).await;

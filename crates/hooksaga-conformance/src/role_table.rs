@@ -195,9 +195,35 @@ pub(super) const TABLES: &[Table] = &[
     ),
     table(
         "delivery_counts",
-        &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
+        &[
+            "minute",
+            "subscription_id",
+            "shard",
+            "delivered",
+            "failed",
+            "dead_lettered",
+            "ms_10",
+            "ms_20",
+            "ms_50",
+            "ms_100",
+            "ms_200",
+            "ms_500",
+            "ms_1000",
+            "ms_2000",
+            "ms_5000",
+            "ms_10000",
+            "ms_20000",
+            "ms_more",
+            "slowest_ms",
+        ],
         &["minute", "subscription_id", "shard", "delivered", "failed", "dead_lettered"],
     ),
+    table(
+        "delivery_hours",
+        &["hour", "subscription_id", "delivered", "failed", "dead_lettered"],
+        &["hour", "subscription_id", "delivered", "failed", "dead_lettered"],
+    ),
+    table("removals", &["kind", "subject_id"], &["kind", "subject_id"]),
     table(
         "workers",
         &["id", "slots", "version", "started_at", "seen_at"],
@@ -357,7 +383,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (
         Role::SagaOrchestrator,
         "delivery_counts",
-        &[Select(All), Insert, Update(Only(&["delivered", "failed", "dead_lettered"]))],
+        &[Select(All), Insert, Update(AllBut(&["minute", "subscription_id", "shard"]))],
     ),
     (
         Role::JobWorker,
@@ -398,7 +424,12 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::DeadLetterOperator, "subscriptions", &[Select(All)]),
     (Role::DeadLetterOperator, "dead_letters", &[Select(All), Insert]),
     (Role::DeadLetterOperator, "pending_dead_letters", &[Select(All), Delete]),
-    (Role::SubscriptionAdmin, "endpoint_failures", &[Select(Only(&["subscription_id"])), Update(Only(RUN))]),
+    (
+        Role::SubscriptionAdmin,
+        "endpoint_failures",
+        &[Select(Only(&["subscription_id"])), Update(Only(RUN)), Delete],
+    ),
+    (Role::SubscriptionAdmin, "rate_limits", &[Select(Only(&["subscription_id"])), Delete]),
     (
         Role::SagaOrchestrator,
         "endpoint_failures",
@@ -427,6 +458,24 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::ApiReader, "list_blocks", &[Select(All)]),
     (Role::ApiReader, "list_block_times", &[Select(All)]),
     (Role::ApiReader, "list_progress", &[Select(All)]),
+    (Role::HistoryJanitor, "events", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "webhook_delivery_sagas", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "webhook_delivery_jobs", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "dead_letters", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "unmatched_events", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "redrives", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "audit_records", &[Select(All), Delete]),
+    (Role::HistoryJanitor, "delivery_counts", &[Select(All), Delete]),
+    (
+        Role::HistoryJanitor,
+        "delivery_hours",
+        &[Select(All), Insert, Update(Only(&["delivered", "failed", "dead_lettered"])), Delete],
+    ),
+    (Role::HistoryJanitor, "removals", &[Select(All), Insert, Delete]),
+    (Role::HistoryJanitor, "unrouted_events", &[Select(All)]),
+    (Role::HistoryJanitor, "pending_dead_letters", &[Select(All)]),
+    (Role::HistoryJanitor, "subscriptions", &[Select(Only(&["id", "callback_url"]))]),
+    (Role::ApiReader, "delivery_hours", &[Select(All)]),
     (Role::ApiReader, "endpoint_failures", &[Select(All)]),
     (Role::ApiReader, "pending_announcements", &[Select(All)]),
     (Role::ApiReader, "rate_limits", &[Select(All)]),
@@ -486,11 +535,16 @@ pub(super) const OPEN: &[(Role, &str, &[Right])] = &[
     (Role::ApiReader, "api_keys", &[Select(AllBut(&["sha256"]))]),
     (Role::SagaOrchestrator, "delivery_counts", &[Update(Only(&["minute", "subscription_id", "shard"]))]),
     (Role::SagaOrchestrator, "endpoint_failures", &[Update(Only(&["subscription_id"]))]),
+    (Role::HistoryJanitor, "delivery_hours", &[Update(Only(&["hour", "subscription_id"]))]),
     (Role::JobWorker, "webhook_delivery_jobs", &[Update(Only(&["lease_resets"]))]),
     (Role::RouterWorker, "unmatched_events", &[Update(Only(&["event_id"]))]),
 ];
 
 /// "Drain": PostgreSQL's SELECT … FOR UPDATE needs the right to UPDATE a column; elsewhere it is refused. The router may
-/// update a column of its queue anyway.
-pub(super) const DRAINS: &[(Role, &str)] =
-    &[(Role::SagaOrchestrator, "finished_jobs"), (Role::DeadLetterOperator, "pending_dead_letters")];
+/// update a column of its queue anyway. Who sends again and who removes lock events against each other.
+pub(super) const DRAINS: &[(Role, &str)] = &[
+    (Role::SagaOrchestrator, "finished_jobs"),
+    (Role::DeadLetterOperator, "pending_dead_letters"),
+    (Role::DeadLetterOperator, "events"),
+    (Role::HistoryJanitor, "events"),
+];

@@ -3,13 +3,14 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, AT_ONCE, MUCH_LATER, TOKEN, TYPE, append, append_many, claim, create_jobs, deliver_round,
-        finish_claimable, new_event, route, schedule_and_mark, verified, verified_with_limit,
+        ALL, AT_ONCE, MUCH_LATER, TOKEN, TYPE, append, append_many, bury_all, claim, create, create_jobs,
+        deliver_round, finish_claimable, new_event, new_subscription, route, schedule_and_mark, verified,
+        verified_with_limit,
     },
     rows::{changes, db_now},
 };
 use hooksaga_saga::{ErrorCode, Timestamp};
-use hooksaga_store::{Allotted, Gauges, QueueGauges, SubscriptionCount, SubscriptionPatch};
+use hooksaga_store::{Allotted, Gauges, Inventory, QueueGauges, SubscriptionCount, SubscriptionPatch};
 use std::time::Duration;
 
 pub async fn nothing_waits_in_an_empty_database(db: &dyn TestDatabase) {
@@ -146,4 +147,32 @@ pub async fn counts_that_are_too_old_are_not_shown(db: &dyn TestDatabase) {
     let subscriptions: Vec<_> =
         stats.subscriptions.iter().map(|s| (s.subscription_id.0, s.delivered, s.failed)).collect();
     assert_eq!(subscriptions, [(7, 3, 30), (8, 2, 20), (9, 1, 10)], "24 hours");
+}
+
+pub async fn the_inventory_counts_subscriptions_by_state_and_open_letters(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    assert_eq!(stores.reader.inventory().await.unwrap(), Inventory::default());
+    verified_with_limit(&stores, "https://good.example/", 1).await;
+    create(&stores, &new_subscription("other.type", "https://new.example/")).await;
+    let [paused, deleted, disabled] = [
+        verified(&stores, "other.type", "https://paused.example/").await,
+        verified(&stores, "other.type", "https://deleted.example/").await,
+        verified(&stores, "other.type", "https://disabled.example/").await,
+    ];
+    let pause = SubscriptionPatch { active: Some(false), ..SubscriptionPatch::default() };
+    stores.admin.update(&ALL, paused, &pause).await.unwrap();
+    assert!(stores.admin.delete(&ALL, deleted).await.unwrap());
+    let now = db.dialect().time(db_now(db).await);
+    let switch_off = format!(
+        "UPDATE subscriptions SET active = FALSE, disabled_reason = 'GONE', disabled_at = {now} WHERE id = {disabled}"
+    );
+    changes(db, &switch_off, 1).await;
+    append_many(&stores, 3).await;
+    route(&stores).await;
+    let letters = bury_all(&stores, ErrorCode::TIMEOUT).await;
+    let open =
+        |open_dead_letters| Inventory { active: 1, unverified: 1, paused: 1, disabled: 1, open_dead_letters };
+    assert_eq!(stores.reader.inventory().await.unwrap(), open(3));
+    stores.dead_letters.requeue(&ALL, letters[0], 1).await.unwrap();
+    assert_eq!(stores.reader.inventory().await.unwrap(), open(2));
 }

@@ -98,6 +98,7 @@ macro_rules! conformance_suite {
                 a_redrive_takes_the_events_of_its_time,
                 what_comes_later_is_not_part_of_a_redrive,
                 dead_letters_that_match_are_sent_again_once,
+                a_tenants_redrive_takes_blocked_addresses_for_unknown_names,
                 two_redrivers_at_once_make_each_saga_once,
                 a_redrive_beside_the_router_makes_each_saga_once,
                 a_cancelled_redrive_does_nothing_more,
@@ -187,6 +188,15 @@ macro_rules! conformance_suite {
                 a_look_at_the_failing_is_bounded_and_resumes,
                 a_verified_subscription_is_announced_once,
                 nothing_is_announced_about_the_reserved_tenant,
+            }
+            health {
+                a_subscription_shows_its_last_day,
+                every_length_of_an_attempt_is_counted_in_its_range,
+                what_waits_is_counted_until_it_is_being_sent,
+                a_count_of_what_waits_ends_at_its_limit,
+                the_last_failure_is_shown_with_what_the_endpoint_returned,
+                the_health_of_anothers_subscription_is_not_shown,
+                endpoints_that_fail_are_known_to_a_process_that_starts,
             }
             rate_limits {
                 no_more_jobs_are_created_than_the_limit_lets_through,
@@ -302,6 +312,7 @@ macro_rules! conformance_suite {
                 a_retry_of_a_deleted_one_ends_when_it_is_due,
                 nothing_is_sent_again_to_a_deleted_one,
                 verification_of_a_deleted_one_stops,
+                what_was_counted_of_a_deleted_one_is_removed,
             }
             endpoint_care {
                 headers_are_listed_by_name_and_read_with_deliveries_and_checks,
@@ -327,8 +338,8 @@ macro_rules! conformance_suite {
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,
                 what_is_young_is_indexed_later,
-                blocks_of_what_is_left_are_not_trimmed,
-                blocks_before_the_oldest_row_are_trimmed,
+                blocks_that_hold_nothing_are_forgotten_and_no_others,
+                another_tenants_subscription_lists_nothing,
             }
             reading {
                 events_are_listed_by_each_filter,
@@ -351,6 +362,7 @@ macro_rules! conformance_suite {
                 what_is_held_or_not_due_makes_no_due_age,
                 counts_add_up_per_minute_and_per_subscription,
                 counts_that_are_too_old_are_not_shown,
+                the_inventory_counts_subscriptions_by_state_and_open_letters,
             }
             payloads {
                 keys_keep_their_order_and_their_duplicates,
@@ -398,6 +410,22 @@ macro_rules! conformance_suite {
                 a_role_is_denied_on_rows_that_exist,
                 no_role_empties_or_changes_the_schema,
                 the_admin_cannot_create_a_verified_subscription,
+            }
+            retention {
+                old_and_final_history_goes_with_all_that_belongs_to_it,
+                what_is_open_young_or_waits_stays,
+                what_stays_holds_up_nothing_behind_it,
+                the_schema_lets_nothing_go_that_is_not_finished,
+                the_schema_keeps_what_a_dead_letter_needs,
+                an_external_id_is_remembered_as_long_as_its_event,
+                no_id_is_given_out_again,
+                an_event_with_many_deliveries_goes_in_bounded_steps,
+                two_janitors_at_once_remove_each_event_once,
+                what_is_sent_again_meanwhile_stays,
+                an_event_is_never_sent_again_and_removed_at_once,
+                old_records_go_and_young_ones_stay,
+                counts_of_minutes_become_counts_of_hours,
+                what_is_archived_is_all_that_there_is,
             }
             wakeups {
                 a_signal_reaches_a_listener_in_another_process,

@@ -19,7 +19,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_saga::Tenant;
-use hooksaga_store::NewAuditRecord;
+use hooksaga_store::{NewAuditRecord, TenantScope};
 use http::{Method, header};
 use std::{cell::RefCell, sync::Arc};
 
@@ -48,6 +48,8 @@ const ACTIONS: &[(Method, &str, &str)] = &[
     (Method::POST, "/keys/{id}/revoke", "key.revoke"),
     (Method::POST, "/deliveries/{saga_id}/resend", "delivery.resend"),
     (Method::POST, "/dead-letters/requeue", "dead_letters.requeue"),
+    (Method::POST, "/redrives", "redrive.start"),
+    (Method::POST, "/redrives/{id}/cancel", "redrive.cancel"),
 ];
 
 /// Writes only events, which are no actions, or ends a session.
@@ -81,6 +83,16 @@ pub(crate) fn about(target: String, tenant: &str) {
         noted.target = Some(target);
         noted.tenant = tenant.parse().ok();
     });
+}
+
+/// Notes whose rows the action is about.
+pub(crate) fn whose(scope: &TenantScope) {
+    note(|noted| noted.tenant = scope.tenant().and_then(|tenant| tenant.parse().ok()));
+}
+
+/// Notes what the action is about, where the path does not say it.
+pub(crate) fn named(target: String) {
+    note(|noted| noted.target = Some(target));
 }
 
 /// Notes that the request, although it succeeds, changes nothing.

@@ -23,11 +23,20 @@ pub(crate) fn encode(list: List, before: i64) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// What the cursors of a list look like, as a regular expression: nine bytes, of which the first is the list's, and the next
+/// begins with a zero bit, since no id is negative.
+pub(crate) fn pattern(list: List) -> String {
+    let of = |second: u8| BASE64_URL_SAFE_NO_PAD.encode([list as u8, second, 0]);
+    let first = of(0);
+    let seconds: String = (0..8).filter_map(|high| of(high << 4).chars().nth(1)).collect();
+    format!("^{}[{seconds}][A-Za-z0-9_-]{{10}}$", &first[..1])
+}
+
 pub(crate) fn decode(list: List, cursor: &str) -> Result<i64, Problem> {
     let before = BASE64_URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|bytes| {
         let (kind, id) = bytes.split_first()?;
         let before = i64::from_be_bytes(id.try_into().ok()?);
-        (*kind == list as u8 && before > 0).then_some(before)
+        (*kind == list as u8 && before >= 0).then_some(before)
     });
     before.ok_or_else(|| {
         Problem::with_field(Kind::BadCursor, "cursor", "must be a next_cursor that this list has given out")
@@ -39,13 +48,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_pattern_fits_the_cursors_of_its_list() {
+        assert_eq!(pattern(List::Events), "^Z[QRSTUVWX][A-Za-z0-9_-]{10}$");
+        for id in [0, 1, 1 << 40, i64::MAX] {
+            let cursor = encode(List::Events, id);
+            assert!(cursor.len() == 12 && cursor.starts_with('Z'), "{cursor}");
+            assert!("QRSTUVWX".contains(&cursor[1..2]), "{cursor}");
+        }
+    }
+
+    #[test]
     fn cursors_come_back_and_belong_to_one_list() {
-        for id in [1, 42, i64::MAX] {
+        for id in [0, 1, 42, i64::MAX] {
             let cursor = encode(List::Events, id);
             assert_eq!(decode(List::Events, &cursor).ok(), Some(id));
             assert!(decode(List::Deliveries, &cursor).is_err());
         }
-        for bad in ["", "x", "ZQ", "====", "ZQAAAAAAAAAA", "ZQAAAAAAAAABAA"] {
+        for bad in ["", "x", "ZQ", "====", "ZQAAAAAAAAABAA", "ZYAAAAAAAAAA"] {
             assert!(decode(List::Events, bad).is_err(), "{bad}");
         }
     }

@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, NewSubscription, Page,
-    PageRequest, QueueGauges, ReaderStore, Redrive, SealedSecret, Stats, StoreResult, Subscription,
-    SubscriptionAdminStore, SubscriptionFilter, SubscriptionPatch, TenantScope, UpdateOutcome,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker,
+    NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive, SealedSecret, Seals, Stats,
+    StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
+    SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -19,19 +20,16 @@ pub(crate) struct Discreet<S: ?Sized>(pub(crate) Arc<S>);
 
 /// The stored codes that this code of a filter means.
 pub(crate) fn meant(scope: &TenantScope, code: &str) -> Vec<String> {
-    let (told, hidden) = (ErrorCode::DNS_FAILED, ErrorCode::BLOCKED_ADDRESS);
-    match scope {
-        TenantScope::One(_) if code == hidden.as_str() => Vec::new(),
-        TenantScope::One(_) if code == told.as_str() => {
-            vec![told.as_str().to_owned(), hidden.as_str().to_owned()]
-        }
-        _ => vec![code.to_owned()],
-    }
+    let mut codes = vec![code.to_owned(), ErrorCode::BLOCKED_ADDRESS.as_str().to_owned()];
+    codes.retain(|stored| scope.matches_code(Some(code), stored));
+    codes.dedup();
+    codes
 }
 
 fn hide(scope: &TenantScope, code: &mut ErrorCode) {
-    if matches!(scope, TenantScope::One(_)) && *code == ErrorCode::BLOCKED_ADDRESS {
-        *code = ErrorCode::DNS_FAILED;
+    let shown = scope.shown_code(code.as_str());
+    if shown != code.as_str() {
+        *code = ErrorCode::from_stored(shown.to_owned());
     }
 }
 
@@ -88,6 +86,18 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>> {
         Ok(self.0.subscription(scope, id).await?.map(|it| subscription(scope, it)))
+    }
+
+    async fn subscription_detail(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<SubscriptionDetail>> {
+        let found = self.0.subscription_detail(scope, id).await?;
+        Ok(found.map(|mut detail| {
+            detail.health.last_failure.iter_mut().for_each(|it| hide(scope, &mut it.error_code));
+            SubscriptionDetail { subscription: subscription(scope, detail.subscription), ..detail }
+        }))
     }
 
     async fn deliveries(
@@ -169,6 +179,10 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.workers().await
     }
 
+    async fn inventory(&self) -> StoreResult<Inventory> {
+        self.0.inventory().await
+    }
+
     async fn ready(&self) -> StoreResult<()> {
         self.0.ready().await
     }
@@ -176,9 +190,9 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
 
 #[async_trait]
 impl SubscriptionAdminStore for Discreet<dyn SubscriptionAdminStore> {
-    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome> {
+    async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         // Nothing has been sent to it yet.
-        self.0.create(new, secret).await
+        self.0.create(new, secrets).await
     }
 
     async fn update(

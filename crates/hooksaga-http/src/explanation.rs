@@ -1,19 +1,20 @@
 //! A delivery in one plain sentence: what happened and what happens next.
 //!
-//! What an error code means is said by the saga crate's wordings, which the command line and the dashboard use too.
+//! What an error code means and why a delivery is held is said by the saga crate's wordings, which the command line and the
+//! dashboard use too.
 
 use crate::time::Time;
-use hooksaga_saga::{ErrorCode, JobStatus, SagaStatus};
+use hooksaga_saga::{ErrorCode, Held, JobStatus, SagaStatus};
 use hooksaga_store::{Delivery, DeliveryDetail};
 
-/// The sentence, with its full stop.
-pub(crate) fn explain(detail: &DeliveryDetail) -> String {
+/// The sentence, with its full stop. `held`: why the subscription keeps an open delivery waiting, if it does.
+pub(crate) fn explain(detail: &DeliveryDetail, held: Option<Held>) -> String {
     let delivery = &detail.delivery;
     let mut sentence = match delivery.status {
         SagaStatus::Completed => completed(delivery),
         SagaStatus::DeadLettered => format!("{}; {}", given_up(delivery), after_the_end(delivery)),
         SagaStatus::Pending | SagaStatus::InProgress | SagaStatus::PendingRetry => {
-            format!("{}; {}", so_far(delivery), next(detail))
+            format!("{}; {}", so_far(delivery), next(detail, held))
         }
     };
     sentence.push('.');
@@ -64,7 +65,7 @@ fn after_the_end(delivery: &Delivery) -> &'static str {
 }
 
 /// What an open delivery waits for.
-fn next(detail: &DeliveryDetail) -> String {
+fn next(detail: &DeliveryDetail, held: Option<Held>) -> String {
     let delivery = &detail.delivery;
     let attempt = match delivery.attempt_count {
         0 => "the first attempt".to_owned(),
@@ -77,8 +78,13 @@ fn next(detail: &DeliveryDetail) -> String {
         Some(JobStatus::Completed | JobStatus::Failed) => {
             format!("{attempt} has ended, and its result is about to be recorded")
         }
+        _ if held == Some(Held::Deleted) => {
+            format!("it ends without another attempt because {}", Held::Deleted.because())
+        }
         _ if delivery.held => {
-            format!("{attempt} waits until subscription {} is active and verified", delivery.subscription_id)
+            let because = held.map(|held| format!(" because {}", held.because())).unwrap_or_default();
+            let id = delivery.subscription_id;
+            format!("{attempt} is held{because}, and is sent once subscription {id} is active and verified")
         }
         Some(JobStatus::Pending) => format!("{attempt} is sent as soon as a worker takes it"),
         None if delivery.status == SagaStatus::PendingRetry => {
@@ -96,7 +102,7 @@ fn failure(code: &ErrorCode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hooksaga_saga::{EventId, JobId, SagaId, SubscriptionId, Timestamp};
+    use hooksaga_saga::{DisabledReason, EventId, JobId, SagaId, SubscriptionId, Timestamp};
     use hooksaga_store::Attempt;
 
     const DUE: Timestamp = Timestamp::from_micros(1_769_860_800_123_456);
@@ -146,6 +152,44 @@ mod tests {
         detail
     }
 
+    fn explain(detail: &DeliveryDetail) -> String {
+        super::explain(detail, detail.delivery.held.then_some(Held::Paused))
+    }
+
+    #[test]
+    fn a_held_delivery_says_why() {
+        let detail = held(delivery(SagaStatus::Pending, 0, None));
+        let disabled = |reason| Some(Held::Disabled(reason));
+        for (held, why) in [
+            (
+                disabled(DisabledReason::Gone),
+                " because the subscription was disabled (its endpoint returned 410 Gone)",
+            ),
+            (
+                disabled(DisabledReason::Failing),
+                " because the subscription was disabled (every attempt had failed for too long)",
+            ),
+            (Some(Held::Paused), " because the subscription is paused"),
+            (Some(Held::Unverified), " because the callback URL of the subscription is not verified"),
+            // It was resumed a moment ago.
+            (None, ""),
+        ] {
+            assert_eq!(
+                super::explain(&detail, held),
+                format!(
+                    "Nothing was sent yet; the first attempt is held{why}, and is sent once subscription 3 is active \
+                     and verified."
+                )
+            );
+        }
+        let deleted = delivery(SagaStatus::PendingRetry, 1, Some(ErrorCode::http(500)));
+        assert_eq!(
+            super::explain(&deleted, Some(Held::Deleted)),
+            "1 of 5 attempts failed, with HTTP_500 (the endpoint failed); it ends without another attempt because the \
+             subscription was deleted."
+        );
+    }
+
     #[test]
     fn an_open_delivery_says_what_it_waits_for() {
         use SagaStatus::{InProgress, Pending, PendingRetry};
@@ -156,7 +200,8 @@ mod tests {
         );
         assert_eq!(
             explain(&held(new)),
-            "Nothing was sent yet; the first attempt waits until subscription 3 is active and verified."
+            "Nothing was sent yet; the first attempt is held because the subscription is paused, and is sent once \
+             subscription 3 is active and verified."
         );
         let first = delivery(InProgress, 0, None);
         assert_eq!(
@@ -165,7 +210,8 @@ mod tests {
         );
         assert_eq!(
             explain(&held(with_job(first.clone(), JobStatus::Pending))),
-            "Nothing was sent yet; the first attempt waits until subscription 3 is active and verified."
+            "Nothing was sent yet; the first attempt is held because the subscription is paused, and is sent once \
+             subscription 3 is active and verified."
         );
         assert_eq!(
             explain(&held(with_job(first, JobStatus::Leased))),

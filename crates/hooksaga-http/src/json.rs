@@ -215,12 +215,20 @@ pub(crate) fn boolean(value: &RawValue) -> Result<bool, String> {
     }
 }
 
-/// An integer, written as one, within the range.
+/// An integer within the range. `40.0` and `4e1` are integers, too: JSON Schema says so, and some languages write them thus.
 pub(crate) fn integer(value: &RawValue, range: RangeInclusive<i64>) -> Result<i64, String> {
-    match value.get().parse::<i64>() {
-        Ok(number) if range.contains(&number) => Ok(number),
-        _ => Err(format!("must be an integer from {} to {}", range.start(), range.end())),
-    }
+    let text = value.get();
+    let number = text.parse::<i64>().ok().or_else(|| whole(text.parse().ok()?));
+    number
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| format!("must be an integer from {} to {}", range.start(), range.end()))
+}
+
+/// The number without a fraction, as far as those are exact.
+fn whole(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "it has no fraction and is within the range")]
+    (number.fract() == 0.0 && number.abs() <= EXACT).then_some(number as i64)
 }
 
 /// How deep arrays and objects are nested in a valid JSON text; 0 for a plain value.
@@ -252,7 +260,29 @@ pub(crate) fn depth(json: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::depth;
+    use super::{depth, integer};
+    use serde_json::value::RawValue;
+
+    #[test]
+    fn integers_are_read_however_they_are_written_and_nothing_else_is() {
+        let read = |text: &str| {
+            let raw = RawValue::from_string(text.to_owned()).expect("JSON");
+            integer(&raw, 1..=i64::MAX)
+        };
+        for (text, expected) in [
+            ("1", 1),
+            ("40.0", 40),
+            ("4e1", 40),
+            ("9223372036854775807", i64::MAX),
+            ("9e15", 9_000_000_000_000_000),
+        ] {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        for text in ["0", "-1", "1.5", "0.0", "1e30", "1e999", "9223372036854775808", "\"1\"", "null", "true"]
+        {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn depth_counts_nesting_and_ignores_strings() {

@@ -24,6 +24,7 @@ mod discreet;
 mod docs;
 mod dto;
 mod errors;
+mod exact;
 mod explanation;
 mod json;
 mod linger;

@@ -1,5 +1,6 @@
 //! What is done for every request: a log record, the metrics, and the headers that every response has.
 
+use crate::problem::FailedInDatabase;
 use axum::{
     extract::{MatchedPath, Request, State},
     middleware::Next,
@@ -25,6 +26,9 @@ pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, request: Reques
     let route = route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
     let status = response.status();
     let took = started.elapsed();
+    if let Some(failure) = response.extensions().get::<FailedInDatabase>() {
+        metrics.request_failed_in_database(failure.is_transient);
+    }
     metrics.http_request(method.as_str(), route, status.as_u16(), took);
     // Why the database or the queue had no time was said where it was found out.
     if status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {

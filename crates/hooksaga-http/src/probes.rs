@@ -15,8 +15,8 @@ use axum::{
     routing::get,
 };
 use hooksaga_pipeline::Metrics;
-use hooksaga_store::{QueueGauges, ReaderStore, StoreError};
-use http::header;
+use hooksaga_store::{Inventory, QueueGauges, ReaderStore, StoreError};
+use http::{HeaderMap, header};
 use std::{
     sync::{
         Arc,
@@ -27,6 +27,9 @@ use std::{
 
 /// How long the queues' gauges are shown before they are read again.
 const GAUGES_FRESH: Duration = Duration::from_secs(5);
+
+/// The same for what there is, which costs more to count and changes less.
+const INVENTORY_FRESH: Duration = Duration::from_secs(60);
 
 /// The same for readiness.
 const READY_FRESH: Duration = Duration::from_millis(500);
@@ -40,12 +43,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 const UNWRITABLE: &str = "the database takes no writes: its disk is full, or it is read-only";
 
+const OPENMETRICS: &str = "application/openmetrics-text";
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) struct ProbeState {
     reader: Arc<dyn ReaderStore>,
     metrics: Arc<Metrics>,
     gauges: Cached<QueueGauges>,
+    inventory: Cached<Inventory>,
     ready: Cached<()>,
     stopping: AtomicBool,
 }
@@ -63,6 +69,7 @@ impl Probes {
             reader,
             metrics,
             gauges: Cached::new(GAUGES_FRESH, PATIENCE),
+            inventory: Cached::new(INVENTORY_FRESH, PATIENCE),
             ready: Cached::new(READY_FRESH, PATIENCE),
             stopping: AtomicBool::new(false),
         };
@@ -138,13 +145,23 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
 
 /// Metrics
 ///
-/// In the text format that Prometheus scrapes.
+/// As OpenMetrics for those who accept it, as Prometheus does, and in Prometheus' older text format for all others.
 #[utoipa::path(
     get, path = "/metrics", tag = "probes", operation_id = "metrics",
-    responses((status = 200, description = "The metrics", body = String,
-        content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"))
+    responses((status = 200, description = "The metrics", content(
+        (String = "text/plain; version=0.0.4; charset=utf-8"),
+        (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"))))
 )]
-pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>) -> Response {
-    let gauges = state.gauges.get(state.reader.gauges()).await.ok();
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], state.metrics.encode(gauges.as_deref())).into_response()
+pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>, headers: HeaderMap) -> Response {
+    let (gauges, inventory) =
+        tokio::join!(state.gauges.get(state.reader.gauges()), state.inventory.get(state.reader.inventory()));
+    let (gauges, inventory) = (gauges.ok(), inventory.ok());
+    let (gauges, inventory) = (gauges.as_deref(), inventory.as_deref());
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let (kind, text) = if accepted.into_iter().any(|value| value.contains(OPENMETRICS)) {
+        (METRICS_TYPE, state.metrics.encode_with(gauges, inventory))
+    } else {
+        (PLAIN_TYPE, state.metrics.encode_plain(gauges, inventory))
+    };
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -154,6 +154,13 @@ struct Inner {
     status: StatusCode,
     body: ProblemBody,
     headers: Vec<(HeaderName, HeaderValue)>,
+    in_database: Option<FailedInDatabase>,
+}
+
+/// Goes with the response of a request that failed in the database, so that it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailedInDatabase {
+    pub(crate) is_transient: bool,
 }
 
 impl Problem {
@@ -174,7 +181,14 @@ impl Problem {
                 existing_id: None,
             },
             headers,
+            in_database: None,
         }))
+    }
+
+    /// It comes from the database, which may do the same later.
+    fn in_database(mut self, is_transient: bool) -> Self {
+        self.0.in_database = Some(FailedInDatabase { is_transient });
+        self
     }
 
     /// A 404 for one row.
@@ -263,7 +277,7 @@ impl From<&StoreError> for Problem {
             if let Some(unlogged) = OUTAGES.is_due(Instant::now()) {
                 tracing::warn!(%error, unlogged, "a request failed in the database");
             }
-            return Self::new(Kind::DatabaseAway, shown);
+            return Self::new(Kind::DatabaseAway, shown).in_database(true);
         }
         if let StoreError::TooSlow(_) = error {
             tracing::warn!(%error, "a query was ended");
@@ -284,6 +298,7 @@ impl From<&StoreError> for Problem {
             _ => Kind::Internal,
         };
         Self::new(kind, format!("the server could not do this; its log has the reason under {error_id}"))
+            .in_database(false)
     }
 }
 
@@ -294,19 +309,27 @@ impl From<IngestError> for Problem {
                 Kind::Overloaded,
                 "more events are waiting to be stored than fit; try again shortly",
             ),
-            IngestError::Store(error) => error.into(),
+            IngestError::Store(error) => {
+                // Ingestion counts its own.
+                let mut problem = Self::from(error);
+                problem.0.in_database = None;
+                problem
+            }
         }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Inner { status, body, headers } = *self.0;
+        let Inner { status, body, headers, in_database } = *self.0;
         let mut response = (status, Json(body)).into_response();
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response.headers_mut().extend(headers);
+        if let Some(failure) = in_database {
+            response.extensions_mut().insert(failure);
+        }
         response
     }
 }

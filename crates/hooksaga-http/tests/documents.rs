@@ -197,3 +197,36 @@ async fn the_page_works_offline_under_a_strict_policy() {
         assert_eq!(api.bare("GET", part, &[], "").await.status, 200, "{part}");
     }
 }
+
+#[tokio::test]
+async fn the_document_has_an_example_for_every_operation_and_says_what_endpoints_receive() {
+    let api = TestApi::new().await;
+    let document = document(&api).await;
+    for (method, path, _) in GUARDED {
+        let operation = &document["paths"][pattern(path)][method.to_lowercase()];
+        let responses = operation["responses"].as_object().unwrap();
+        let shown = responses.values().filter_map(|response| response["content"].as_object());
+        let examples =
+            shown.flat_map(|content| content.values()).filter(|content| !content["example"].is_null());
+        let without = responses.keys().any(|status| status == "204");
+        assert!(without || examples.count() > 0, "{method} {path} has no example in docs/API.md");
+        let body = &operation["requestBody"]["content"]["application/json"];
+        // A body that may be left out needs none.
+        if operation["requestBody"]["required"] == true {
+            assert!(!body["example"].is_null(), "{method} {path} has no example of a request");
+        }
+    }
+    let webhooks = document["webhooks"].as_object().unwrap();
+    assert_eq!(webhooks.keys().collect::<Vec<_>>(), ["event", "verification"]);
+    for hook in webhooks.values() {
+        let names: BTreeSet<&str> = hook["post"]["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|header| header["name"].as_str().unwrap())
+            .collect();
+        for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use crate::support::{ROOT_KEY, TestApi};
 use hooksaga_pipeline::EgressPolicy;
 use hooksaga_saga::{ErrorCode, Outcome};
-use hooksaga_store::CheckOutcome;
+use hooksaga_store::{CheckOutcome, StepLimits};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -111,6 +111,18 @@ async fn a_blocked_name_and_an_unknown_one_look_the_same_to_a_customer() {
     };
     assert_eq!(matching("DNS_FAILED").await, (1, true, 2));
     assert_eq!(matching("BLOCKED_ADDRESS").await, (0, false, 0));
+    // Nor does what a redrive counts.
+    let limits = StepLimits { examine: 100, create: 100, default_limit: 5 };
+    let examined = async |key: &str, code: &str| {
+        let body = json!({"kind": "dead_letters", "filter": {"final_error_code": code}});
+        let started = api.as_key(key, "POST", "/v1/redrives", Some(&body)).await.expect(202);
+        while api.stores.redrives.advance(limits).await.unwrap().is_some() {}
+        let path = format!("/v1/redrives/{}", started["id"]);
+        api.as_key(key, "GET", &path, None).await.expect(200)["examined"].as_u64().unwrap()
+    };
+    assert_eq!(examined(&customer, "BLOCKED_ADDRESS").await, 0);
+    assert_eq!(examined(&customer, "DNS_FAILED").await, 2);
+    assert_eq!(examined(operator, "BLOCKED_ADDRESS").await, 1);
     let response = api.as_key(&customer, "POST", &verify, None).await;
     assert_eq!(response.expect(202)["verification"]["last_error"], "DNS_FAILED");
 }

@@ -10,6 +10,7 @@ mod documents;
 mod egress;
 mod endpoint_care;
 mod events;
+mod health;
 mod hostile_input;
 mod https;
 mod keys;

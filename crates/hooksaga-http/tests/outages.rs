@@ -10,12 +10,12 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, IngestStore, KeyReaderStore, KeyStore, LivingWorker, NewApiKey,
-    NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive,
-    RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
-    RunningLimits, SealedSecret, StartOutcome, Starter, Stats, StepLimits, StoreError, StoreResult,
-    Subscription, SubscriptionAdminStore, SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome,
-    UpdateOutcome,
+    EventDetail, EventFilter, EventHead, IngestStore, Inventory, KeyReaderStore, KeyStore, LivingWorker,
+    NewApiKey, NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore,
+    Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch,
+    ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Starter, Stats, StepLimits, StoreError,
+    StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
+    SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
@@ -58,7 +58,7 @@ broken!(DeadLetterStore {
     requeue_step(&TenantScope, &RequeueStep) -> RequeuedBatch;
 });
 broken!(SubscriptionAdminStore {
-    create(&NewSubscription, &SealedSecret) -> CreateOutcome;
+    create(&NewSubscription, &dyn Seals) -> CreateOutcome;
     update(&TenantScope, SubscriptionId, &SubscriptionPatch) -> UpdateOutcome;
     request_verification(&TenantScope, SubscriptionId, Option<&str>) -> Option<Subscription>;
     delete(&TenantScope, SubscriptionId) -> bool;
@@ -77,6 +77,7 @@ broken!(ReaderStore {
     event(&TenantScope, EventId) -> Option<EventDetail>;
     subscriptions(&TenantScope, &SubscriptionFilter, PageRequest) -> Page<Subscription>;
     subscription(&TenantScope, SubscriptionId) -> Option<Subscription>;
+    subscription_detail(&TenantScope, SubscriptionId) -> Option<SubscriptionDetail>;
     deliveries(&TenantScope, &DeliveryFilter, PageRequest) -> Page<Delivery>;
     delivery(&TenantScope, SagaId) -> Option<DeliveryDetail>;
     dead_letters(&TenantScope, &DeadLetterFilter, PageRequest) -> Page<DeadLetterSummary>;
@@ -87,6 +88,7 @@ broken!(ReaderStore {
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;
+    inventory() -> Inventory;
     ready() -> ();
 });
 

@@ -23,15 +23,25 @@ async fn metrics_count_requests_by_route_and_show_the_queues() {
     api.get("/v1/events/1").await.expect(200);
     api.get("/v1/events/2").await.expect(404);
     api.get("/some/where").await.expect(404);
+    let open =
+        api.bare("GET", "/metrics", &[("accept", "application/openmetrics-text;version=1.0.0")], "").await;
+    assert!(open.header("content-type").starts_with("application/openmetrics-text"));
+    assert!(open.text().ends_with("# EOF\n"));
     let response = api.bare("GET", "/metrics", &[], "").await;
-    assert!(response.header("content-type").starts_with("application/openmetrics-text"));
+    assert!(response.header("content-type").starts_with("text/plain; version=0.0.4"));
     let text = response.text();
+    assert!(
+        text.contains("# TYPE hooksaga_http_requests_total counter\n") && !text.contains("# EOF"),
+        "{text}"
+    );
     for line in [
         r#"hooksaga_http_requests_total{method="POST",route="/v1/events",status="201"} 1"#,
         r#"hooksaga_http_requests_total{method="GET",route="/v1/events/{id}",status="200"} 1"#,
         r#"hooksaga_http_requests_total{method="GET",route="/v1/events/{id}",status="404"} 1"#,
         r#"hooksaga_http_requests_total{method="GET",route="none",status="404"} 1"#,
         r#"hooksaga_queue_depth{queue="unrouted_events"} 1"#,
+        r#"hooksaga_subscriptions{state="active"} 0"#,
+        r#"hooksaga_dead_letters_open 0"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }

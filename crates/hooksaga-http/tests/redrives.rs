@@ -89,6 +89,36 @@ async fn a_redrive_is_cancelled_once_and_only_so_many_run() {
 }
 
 #[tokio::test]
+async fn a_tenant_does_not_learn_which_operator_started_a_redrive() {
+    let api = TestApi::new().await;
+    let (operator, customer) = (api.key("operator,read").await, api.key_of("acme").await);
+    let body = json!({"kind": "dead_letters", "filter": {"tenant": "acme"}});
+    let by_root = api.start(&body).await.expect(202);
+    assert_eq!((&by_root["started_by"], &by_root["started_by_key_id"]), (&json!("root"), &Value::Null));
+    let by_operator = api.as_key(&operator, "POST", "/v1/redrives", Some(&body)).await.expect(202);
+    assert!(by_operator["started_by"].is_string() && by_operator["started_by_key_id"].is_i64());
+    let own = api.as_key(&customer, "POST", "/v1/redrives", Some(&body)).await.expect(202);
+    assert!(own["started_by"].is_string() && own["started_by_key_id"].is_i64(), "its own name is no secret");
+
+    let starters = async |key: &str| {
+        let list = api.as_key(key, "GET", "/v1/redrives", None).await.expect(200);
+        let items = list["items"].as_array().unwrap();
+        items
+            .iter()
+            .map(|item| (item["started_by"].clone(), item["started_by_key_id"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let of = |redrive: &Value| (redrive["started_by"].clone(), redrive["started_by_key_id"].clone());
+    let hidden = (Value::Null, Value::Null);
+    assert_eq!(starters(&customer).await, [of(&own), hidden.clone(), hidden.clone()]);
+    assert_eq!(starters(&operator).await, [of(&own), of(&by_operator), of(&by_root)]);
+    let path = format!("/v1/redrives/{}", by_operator["id"]);
+    assert_eq!(of(&api.as_key(&customer, "GET", &path, None).await.expect(200)), hidden);
+    let cancelled = api.as_key(&customer, "POST", &format!("{path}/cancel"), None).await.expect(200);
+    assert_eq!(of(&cancelled), hidden);
+}
+
+#[tokio::test]
 async fn a_request_that_is_not_clear_is_refused_field_by_field() {
     let api = TestApi::new().await;
     for (body, field) in [

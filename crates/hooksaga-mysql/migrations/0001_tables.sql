@@ -208,6 +208,8 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     UNIQUE KEY uniq_dead_letter_saga (saga_id),
     KEY idx_dead_letter_subscription (subscription_id, id),
+    -- For the janitor: a letter keeps its event.
+    KEY idx_dead_letter_event (event_id),
     CONSTRAINT letter_not_empty CHECK (final_error_code <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -334,7 +336,42 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     delivered       BIGINT NOT NULL DEFAULT 0,
     failed          BIGINT NOT NULL DEFAULT 0,
     dead_lettered   BIGINT NOT NULL DEFAULT 0,
+    -- Attempts that took at most so many milliseconds and longer than the column before says; and the slowest.
+    ms_10           INT NOT NULL DEFAULT 0,
+    ms_20           INT NOT NULL DEFAULT 0,
+    ms_50           INT NOT NULL DEFAULT 0,
+    ms_100          INT NOT NULL DEFAULT 0,
+    ms_200          INT NOT NULL DEFAULT 0,
+    ms_500          INT NOT NULL DEFAULT 0,
+    ms_1000         INT NOT NULL DEFAULT 0,
+    ms_2000         INT NOT NULL DEFAULT 0,
+    ms_5000         INT NOT NULL DEFAULT 0,
+    ms_10000        INT NOT NULL DEFAULT 0,
+    ms_20000        INT NOT NULL DEFAULT 0,
+    ms_more         INT NOT NULL DEFAULT 0,
+    slowest_ms      INT NOT NULL DEFAULT 0,
     PRIMARY KEY (minute, subscription_id, shard)
+) ENGINE = InnoDB;
+
+-- The same per hour, of what is older than two days.
+
+CREATE TABLE IF NOT EXISTS delivery_hours (
+    hour            DATETIME(6) NOT NULL,
+    subscription_id BIGINT NOT NULL,
+    delivered       BIGINT NOT NULL DEFAULT 0,
+    failed          BIGINT NOT NULL DEFAULT 0,
+    dead_lettered   BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (hour, subscription_id)
+) ENGINE = InnoDB;
+
+-- What the janitor removes in its present transaction: events, ended redrives and audit records can only be deleted while
+-- they are listed here, and what is open or young does not get here (0002_guards.sql). Empty between transactions.
+
+CREATE TABLE IF NOT EXISTS removals (
+    kind       VARCHAR(10) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    subject_id BIGINT NOT NULL,
+    PRIMARY KEY (kind, subject_id),
+    CONSTRAINT removal_kind CHECK (kind IN ('event', 'redrive', 'audit'))
 ) ENGINE = InnoDB;
 
 -- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
@@ -382,7 +419,7 @@ CREATE TABLE IF NOT EXISTS rate_limits (
     CONSTRAINT rate_limit_gate CHECK (gate IN ('admission', 'start'))
 ) ENGINE = InnoDB;
 
--- Who did what. Only ever added to.
+-- Who did what. Only ever added to, until the janitor removes what is old.
 
 CREATE TABLE IF NOT EXISTS audit_records (
     id       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -393,6 +430,7 @@ CREATE TABLE IF NOT EXISTS audit_records (
     target   VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     tenant   VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     KEY idx_audit_tenant (tenant, id),
+    KEY idx_audit_target (target, id),
     CONSTRAINT audit_not_empty CHECK (key_name <> '' AND action <> '' AND tenant <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

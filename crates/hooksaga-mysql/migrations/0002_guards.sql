@@ -7,6 +7,37 @@
 -- A trigger is dropped before it is made, so that this step can be run again; `hooksaga migrate` also runs it
 -- when the login that made the triggers is not the one that migrates now (docs/ROLES.md: DEFINER).
 
+-- The only way out: the janitor lists in `removals` what it removes, whole events at a time. Nothing gets onto the list that
+-- is open, waits in a queue, or has been final for less than a minute; nothing goes that is not on it.
+
+DROP TRIGGER IF EXISTS removals_refuse_birth;
+CREATE TRIGGER removals_refuse_birth BEFORE INSERT ON removals FOR EACH ROW
+BEGIN
+    DECLARE settled DATETIME(6) DEFAULT UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE;
+    IF NEW.kind = 'event' AND (
+           NOT EXISTS (SELECT 1 FROM events WHERE id = NEW.subject_id AND created_at <= settled)
+           OR EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = NEW.subject_id)
+           OR EXISTS (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
+                      WHERE event_id = NEW.subject_id
+                      AND NOT (status IN ('Completed', 'DeadLettered') AND updated_at <= settled))
+           OR EXISTS (SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
+                      STRAIGHT_JOIN pending_dead_letters p FORCE INDEX (PRIMARY) ON p.saga_id = s.id
+                      WHERE s.event_id = NEW.subject_id)
+           OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (idx_dead_letter_event)
+                      WHERE event_id = NEW.subject_id AND created_at > settled))
+       OR NEW.kind = 'redrive' AND NOT EXISTS (
+           SELECT 1 FROM redrives WHERE id = NEW.subject_id AND status <> 'running' AND updated_at <= settled)
+       OR NEW.kind = 'audit' AND NOT EXISTS (
+           SELECT 1 FROM audit_records WHERE id = NEW.subject_id AND at <= settled) THEN
+        SIGNAL SQLSTATE '45000'
+            SET MESSAGE_TEXT = 'removals: only what has been final for a minute can be removed';
+    END IF;
+END;
+
+DROP TRIGGER IF EXISTS removals_refuse_update;
+CREATE TRIGGER removals_refuse_update BEFORE UPDATE ON removals FOR EACH ROW
+    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'removals: what is to be removed never becomes something else';
+
 -- events -------------------------------------------------------------------------------------------------
 
 DROP TRIGGER IF EXISTS events_refuse_update;
@@ -15,7 +46,16 @@ CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events FOR EACH ROW
 
 DROP TRIGGER IF EXISTS events_refuse_delete;
 CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'events: an event is never deleted';
+BEGIN
+    IF OLD.created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE
+       OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.id)
+       OR EXISTS (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
+                  WHERE event_id = OLD.id)
+       OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (idx_dead_letter_event) WHERE event_id = OLD.id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'events: an event only goes as finished history, after all that belongs to it';
+    END IF;
+END;
 
 -- subscriptions ------------------------------------------------------------------------------------------
 
@@ -79,7 +119,16 @@ END;
 
 DROP TRIGGER IF EXISTS sagas_refuse_delete;
 CREATE TRIGGER sagas_refuse_delete BEFORE DELETE ON webhook_delivery_sagas FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_sagas: a saga is never deleted';
+BEGIN
+    IF OLD.status NOT IN ('Completed', 'DeadLettered')
+       OR OLD.updated_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE
+       OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
+       OR EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt) WHERE saga_id = OLD.id)
+       OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (uniq_dead_letter_saga) WHERE saga_id = OLD.id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'webhook_delivery_sagas: a saga only goes with its event, after its jobs and its dead letter';
+    END IF;
+END;
 
 -- webhook_delivery_jobs ------------------------------------------------------------------------------------
 
@@ -118,7 +167,16 @@ END;
 
 DROP TRIGGER IF EXISTS jobs_refuse_delete;
 CREATE TRIGGER jobs_refuse_delete BEFORE DELETE ON webhook_delivery_jobs FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'webhook_delivery_jobs: a job is never deleted';
+BEGIN
+    IF OLD.status NOT IN ('Completed', 'Failed')
+       OR NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
+                      STRAIGHT_JOIN removals r FORCE INDEX (PRIMARY) ON r.kind = 'event' AND r.subject_id = s.event_id
+                      WHERE s.id = OLD.saga_id)
+       OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (uniq_dead_letter_saga) WHERE saga_id = OLD.saga_id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'webhook_delivery_jobs: a job only goes with its event, after the dead letter';
+    END IF;
+END;
 
 -- dead_letters ---------------------------------------------------------------------------------------------
 
@@ -128,7 +186,13 @@ CREATE TRIGGER letters_refuse_update BEFORE UPDATE ON dead_letters FOR EACH ROW
 
 DROP TRIGGER IF EXISTS letters_refuse_delete;
 CREATE TRIGGER letters_refuse_delete BEFORE DELETE ON dead_letters FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'dead_letters: a dead letter is never deleted';
+BEGIN
+    IF OLD.created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE
+       OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'dead_letters: a dead letter only goes with its event';
+    END IF;
+END;
 
 -- unrouted_events: how far routing came only moves on --------------------------------------------------------
 
@@ -173,7 +237,12 @@ END;
 
 DROP TRIGGER IF EXISTS redrives_refuse_delete;
 CREATE TRIGGER redrives_refuse_delete BEFORE DELETE ON redrives FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'redrives: a redrive is never deleted';
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'redrive' AND subject_id = OLD.id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'redrives: a redrive only goes when it has ended, as old history';
+    END IF;
+END;
 
 -- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
 -- A URL that changes begins the gap; one that was verified before ends it at once.
@@ -198,4 +267,9 @@ CREATE TRIGGER audit_refuse_update BEFORE UPDATE ON audit_records FOR EACH ROW
 
 DROP TRIGGER IF EXISTS audit_refuse_delete;
 CREATE TRIGGER audit_refuse_delete BEFORE DELETE ON audit_records FOR EACH ROW
-    SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'audit_records: an audit record is never deleted';
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'audit' AND subject_id = OLD.id) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
+            'audit_records: an audit record only goes as old history';
+    END IF;
+END;

@@ -17,7 +17,8 @@ GRANT EXECUTE ON PROCEDURE hooksaga_append TO event_ingest_writer;
 -- Subscription administration: configuration, never what verification writes; secrets go in, not out.
 GRANT SELECT, INSERT (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names), UPDATE (event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, disabled_reason, disabled_at, deleted_at, vouched_by, vouched_round, verification_round, updated_at) ON subscriptions TO subscription_admin;
 GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
-GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO subscription_admin;
+GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url), DELETE ON endpoint_failures TO subscription_admin;
+GRANT SELECT (subscription_id), DELETE ON rate_limits TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at), INSERT (subscription_id, key_id, sealed), UPDATE (expires_at), DELETE ON subscription_secrets TO subscription_admin;
 GRANT SELECT (subscription_id, key_id), INSERT, DELETE ON subscription_headers TO subscription_admin;
 
@@ -86,6 +87,21 @@ GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
 GRANT SELECT (id, tenant, external_id), INSERT ON events TO endpoint_caretaker;
 GRANT INSERT ON unrouted_events TO endpoint_caretaker;
 
+-- Janitor: removes finished history, and changes none of it.
+GRANT SELECT, DELETE ON events TO history_janitor;
+GRANT SELECT, DELETE ON webhook_delivery_sagas TO history_janitor;
+GRANT SELECT, DELETE ON webhook_delivery_jobs TO history_janitor;
+GRANT SELECT, DELETE ON dead_letters TO history_janitor;
+GRANT SELECT, DELETE ON unmatched_events TO history_janitor;
+GRANT SELECT, DELETE ON redrives TO history_janitor;
+GRANT SELECT, DELETE ON audit_records TO history_janitor;
+GRANT SELECT, DELETE ON delivery_counts TO history_janitor;
+GRANT SELECT, INSERT, UPDATE, DELETE ON delivery_hours TO history_janitor;
+GRANT SELECT, INSERT, DELETE ON removals TO history_janitor;
+GRANT SELECT ON unrouted_events TO history_janitor;
+GRANT SELECT ON pending_dead_letters TO history_janitor;
+GRANT SELECT (id, callback_url) ON subscriptions TO history_janitor;
+
 -- API reads and metrics: everything but secrets; and the bell for other processes, which it also hears.
 GRANT SELECT ON events TO api_reader;
 GRANT SELECT ON subscriptions TO api_reader;
@@ -96,6 +112,7 @@ GRANT SELECT ON unrouted_events TO api_reader;
 GRANT SELECT ON finished_jobs TO api_reader;
 GRANT SELECT ON pending_dead_letters TO api_reader;
 GRANT SELECT ON delivery_counts TO api_reader;
+GRANT SELECT ON delivery_hours TO api_reader;
 GRANT SELECT ON subscription_topics TO api_reader;
 GRANT SELECT ON workers TO api_reader;
 GRANT SELECT ON endpoint_failures TO api_reader;

@@ -1,8 +1,9 @@
 //! What the server and the driver fail with, as the boundary's errors: one line each, without passwords, without row
 //! contents.
 
-use hooksaga_store::{StoreError, StoreResult};
+use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use mysql_async::{DriverError, Error, IoError, ServerError};
+use std::io;
 
 /// A failure inside a store call, before it is known whether it is worth another try.
 #[derive(Debug)]
@@ -108,19 +109,18 @@ pub(crate) fn code(error: &Error) -> Option<u16> {
 pub fn store_error(error: &Error) -> StoreError {
     match error {
         Error::Server(error) => from_server(error),
-        Error::Io(IoError::Tls(error)) => StoreError::Setup(format!(
-            "the database's TLS handshake failed ({}): check the server's certificate, or require_ssl in \
-             database.url",
-            one_line(&error.to_string())
-        )),
+        Error::Io(IoError::Tls(error)) => handshake_failure(&one_line(&error.to_string())),
+        // The TLS library's own errors travel inside those of the socket.
+        Error::Io(IoError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            handshake_failure(&one_line(&error.to_string()))
+        }
         Error::Io(IoError::Io(error)) => StoreError::Unavailable(one_line(&error.to_string())),
         Error::Driver(DriverError::ConnectionClosed | DriverError::PoolDisconnected) => {
             StoreError::Unavailable("the connection was closed".to_owned())
         }
-        Error::Driver(DriverError::NoClientSslFlagFromServer) => StoreError::Setup(
-            "the database server offers no TLS: set it up there, or leave require_ssl out of database.url"
-                .to_owned(),
-        ),
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
+            handshake_failure("the server does not support TLS")
+        }
         Error::Driver(DriverError::PacketTooLarge) => too_large(),
         // These carry rows and values in their texts.
         Error::Driver(DriverError::FromRow { .. } | DriverError::FromValue { .. }) => {

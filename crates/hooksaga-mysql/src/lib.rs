@@ -6,8 +6,9 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `options`, `pool` | how to reach the server, a session's settings, a pool per role |
+//! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
 //! | `schema` | migrations |
+//! | `examine` | a look at everything, for `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, what each may do, and what that protects from |
 //! | `outbox` | the procedure that applications call |
@@ -23,6 +24,7 @@
 //! changed is read under lock before it, or by its key after it.
 
 mod error;
+mod examine;
 mod options;
 mod outbox;
 mod pool;
@@ -34,9 +36,11 @@ mod schema;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 mod time;
+mod tls;
 mod wake;
 
 pub use error::store_error;
+pub use examine::examine;
 pub use options::{MySqlOptions, RoleMode, identifier};
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
@@ -45,20 +49,24 @@ pub use schema::migrate;
 
 use error::checked;
 use hooksaga_store::{
-    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
+    KeyStore, PoolUse, ReaderStore, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
 use mysql_async::prelude::Queryable as _;
 use options::SessionKind;
 use pool::{RolePool, connect_once, in_time};
 use schema::{HAS_TABLE, MIGRATIONS};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The smallest `max_allowed_packet` that the batches are made for.
 const SMALLEST_PACKET: u64 = 4 << 20;
 
+/// Every pool of a process, with its role.
+type Pools = Vec<(Role, RolePool)>;
+
 /// An open database.
 pub struct MySqlDatabase {
     stores: Stores,
+    pools: Arc<Pools>,
     fence: Fence,
 }
 
@@ -66,6 +74,19 @@ impl MySqlDatabase {
     /// Every role's handle.
     pub fn stores(&self) -> Stores {
         self.stores.clone()
+    }
+
+    /// A look at the connections of every role, at any time.
+    pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
+        let pools = Arc::clone(&self.pools);
+        move || {
+            let of_role = |role: Role| {
+                let pools = pools.iter().filter(|(of, _)| *of == role).map(|(_, pool)| pool.in_use());
+                let (busy, most) = pools.fold((0, 0), |sum, (busy, most)| (sum.0 + busy, sum.1 + most));
+                PoolUse { role, most: most as u64, busy: busy as u64 }
+            };
+            Role::ALL.iter().map(|role| of_role(*role)).collect()
+        }
     }
 
     /// What the database's rights protect from.
@@ -77,7 +98,12 @@ impl MySqlDatabase {
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
     in_time(look(&options)).await?;
-    let pool = |role| pool(&options, role);
+    let pools = Mutex::new(Pools::new());
+    let pool = |role| {
+        let pool = pool(&options, role)?;
+        pools.lock().unwrap_or_else(PoisonError::into_inner).push((role, pool.clone()));
+        Ok::<_, StoreError>(pool)
+    };
     let prompt = pool(Role::ApiReader)?;
     let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
@@ -97,12 +123,14 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
         redrives: Arc::new(roles::Redrives::new(operator)),
         caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
+        janitor: Arc::new(roles::Janitor::new(pool(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
         key_reader: Arc::new(roles::KeyReader::new(pool(Role::KeyReader)?)),
     };
-    Ok(MySqlDatabase { stores, fence })
+    let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Ok(MySqlDatabase { stores, pools, fence })
 }
 
 /// Opens the API keys alone.
@@ -111,6 +139,15 @@ pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> 
     let prompt = pool(&options, Role::ApiReader)?;
     ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
     Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin)?)))
+}
+
+/// Opens what `api_reader` may see, alone.
+pub async fn open_reader(options: MySqlOptions) -> StoreResult<Arc<dyn ReaderStore>> {
+    in_time(look(&options)).await?;
+    let prompt = pool(&options, Role::ApiReader)?;
+    let reader = roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt);
+    ready(&reader).await?;
+    Ok(Arc::new(reader))
 }
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
@@ -174,4 +211,9 @@ async fn ready(reader: &roles::Reader) -> StoreResult<()> {
         ),
         other => other,
     })
+}
+
+/// The version of the schema that this program makes and works on.
+pub fn schema_version() -> i64 {
+    hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

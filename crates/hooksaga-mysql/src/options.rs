@@ -1,7 +1,7 @@
 //! How to reach the database, and how every session is set up.
 
-use crate::rights::role_name;
-use hooksaga_store::{Role, StoreError, StoreResult};
+use crate::{rights::role_name, tls};
+use hooksaga_store::{Role, StoreError, StoreResult, database_tls::TlsParameters};
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -18,7 +18,8 @@ pub enum RoleMode {
 /// How to reach the database.
 #[derive(Clone)]
 pub struct MySqlOptions {
-    /// `mysql://…` or `mariadb://…`, with mysql_async's parameters (`require_ssl`, `verify_ca`, …).
+    /// `mysql://…` or `mariadb://…`, with mysql_async's parameters. What is about TLS is read here
+    /// ([`TlsParameters`]).
     pub url: String,
     /// A login of its own for some or all roles; such connections do not switch.
     pub role_urls: BTreeMap<Role, String>,
@@ -152,7 +153,8 @@ fn parse(key: &str, url: &str) -> StoreResult<Opts> {
         Some(rest) => format!("mysql://{rest}"),
         None => url.to_owned(),
     };
-    Opts::from_url(&url).map_err(|error| {
+    let (parameters, url) = TlsParameters::take(key, &url)?;
+    let opts = Opts::from_url(&url).map_err(|error| {
         // What the parser names are keys; the values could be a password.
         let text = match error {
             UrlError::InvalidParamValue { param, .. } => format!("the value of {param} makes no sense"),
@@ -161,7 +163,9 @@ fn parse(key: &str, url: &str) -> StoreResult<Opts> {
             _ => "write it like mysql://LOGIN:PASSWORD@HOST/DATABASE".to_owned(),
         };
         StoreError::Setup(format!("{key} is not a usable MySQL URL: {text}"))
-    })
+    })?;
+    let ssl_opts = tls::ssl_opts(key, &parameters, &opts)?;
+    Ok(OptsBuilder::from_opts(opts).ssl_opts(ssl_opts).into())
 }
 
 fn database(key: &str, opts: &Opts) -> StoreResult<String> {

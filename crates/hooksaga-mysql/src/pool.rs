@@ -50,6 +50,12 @@ impl RolePool {
         }))
     }
 
+    /// How many connections calls have, and how many they may have.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let most = self.0.opts.pool_opts().constraints().max();
+        (most.saturating_sub(self.0.free.available_permits()), most)
+    }
+
     /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour of
     /// others. `work` is one transaction: what failed left nothing.
     pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>

@@ -6,18 +6,20 @@ use crate::{
     options::{MySqlOptions, SessionKind},
     pool::connect_once,
 };
+use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
 use mysql_async::prelude::Queryable as _;
 
-/// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
+/// Seals everything valid that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
 /// moved until then stays so.
 pub async fn rewrap(options: &MySqlOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
     let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
     let mut moved = 0;
-    for (table, key) in SEALED_TABLES {
+    for (table, key, expires) in SEALED_TABLES {
+        let valid = if *expires { "(expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6))" } else { "TRUE" };
         let select = format!(
-            "/* rewrap.select */ SELECT {key}, key_id, sealed FROM {table} WHERE key_id <> ? AND {key} > ? \
-             ORDER BY {key} LIMIT {REWRAP_BATCH}"
+            "/* rewrap.select */ SELECT {key}, key_id, sealed, subscription_id FROM {table} \
+             WHERE key_id <> ? AND {key} > ? AND {valid} ORDER BY {key} LIMIT {REWRAP_BATCH}"
         );
         // A row that somebody has moved meanwhile is left alone.
         let update = format!(
@@ -25,13 +27,13 @@ pub async fn rewrap(options: &MySqlOptions, rewrap: Rewrap<'_>) -> StoreResult<u
         );
         let mut after = 0_i64;
         loop {
-            let rows: Vec<(i64, String, Vec<u8>)> =
+            let rows: Vec<(i64, String, Vec<u8>, i64)> =
                 checked(connection.exec(&select, (rewrap.key_id, after)).await)?;
             let Some((last, ..)) = rows.last() else { break };
             after = *last;
-            for (id, key_id, sealed) in rows {
+            for (id, key_id, sealed, subscription) in rows {
                 let old = SealedSecret { key_id, sealed };
-                let new = (rewrap.reseal)(&old)?;
+                let new = (rewrap.reseal)(SubscriptionId(subscription), &old)?;
                 let values = (&new.key_id, &new.sealed, id, &old.sealed);
                 checked(connection.exec_drop(&update, values).await)?;
                 moved += connection.affected_rows();

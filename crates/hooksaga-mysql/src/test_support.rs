@@ -5,8 +5,8 @@ use crate::{
     MySqlOptions,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, dead_letters, endpoint, ingest, list_indexer, orchestrator, rate_limits, reader,
-        redrives, router, verifier, worker,
+        caretaker, cleaner, dead_letters, endpoint, ingest, janitor, list_indexer, orchestrator, rate_limits,
+        reader, redrives, router, verifier, worker,
     },
     time::Time,
 };
@@ -77,7 +77,10 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             ];
             (Role::SagaOrchestrator, statements)
         }
-        HotStatement::Load => (Role::SagaOrchestrator, vec![orchestrator::waiting::OPEN_JOBS.to_owned()]),
+        HotStatement::Load => (
+            Role::SagaOrchestrator,
+            vec![orchestrator::waiting::OPEN_JOBS.to_owned(), with(endpoint::FAILING, &["10000"])],
+        ),
         HotStatement::MarkInProgress => {
             let rows = r#"'[[1,"2026-01-01 00:00:00.000001"]]'"#;
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])
@@ -124,7 +127,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(READ_JOBS, &[IDS]),
                 with(LOCK_SAGAS, &[IDS]),
                 with(WRITE_RESULTS, &[&format!(r#"'[[1,{at},"61",1,{at},null,{at}]]'"#)]),
-                count_statement("('2026-01-01 00:00:00',1,1,1,0,0)"),
+                count_statement("('2026-01-01 00:00:00',1,1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7)"),
+                endpoint::deleted_statement("1,2"),
                 with(endpoint::END_RUN, &["1"]),
                 with(endpoint::GONE_URL, &["1", NOW]),
                 with(FORGET_RESULTS, &[IDS]),
@@ -193,19 +197,43 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             vec![
                 with(list_indexer::PROGRESS, &["1"]),
                 with(list_indexer::DELIVERIES, &["1", "2048"]),
-                with(list_indexer::EVENTS, &["1", "2048"]),
                 with(list_indexer::INSERT_BLOCKS, &["'[[1,\"31\",0]]'"]),
                 with(list_indexer::MOVE, &["1", "1"]),
-                with(list_indexer::TRIM_BLOCKS, &["1", "100", "2048"]),
-                with(list_indexer::TRIM_TIMES, &["1", "100", "2048"]),
+                with(list_indexer::TRIM_LOOK, &["0", "2048"]),
+                with(list_indexer::TRIM_BLOCKS, &["'[[1,1],[2,1]]'"]),
+                with(list_indexer::TRIM_TIMES, &[IDS]),
             ],
         ),
+        HotStatement::Remove => {
+            use janitor::archived;
+            let statements = vec![
+                with(janitor::OLD_EVENTS, &["'2026-01-01'", NOW, "'2026-01-01'", "1", "100"]),
+                with(janitor::REMAINS, &[IDS]),
+                with(janitor::LOCK, &[IDS]),
+                with(janitor::MARK, &[IDS]),
+                with(janitor::SAGAS, &[IDS, "1000"]),
+                with(janitor::DELETE_LETTERS, &[IDS]),
+                with(janitor::DELETE_JOBS, &[IDS]),
+                with(janitor::DELETE_SAGAS, &[IDS]),
+                with(janitor::REST, &[IDS]),
+                with(janitor::DELETE_EVENTS, &[IDS]),
+                with(janitor::DELETE_UNMATCHED, &[IDS]),
+                with(janitor::UNMARK, &[IDS]),
+                with(archived::EVENTS, &[IDS]),
+                with(archived::DELIVERIES, &[IDS, "0", "1000"]),
+                with(archived::ATTEMPTS, &[IDS]),
+            ];
+            (Role::HistoryJanitor, statements)
+        }
         HotStatement::Gauges => (
             Role::ApiReader,
             vec![
                 reader::stats::GAUGES.to_owned(),
                 with(reader::stats::TENANT_WAITING, &["'default'"]),
                 with(reader::stats::TENANT_OPEN, &["'default'"]),
+                with(reader::health::DAY, &["1"]),
+                with(reader::health::WAITING, &["1", "1"]),
+                with(reader::health::LAST_FAILURE, &["1"]),
             ],
         ),
     }

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod connecting;
+mod encryption;
 mod holding;
 mod migrating;
 mod outbox;

@@ -204,7 +204,7 @@ fn event(news: &Announcement) -> NewEvent {
 }
 
 /// As the API writes times: UTC, to the microsecond.
-fn rfc_3339(at: Timestamp) -> String {
+pub(crate) fn rfc_3339(at: Timestamp) -> String {
     const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
     format!("{:.6}Z", EPOCH.saturating_add(SignedDuration::from_micros(at.as_micros())))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! Ingest → Router → Orchestrator (schedule) → Worker → Orchestrator (apply) → DeadLetters
 //!                          ▲                                   │
-//!                          └────────── due again ──────────────┘   beside them: Cleaner, Verifier, Caretaker, Redriver
+//!                          └────────── due again ──────────────┘   beside them: Cleaner, Verifier, Caretaker, Redriver, Janitor
 //! ```
 //!
 //! Every component has `run_once`, one pass that can be repeated after any failure, and `run`, the same
@@ -20,6 +20,7 @@ mod delivery_log;
 mod driver;
 mod forward;
 mod ingest;
+mod janitor;
 mod list_indexer;
 mod metrics;
 mod orchestrator;
@@ -46,6 +47,7 @@ pub use delivery_log::{DeliveryLog, TARGET as DELIVERY_LOG_TARGET};
 pub use driver::{Driver, Rhythm};
 pub use forward::forward_wakeups;
 pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
+pub use janitor::{Archive, Janitor};
 pub use list_indexer::ListIndexer;
 pub use metrics::{IngestResult, Metrics, VerificationResult};
 pub use orchestrator::Orchestrator;
@@ -54,7 +56,7 @@ pub use redriver::Redriver;
 pub use requeue::{Requeue, RequeueTally};
 pub use router::Router;
 pub use secrets::{
-    InvalidSecret, InvalidSecretKey, SealError, SecretKey, SigningSecret, random_hex, random_i64,
+    InvalidSecret, InvalidSecretKey, NewSecrets, SealError, SecretKey, SigningSecret, random_hex, random_i64,
 };
 pub use shutdown::Shutdown;
 pub use signals::Signals;

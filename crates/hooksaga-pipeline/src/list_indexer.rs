@@ -1,20 +1,28 @@
 //! The index of lists: which blocks of deliveries and of events hold something of a subscription, tenant, type or time.
 //!
 //! Promises: what is settled is indexed within seconds, whoever created it; nothing waits for it. It takes a quarter of the
-//! time of one connection at most. Lists are complete without it, only slower. Any number of copies may run.
+//! time of one connection at most. Lists are complete without it, only slower. Blocks whose rows were removed are forgotten,
+//! in rounds over all of them. Any number of copies may run.
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
-use hooksaga_store::{List, ListIndexStore, SETTLED, StoreResult};
+use hooksaga_store::{ListIndexStore, SETTLED, StoreResult};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+/// A round over all blocks, for those that hold nothing any more.
+#[derive(Clone, Copy, Default)]
+struct Round {
+    /// Which list of the store's, and the block that the next step resumes behind.
+    at: Option<(usize, i64)>,
+    ended: Option<Instant>,
+}
+
 pub struct ListIndexer {
     store: Arc<dyn ListIndexStore>,
     settled: Duration,
-    /// When entries of removed rows were last looked for.
-    trimmed: Mutex<Option<Instant>>,
+    round: Mutex<Round>,
     signals: Signals,
     metrics: Arc<Metrics>,
 }
@@ -29,7 +37,7 @@ impl ListIndexer {
     const REST: u32 = 3;
 
     pub fn new(store: Arc<dyn ListIndexStore>, signals: Signals, metrics: Arc<Metrics>) -> Self {
-        Self { store, settled: SETTLED, trimmed: Mutex::default(), signals, metrics }
+        Self { store, settled: SETTLED, round: Mutex::default(), signals, metrics }
     }
 
     /// The same with another age from which on rows are indexed.
@@ -54,8 +62,8 @@ impl ListIndexer {
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
         let (mut rows, mut more) = (0, false);
-        for list in List::ALL {
-            let step = self.store.index(list, Self::BATCH, self.settled).await?;
+        for list in self.store.lists() {
+            let step = self.store.index(*list, Self::BATCH, self.settled).await?;
             rows += step.rows;
             more |= step.more;
         }
@@ -70,18 +78,21 @@ impl ListIndexer {
 
     /// Whether there may be more.
     async fn trim(&self) -> StoreResult<bool> {
-        let trimmed = *self.trimmed.lock().unwrap_or_else(PoisonError::into_inner);
-        if trimmed.is_some_and(|at| at.elapsed() < Self::TRIM_EVERY) {
-            return Ok(false);
-        }
-        let mut removed = 0;
-        for list in List::ALL {
-            removed += self.store.trim(list, Self::BATCH).await?;
-        }
-        let more = removed >= u64::from(Self::BATCH);
-        if !more {
-            *self.trimmed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        }
-        Ok(more)
+        let round = *self.round.lock().unwrap_or_else(PoisonError::into_inner);
+        let rests = round.ended.is_some_and(|at| at.elapsed() < Self::TRIM_EVERY);
+        let (number, after) = match round.at {
+            None if rests => return Ok(false),
+            at => at.unwrap_or((0, -1)),
+        };
+        let Some(list) = self.store.lists().get(number) else { return Ok(false) };
+        let step = self.store.trim(*list, after, Self::BATCH).await?;
+        let next = match step.resume_after {
+            Some(after) => Some((number, after)),
+            None if number + 1 < self.store.lists().len() => Some((number + 1, -1)),
+            None => None,
+        };
+        let round = Round { at: next, ended: next.map_or_else(|| Some(Instant::now()), |_| round.ended) };
+        *self.round.lock().unwrap_or_else(PoisonError::into_inner) = round;
+        Ok(next.is_some())
     }
 }

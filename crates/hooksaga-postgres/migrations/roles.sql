@@ -17,7 +17,7 @@ BEGIN
     FOREACH component IN ARRAY ARRAY[
         'event_ingest_writer', 'subscription_admin', 'subscription_verifier', 'router_worker',
         'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin',
-        'key_reader', 'endpoint_caretaker', 'list_indexer']
+        'key_reader', 'endpoint_caretaker', 'history_janitor', 'list_indexer']
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), component);
         EXECUTE format(
@@ -25,7 +25,7 @@ BEGIN
                 unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets,
                 subscription_headers, subscription_topics, api_keys, audit_records, workers, delivery_counts,
                 endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
-                ingest_limits, list_blocks, list_block_times, list_progress,
+                ingest_limits, delivery_hours, removals, list_blocks, list_block_times, list_progress,
                 schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
@@ -36,8 +36,8 @@ $$;
 REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_headers,
     subscription_topics, api_keys, audit_records, workers, delivery_counts, endpoint_failures, pending_announcements,
-    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, list_blocks, list_block_times,
-    list_progress, schema_migrations FROM PUBLIC;
+    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, delivery_hours, removals, list_blocks,
+    list_block_times, list_progress, schema_migrations FROM PUBLIC;
 
 -- Ingestion: appends events; says what the servers were started with. It owns hooksaga_append (outbox.sql), which gets its
 -- rights from here.
@@ -56,8 +56,9 @@ GRANT SELECT,
               disabled_at, deleted_at, vouched_by, vouched_round, verification_round, updated_at)
     ON subscriptions TO subscription_admin;
 GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
-GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url)
+GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url), DELETE
     ON endpoint_failures TO subscription_admin;
+GRANT SELECT (subscription_id), DELETE ON rate_limits TO subscription_admin;
 GRANT SELECT (id, subscription_id, key_id, created_at, expires_at),
       INSERT (subscription_id, key_id, sealed),
       UPDATE (expires_at),
@@ -113,7 +114,9 @@ GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
 
 -- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas, dead_letters TO dead_letter_operator;
-GRANT SELECT ON events, subscriptions TO dead_letter_operator;
+-- (The locks that keep the janitor from what is sent again want the right to UPDATE a column; no event ever changes.)
+GRANT SELECT, UPDATE (id) ON events TO dead_letter_operator;
+GRANT SELECT ON subscriptions TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (saga_id) ON pending_dead_letters TO dead_letter_operator;
 GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at)
     ON redrives TO dead_letter_operator;
@@ -133,9 +136,18 @@ GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
 GRANT SELECT (id, tenant, external_id), INSERT ON events TO endpoint_caretaker;
 GRANT INSERT ON unrouted_events TO endpoint_caretaker;
 
+-- Janitor: removes finished history, and changes none of it. (UPDATE: for its locks, as above.)
+GRANT SELECT, DELETE, UPDATE (id) ON events TO history_janitor;
+GRANT SELECT, DELETE ON webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, unmatched_events, redrives,
+    audit_records, delivery_counts TO history_janitor;
+GRANT SELECT, INSERT, DELETE ON removals TO history_janitor;
+GRANT SELECT, INSERT, UPDATE (delivered, failed, dead_lettered), DELETE ON delivery_hours TO history_janitor;
+GRANT SELECT ON unrouted_events, pending_dead_letters TO history_janitor;
+GRANT SELECT (id, callback_url) ON subscriptions TO history_janitor;
+
 -- API reads and metrics: everything but secrets.
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
-    unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts,
+    unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts, delivery_hours,
     endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
     audit_records, list_blocks, list_block_times, list_progress TO api_reader;
 GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;

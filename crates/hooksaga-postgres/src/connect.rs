@@ -10,8 +10,8 @@
 
 use crate::{
     error::checked,
+    options::Session,
     pool::{Commits, connect_once},
-    tls,
 };
 use deadpool_postgres::Connect;
 use hooksaga_store::{StoreError, StoreResult};
@@ -42,25 +42,32 @@ type Connecting<'a> = Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>
 type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
 /// Connects host by host, beginning with the one that was right last time.
-#[derive(Clone, Default)]
-pub(crate) struct HostByHost(Arc<AtomicUsize>);
+#[derive(Clone)]
+pub(crate) struct HostByHost {
+    tls: MakeRustlsConnect,
+    last_right: Arc<AtomicUsize>,
+}
 
 impl HostByHost {
+    pub(crate) fn new(tls: MakeRustlsConnect) -> Self {
+        Self { tls, last_right: Arc::default() }
+    }
+
     pub(crate) async fn open(&self, config: &Config) -> Result<(Client, Connection<Socket, Stream>), Error> {
         let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
         let limit = config.get_connect_timeout().copied().unwrap_or(HOST_TIMEOUT);
         // Spread at random, if the URL asks for it: by where it begins.
         let first = match config.get_load_balance_hosts() {
             LoadBalanceHosts::Random => random_below(hosts),
-            _ => self.0.load(Ordering::Relaxed),
+            _ => self.last_right.load(Ordering::Relaxed),
         };
         let mut failure = None;
         for index in (0..hosts).map(|step| (first + step) % hosts) {
             let one = only_host(config, index);
-            let connecting = one.connect(tls::connector(one.get_ssl_mode()));
+            let connecting = one.connect(self.tls.clone());
             match tokio::time::timeout(limit, connecting).await {
                 Ok(Ok(connected)) => {
-                    self.0.store(index, Ordering::Relaxed);
+                    self.last_right.store(index, Ordering::Relaxed);
                     return Ok(connected);
                 }
                 Ok(Err(error)) => failure = Some(error),
@@ -197,13 +204,13 @@ fn words(options: &str) -> Vec<String> {
 /// If this session's settings had to be made by hand, there is a pooler in between: makes sure that sessions are not shared.
 /// In transaction mode the next transaction runs wherever there is room, with the settings of whoever was there before:
 /// roles, time limits and isolation would be anybody's.
-pub(crate) async fn refuse_shared_sessions(client: &Client, config: &Config) -> StoreResult<()> {
+pub(crate) async fn refuse_shared_sessions(client: &Client, session: &Session) -> StoreResult<()> {
     let by_hand = "SELECT current_setting('hooksaga.by_hand', true) IS NOT DISTINCT FROM 'on'";
     let by_hand: bool = checked(checked(client.query_one(by_hand, &[]).await)?.try_get(0))?;
     if !by_hand {
         return Ok(());
     }
-    let other = connect_once(config).await?;
+    let other = connect_once(session).await?;
     for _ in 0..3 {
         for (client, name) in [(client, "one"), (&other, "two")] {
             checked(

@@ -2,7 +2,7 @@
 //! row contents (the server's DETAIL is left out for that reason).
 
 use deadpool_postgres::{HookError, PoolError};
-use hooksaga_store::{StoreError, StoreResult};
+use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use std::{error::Error as _, io};
 use tokio_postgres::error::{DbError as ServerError, SqlState};
 
@@ -92,10 +92,10 @@ pub fn store_error(error: &tokio_postgres::Error) -> StoreError {
     let is_io = error.source().is_some_and(|source| source.downcast_ref::<io::Error>().is_some());
     let kind = error.to_string();
     match kind.as_str() {
-        "error performing TLS handshake" => StoreError::Setup(format!(
-            "the database's TLS handshake failed ({text}): check the server's certificate, or sslmode in \
-             database.url"
-        )),
+        "error performing TLS handshake" => {
+            let problem = error.source().map_or_else(|| text.clone(), |cause| one_line(&cause.to_string()));
+            handshake_failure(&problem)
+        }
         "authentication error" | "invalid configuration" => {
             StoreError::Setup(format!("cannot log in to the database ({text}): check database.url"))
         }
@@ -133,6 +133,12 @@ fn from_database(error: &ServerError) -> StoreError {
                 Some(constraint) => format!("{text} ({constraint})"),
                 None => text,
             }),
+            Some("28") if text.contains("client certificate") => {
+                StoreError::Setup(format!("{text}: name one with sslcert and sslkey in database.url"))
+            }
+            Some("28") if text.contains("no encryption") => StoreError::Setup(format!(
+                "{text}: the server wants TLS; write sslmode=verify-full in database.url"
+            )),
             Some("28") => StoreError::Setup(format!("{text}: check user and password in database.url")),
             Some("08" | "53" | "57") => StoreError::Unavailable(text),
             _ => StoreError::Other(format!("{text} ({code})")),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `options`, `connect`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
 //! | `schema`, `restore` | migrations; ids after a restore |
+//! | `examine` | a look at everything, for `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, and what each may do |
 //! | `outbox` | the function that applications call |
@@ -21,6 +22,7 @@
 
 mod connect;
 mod error;
+mod examine;
 mod options;
 mod outbox;
 mod pool;
@@ -36,6 +38,7 @@ mod tls;
 mod wake;
 
 pub use error::store_error;
+pub use examine::examine;
 pub use options::{PostgresOptions, RoleMode};
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
@@ -45,20 +48,24 @@ pub use schema::migrate;
 use connect::refuse_shared_sessions;
 use error::checked;
 use hooksaga_store::{
-    KeyStore, ReaderStore as _, Role, StoreError, StoreResult, Stores, migration::check_usable,
+    KeyStore, PoolUse, ReaderStore, Role, StoreError, StoreResult, Stores, migration::check_usable,
 };
 use options::SessionKind;
 use pool::{Commits, RolePool, connect_once};
 use roles::correlations::Correlations;
 use schema::MIGRATIONS;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How many connections readiness and signals share.
 const PROMPT_CONNECTIONS: usize = 2;
 
+/// Every pool of a process, with its role.
+type Pools = Vec<(Role, RolePool)>;
+
 /// An open database.
 pub struct PostgresDatabase {
     stores: Stores,
+    pools: Arc<Pools>,
 }
 
 impl PostgresDatabase {
@@ -66,14 +73,34 @@ impl PostgresDatabase {
     pub fn stores(&self) -> Stores {
         self.stores.clone()
     }
+
+    /// A look at the connections of every role, at any time.
+    pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
+        let pools = Arc::clone(&self.pools);
+        move || {
+            let of_role = |role: Role| {
+                let pools = pools.iter().filter(|(of, _)| *of == role).map(|(_, pool)| pool.in_use());
+                let (busy, most) = pools.fold((0, 0), |sum, (busy, most)| (sum.0 + busy, sum.1 + most));
+                PoolUse { role, most: most as u64, busy: busy as u64 }
+            };
+            Role::ALL.iter().map(|role| of_role(*role)).collect()
+        }
+    }
 }
 
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> {
     let schema = look(&options).await?;
-    let pool = |role| pool(&options, role, schema.as_deref(), Commits::Durable);
-    let deferred = |role| self::pool(&options, role, schema.as_deref(), Commits::Deferred);
-    let prompt = prompt_pool(&options, schema.as_deref())?;
+    let pools = Mutex::new(Pools::new());
+    let kept = |role: Role, pool: RolePool| {
+        pools.lock().unwrap_or_else(PoisonError::into_inner).push((role, pool.clone()));
+        pool
+    };
+    let opened =
+        |role, commits| pool(&options, role, schema.as_deref(), commits).map(|pool| kept(role, pool));
+    let pool = |role| opened(role, Commits::Durable);
+    let deferred = |role| opened(role, Commits::Deferred);
+    let prompt = kept(Role::ApiReader, prompt_pool(&options, schema.as_deref())?);
     let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
@@ -97,12 +124,14 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         redrives: Arc::new(roles::Redrives::new(operator)),
         caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
         list_index: Arc::new(roles::ListIndexer::new(deferred(Role::ListIndexer)?)),
+        janitor: Arc::new(roles::Janitor::new(deferred(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
         key_reader: Arc::new(roles::KeyReader::new(deferred(Role::KeyReader)?)),
     };
-    Ok(PostgresDatabase { stores })
+    let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Ok(PostgresDatabase { stores, pools })
 }
 
 /// Opens the API keys alone.
@@ -111,6 +140,15 @@ pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore
     let prompt = prompt_pool(&options, schema.as_deref())?;
     ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
     Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
+}
+
+/// Opens what `api_reader` may see, alone.
+pub async fn open_reader(options: PostgresOptions) -> StoreResult<Arc<dyn ReaderStore>> {
+    let schema = look(&options).await?;
+    let prompt = prompt_pool(&options, schema.as_deref())?;
+    let reader = roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt);
+    ready(&reader).await?;
+    Ok(Arc::new(reader))
 }
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
@@ -160,4 +198,9 @@ async fn ready(reader: &roles::Reader) -> StoreResult<()> {
         )),
         other => other,
     })
+}
+
+/// The version of the schema that this program makes and works on.
+pub fn schema_version() -> i64 {
+    hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

@@ -3,10 +3,12 @@
 use crate::{
     connect::{HOST_TIMEOUT, MARK},
     error::from_url,
+    tls,
 };
-use hooksaga_store::{Role, StoreResult};
+use hooksaga_store::{Role, StoreResult, database_tls::TlsParameters};
 use std::{collections::BTreeMap, fmt, time::Duration};
 use tokio_postgres::{Config, config::TargetSessionAttrs};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Whether connections take on their component's role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +23,8 @@ pub enum RoleMode {
 /// How to reach the database.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// `postgres://…`, as tokio-postgres reads it: several hosts and `target_session_attrs` included.
+    /// `postgres://…`, as tokio-postgres reads it: several hosts and `target_session_attrs` included. What is about TLS is
+    /// read here ([`TlsParameters`]).
     pub url: String,
     /// A login of its own for some or all roles; such connections do not switch.
     pub role_urls: BTreeMap<Role, String>,
@@ -94,6 +97,13 @@ pub(crate) enum SessionKind<'a> {
     Component { role: Role, schema: Option<&'a str> },
 }
 
+/// How a session is opened.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub(crate) config: Config,
+    pub(crate) tls: MakeRustlsConnect,
+}
+
 impl PostgresOptions {
     /// The login of a URL alone.
     pub(crate) fn login(url: &str) -> Self {
@@ -110,17 +120,17 @@ impl PostgresOptions {
         !self.role_urls.contains_key(&role)
     }
 
-    /// The configuration of a session.
-    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<Config> {
+    /// How a session of this kind is opened.
+    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<Session> {
         let SessionKind::Component { role, schema } = session else {
-            let mut config = parse("database.url", &self.url)?;
+            let mut session = parse("database.url", &self.url)?;
             let no_limits = [("statement_timeout", "0"), ("lock_timeout", "0"), ("jit", "off")];
-            finish(&mut config, "hooksaga/migrate", &no_limits, FIXED.iter().copied());
-            return Ok(config);
+            finish(&mut session.config, "hooksaga/migrate", &no_limits, FIXED.iter().copied());
+            return Ok(session);
         };
         let mut fixed = FIXED.to_vec();
         fixed.extend_from_slice(planning(role));
-        let mut config = match self.role_urls.get(&role) {
+        let mut session = match self.role_urls.get(&role) {
             Some(url) => parse(&format!("database.role_urls.{role}"), url)?,
             None => {
                 fixed.extend(schema.map(|schema| ("search_path", schema)));
@@ -135,8 +145,8 @@ impl PostgresOptions {
             defaults.retain(|(name, _)| *name != "lock_timeout");
             defaults.push(("lock_timeout", INGEST_LOCK_TIMEOUT));
         }
-        finish(&mut config, &format!("hooksaga/{role}"), &defaults, fixed.into_iter());
-        Ok(config)
+        finish(&mut session.config, &format!("hooksaga/{role}"), &defaults, fixed.into_iter());
+        Ok(session)
     }
 }
 
@@ -150,14 +160,18 @@ fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
         | Role::LeaseCleaner
         | Role::DeadLetterOperator
         | Role::EndpointCaretaker
+        | Role::HistoryJanitor
         | Role::ListIndexer => KEYED_PLANS,
         Role::ApiReader => READING,
         Role::SubscriptionAdmin | Role::KeyAdmin | Role::KeyReader => &[],
     }
 }
 
-fn parse(key: &str, url: &str) -> StoreResult<Config> {
-    url.parse().map_err(|error| from_url(key, &error))
+fn parse(key: &str, url: &str) -> StoreResult<Session> {
+    let (parameters, url) = TlsParameters::take(key, url)?;
+    let mut config: Config = url.parse().map_err(|error| from_url(key, &error))?;
+    let tls = tls::apply(&parameters, &mut config)?;
+    Ok(Session { config, tls })
 }
 
 /// Settings travel in the start-up message: no round trip, and `RESET` leads back to them.
@@ -210,8 +224,8 @@ mod tests {
     }
 
     fn session_options(options: &PostgresOptions, role: Role) -> String {
-        let config = options.session(SessionKind::Component { role, schema: Some("my schema") });
-        config.ok().and_then(|config| config.get_options().map(str::to_owned)).unwrap_or_default()
+        let session = options.session(SessionKind::Component { role, schema: Some("my schema") });
+        session.ok().and_then(|session| session.config.get_options().map(str::to_owned)).unwrap_or_default()
     }
 
     #[test]

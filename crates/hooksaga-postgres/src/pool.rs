@@ -3,6 +3,7 @@
 use crate::{
     connect::{HOST_TIMEOUT, HostByHost, set_up},
     error::{DbError, DbResult, checked, from_connecting, from_pool},
+    options::Session,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use hooksaga_store::{StoreError, StoreResult};
@@ -52,11 +53,12 @@ pub(crate) struct RolePool(Pool);
 
 impl RolePool {
     /// Connects to nothing yet.
-    pub(crate) fn new(config: Config, max_size: usize, commits: Commits) -> StoreResult<Self> {
+    pub(crate) fn new(session: Session, max_size: usize, commits: Commits) -> StoreResult<Self> {
+        let Session { config, tls } = session;
         let options: Arc<str> = config.get_options().unwrap_or_default().into();
         let create_timeout = connecting_limit(&config);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(config, HostByHost::default(), recycling);
+        let manager = Manager::from_connect(config, HostByHost::new(tls), recycling);
         let set_up = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
             let options = Arc::clone(&options);
             Box::pin(async move { set_up(client, &options, commits).await.map_err(HookError::Backend) })
@@ -70,6 +72,12 @@ impl RolePool {
             .build()
             .map_err(|error| StoreError::Setup(format!("cannot make a connection pool: {error}")))?;
         Ok(Self(pool))
+    }
+
+    /// How many connections calls have, and how many they may have.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        let status = self.0.status();
+        (status.size.saturating_sub(status.available), status.max_size)
     }
 
     /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour
@@ -152,9 +160,10 @@ impl Drop for Call<'_> {
 }
 
 /// A connection outside the pools, driven by a task of its own until it is dropped.
-pub(crate) async fn connect_once(config: &Config) -> StoreResult<tokio_postgres::Client> {
+pub(crate) async fn connect_once(session: &Session) -> StoreResult<tokio_postgres::Client> {
+    let Session { config, tls } = session;
     let (client, connection) =
-        HostByHost::default().open(config).await.map_err(|error| match from_connecting(&error) {
+        HostByHost::new(tls.clone()).open(config).await.map_err(|error| match from_connecting(&error) {
             StoreError::Unavailable(text) => StoreError::Unavailable(format!("{}: {text}", hosts(config))),
             other => other,
         })?;

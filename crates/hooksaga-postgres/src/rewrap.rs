@@ -6,17 +6,19 @@ use crate::{
     options::{PostgresOptions, SessionKind},
     pool::connect_once,
 };
+use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
 
-/// Seals everything that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
+/// Seals everything valid that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
 /// moved until then stays so.
 pub async fn rewrap(options: &PostgresOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
     let client = connect_once(&options.session(SessionKind::Login)?).await?;
     let mut moved = 0;
-    for (table, key) in SEALED_TABLES {
+    for (table, key, expires) in SEALED_TABLES {
+        let valid = if *expires { "(expires_at IS NULL OR expires_at > now())" } else { "TRUE" };
         let select = format!(
-            "/* rewrap.select */ SELECT {key}, key_id, sealed FROM {table} WHERE key_id <> $1 AND {key} > $2 \
-             ORDER BY {key} LIMIT {REWRAP_BATCH}"
+            "/* rewrap.select */ SELECT {key}, key_id, sealed, subscription_id FROM {table} \
+             WHERE key_id <> $1 AND {key} > $2 AND {valid} ORDER BY {key} LIMIT {REWRAP_BATCH}"
         );
         // A row that somebody has moved meanwhile is left alone.
         let update = format!(
@@ -30,7 +32,8 @@ pub async fn rewrap(options: &PostgresOptions, rewrap: Rewrap<'_>) -> StoreResul
             let (mut ids, mut olds, mut news) = (Vec::new(), Vec::new(), Vec::new());
             for row in &rows {
                 let old = SealedSecret { key_id: checked(row.try_get(1))?, sealed: checked(row.try_get(2))? };
-                news.push((rewrap.reseal)(&old)?.sealed);
+                let subscription = SubscriptionId(checked(row.try_get(3))?);
+                news.push((rewrap.reseal)(subscription, &old)?.sealed);
                 olds.push(old.sealed);
                 ids.push(checked(row.try_get::<_, i64>(0))?);
             }

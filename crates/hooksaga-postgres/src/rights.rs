@@ -12,6 +12,82 @@ const RIGHTS: &str = include_str!("../migrations/roles.sql");
 /// Other databases of the cluster may be migrating: each of them can get in the way a few times.
 const TRIES: u32 = 50;
 
+/// One right of a role, as `migrations/roles.sql` grants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Right {
+    pub(crate) verb: &'static str,
+    /// The table or sequence.
+    pub(crate) object: &'static str,
+    /// Empty: every column.
+    pub(crate) column: &'static str,
+}
+
+/// What the file grants to a role, beside what every role has.
+pub(crate) fn of_role(role: Role) -> Vec<Right> {
+    let every = Right { verb: "SELECT", object: "schema_migrations", column: "" };
+    let mut rights = vec![every];
+    for grant in grants() {
+        if words(grant.roles).any(|name| name == role.as_str()) {
+            rights.extend(grant.each());
+        }
+    }
+    rights
+}
+
+/// One GRANT of the file: `GRANT rights ON objects TO roles;`.
+struct Grant {
+    rights: &'static str,
+    objects: &'static str,
+    roles: &'static str,
+}
+
+/// A statement begins with its line; comments and the script that takes everything away do not begin with GRANT.
+fn grants() -> impl Iterator<Item = Grant> {
+    let statements = RIGHTS.split_inclusive(';').filter_map(|text| {
+        let at = text.find("GRANT ").filter(|at| *at == 0 || text[..*at].ends_with('\n'))?;
+        text[at..].strip_prefix("GRANT ")?.strip_suffix(';')
+    });
+    statements.filter_map(|text| {
+        let (rest, roles) = text.rsplit_once(" TO ").or_else(|| text.rsplit_once("\n    TO "))?;
+        let at = rest.rfind(" ON ")?;
+        Some(Grant { rights: &rest[..at], objects: &rest[at + 4..], roles })
+    })
+}
+
+impl Grant {
+    fn each(&self) -> impl Iterator<Item = Right> {
+        let objects: Vec<&str> = words(self.objects.trim_start_matches("SEQUENCE ")).collect();
+        single(self.rights).into_iter().flat_map(move |(verb, column)| {
+            objects.clone().into_iter().map(move |object| Right { verb, object, column })
+        })
+    }
+}
+
+/// The words between commas.
+fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.split(',').map(str::trim)
+}
+
+/// `SELECT, INSERT (a, b)` as single rights.
+fn single(rights: &'static str) -> Vec<(&'static str, &'static str)> {
+    let mut found = Vec::new();
+    let mut rest = rights.trim();
+    while !rest.is_empty() {
+        let end = rest.find([',', '(']).unwrap_or(rest.len());
+        let verb = rest[..end].trim();
+        rest = &rest[end..];
+        if let Some(inner) = rest.strip_prefix('(') {
+            let close = inner.find(')').unwrap_or(inner.len());
+            found.extend(words(&inner[..close]).map(|column| (verb, column)));
+            rest = inner.get(close + 1..).unwrap_or("");
+        } else {
+            found.push((verb, ""));
+        }
+        rest = rest.trim_start_matches([',', ' ', '\n']);
+    }
+    found
+}
+
 /// Makes the roles that are missing, and lets the login switch to those that have no login of their own.
 /// Returns what happened, for people.
 pub(crate) async fn ensure(client: &Client, options: &PostgresOptions) -> StoreResult<String> {
@@ -162,6 +238,28 @@ mod tests {
         assert!(sql.contains(r#"GRANT CONNECT ON DATABASE "my""db" TO"#), "{sql}");
         assert!(sql.contains("quote_ident('o''hara')"), "{sql}");
         assert!(Role::ALL.iter().all(|role| sql.contains(&format!("CREATE ROLE {role} NOLOGIN"))), "{sql}");
+    }
+
+    #[test]
+    fn every_grant_is_understood() {
+        let written = RIGHTS.lines().filter(|line| line.starts_with("GRANT ")).count();
+        assert_eq!(grants().count(), written);
+        for right in Role::ALL.iter().flat_map(|role| of_role(*role)) {
+            assert!(["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE"].contains(&right.verb), "{right:?}");
+            let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            assert!(!right.object.is_empty() && plain(right.object) && plain(right.column), "{right:?}");
+        }
+        let worker = of_role(Role::JobWorker);
+        let right = |verb, object, column| Right { verb, object, column };
+        for held in [
+            right("SELECT", "subscription_headers", ""),
+            right("UPDATE", "webhook_delivery_jobs", "retry_at"),
+            right("UPDATE", "rate_limits", "full_at"),
+            right("DELETE", "workers", ""),
+        ] {
+            assert!(worker.contains(&held), "{held:?} in {worker:?}");
+        }
+        assert!(of_role(Role::EventIngestWriter).contains(&right("USAGE", "events_id_seq", "")));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{
     PostgresOptions,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, correlations, dead_letters, endpoint, ingest, list_indexer,
+        caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
         orchestrator::{apply, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
         worker::{self, claim},
@@ -17,7 +17,7 @@ use tokio_postgres::Config;
 
 /// The configuration of a component's session.
 pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
-    options.session(SessionKind::Component { role, schema: None })
+    Ok(options.session(SessionKind::Component { role, schema: None })?.config)
 }
 
 /// A statement of the product.
@@ -63,7 +63,8 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             ],
         ),
         HotStatement::Load => {
-            (Role::SagaOrchestrator, &[(schedule::OPEN_JOBS, ""), (schedule::WORKERS, "15000000")])
+            let failing = (endpoint::FAILING, "10000");
+            (Role::SagaOrchestrator, &[(schedule::OPEN_JOBS, ""), (schedule::WORKERS, "15000000"), failing])
         }
         HotStatement::MarkInProgress => (
             Role::SagaOrchestrator,
@@ -101,7 +102,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (
                     apply::WRITE_RESULTS,
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
-                     '{1,2}', 0",
+                     '{1,2}', 0, '{0,NULL}', '{7,NULL}'",
                 ),
                 (
                     endpoint::COUNT_FAILURES,
@@ -140,12 +141,35 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::ListIndexer,
             &[
                 (list_indexer::INDEX_DELIVERIES, "2048, 60000000"),
-                (list_indexer::INDEX_EVENTS, "2048, 60000000"),
-                (list_indexer::TRIM_BLOCKS, "1::smallint, 100, 2048"),
-                (list_indexer::TRIM_TIMES, "1::smallint, 100, 2048"),
+                (list_indexer::TRIM_LOOK, "0, 2048"),
+                (list_indexer::TRIM_BLOCKS, "'{1,2}'"),
             ],
         ),
-        HotStatement::Gauges => (Role::ApiReader, &[(reader::stats::GAUGES, "")]),
+        HotStatement::Remove => (
+            Role::HistoryJanitor,
+            &[
+                (janitor::OLD_EVENTS, "'2000-01-01', 0, 100, 60000000"),
+                (janitor::LOCK, "'{1,2}'"),
+                (janitor::REMAINS, "'{1,2}'"),
+                (janitor::MARK, "'{1,2}'"),
+                (janitor::SAGAS, "'{1,2}', 1000"),
+                (janitor::DELETE_SAGAS, "'{1,2}'"),
+                (janitor::DELETE_EVENTS, "'{1,2}'"),
+                (janitor::UNMARK, "'{1,2}'"),
+                (janitor::archived::EVENTS, "'{1,2}'"),
+                (janitor::archived::DELIVERIES, "'{1,2}', 0, 1000"),
+                (janitor::archived::ATTEMPTS, "'{1,2}'"),
+            ],
+        ),
+        HotStatement::Gauges => (
+            Role::ApiReader,
+            &[
+                (reader::stats::GAUGES, ""),
+                (reader::health::DAY, "1"),
+                (reader::health::WAITING, "1, 10000"),
+                (reader::health::LAST_FAILURE, "1"),
+            ],
+        ),
     };
     statements.iter().map(|&(sql, arguments)| Hot { role, sql, arguments }).collect()
 }

@@ -4,6 +4,7 @@
 use crate::{
     connect::HostByHost,
     error::{checked, from_connecting, store_error},
+    options::Session,
     pool::RolePool,
 };
 use async_trait::async_trait;
@@ -14,7 +15,7 @@ use std::{
     pin::pin,
     task::{Context, Poll},
 };
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "hooksaga_wake";
@@ -22,12 +23,12 @@ const NOTIFY: &str = "/* wake.notify */ SELECT pg_notify($1, $2)";
 
 pub(crate) struct Notifications {
     pool: RolePool,
-    listener: Config,
+    listener: Session,
 }
 
 impl Notifications {
     /// `listener`: a listener has a connection of its own, outside the pool.
-    pub(crate) fn new(pool: RolePool, listener: Config) -> Self {
+    pub(crate) fn new(pool: RolePool, listener: Session) -> Self {
         Self { pool, listener }
     }
 }
@@ -49,8 +50,9 @@ impl Wakeups for Notifications {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
-        let (client, connection) =
-            HostByHost::default().open(&self.listener).await.map_err(|error| from_connecting(&error))?;
+        let Session { config, tls } = &self.listener;
+        let opening = HostByHost::new(tls.clone());
+        let (client, connection) = opening.open(config).await.map_err(|error| from_connecting(&error))?;
         let mut listener = Listener { client, connection, heard: VecDeque::new() };
         listener.subscribe().await?;
         Ok(Some(Box::new(listener)))

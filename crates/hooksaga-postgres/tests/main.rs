@@ -6,6 +6,7 @@
 
 mod adapter;
 mod connecting;
+mod encryption;
 mod failing_writes;
 mod hosts;
 mod logins;

@@ -85,6 +85,16 @@ const WANTED: &[(HotStatement, &[&str])] = &[
         HotStatement::IndexLists,
         &["webhook_delivery_sagas_pkey", "events_pkey", "idx_list_block", "list_block_times_pkey"],
     ),
+    (
+        HotStatement::Remove,
+        &[
+            "idx_event_created",
+            "uniq_saga_event_subscription",
+            "idx_dead_letter_event",
+            "uniq_job_saga_attempt",
+            "webhook_delivery_sagas_pkey",
+        ],
+    ),
     (HotStatement::Gauges, &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"]),
 ];
 

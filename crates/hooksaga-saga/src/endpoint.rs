@@ -103,6 +103,17 @@ impl Default for Endpoint {
 }
 
 impl Endpoint {
+    /// One that another process saw fail, and that this one has not tried: its last failure was this.
+    pub fn failing(code: &ErrorCode) -> Self {
+        match Answer::of_failure(code) {
+            Answer::Unreachable => {
+                Self { unreachable: true, window: 1, refused_at: FIRST_WINDOW, ..Self::default() }
+            }
+            Answer::Throttled => Self { window: 1, refused_at: FIRST_WINDOW, ..Self::default() },
+            Answer::Served | Answer::Refused => Self::default(),
+        }
+    }
+
     /// Jobs were created for it.
     pub fn admitted(&mut self, jobs: u32, now: Instant) {
         self.set_open(self.open.saturating_add(jobs), now);

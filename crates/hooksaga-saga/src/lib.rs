@@ -6,7 +6,8 @@
 //! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
 //! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
 //! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`] has
-//! observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start.
+//! observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
+//! [`may_go`] when finished history may be removed.
 
 mod allotment;
 mod callback_url;
@@ -14,12 +15,15 @@ mod care;
 mod disabled;
 mod endpoint;
 mod error_code;
+mod held;
 mod ids;
+mod latency;
 mod names;
 mod policy;
 mod rate_limit;
 mod redrive;
 mod request_headers;
+mod retention;
 mod retry_after;
 mod send_again;
 mod status;
@@ -35,12 +39,15 @@ pub use care::{CareStep, FailureRun, LEAST_FAILURES, judge};
 pub use disabled::DisabledReason;
 pub use endpoint::{Answer, Endpoint, Standing};
 pub use error_code::ErrorCode;
+pub use held::Held;
 pub use ids::{DeadLetterId, EventId, JobId, KeyId, RedriveId, SagaId, SecretId, SubscriptionId};
+pub use latency::Latencies;
 pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant};
 pub use policy::{RetryPolicy, backoff};
 pub use rate_limit::{Gate, Passage, RateLimit};
 pub use redrive::{Chosen, Fate, choose};
 pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
+pub use retention::{EventRemains, Retention, may_go};
 pub use retry_after::retry_after;
 pub use send_again::send_again;
 pub use status::{JobStatus, SagaStatus, UnknownStatus};

@@ -1,8 +1,9 @@
-//! What an error code means, in words for people, and what they can do about it.
+//! What an error code means, why a subscription was disabled and why a delivery is held: in words for people, with what
+//! they can do about it.
 //!
-//! One table for everything that shows error codes: the command line and the dashboard say the same.
+//! One table for everything that shows these: the API, the command line, the dashboard and the log say the same.
 
-use crate::{DisabledReason, ErrorCode};
+use crate::{DisabledReason, ErrorCode, Held};
 
 /// An error code in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +76,37 @@ impl DisabledReason {
     pub const fn wording(self) -> Wording {
         match self {
             Self::Gone => say(
-                "its endpoint said that it is gone for good (410)",
-                "give it another callback_url if the endpoint has moved, and set active to true; what waits is delivered then",
+                "its endpoint returned 410 Gone",
+                "give it another callback_url if the endpoint has moved, and resume it; what waits is delivered then",
             ),
             Self::Failing => say(
-                "every attempt has failed for as long as callbacks.disable_after allows",
-                "repair the endpoint and set active to true; what waits is delivered then",
+                "every attempt had failed for too long",
+                "repair the endpoint and resume it; what waits is delivered then",
             ),
+        }
+    }
+}
+
+impl Held {
+    /// Why the open deliveries of a subscription wait: a clause that can follow "because".
+    pub fn because(self) -> String {
+        match self {
+            Self::Disabled(reason) => format!("the subscription was disabled ({})", reason.wording().meaning),
+            Self::Paused => "the subscription is paused".to_owned(),
+            Self::Unverified => "the callback URL of the subscription is not verified".to_owned(),
+            Self::Deleted => "the subscription was deleted".to_owned(),
+        }
+    }
+
+    /// What becomes of them, and what to do: a clause without a full stop.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Disabled(reason) => reason.wording().advice,
+            Self::Paused => "resume it; what waits is delivered then",
+            Self::Unverified => {
+                "let the endpoint return the challenge, and ask for verification again; what waits is delivered then"
+            }
+            Self::Deleted => "nothing: what was still to be delivered ends without being sent",
         }
     }
 }
@@ -165,6 +190,20 @@ mod tests {
                 assert!(!text.contains("  "), "{code}: {text}");
             }
         }
+    }
+
+    #[test]
+    fn every_reason_to_wait_has_words_of_its_own() {
+        let disabled = DisabledReason::ALL.map(Held::Disabled);
+        let mut seen = Vec::new();
+        for held in disabled.into_iter().chain([Held::Paused, Held::Unverified, Held::Deleted]) {
+            for text in [held.because(), held.advice().to_owned()] {
+                assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{text}");
+            }
+            assert!(!seen.contains(&held.because()), "{held:?} shares its words");
+            seen.push(held.because());
+        }
+        assert_eq!(seen[0], "the subscription was disabled (its endpoint returned 410 Gone)");
     }
 
     #[test]

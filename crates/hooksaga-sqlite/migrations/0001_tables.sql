@@ -167,6 +167,8 @@ CREATE TABLE dead_letters (
 
 CREATE UNIQUE INDEX uniq_dead_letter_saga ON dead_letters (saga_id);
 CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
+-- For the janitor: a letter keeps its event.
+CREATE INDEX idx_dead_letter_event ON dead_letters (event_id);
 
 -- The hand-over queues. An event is routed to its subscriptions in the order of their ids, in as many steps as it
 -- takes: after_subscription_id is how far it came.
@@ -202,7 +204,7 @@ CREATE TABLE unmatched_events (
 -- Large work: dead letters that match a filter, or the events of a subscription since a time. after_at and after_id are
 -- how far it came.
 CREATE TABLE redrives (
-    id               INTEGER PRIMARY KEY,
+    id               INTEGER PRIMARY KEY AUTOINCREMENT,
     -- Null: every tenant's.
     tenant           TEXT    CHECK (length(tenant) BETWEEN 1 AND 100),
     kind             TEXT    NOT NULL CHECK (kind = 'dead_letters' OR kind = 'events'),
@@ -262,7 +264,7 @@ CREATE TABLE api_keys (
 
 CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
 
--- Who did what. Only ever added to.
+-- Who did what. Only ever added to, until the janitor removes what is old.
 CREATE TABLE audit_records (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     at       INTEGER NOT NULL,
@@ -275,6 +277,7 @@ CREATE TABLE audit_records (
 ) STRICT;
 
 CREATE INDEX idx_audit_tenant ON audit_records (tenant, id);
+CREATE INDEX idx_audit_target ON audit_records (target, id);
 
 CREATE TABLE delivery_counts (
     minute          INTEGER NOT NULL,
@@ -283,7 +286,39 @@ CREATE TABLE delivery_counts (
     delivered       INTEGER NOT NULL,
     failed          INTEGER NOT NULL,
     dead_lettered   INTEGER NOT NULL,
+    -- Attempts that took at most so many milliseconds and longer than the column before says; and the slowest.
+    ms_10           INTEGER NOT NULL DEFAULT 0,
+    ms_20           INTEGER NOT NULL DEFAULT 0,
+    ms_50           INTEGER NOT NULL DEFAULT 0,
+    ms_100          INTEGER NOT NULL DEFAULT 0,
+    ms_200          INTEGER NOT NULL DEFAULT 0,
+    ms_500          INTEGER NOT NULL DEFAULT 0,
+    ms_1000         INTEGER NOT NULL DEFAULT 0,
+    ms_2000         INTEGER NOT NULL DEFAULT 0,
+    ms_5000         INTEGER NOT NULL DEFAULT 0,
+    ms_10000        INTEGER NOT NULL DEFAULT 0,
+    ms_20000        INTEGER NOT NULL DEFAULT 0,
+    ms_more         INTEGER NOT NULL DEFAULT 0,
+    slowest_ms      INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (minute, subscription_id, shard)
+) STRICT, WITHOUT ROWID;
+
+-- The same per hour, of what is older than two days.
+CREATE TABLE delivery_hours (
+    hour            INTEGER NOT NULL,
+    subscription_id INTEGER NOT NULL,
+    delivered       INTEGER NOT NULL,
+    failed          INTEGER NOT NULL,
+    dead_lettered   INTEGER NOT NULL,
+    PRIMARY KEY (hour, subscription_id)
+) STRICT, WITHOUT ROWID;
+
+-- What the janitor removes in its present transaction: events, ended redrives and audit records can only be deleted while
+-- they are listed here, and what is open or young does not get here (0002_guards.sql). Empty between transactions.
+CREATE TABLE removals (
+    kind       TEXT    NOT NULL CHECK (kind = 'event' OR kind = 'redrive' OR kind = 'audit'),
+    subject_id INTEGER NOT NULL,
+    PRIMARY KEY (kind, subject_id)
 ) STRICT, WITHOUT ROWID;
 
 -- Worker processes, by their heartbeats.

@@ -10,8 +10,37 @@
 CREATE TRIGGER guard_event_update BEFORE UPDATE ON events
 BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever changed'); END;
 
+-- The only way out: the janitor lists what it removes, whole events at a time. Nothing gets onto the list that is open,
+-- waits in a queue, or has been final for less than a minute.
+CREATE TRIGGER guard_removal_insert BEFORE INSERT ON removals
+WHEN (NEW.kind = 'event' AND (
+        NOT EXISTS (SELECT 1 FROM events WHERE id = NEW.subject_id
+                     AND created_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000)
+        OR EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = NEW.subject_id)
+        OR EXISTS (SELECT 1 FROM webhook_delivery_sagas WHERE event_id = NEW.subject_id
+                    AND NOT (status IN ('Completed', 'DeadLettered')
+                             AND updated_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000))
+        OR EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g JOIN pending_dead_letters AS p ON p.saga_id = g.id
+                    WHERE g.event_id = NEW.subject_id)
+        OR EXISTS (SELECT 1 FROM dead_letters WHERE event_id = NEW.subject_id
+                    AND created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000)))
+    OR (NEW.kind = 'redrive' AND NOT EXISTS (
+        SELECT 1 FROM redrives WHERE id = NEW.subject_id AND status <> 'running'
+           AND updated_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000))
+    OR (NEW.kind = 'audit' AND NOT EXISTS (
+        SELECT 1 FROM audit_records WHERE id = NEW.subject_id
+           AND at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000))
+BEGIN SELECT RAISE(FAIL, 'only what has been final for a minute can be removed'); END;
+
+CREATE TRIGGER guard_removal_update BEFORE UPDATE ON removals
+BEGIN SELECT RAISE(FAIL, 'what is to be removed never becomes something else'); END;
+
 CREATE TRIGGER guard_event_delete BEFORE DELETE ON events
-BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever deleted'); END;
+WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.id)
+    OR OLD.created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
+    OR EXISTS (SELECT 1 FROM webhook_delivery_sagas WHERE event_id = OLD.id)
+    OR EXISTS (SELECT 1 FROM dead_letters WHERE event_id = OLD.id)
+BEGIN SELECT RAISE(FAIL, 'events are append-only: one only goes as finished history, after all that belongs to it'); END;
 
 -- Rights know the columns of an UPDATE but not those of an INSERT: without this, whoever may create a
 -- subscription could create a verified one.
@@ -61,7 +90,12 @@ WHEN
 BEGIN SELECT RAISE(FAIL, 'a saga changes only by its legal transitions, a finished one never'); END;
 
 CREATE TRIGGER guard_saga_delete BEFORE DELETE ON webhook_delivery_sagas
-BEGIN SELECT RAISE(FAIL, 'no saga is ever deleted'); END;
+WHEN OLD.status NOT IN ('Completed', 'DeadLettered')
+    OR OLD.updated_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
+    OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
+    OR EXISTS (SELECT 1 FROM webhook_delivery_jobs WHERE saga_id = OLD.id)
+    OR EXISTS (SELECT 1 FROM dead_letters WHERE saga_id = OLD.id)
+BEGIN SELECT RAISE(FAIL, 'a saga only goes with its event, after its jobs and its dead letter'); END;
 
 CREATE TRIGGER guard_job_insert BEFORE INSERT ON webhook_delivery_jobs
 WHEN NEW.status <> 'Pending'
@@ -95,13 +129,19 @@ WHEN
 BEGIN SELECT RAISE(FAIL, 'a job changes only by its legal transitions, a finished one never'); END;
 
 CREATE TRIGGER guard_job_delete BEFORE DELETE ON webhook_delivery_jobs
-BEGIN SELECT RAISE(FAIL, 'no job is ever deleted'); END;
+WHEN OLD.status NOT IN ('Completed', 'Failed')
+    OR NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g JOIN removals AS r ON r.kind = 'event' AND r.subject_id = g.event_id
+                    WHERE g.id = OLD.saga_id)
+    OR EXISTS (SELECT 1 FROM dead_letters WHERE saga_id = OLD.saga_id)
+BEGIN SELECT RAISE(FAIL, 'a job only goes with its event, after the dead letter'); END;
 
 CREATE TRIGGER guard_dead_letter_update BEFORE UPDATE ON dead_letters
 BEGIN SELECT RAISE(FAIL, 'no dead letter is ever changed'); END;
 
 CREATE TRIGGER guard_dead_letter_delete BEFORE DELETE ON dead_letters
-BEGIN SELECT RAISE(FAIL, 'no dead letter is ever deleted'); END;
+WHEN OLD.created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
+    OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
+BEGIN SELECT RAISE(FAIL, 'a dead letter only goes with its event'); END;
 
 -- Configuration is changed and marked as deleted, but its rows stay; not by way of REPLACE either.
 CREATE TRIGGER guard_subscription_delete BEFORE DELETE ON subscriptions
@@ -132,7 +172,8 @@ WHEN OLD.status <> 'running'
 BEGIN SELECT RAISE(FAIL, 'a redrive goes on from where it is, and one that has ended never changes'); END;
 
 CREATE TRIGGER guard_redrive_delete BEFORE DELETE ON redrives
-BEGIN SELECT RAISE(FAIL, 'no redrive is ever deleted'); END;
+WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'redrive' AND subject_id = OLD.id)
+BEGIN SELECT RAISE(FAIL, 'a redrive only goes when it has ended, as old history'); END;
 
 -- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
 -- A URL that changes begins the gap; one that was verified before ends it at once.
@@ -151,4 +192,5 @@ CREATE TRIGGER guard_audit_update BEFORE UPDATE ON audit_records
 BEGIN SELECT RAISE(FAIL, 'audit records are only added to: none is ever changed'); END;
 
 CREATE TRIGGER guard_audit_delete BEFORE DELETE ON audit_records
-BEGIN SELECT RAISE(FAIL, 'audit records are only added to: none is ever deleted'); END;
+WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'audit' AND subject_id = OLD.id)
+BEGIN SELECT RAISE(FAIL, 'audit records are only added to: one only goes as old history'); END;

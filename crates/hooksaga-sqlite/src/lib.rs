@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `location` | checks the file and its folder, holds the server's lock |
 //! | `schema`, `restore` | migrations; ids after a restore |
+//! | `examine` | a look at everything, for `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `engine`, `readers`, `session` | one writer thread, a few readers in two lanes; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
@@ -15,6 +16,7 @@
 mod authorizer;
 mod engine;
 mod error;
+mod examine;
 mod line;
 mod location;
 mod readers;
@@ -29,6 +31,7 @@ pub mod test_support;
 mod time;
 
 pub use error::store_error;
+pub use examine::{examine, open_reader};
 pub use rewrap::rewrap;
 
 use engine::{Engine, RoleHandle};
@@ -125,6 +128,7 @@ impl SqliteDatabase {
             cleaner: Arc::new(roles::Cleaner(handle(Role::LeaseCleaner))),
             dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
             caretaker: Arc::new(roles::Caretaker(handle(Role::EndpointCaretaker))),
+            janitor: Arc::new(roles::Janitor(handle(Role::HistoryJanitor))),
             redrives: Arc::new(roles::Redrives(handle(Role::DeadLetterOperator))),
             list_index: Arc::new(roles::ListIndexer(handle(Role::ListIndexer))),
             reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
@@ -147,4 +151,9 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|_| Err(StoreError::Other("opening the database broke off".to_owned())))
+}
+
+/// The version of the schema that this program makes and works on.
+pub fn schema_version() -> i64 {
+    hooksaga_store::migration::latest(schema::MIGRATIONS)
 }

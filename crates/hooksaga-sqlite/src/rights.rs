@@ -37,6 +37,8 @@ const CATCH_UPS: Right = on("catch_ups");
 const UNMATCHED_EVENTS: Right = on("unmatched_events");
 const REDRIVES: Right = on("redrives");
 const DELIVERY_COUNTS: Right = on("delivery_counts");
+const DELIVERY_HOURS: Right = on("delivery_hours");
+const REMOVALS: Right = on("removals");
 const WORKERS: Right = on("workers");
 const ENDPOINT_FAILURES: Right = on("endpoint_failures");
 const PENDING_ANNOUNCEMENTS: Right = on("pending_announcements");
@@ -81,12 +83,11 @@ const SUBSCRIPTION_ADMIN: &[Right] = &[
         "updated_at",
     ]),
     TOPICS.select().insert().delete(),
-    ENDPOINT_FAILURES.select_only(&["subscription_id"]).update(&[
-        "since",
-        "failures",
-        "announced",
-        "gone_url",
-    ]),
+    ENDPOINT_FAILURES
+        .select_only(&["subscription_id"])
+        .update(&["since", "failures", "announced", "gone_url"])
+        .delete(),
+    RATE_LIMITS.select_only(&["subscription_id"]).delete(),
     SECRETS
         .select_only(&["id", "subscription_id", "key_id", "created_at", "expires_at"])
         .insert()
@@ -134,7 +135,24 @@ const SAGA_ORCHESTRATOR: &[Right] = &[
     JOBS.select().insert(),
     FINISHED_JOBS.drain(),
     PENDING_DEAD_LETTERS.insert(),
-    DELIVERY_COUNTS.select().insert().update(&["delivered", "failed", "dead_lettered"]),
+    DELIVERY_COUNTS.select().insert().update(&[
+        "delivered",
+        "failed",
+        "dead_lettered",
+        "ms_10",
+        "ms_20",
+        "ms_50",
+        "ms_100",
+        "ms_200",
+        "ms_500",
+        "ms_1000",
+        "ms_2000",
+        "ms_5000",
+        "ms_10000",
+        "ms_20000",
+        "ms_more",
+        "slowest_ms",
+    ]),
     EVENTS.select_without(&["payload"]),
     SUBSCRIPTIONS.select(),
     WORKERS.select(),
@@ -226,6 +244,24 @@ const LIST_INDEXER: &[Right] = &[
     LIST_PROGRESS.select().update(&["below"]),
 ];
 
+// the janitor
+
+const HISTORY_JANITOR: &[Right] = &[
+    EVENTS.select().delete(),
+    SAGAS.select().delete(),
+    JOBS.select().delete(),
+    DEAD_LETTERS.select().delete(),
+    UNMATCHED_EVENTS.select().delete(),
+    REDRIVES.select().delete(),
+    AUDIT.select().delete(),
+    DELIVERY_COUNTS.select().delete(),
+    DELIVERY_HOURS.select().insert().update(&["delivered", "failed", "dead_lettered"]).delete(),
+    REMOVALS.select().insert().delete(),
+    UNROUTED_EVENTS.select(),
+    PENDING_DEAD_LETTERS.select(),
+    SUBSCRIPTIONS.select_only(&["id", "callback_url"]),
+];
+
 // the API's read routes, metrics
 
 const API_READER: &[Right] = &[
@@ -239,6 +275,7 @@ const API_READER: &[Right] = &[
     FINISHED_JOBS.select(),
     PENDING_DEAD_LETTERS.select(),
     DELIVERY_COUNTS.select(),
+    DELIVERY_HOURS.select(),
     UNMATCHED_EVENTS.select(),
     REDRIVES.select(),
     CATCH_UPS.select(),
@@ -272,6 +309,7 @@ pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
         Role::DeadLetterOperator => DEAD_LETTER_OPERATOR,
         Role::EndpointCaretaker => ENDPOINT_CARETAKER,
         Role::ListIndexer => LIST_INDEXER,
+        Role::HistoryJanitor => HISTORY_JANITOR,
         Role::ApiReader => API_READER,
         Role::KeyAdmin => KEY_ADMIN,
         Role::KeyReader => KEY_READER,

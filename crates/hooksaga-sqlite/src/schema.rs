@@ -7,7 +7,7 @@ use crate::{
     time,
 };
 use hooksaga_store::{
-    StoreResult,
+    SchemaVersion, StoreResult,
     migration::{Migration, MigrationReport, Recorded, check_released, check_usable, latest, pending},
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
@@ -69,6 +69,12 @@ pub(crate) fn ensure_current(location: &Location) -> StoreResult<MigrationReport
             None => thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// Judges the schema of a file that has content, without changing anything.
+pub(crate) fn look(location: &Location) -> StoreResult<SchemaVersion> {
+    let recorded = recorded(&connect(location.path())?).map_err(|error| store_error(&error))?;
+    SchemaVersion::judge(&recorded.ok_or_else(|| location.foreign())?, MIGRATIONS)
 }
 
 /// Checks, on any connection, that the schema is this program's.

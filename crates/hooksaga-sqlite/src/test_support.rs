@@ -32,6 +32,7 @@ pub fn hot(step: HotStatement) -> (Role, &'static [&'static str]) {
         HotStatement::TakeChecks => (Role::SubscriptionVerifier, hot::TAKE_CHECKS),
         HotStatement::Care => (Role::EndpointCaretaker, hot::CARE),
         HotStatement::IndexLists => (Role::ListIndexer, hot::INDEX_LISTS),
+        HotStatement::Remove => (Role::HistoryJanitor, hot::REMOVE),
         HotStatement::Gauges => (Role::ApiReader, hot::GAUGES),
     }
 }

@@ -1,8 +1,9 @@
 //! Secrets are sealed with another key while a server runs.
 
 use crate::folder::Folder;
+use hooksaga_saga::SubscriptionId;
 use hooksaga_sqlite::{SqliteOptions, open, rewrap as rewrap_all};
-use hooksaga_store::{NewSubscription, Rewrap, SealedSecret, StoreError, StoreResult, Stores};
+use hooksaga_store::{NewSubscription, Rewrap, SealedSecret, StoreError, StoreResult, Stores, TenantScope};
 use std::time::Duration;
 
 fn sealed(key_id: &str, n: u8) -> SealedSecret {
@@ -10,10 +11,11 @@ fn sealed(key_id: &str, n: u8) -> SealedSecret {
 }
 
 /// Seals by adding one to every byte.
-fn reseal(old: &SealedSecret) -> StoreResult<SealedSecret> {
+fn reseal(subscription: SubscriptionId, old: &SealedSecret) -> StoreResult<SealedSecret> {
     if old.key_id != "old" {
         return Err(StoreError::Other(format!("an unknown key {}", old.key_id)));
     }
+    assert_eq!(subscription.0, i64::from(old.sealed[0]) + 1, "whose it is");
     Ok(SealedSecret { key_id: "new".to_owned(), sealed: old.sealed.iter().map(|byte| byte + 1).collect() })
 }
 
@@ -54,4 +56,10 @@ async fn everything_is_sealed_with_the_new_key_and_again_is_nothing() {
     subscribe(&stores, 201, sealed("lost", 201)).await;
     let failed = rewrap_all(&folder.database(), rewrap);
     assert!(matches!(failed, Err(StoreError::Other(_))), "{failed:?}");
+
+    // Once it has expired nobody opens it any more, and it is in nobody's way.
+    let (last, secret) = (SubscriptionId(152), sealed("old", 151));
+    assert!(stores.admin.rotate_secret(&TenantScope::All, last, &secret, Duration::ZERO, 2).await.unwrap());
+    assert_eq!(rewrap_all(&folder.database(), rewrap).unwrap(), 1);
+    assert_eq!(rewrap_all(&folder.database(), rewrap).unwrap(), 0);
 }

@@ -1,6 +1,6 @@
 //! `subscription_admin`: configures subscriptions. Never what verification writes.
 
-use crate::{SealedHeaders, SealedSecret, StoreResult, Subscription, TenantScope};
+use crate::{SealedHeaders, SealedSecret, Seals, StoreResult, Subscription, TenantScope};
 use async_trait::async_trait;
 use hooksaga_saga::{CallbackUrl, SubscriptionId, Tenant, Topics};
 use std::time::Duration;
@@ -17,8 +17,8 @@ pub struct NewSubscription {
     pub max_retry_limit: Option<u32>,
     /// Attempts started per second, 1 to 10,000; without one it is not limited.
     pub rate_limit: Option<u32>,
-    /// Sent with every delivery and challenge.
-    pub headers: Option<SealedHeaders>,
+    /// The names of the headers that are sent with every delivery and challenge, joined with commas.
+    pub headers: Option<String>,
 }
 
 /// A change; what is `None` stays.
@@ -78,8 +78,9 @@ pub enum UpdateOutcome {
 
 #[async_trait]
 pub trait SubscriptionAdminStore: Send + Sync {
-    /// Creates a subscription with its topics, its headers and its first secret, and asks for its verification.
-    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome>;
+    /// Creates a subscription with its topics, its headers and its first secret, and asks for its verification. `secrets`
+    /// are sealed for the id that it gets.
+    async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome>;
 
     /// Changes the configuration; topics and the routing index in one transaction. A patch that changes nothing leaves
     /// `updated_at` alone.

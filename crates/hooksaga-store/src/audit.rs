@@ -33,6 +33,8 @@ pub struct AuditRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     pub action: Option<String>,
+    /// Exactly this.
+    pub target: Option<String>,
     /// At or after.
     pub created_after: Option<Timestamp>,
     /// Before.

@@ -77,6 +77,7 @@ pub enum TestOutcome {
 pub struct DeadLetterFilter {
     pub subscription_id: Option<SubscriptionId>,
     pub event_type: Option<String>,
+    /// In a requeue of many and in a redrive, as [`TenantScope::matches_code`] says.
     pub final_error_code: Option<String>,
     pub requeued: Option<bool>,
     /// Created at or after.

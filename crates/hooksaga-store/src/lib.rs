@@ -15,6 +15,7 @@
 //! | `job_worker` | [`WorkerStore`] | the workers |
 //! | `lease_cleaner` | [`CleanerStore`] | the lease reset cleaner |
 //! | `endpoint_caretaker` | [`CaretakerStore`] | the caretaker |
+//! | `history_janitor` | [`JanitorStore`] | the janitor |
 //! | `dead_letter_operator` | [`DeadLetterStore`] | the dead letter component, the API's requeue routes |
 //! | `dead_letter_operator` | [`RedriveStore`] | redrives, and catching up after a verification |
 //! | `list_indexer` | [`ListIndexStore`] | the index of lists |
@@ -26,10 +27,13 @@ mod admin;
 mod audit;
 mod caretaker;
 mod cleaner;
+pub mod database_tls;
 mod dead_letters;
 mod endpoint;
 mod error;
+mod examination;
 mod ingest;
+mod janitor;
 mod keys;
 mod lease;
 mod list_index;
@@ -58,11 +62,17 @@ pub use dead_letters::{
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult};
+pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
+pub use janitor::{
+    ArchivedDelivery, ArchivedEvent, ArchivedLetter, JanitorStore, MINUTES_KEPT, OldEvent, OldEvents,
+    Removed, RemovedRecords,
+};
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use list_index::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, ranges,
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, Trimmed,
+    ranges,
 };
 pub use orchestrator::{
     Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Load, OrchestratorStore,
@@ -71,9 +81,9 @@ pub use orchestrator::{
 pub use query_line::QueryLine;
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
-    EventDetail, EventFilter, Gauges, LivingWorker, MinuteCount, Page, PageRequest, QueueGauges, ReaderStore,
-    Stats, Subscription, SubscriptionCount, SubscriptionFilter, TenantGauges, Trusted, Verification,
-    VerificationStatus,
+    EventDetail, EventFilter, Gauges, Health, Inventory, LastFailure, LivingWorker, MinuteCount, Page,
+    PageRequest, PoolUse, QueueGauges, ReaderStore, Stats, Subscription, SubscriptionCount,
+    SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification, VerificationStatus,
 };
 pub use redrives::{
     CATCH_UP_LATER, CancelOutcome, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
@@ -82,7 +92,7 @@ pub use redrives::{
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
 pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched};
-pub use secret::{SealedHeaders, SealedSecret, StoredSecret};
+pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use verifier::{Check, CheckOutcome, VerifierStore};

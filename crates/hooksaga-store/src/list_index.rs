@@ -6,7 +6,9 @@
 //! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
 //!
 //! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
-//! a transaction which took its ids early and commits late is not passed over.
+//! a transaction which took its ids early and commits late is not passed over. Events are indexed on the embedded database only:
+//! on a server an application may append them in a transaction of its own, which no limit of ours ends, and an event that
+//! commits behind the index would be missing from lists.
 
 use crate::{DeliveryFilter, EventFilter, StoreResult, TenantScope};
 use async_trait::async_trait;
@@ -34,8 +36,6 @@ pub enum List {
 }
 
 impl List {
-    pub const ALL: [Self; 2] = [Self::Deliveries, Self::Events];
-
     /// Its number in the database.
     pub const fn number(self) -> i16 {
         match self {
@@ -200,8 +200,30 @@ pub trait ListIndexStore: Send + Sync {
     /// waits or does nothing.
     async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep>;
 
-    /// Removes entries of blocks that lie before the oldest row of the list, up to `limit` of each kind. Returns how many.
-    async fn trim(&self, list: List, limit: u32) -> StoreResult<u64>;
+    /// Which lists it indexes.
+    fn lists(&self) -> &'static [List] {
+        &[List::Deliveries]
+    }
+
+    /// Looks at up to `limit` blocks behind `after`, and forgets those that hold no row any more.
+    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed>;
+}
+
+/// What a step of trimming did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Blocks that are forgotten.
+    pub blocks: u64,
+    /// The block that the next step resumes behind; nothing at the end.
+    pub resume_after: Option<i64>,
+}
+
+impl Trimmed {
+    /// A step that looked at these blocks, which are ordered, and forgot so many.
+    pub fn of(looked_at: &[i64], limit: u32, forgotten: u64) -> Self {
+        let full = looked_at.len() >= limit as usize;
+        Self { blocks: forgotten, resume_after: looked_at.last().copied().filter(|_| full) }
+    }
 }
 
 #[cfg(test)]
@@ -213,7 +235,7 @@ mod tests {
         assert_eq!(ranges(&[], 10_000), []);
         assert_eq!(ranges(&[4, 3, 1], 10_000), [768..1280, 256..512]);
         assert_eq!(ranges(&[4, 3, 1], 1030), [768..1030, 256..512], "cut where the index ends");
-        assert_eq!(ranges(&[4, 3], 1024), [768..1024], "a block behind it is left out");
+        assert_eq!(ranges(&[4, 3, 1], 1024), [768..1024, 256..512], "a block behind it is left out");
     }
 
     #[test]

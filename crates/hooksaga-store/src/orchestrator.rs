@@ -2,7 +2,9 @@
 
 use crate::StoreResult;
 use async_trait::async_trait;
-use hooksaga_saga::{Applied, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{
+    Applied, ErrorCode, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
+};
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
 
 /// Subscriptions with due work, as one bounded look finds them.
@@ -179,6 +181,10 @@ pub trait OrchestratorStore: Send + Sync {
 
     /// Reads open work and heartbeats only.
     async fn load(&self) -> StoreResult<Load>;
+
+    /// Up to `limit` subscriptions whose attempts all fail at present, each with the code of the last failure; those that
+    /// have failed for longest first. By index, from the counters: for a process that starts.
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
     /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga

@@ -1,12 +1,12 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
 use crate::{
-    AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Redrive, StoreResult, TenantScope, Unmatched,
+    AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Redrive, Role, StoreResult, TenantScope, Unmatched,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, DisabledReason, ErrorCode, EventId, JobId, JobStatus, RedriveId, SagaId, SagaStatus,
-    SubscriptionId, Timestamp, Topic,
+    DeadLetterId, DisabledReason, ErrorCode, EventId, Held, JobId, JobStatus, Latencies, RedriveId, SagaId,
+    SagaStatus, SubscriptionId, Timestamp, Topic,
 };
 use std::sync::Arc;
 
@@ -122,6 +122,52 @@ pub struct Subscription {
     pub verification: Verification,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
+}
+
+impl Subscription {
+    /// Why its open deliveries wait; nothing if they go on.
+    pub fn held(&self) -> Option<Held> {
+        Held::of(self.active, self.verified, self.disabled.map(|disabled| disabled.reason))
+    }
+}
+
+/// How a subscription's endpoint has been doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Deliveries that succeeded in the last 24 hours.
+    pub delivered: u64,
+    /// Attempts that failed in the last 24 hours.
+    pub failed: u64,
+    /// Deliveries that were given up in the last 24 hours.
+    pub dead_lettered: u64,
+    /// How long attempts took in the last 24 hours.
+    pub latencies: Latencies,
+    /// Open deliveries that wait for their next attempt to begin: for their turn, their time, or their subscription to be
+    /// active and verified. The count ends at [`Health::MOST_WAITING`].
+    pub waiting: u64,
+    /// Whenever that was.
+    pub last_failure: Option<LastFailure>,
+}
+
+impl Health {
+    pub const MOST_WAITING: u32 = 10_000;
+}
+
+/// The last attempt that failed at a subscription's endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastFailure {
+    pub saga_id: SagaId,
+    pub error_code: ErrorCode,
+    /// Nothing if there was no response, or if the attempt is no longer stored.
+    pub response_status: Option<u16>,
+    pub at: Timestamp,
+}
+
+/// A subscription and how its endpoint has been doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriptionDetail {
+    pub subscription: Subscription,
+    pub health: Health,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -301,6 +347,36 @@ pub struct Stats {
     pub subscriptions: Vec<SubscriptionCount>,
 }
 
+/// What there is, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// Subscriptions that get deliveries.
+    pub active: u64,
+    /// Active ones whose URL is not verified.
+    pub unverified: u64,
+    pub paused: u64,
+    /// Switched off by the caretaker.
+    pub disabled: u64,
+    /// Dead letters that were not sent again.
+    pub open_dead_letters: u64,
+}
+
+impl Inventory {
+    /// So many subscriptions are looked at, those with the smallest ids.
+    pub const MOST_SUBSCRIPTIONS: u32 = 100_000;
+    /// So many dead letters are looked at, the newest.
+    pub const MOST_LETTERS: u32 = 10_000;
+}
+
+/// Connections to the database server that one role uses in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUse {
+    pub role: Role,
+    /// That may be open.
+    pub most: u64,
+    pub busy: u64,
+}
+
 /// A worker process that is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingWorker {
@@ -332,6 +408,13 @@ pub trait ReaderStore: Send + Sync {
         scope: &TenantScope,
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>>;
+
+    /// With its health: bounded work, whatever waits and however much was delivered.
+    async fn subscription_detail(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<SubscriptionDetail>>;
 
     async fn deliveries(
         &self,
@@ -371,6 +454,9 @@ pub trait ReaderStore: Send + Sync {
 
     /// Worker processes whose heartbeat is recent, oldest first, at most 1000.
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>>;
+
+    /// Bounded, but not as cheap as the gauges: ask once a minute.
+    async fn inventory(&self) -> StoreResult<Inventory>;
 
     /// Cheap: the database responds and its schema is this version's.
     async fn ready(&self) -> StoreResult<()>;

@@ -41,6 +41,7 @@ roles! {
     LeaseCleaner = "lease_cleaner",
     DeadLetterOperator = "dead_letter_operator",
     EndpointCaretaker = "endpoint_caretaker",
+    HistoryJanitor = "history_janitor",
     ListIndexer = "list_indexer",
     ApiReader = "api_reader",
     KeyAdmin = "key_admin",

@@ -1,6 +1,7 @@
 //! Signing secrets, encrypted: the store never sees one in the clear.
 
-use hooksaga_saga::SecretId;
+use hooksaga_saga::{SecretId, SubscriptionId};
+use std::sync::Arc;
 
 /// A signing secret as it is stored: sealed with a key that only the process knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,4 +26,36 @@ pub struct SealedHeaders {
 pub struct StoredSecret {
     pub id: SecretId,
     pub secret: SealedSecret,
+}
+
+/// What is secret of a new subscription, sealed for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedParts {
+    pub secret: SealedSecret,
+    /// Names and values of its static request headers; stored if it has any.
+    pub headers: Option<SealedSecret>,
+}
+
+/// Seals for the subscription with this id. It is owned, since a store may call it in another thread.
+pub type Sealer = Arc<dyn Fn(SubscriptionId) -> SealedParts + Send + Sync>;
+
+/// What is secret of a subscription that does not exist yet. Sealed text opens for its own subscription only, so it is sealed
+/// once the store has given that an id.
+pub trait Seals: Send + Sync {
+    fn sealer(&self) -> Sealer;
+}
+
+/// Sealed already, whatever for: stores do not open it.
+impl Seals for SealedParts {
+    fn sealer(&self) -> Sealer {
+        let own = self.clone();
+        Arc::new(move |_| own.clone())
+    }
+}
+
+/// The same text for everything.
+impl Seals for SealedSecret {
+    fn sealer(&self) -> Sealer {
+        SealedParts { secret: self.clone(), headers: Some(self.clone()) }.sealer()
+    }
 }

@@ -1,9 +1,9 @@
 //! Every role's handle on one database. Only wiring code and tests see them all together.
 
 use crate::{
-    CaretakerStore, CleanerStore, DeadLetterStore, IngestStore, KeyReaderStore, KeyStore, ListIndexStore,
-    OrchestratorStore, ReaderStore, RedriveStore, RouterStore, SubscriptionAdminStore, VerifierStore,
-    Wakeups, WorkerStore,
+    CaretakerStore, CleanerStore, DeadLetterStore, IngestStore, JanitorStore, KeyReaderStore, KeyStore,
+    ListIndexStore, OrchestratorStore, ReaderStore, RedriveStore, RouterStore, SubscriptionAdminStore,
+    VerifierStore, Wakeups, WorkerStore,
 };
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ pub struct Stores {
     pub cleaner: Arc<dyn CleanerStore>,
     pub dead_letters: Arc<dyn DeadLetterStore>,
     pub caretaker: Arc<dyn CaretakerStore>,
+    pub janitor: Arc<dyn JanitorStore>,
     pub redrives: Arc<dyn RedriveStore>,
     pub list_index: Arc<dyn ListIndexStore>,
     pub reader: Arc<dyn ReaderStore>,

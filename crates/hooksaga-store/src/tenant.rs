@@ -1,6 +1,9 @@
 //! Whose rows a call may see and change.
 
-use hooksaga_saga::Tenant;
+use hooksaga_saga::{ErrorCode, Tenant};
+
+/// What a tenant sees in the place of [`ErrorCode::BLOCKED_ADDRESS`].
+static SHOWN_FOR_BLOCKED: ErrorCode = ErrorCode::DNS_FAILED;
 
 /// The confinement of a call to one tenant's rows. Every method that reads or changes a tenant's data takes one, so
 /// that the compiler asks for it: a caller cannot forget whom it acts for.
@@ -24,5 +27,42 @@ impl TenantScope {
     /// Whether rows of this tenant are visible.
     pub fn includes(&self, tenant: &str) -> bool {
         self.tenant().is_none_or(|one| one == tenant)
+    }
+
+    /// The error code that a stored one is shown as. To one tenant, a blocked address looks like a name that does not
+    /// resolve: told apart, they would say which names exist inside the server's network.
+    pub fn shown_code<'a>(&self, stored: &'a str) -> &'a str {
+        match self {
+            Self::One(_) if stored == ErrorCode::BLOCKED_ADDRESS.as_str() => SHOWN_FOR_BLOCKED.as_str(),
+            Self::One(_) | Self::All => stored,
+        }
+    }
+
+    /// Whether a stored error code is one that a filter asks for: it goes by what is shown, so that it tells no more.
+    pub fn matches_code(&self, wanted: Option<&str>, stored: &str) -> bool {
+        wanted.is_none_or(|wanted| self.shown_code(stored) == wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_cannot_filter_by_what_it_is_not_shown() {
+        let one = TenantScope::One(Tenant::default());
+        let (blocked, unknown) = ("BLOCKED_ADDRESS", "DNS_FAILED");
+        for (scope, wanted, matching) in [
+            (&one, Some(blocked), vec![]),
+            (&one, Some(unknown), vec![blocked, unknown]),
+            (&one, Some("TIMEOUT"), vec!["TIMEOUT"]),
+            (&one, None, vec![blocked, unknown, "TIMEOUT"]),
+            (&TenantScope::All, Some(blocked), vec![blocked]),
+            (&TenantScope::All, Some(unknown), vec![unknown]),
+        ] {
+            let mut stored = vec![blocked, unknown, "TIMEOUT"];
+            stored.retain(|stored| scope.matches_code(wanted, stored));
+            assert_eq!(stored, matching, "{scope:?} {wanted:?}");
+        }
     }
 }

@@ -1,6 +1,11 @@
 //! A private MariaDB server, made from the installed binaries.
 
-use crate::{postgres::free_port, scratch::ScratchDir, unprivileged};
+use crate::{
+    authority::{Authority, Identity},
+    postgres::free_port,
+    scratch::ScratchDir,
+    unprivileged,
+};
 use mysql_async::{Conn, Opts, prelude::Queryable as _};
 use std::{
     env, fs,
@@ -29,6 +34,17 @@ impl MariaDbServer {
     /// Makes a data folder and starts a server on a free port of the loopback interface.
     pub fn start() -> Self {
         Self::start_with(&[])
+    }
+
+    /// The same with TLS; it also knows the certificates that clients have from this authority.
+    pub fn start_with_tls(authority: &Authority, identity: &Identity) -> Self {
+        let option = |name: &str, path: &Path| format!("--{name}={}", path.display());
+        let options = [
+            option("ssl-cert", &identity.certificate),
+            option("ssl-key", &identity.key),
+            option("ssl-ca", &authority.file()),
+        ];
+        Self::start_with(&options.each_ref().map(String::as_str))
     }
 
     /// The same with more options.

@@ -1,6 +1,10 @@
 //! A private PostgreSQL server, made from the installed binaries.
 
-use crate::{scratch::ScratchDir, unprivileged};
+use crate::{
+    authority::{Authority, Identity},
+    scratch::ScratchDir,
+    unprivileged,
+};
 use std::{
     env, fs,
     net::{TcpListener, TcpStream},
@@ -20,12 +24,34 @@ pub const URL_VARIABLE: &str = "TESTKIT_POSTGRES_URL";
 pub struct PostgresServer {
     folder: ScratchDir,
     port: u16,
+    options: Vec<String>,
     process: Child,
 }
 
 impl PostgresServer {
     /// Makes a cluster in a scratch folder and starts it on a free port of the loopback interface.
     pub fn start() -> Self {
+        Self::start_with(&[], None)
+    }
+
+    /// The same with TLS. Without it, only the superuser's connection to the database `postgres` is accepted; the database
+    /// `mutual` asks for a certificate of the same authority, too.
+    pub fn start_with_tls(authority: &Authority, identity: &Identity) -> Self {
+        let option = |name: &str, path: &Path| format!("{name}={}", path.display());
+        let options = [
+            "ssl=on".to_owned(),
+            option("ssl_cert_file", &identity.certificate),
+            option("ssl_key_file", &identity.key),
+            option("ssl_ca_file", &authority.file()),
+        ];
+        let access = "hostnossl postgres postgres 127.0.0.1/32 trust\n\
+                      hostssl mutual all 127.0.0.1/32 trust clientcert=verify-ca\n\
+                      hostssl all all 127.0.0.1/32 trust\n";
+        Self::start_with(&options, Some(access))
+    }
+
+    /// `access`: who may connect from where, instead of everybody from here.
+    fn start_with(options: &[String], access: Option<&str>) -> Self {
         let bin = binaries();
         let folder = ScratchDir::new("postgres");
         unprivileged::give(folder.path()).unwrap();
@@ -39,15 +65,18 @@ impl PostgresServer {
             .expect("setpriv (util-linux) and initdb can be run");
         assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
 
+        if let Some(access) = access {
+            fs::write(data.join("pg_hba.conf"), access).unwrap();
+        }
         let port = free_port();
-        let process = Self::spawn(&bin, &data, port);
-        let server = Self { folder, port, process };
+        let process = Self::spawn(&bin, &data, port, options);
+        let server = Self { folder, port, options: options.to_vec(), process };
         server.wait_until_ready();
         server
     }
 
     /// fsync is off: the tests kill processes, never the machine.
-    fn spawn(bin: &Path, data: &Path, port: u16) -> Child {
+    fn spawn(bin: &Path, data: &Path, port: u16, options: &[String]) -> Child {
         let log = fs::File::create(data.with_file_name("server.log")).unwrap();
         unprivileged::command(bin.join("postgres"))
             .arg("-D")
@@ -56,6 +85,7 @@ impl PostgresServer {
             .args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="])
             .args(["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=1000"])
             .args(["-c", "shared_buffers=256MB", "-c", "max_wal_size=2GB"])
+            .args(options.iter().flat_map(|option| ["-c", option]))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .stdin(Stdio::null())
@@ -82,7 +112,7 @@ impl PostgresServer {
         // has to wait for the children.)
         let _ = Command::new("kill").args(["-QUIT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
-        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port);
+        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port, &self.options);
         self.wait_until_ready();
     }
 

@@ -42,6 +42,16 @@ pub(crate) fn connections_beside(deliveries: u32) -> usize {
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
+/// The limit that [`raise_limit`] gives this process; nothing if there is none.
+pub(crate) fn highest() -> Option<u64> {
+    getrlimit(Resource::Nofile).maximum
+}
+
+/// Whether so many descriptors do for `deliveries` under way at a time and some connections.
+pub(crate) fn suffices(limit: u64, deliveries: u32) -> bool {
+    share(Some(limit), deliveries.into()).1
+}
+
 /// The connections that a limit has room for, and whether deliveries have all of theirs.
 fn share(limit: Option<u64>, deliveries: u64) -> (u64, bool) {
     let Some(limit) = limit else { return (MOST_CONNECTIONS, true) };

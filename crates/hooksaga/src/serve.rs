@@ -10,7 +10,7 @@ use crate::{
     error::{CliError, CliResult},
     signals,
     telemetry::ANNOUNCEMENT,
-    wiring::{Component, RunningServer, Sockets, Wiring},
+    wiring::{self, Component, RunningServer, Sockets, Wiring},
 };
 use hooksaga_http::Tls;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -38,6 +38,8 @@ impl Server {
             None => None,
         };
         let metrics_address = metrics.as_ref().map(address_of).transpose()?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        announce(&config, &components, &format!("{scheme}://{address}"));
         let grace = config.server.shutdown_grace;
         let mut warnings = config.warnings();
         let embedded = match &config.database.backend {
@@ -52,7 +54,6 @@ impl Server {
         let max_connections = descriptors::connections_beside(wiring.deliveries_at_a_time());
         let sockets = Sockets { listener, tls: tls.clone(), max_connections, metrics };
         let running = wiring.start(secret_key.as_ref(), sockets);
-        let scheme = if tls.is_some() { "https" } else { "http" };
         let hangup = tls.map(|tls| signals::at_hangup(move || read_again(&tls)));
 
         warnings.extend(embedded.and_then(|path| data_folder::complaint(&path)));
@@ -96,6 +97,24 @@ impl Server {
             hangup.abort();
         }
     }
+}
+
+/// The first line of every log: what starts here.
+fn announce(config: &Config, components: &[Component], url: &str) {
+    let version = env!("CARGO_PKG_VERSION");
+    let database = config.database.masked_url();
+    let schema = wiring::schema_version(&config.database.backend);
+    let names: Vec<&str> = components.iter().map(|component| component.as_str()).collect();
+    let components = names.join(",");
+    tracing::info!(
+        target: ANNOUNCEMENT,
+        version,
+        database,
+        schema,
+        components,
+        url,
+        "hooksaga {version} starts on {url} with {database} (schema {schema}): {components}"
+    );
 }
 
 async fn listen(address: SocketAddr, setting: &str) -> CliResult<TcpListener> {

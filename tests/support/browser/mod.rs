@@ -16,7 +16,7 @@ use std::{
 };
 
 /// A file of the folder where `scripts/install-test-tools` puts what the tests download.
-fn tool(name: &str) -> PathBuf {
+pub(crate) fn tool(name: &str) -> PathBuf {
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.unwrap_or_else(|| Path::new(&env::var_os("HOME").expect("HOME is set")).join(".cache"));
     let tool = cache.join("hooksaga-tests").join(name);

@@ -99,7 +99,10 @@ pub(crate) async fn requeue(
     body.nothing(&state.bodies).await?;
     match state.requeue.one(&caller.scope(None)?, DeadLetterId(id)).await? {
         RequeueOutcome::Created(requeued, _) => Ok(created(requeued)),
-        RequeueOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
+        RequeueOutcome::Already(requeued) => {
+            audit::changed_nothing();
+            Ok(Json(RequeuedSaga::from(requeued)).into_response())
+        }
         RequeueOutcome::NotDeliverable(subscription) => Err(cannot_send_again(&state, subscription).await),
         RequeueOutcome::NotFound => Err(no_such(id)),
     }
@@ -149,6 +152,7 @@ pub(crate) async fn requeue_many(
         Some(code) => meant(scope, code).into_iter().map(Some).collect(),
         None => vec![None],
     };
+    audit::whose(scope);
     if dry_run {
         audit::changed_nothing();
     }

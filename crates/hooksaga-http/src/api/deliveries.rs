@@ -2,6 +2,7 @@
 
 use crate::{
     api::{dead_letters::created, endpoint_care::cannot_send_again},
+    audit,
     auth::{Allowed, Operator, Read},
     body::Unread,
     cursor::List,
@@ -11,15 +12,15 @@ use crate::{
     path::Id,
     problem::{Kind, Problem},
     query::{NoParams, Params},
-    state::SharedState,
+    state::{ApiState, SharedState},
 };
 use axum::{
     Json,
     extract::State,
     response::{IntoResponse, Response},
 };
-use hooksaga_saga::SagaId;
-use hooksaga_store::ResendOutcome;
+use hooksaga_saga::{Held, SagaId};
+use hooksaga_store::{Delivery, ResendOutcome, StoreResult, TenantScope};
 
 /// List deliveries
 ///
@@ -61,8 +62,23 @@ pub(crate) async fn show(
     Id(id): Id,
     _: NoParams,
 ) -> Result<Json<DeliveryView>, Problem> {
-    let delivery = state.reader.delivery(&caller.scope(None)?, SagaId(id)).await?;
-    delivery.map(|delivery| Json(delivery.into())).ok_or_else(|| no_such(id))
+    let scope = caller.scope(None)?;
+    let detail = state.reader.delivery(&scope, SagaId(id)).await?.ok_or_else(|| no_such(id))?;
+    let held = why_held(&state, &scope, &detail.delivery).await?;
+    Ok(Json(DeliveryView::new(detail, held)))
+}
+
+/// Why an open delivery waits, as its subscription stands; nothing if that does not keep it.
+pub(crate) async fn why_held(
+    state: &ApiState,
+    scope: &TenantScope,
+    delivery: &Delivery,
+) -> StoreResult<Option<Held>> {
+    if delivery.status.is_final() {
+        return Ok(None);
+    }
+    let subscription = state.reader.subscription(scope, delivery.subscription_id).await?;
+    Ok(subscription.map_or(Some(Held::Deleted), |subscription| subscription.held()))
 }
 
 /// Send a delivery again
@@ -90,7 +106,10 @@ pub(crate) async fn resend(
     body.nothing(&state.bodies).await?;
     match state.requeue.resend(&caller.scope(None)?, SagaId(id)).await? {
         ResendOutcome::Created(requeued, _) => Ok(created(requeued)),
-        ResendOutcome::Already(requeued) => Ok(Json(RequeuedSaga::from(requeued)).into_response()),
+        ResendOutcome::Already(requeued) => {
+            audit::changed_nothing();
+            Ok(Json(RequeuedSaga::from(requeued)).into_response())
+        }
         ResendOutcome::Open => Err(Problem::new(
             Kind::StillOpen,
             format!("delivery {id} is under way; it can be sent again once it is Completed or DeadLettered"),

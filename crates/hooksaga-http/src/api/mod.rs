@@ -115,11 +115,13 @@ pub fn api(parts: ApiParts) -> Router {
     let routes = v1()
         .merge(dashboard::routes(&state))
         .layer(middleware::from_fn_with_state(SharedState::clone(&state), audit_layer))
-        .with_state(state)
-        .merge(parts.probes.routes())
-        .merge(openapi::routes())
-        .merge(docs::routes());
-    finish(routes, metrics)
+        .merge(parts.probes.routes().with_state(()))
+        .merge(openapi::routes().with_state(()))
+        .merge(docs::routes().with_state(()))
+        .fallback(dashboard::no_such_page)
+        .method_not_allowed_fallback(dashboard::no_such_method)
+        .with_state(state);
+    layered(routes, metrics)
 }
 
 fn v1() -> Router<SharedState> {
@@ -151,13 +153,17 @@ fn v1() -> Router<SharedState> {
         .route("/v1/portal-sessions", post(portal_sessions::create))
 }
 
-/// What every router here has: problems instead of bare 404 and 405, and the layers around all routes.
+/// What a router without pages has: problems instead of bare 404 and 405, and the layers around all routes.
 pub(crate) fn finish(routes: Router, metrics: Arc<Metrics>) -> Router {
-    routes
+    let routes = routes
         .fallback(|| async { Problem::new(Kind::NotFound, "there is no such route; see /docs") })
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "this route has other methods; see the allow header")
-        })
-        .layer(middleware::from_fn(linger))
-        .layer(middleware::from_fn_with_state(metrics, observe))
+        });
+    layered(routes, metrics)
+}
+
+/// The layers around all routes of every router.
+fn layered(routes: Router, metrics: Arc<Metrics>) -> Router {
+    routes.layer(middleware::from_fn(linger)).layer(middleware::from_fn_with_state(metrics, observe))
 }

@@ -4,6 +4,7 @@ use crate::{
     audit,
     auth::{Admin, Allowed, generate_key, hash_key},
     body::{SMALL, Unread},
+    dashboard::now,
     dto::{PortalSession, PortalSessionRequest},
     errors::{FieldErrors, complete},
     json::Object,
@@ -13,8 +14,10 @@ use crate::{
     state::SharedState,
 };
 use axum::{Json, extract::State};
+use hooksaga_saga::Timestamp;
 use hooksaga_store::{NewApiKey, Scope, Scopes};
 use http::StatusCode;
+use std::time::Duration;
 
 /// The name of a session's key.
 const KEY_NAME: &str = "portal session";
@@ -22,7 +25,7 @@ const KEY_NAME: &str = "portal session";
 /// Open a portal session
 ///
 /// Returns a link to the customer's view of one tenant. The token in it is a key with the scopes read, admin and operator
-/// that is bound to the tenant, expires, and cannot open further sessions.
+/// that is bound to the tenant, expires, at the latest with the key that opens the session, and cannot open further ones.
 #[utoipa::path(
     post, path = "/v1/portal-sessions", tag = "keys", operation_id = "create_portal_session",
     security(("key" = ["admin"])),
@@ -59,13 +62,19 @@ pub(crate) async fn create(
     let request = PortalSessionRequest::read(Object::from_body(&body.bytes)?, &mut errors);
     let request = complete(errors, request)?;
     let tenant = caller.owner(Some(request.tenant))?;
+    let ttl = within(request.ttl, caller.expires_at, now()).ok_or_else(|| {
+        Problem::new(
+            Kind::NotForThisKey,
+            "this key expires now, and no session outlives the key that opened it",
+        )
+    })?;
     let token = generate_key();
     let key = NewApiKey {
         name: KEY_NAME.to_owned(),
         scopes,
         sha256: hash_key(&token),
         tenant: Some(tenant.clone()),
-        expires_in: Some(request.ttl),
+        expires_in: Some(ttl),
     };
     let key = state.key_admin.create(&key).await?;
     audit::about(format!("keys/{}", key.id), tenant.as_str());
@@ -76,4 +85,26 @@ pub(crate) async fn create(
         expires_at: key.expires_at.map(Into::into),
     };
     Ok((StatusCode::CREATED, Json(session)))
+}
+
+/// How long a session of this length is valid that ends with its opener's key at the latest; nothing if that has ended.
+fn within(ttl: Duration, key_expires_at: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
+    let Some(end) = key_expires_at else { return Some(ttl) };
+    Some(ttl.min(end.since(now))).filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_session_outlives_the_key_that_opened_it() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+        assert_eq!(within(hour, None, at(100)), Some(hour));
+        assert_eq!(within(hour, Some(at(10_000)), at(100)), Some(hour));
+        assert_eq!(within(hour, Some(at(160)), at(100)), Some(minute));
+        assert_eq!(within(hour, Some(at(100)), at(100)), None);
+        assert_eq!(within(hour, Some(at(50)), at(100)), None);
+    }
 }

@@ -3,7 +3,7 @@
 use super::endpoint_care::cannot_send_again;
 use crate::{
     audit,
-    auth::{Allowed, Operator, Read},
+    auth::{Allowed, Caller, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
     dto::{NewRedriveRequest, PageOf, PageQuery, RedriveView},
@@ -13,7 +13,7 @@ use crate::{
     path::Id,
     problem::{Kind, Problem},
     query::{NoParams, Params},
-    state::SharedState,
+    state::{ApiState, SharedState},
 };
 use axum::{
     Json,
@@ -21,7 +21,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{CancelOutcome, RunningLimits, Stage, StartOutcome, Starter};
+use hooksaga_store::{CancelOutcome, Page, Redrive, RunningLimits, Stage, StartOutcome, Starter};
 use http::{StatusCode, header};
 
 /// Start a redrive
@@ -46,8 +46,15 @@ pub(crate) async fn start(
     body: Unread,
 ) -> Result<Response, Problem> {
     let body = body.json(SMALL, &state.bodies).await?;
+    let redrive = start_from(&state, &caller, &body.bytes).await?;
+    let location = [(header::LOCATION, format!("/v1/redrives/{}", redrive.id))];
+    Ok((StatusCode::ACCEPTED, location, Json(RedriveView::for_caller(&caller, redrive))).into_response())
+}
+
+/// Starts what a request's body asks for.
+pub(crate) async fn start_from(state: &ApiState, caller: &Caller, body: &[u8]) -> Result<Redrive, Problem> {
     let mut errors = FieldErrors::default();
-    let request = NewRedriveRequest::read(Object::from_body(&body.bytes)?, &mut errors);
+    let request = NewRedriveRequest::read(Object::from_body(body)?, &mut errors);
     let request = complete(errors, request)?;
     let scope = caller.scope(request.tenant)?;
     let starter = Starter { key_id: caller.key_id, name: caller.name.clone() };
@@ -55,11 +62,10 @@ pub(crate) async fn start(
         StartOutcome::Started(redrive) => {
             state.signals.wake(Stage::Redrives);
             audit::about(format!("redrives/{}", redrive.id), redrive.tenant.as_deref().unwrap_or_default());
-            let location = [(header::LOCATION, format!("/v1/redrives/{}", redrive.id))];
-            Ok((StatusCode::ACCEPTED, location, Json(RedriveView::from(*redrive))).into_response())
+            Ok(*redrive)
         }
         StartOutcome::NoSuchSubscription(id) => Err(Problem::no_such("subscription", id.0)),
-        StartOutcome::NotDeliverable(id) => Err(cannot_send_again(&state, id).await),
+        StartOutcome::NotDeliverable(id) => Err(cannot_send_again(state, id).await),
         StartOutcome::TooMany(running) => Err(Problem::new(
             Kind::TooManyRedrives,
             format!("{running} redrives run already: wait until one is done, or cancel one"),
@@ -86,7 +92,9 @@ pub(crate) async fn list(
     let mut errors = FieldErrors::default();
     let scope = params.scope(&caller, &mut errors)?;
     let page = params.page(List::Redrives, errors)?;
-    Ok(Json(PageOf::new(state.reader.redrives(&scope, page).await?, List::Redrives)))
+    let found = state.reader.redrives(&scope, page).await?;
+    let items = found.items.into_iter().map(|redrive| RedriveView::for_caller(&caller, redrive)).collect();
+    Ok(Json(PageOf::new(Page { items, next: found.next }, List::Redrives)))
 }
 
 /// Show a redrive
@@ -105,7 +113,7 @@ pub(crate) async fn show(
     _: NoParams,
 ) -> Result<Json<RedriveView>, Problem> {
     let redrive = state.reader.redrive(&caller.scope(None)?, RedriveId(id)).await?;
-    Ok(Json(redrive.ok_or_else(|| no_such(id))?.into()))
+    Ok(Json(RedriveView::for_caller(&caller, redrive.ok_or_else(|| no_such(id))?)))
 }
 
 /// Cancel a redrive
@@ -128,10 +136,15 @@ pub(crate) async fn cancel(
     body: Unread,
 ) -> Result<Json<RedriveView>, Problem> {
     body.nothing(&state.bodies).await?;
+    Ok(Json(RedriveView::for_caller(&caller, cancel_from(&state, &caller, id).await?)))
+}
+
+/// Cancels one that runs.
+pub(crate) async fn cancel_from(state: &ApiState, caller: &Caller, id: i64) -> Result<Redrive, Problem> {
     match state.redrives.cancel(&caller.scope(None)?, RedriveId(id)).await? {
         CancelOutcome::Cancelled(redrive) => {
             audit::about(format!("redrives/{id}"), redrive.tenant.as_deref().unwrap_or_default());
-            Ok(Json((*redrive).into()))
+            Ok(*redrive)
         }
         CancelOutcome::NotRunning(status) => Err(Problem::new(
             Kind::NotRunning,

@@ -9,7 +9,7 @@ use crate::{
     cursor::List,
     dto::{
         NewSubscriptionRequest, NewSubscriptionView, PageOf, PageQuery, RotatedSecret, SubscriptionChange,
-        SubscriptionView, SubscriptionsQuery, VerificationRequest,
+        SubscriptionDetailView, SubscriptionView, SubscriptionsQuery, VerificationRequest,
     },
     errors::{FieldErrors, complete},
     json::Object,
@@ -24,7 +24,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use hooksaga_pipeline::SigningSecret;
+use hooksaga_pipeline::{NewSecrets, SigningSecret};
 use hooksaga_saga::{CallbackUrl, SubscriptionId};
 use hooksaga_store::{CreateOutcome, Stage, Subscription, UpdateOutcome};
 use http::{StatusCode, header};
@@ -71,9 +71,10 @@ pub(crate) async fn create_from(
 ) -> Result<(Subscription, SigningSecret), Problem> {
     let mut errors = FieldErrors::default();
     let request = NewSubscriptionRequest::read(Object::from_body(body)?, state.allow_http, &mut errors);
-    let (new, secret) = complete(errors, request)?.into_parts(caller, &state.secret_key)?;
+    let (new, secret, headers) = complete(errors, request)?.into_parts(caller)?;
     may_be_called(state, &new.callback_url)?;
-    match state.admin.create(&new, &state.secret_key.seal(&secret)).await? {
+    let secrets = NewSecrets::new(&state.secret_key, &secret, headers);
+    match state.admin.create(&new, &secrets).await? {
         CreateOutcome::Created(subscription) => {
             state.signals.wake(Stage::Verifier);
             audit::about(format!("subscriptions/{}", subscription.id), &subscription.tenant);
@@ -124,20 +125,24 @@ pub(crate) async fn list(
 }
 
 /// Show a subscription
+///
+/// With its last 24 hours, what waits, and its last failure.
 #[utoipa::path(
     get, path = "/v1/subscriptions/{id}", tag = "subscriptions", operation_id = "get_subscription",
     security(("key" = ["read"])),
     params(("id" = i64, Path, minimum = 1)),
-    responses((status = 200, description = "The subscription", body = SubscriptionView), NoSuchRow, KeyProblems)
+    responses(
+        (status = 200, description = "The subscription", body = SubscriptionDetailView), NoSuchRow, KeyProblems
+    )
 )]
 pub(crate) async fn show(
     Allowed { caller, .. }: Allowed<Read>,
     State(state): State<SharedState>,
     Id(id): Id,
     _: NoParams,
-) -> Result<Json<SubscriptionView>, Problem> {
-    let subscription = state.reader.subscription(&caller.scope(None)?, SubscriptionId(id)).await?;
-    subscription.map(|subscription| Json(subscription.into())).ok_or_else(|| no_such(id))
+) -> Result<Json<SubscriptionDetailView>, Problem> {
+    let found = state.reader.subscription_detail(&caller.scope(None)?, SubscriptionId(id)).await?;
+    found.map(|found| Json(found.into())).ok_or_else(|| no_such(id))
 }
 
 /// Change a subscription
@@ -175,7 +180,7 @@ pub(crate) async fn update_from(
     let mut errors = FieldErrors::default();
     let change = SubscriptionChange::read(Object::from_body(body)?, state.allow_http, &mut errors);
     errors.check()?;
-    let patch = change.into_patch(&state.secret_key);
+    let patch = change.into_patch(SubscriptionId(id), &state.secret_key);
     patch.callback_url.as_ref().map_or(Ok(()), |url| may_be_called(state, url))?;
     match state.admin.update(&caller.scope(None)?, SubscriptionId(id), &patch).await? {
         UpdateOutcome::Updated(subscription) => {
@@ -280,7 +285,7 @@ pub(crate) async fn rotate_secret(
 /// Gives the subscription a new secret.
 pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result<SigningSecret, Problem> {
     let secret = SigningSecret::generate();
-    let sealed = state.secret_key.seal(&secret);
+    let sealed = state.secret_key.seal(SubscriptionId(id), &secret);
     let scope = caller.scope(None)?;
     // Its record says whose it was.
     let found = state.reader.subscription(&scope, SubscriptionId(id)).await?.ok_or_else(|| no_such(id))?;

@@ -4,12 +4,14 @@ use super::{
     OnPage, Shown, Visitor,
     events::payload_views,
     form::Form,
+    keys,
     layout::{self, Page, Section},
     list::{self, Asked},
     parts, words,
 };
 use crate::{
     api::dead_letters::requeue_many,
+    audit,
     cursor::List,
     dto::{DeadLettersQuery, RequeueAllRequest},
     errors::{FieldErrors, complete},
@@ -25,7 +27,7 @@ use axum::{
 };
 use hooksaga_pipeline::RequeueTally;
 use hooksaga_saga::{DeadLetterId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterSummary, Delivery, RequeueOutcome, Scope};
+use hooksaga_store::{AuditFilter, DeadLetterSummary, Delivery, PageRequest, RequeueOutcome, Scope};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -154,12 +156,23 @@ pub(super) async fn show(
     let letter = found.ok_or_else(|| Problem::no_such("dead letter", id))?;
     let summary = &letter.summary;
     let urls = list::callback_urls(&state, &scope, [summary.subscription_id]).await?;
+    let again = match summary.requeued_saga_id {
+        Some(saga) => state.reader.delivery(&scope, saga).await?.map(|detail| detail.delivery),
+        None => None,
+    };
+    let by = sent_again_by(&state, &visitor, summary).await?;
     let meaning = words::meaning(&summary.final_error_code);
     let body = html! {
         h1 { "Dead letter " code { (id) } }
         p.sentence { (meaning.what) " " (meaning.advice) }
         @match summary.requeued_saga_id {
-            Some(saga) => p { "It was sent again as delivery " (parts::delivery_link(&visitor, saga.0)) "." },
+            Some(saga) => p {
+                "It was sent again"
+                @if let Some(again) = &again { " " (parts::time(again.created_at, visitor.now)) }
+                @if let Some(by) = &by { " by " strong { (by) } }
+                " as delivery " (parts::delivery_link(&visitor, saga.0))
+                @if let Some(again) = &again { " " (parts::delivery_status(again)) }
+            },
             None => @if visitor.may(Scope::Operator) {
                 form method="post" action=(visitor.path("/dead-letters/requeue")) {
                     input type="hidden" name="id" value=(id);
@@ -181,6 +194,30 @@ pub(super) async fn show(
     Ok(layout::show(&state, &visitor, &page))
 }
 
+/// Who sent it again, for those who may read audit records; nothing if it was sent with many others, whose record names
+/// none of them.
+async fn sent_again_by(
+    state: &ApiState,
+    visitor: &Visitor,
+    letter: &DeadLetterSummary,
+) -> Result<Option<String>, Problem> {
+    const ACTIONS: [&str; 3] = ["dead_letter.requeue", "dead_letters.requeue", "delivery.resend"];
+    if letter.requeued_saga_id.is_none() || !keys::may_see(visitor) {
+        return Ok(None);
+    }
+    for target in [format!("dead-letters/{}", letter.id), format!("deliveries/{}", letter.saga_id)] {
+        let filter = AuditFilter { target: Some(target), ..AuditFilter::default() };
+        let page = PageRequest { limit: 100, before: None };
+        let records = state.reader.audit(&visitor.scope(), &filter, page).await?.items;
+        // Who asks again changes nothing: the first did it.
+        let first = records.into_iter().rfind(|record| ACTIONS.contains(&record.action.as_str()));
+        if let Some(record) = first {
+            return Ok(Some(record.key_name));
+        }
+    }
+    Ok(None)
+}
+
 /// Sends one, the selected ones, or all that match a filter again; the last after a count that is confirmed.
 pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
     visitor.needs(Scope::Operator)?;
@@ -198,8 +235,14 @@ async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
         Ok(Redirect::to(&visitor.path(&format!("/deliveries/{saga}?done={done}"))).into_response())
     };
     match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
-        RequeueOutcome::Created(requeued, _) => to(requeued.saga_id.0, "requeued"),
-        RequeueOutcome::Already(requeued) => to(requeued.saga_id.0, "requeued-before"),
+        RequeueOutcome::Created(requeued, _) => {
+            audit::named(format!("dead-letters/{id}"));
+            to(requeued.saga_id.0, "requeued")
+        }
+        RequeueOutcome::Already(requeued) => {
+            audit::changed_nothing();
+            to(requeued.saga_id.0, "requeued-before")
+        }
         RequeueOutcome::NotDeliverable(subscription) => {
             let said = not_deliverable(visitor, subscription);
             list_page(state, visitor, &Asked::default(), said).await
@@ -302,7 +345,17 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
             @if tally.requeued > 0 {
                 form method="post" action=(visitor.path("/dead-letters/requeue")) {
                     (filter_fields(asked.pairs()))
-                    div.actions { button name="what" value="all" { "Send " (parts::number(tally.requeued)) " again" } a href=(visitor.path("/dead-letters")) { "Cancel" } }
+                    div.actions {
+                        @let redrive = visitor.path("/redrives");
+                        @if first {
+                            button formaction=(redrive) name="kind" value="dead_letters" { "Send all that match in the background" }
+                            button.plain name="what" value="all" { "Send the oldest " (parts::number(tally.requeued)) " now" }
+                        } @else {
+                            button name="what" value="all" { "Send " (parts::number(tally.requeued)) " again" }
+                            button.plain formaction=(redrive) name="kind" value="dead_letters" { "In the background" }
+                        }
+                        a href=(asked.address(&visitor.path("/dead-letters"))) { "Cancel" }
+                    }
                 }
             }
         }

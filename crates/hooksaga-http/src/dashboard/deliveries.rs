@@ -8,6 +8,8 @@ use super::{
     parts, words,
 };
 use crate::{
+    api::deliveries::why_held,
+    audit,
     cursor::List,
     dto::DeliveriesQuery,
     errors::FieldErrors,
@@ -19,7 +21,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
 };
-use hooksaga_saga::{JobStatus, SagaId, SagaStatus};
+use hooksaga_saga::{Held, JobStatus, SagaId, SagaStatus};
 use hooksaga_store::{
     Attempt, Delivery, DeliveryDetail, DeliveryFilter, PageRequest, ResendOutcome, Scope, StoreResult,
     TenantScope,
@@ -115,16 +117,11 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Sho
     let scope = visitor.scope();
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
     let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
-    let paused = match delivery.held {
-        true => {
-            state.reader.subscription(&scope, delivery.subscription_id).await?.is_some_and(|one| !one.active)
-        }
-        false => false,
-    };
+    let held = why_held(state, &scope, &delivery).await?;
     let again = sent_again(state, &scope, &delivery).await?;
     let body = html! {
         h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
-        p.sentence { (explanation(visitor, &delivery, paused, again)) }
+        p.sentence { (explanation(visitor, &delivery, held, again)) }
         @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
             form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) { button { "Send again" } }
         }
@@ -188,7 +185,10 @@ pub(super) async fn resend(
     };
     match state.requeue.resend(&visitor.scope(), SagaId(id)).await? {
         ResendOutcome::Created(requeued, _) => to(requeued.saga_id, "requeued"),
-        ResendOutcome::Already(requeued) => to(requeued.saga_id, "requeued-before"),
+        ResendOutcome::Already(requeued) => {
+            audit::changed_nothing();
+            to(requeued.saga_id, "requeued-before")
+        }
         ResendOutcome::Open => {
             page(
                 &state,
@@ -206,13 +206,12 @@ pub(super) async fn resend(
 }
 
 /// What happened, and what happens next.
-fn explanation(visitor: &Visitor, delivery: &Delivery, paused: bool, again: Option<SagaId>) -> Markup {
+fn explanation(visitor: &Visitor, delivery: &Delivery, held: Option<Held>, again: Option<SagaId>) -> Markup {
     let attempts = parts::plural(delivery.attempt_count.into(), "attempt", "attempts");
     html! {
-        @if delivery.held {
-            "It waits: its subscription is "
-            @if paused { "paused" } @else { "not verified" }
-            ". It goes on as soon as that is active and verified."
+        @if let Some(held) = held.filter(|held| delivery.held || *held == Held::Deleted) {
+            @if held == Held::Deleted { "It ends without another attempt because " } @else { "It is held because " }
+            (held.because()) ". " (words::capitalised(held.advice())) "."
         } @else { @match delivery.status {
             SagaStatus::Pending => { "It is about to be sent for the first time." }
             SagaStatus::InProgress => { "An attempt is under way." }

@@ -3,7 +3,7 @@
 use super::{Site, layout, origin};
 use crate::{
     problem::{Kind, Problem},
-    state::SharedState,
+    state::{ApiState, SharedState},
 };
 use axum::{
     extract::{Request, State},
@@ -50,8 +50,14 @@ pub(super) async fn dress(State(state): State<SharedState>, request: Request, ne
     } else {
         next.run(request).await
     };
+    dressed(&state, site, &mut response);
+    response
+}
+
+/// Makes a page of a failure, and adds the headers that every page has.
+fn dressed(state: &ApiState, site: Site, response: &mut Response) {
     if let Some(Failed(problem)) = response.extensions_mut().remove() {
-        response = (problem.status(), layout::failure(&state, site, &problem)).into_response();
+        *response = (problem.status(), layout::failure(state, site, &problem)).into_response();
         for (name, value) in problem.headers() {
             if name != header::WWW_AUTHENTICATE {
                 response.headers_mut().insert(name.clone(), value.clone());
@@ -62,7 +68,38 @@ pub(super) async fn dress(State(state): State<SharedState>, request: Request, ne
     headers.insert(header::CONTENT_SECURITY_POLICY, state.look.policy(site));
     // With "no-referrer" browsers would send no origin with forms.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+}
+
+/// For paths that lead nowhere: a page for people, a problem document for programs.
+pub(crate) async fn no_such_page(State(state): State<SharedState>, request: Request) -> Response {
+    let (told, said) = ("there is no such route; see /docs", "nothing is at this address");
+    nowhere(&state, &request, Kind::NotFound, told, said)
+}
+
+/// For methods that a path does not have, in the same way.
+pub(crate) async fn no_such_method(State(state): State<SharedState>, request: Request) -> Response {
+    let told = "this route has other methods; see the allow header";
+    let said = "nothing can be opened at this address: it takes what a form of another page sends";
+    nowhere(&state, &request, Kind::MethodNotAllowed, told, said)
+}
+
+/// `told` to programs, `said` to people.
+fn nowhere(state: &ApiState, request: &Request, kind: Kind, told: &str, said: &str) -> Response {
+    let path = request.uri().path();
+    if !wants_a_page(request.headers()) || path == "/v1" || path.starts_with("/v1/") {
+        return Problem::new(kind, told).into_response();
+    }
+    let mut response = PageError(Problem::new(kind, said)).into_response();
+    dressed(state, Site::of(path), &mut response);
     response
+}
+
+/// Browsers name HTML when somebody opens an address; programs do not.
+fn wants_a_page(headers: &http::HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted
+        .flat_map(|value| value.split(','))
+        .any(|kind| kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html")))
 }
 
 /// Sends somebody who is not signed in to the sign-in, and from there to the page again.

@@ -34,16 +34,18 @@ pub(super) enum Section {
     Deliveries,
     Subscriptions,
     DeadLetters,
+    Redrives,
     Keys,
     None,
 }
 
-const SECTIONS: [(Section, &str, &str); 6] = [
+const SECTIONS: [(Section, &str, &str); 7] = [
     (Section::Overview, "", "Overview"),
     (Section::Events, "/events", "Events"),
     (Section::Deliveries, "/deliveries", "Deliveries"),
     (Section::Subscriptions, "/subscriptions", "Subscriptions"),
     (Section::DeadLetters, "/dead-letters", "Dead letters"),
+    (Section::Redrives, "/redrives", "Redrives"),
     (Section::Keys, "/keys", "Keys"),
 ];
 

@@ -68,8 +68,8 @@ impl Asked {
     pub(super) fn sent(&self) -> impl Iterator<Item = (String, String)> {
         let read = |(name, value): &(String, String)| {
             let zone = match (name.as_str(), value.len()) {
-                ("created_after" | "created_before", 16) => ":00Z",
-                ("created_after" | "created_before", 19) => "Z",
+                ("created_after" | "created_before" | "since" | "until", 16) => ":00Z",
+                ("created_after" | "created_before" | "since" | "until", 19) => "Z",
                 _ => "",
             };
             (name.clone(), format!("{value}{zone}"))
@@ -165,15 +165,18 @@ pub(super) fn times(asked: &Asked) -> Markup {
     html! {
         @for (name, label) in [("created_after", "From (UTC)"), ("created_before", "Before (UTC)")] {
             label { span { (label) }
-                input type="datetime-local" step="1" name=(name) value=[asked.get(name).map(|at| at.trim_end_matches('Z')).filter(|at| is_date_and_time(at))];
+                input type="datetime-local" step="1" name=(name) value=[asked.get(name).and_then(browser_time)];
             }
         }
     }
 }
 
-/// Whether a browser's field for a date and time takes this.
-fn is_date_and_time(text: &str) -> bool {
-    text.parse::<jiff::civil::DateTime>().is_ok()
+/// A time as a browser's field for a date and time takes it: to the millisecond, without a zone. Nothing for what is no
+/// time in UTC.
+fn browser_time(text: &str) -> Option<String> {
+    let at: jiff::civil::DateTime = text.trim_end_matches('Z').parse().ok()?;
+    let fits = at.subsec_nanosecond() % 1_000_000 == 0;
+    Some(if fits { at.to_string() } else { format!("{at:.3}") })
 }
 
 /// The field for a tenant, for those who may see more than one.
@@ -193,6 +196,25 @@ pub(super) fn filter(path: &str, asked: &Asked, fields: &Markup) -> Markup {
                     @if asked.filters() { a href=(path) { "Clear" } }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_the_api_fits_into_a_browsers_field() {
+        for (text, shown) in [
+            ("2026-01-31T12:00:00.123456Z", Some("2026-01-31T12:00:00.123")),
+            ("2026-01-31T12:00:00.500000Z", Some("2026-01-31T12:00:00.5")),
+            ("2026-01-31T12:00:00Z", Some("2026-01-31T12:00:00")),
+            ("2026-01-31T12:00", Some("2026-01-31T12:00:00")),
+            ("yesterday", None),
+            ("\"><script>", None),
+        ] {
+            assert_eq!(browser_time(text).as_deref(), shown, "{text}");
         }
     }
 }

@@ -14,6 +14,7 @@ mod dress;
 mod endpoint_care;
 mod events;
 mod form;
+mod health;
 mod home;
 mod keys;
 mod layout;
@@ -23,6 +24,7 @@ mod origin;
 mod overview;
 mod parts;
 mod pretty;
+mod redrives;
 mod search;
 mod session;
 mod sign_in;
@@ -34,6 +36,7 @@ mod words;
 pub(crate) use look::Appearance;
 pub use look::PortalLook;
 pub(crate) use overview::Situation;
+pub(crate) use session::now;
 
 use crate::state::SharedState;
 use axum::{
@@ -41,6 +44,7 @@ use axum::{
     routing::{get, post},
 };
 use dress::{OnPage, PageError, dress};
+pub(crate) use dress::{no_such_method, no_such_page};
 use session::Visitor;
 use site::Site;
 
@@ -79,7 +83,10 @@ fn site(site: Site) -> Router<SharedState> {
         .route(&at("/subscriptions/{id}/delete"), post(endpoint_care::delete))
         .route(&at("/dead-letters"), get(dead_letters::list))
         .route(&at("/dead-letters/requeue"), post(dead_letters::requeue))
-        .route(&at("/dead-letters/{id}"), get(dead_letters::show));
+        .route(&at("/dead-letters/{id}"), get(dead_letters::show))
+        .route(&at("/redrives"), get(redrives::list).post(redrives::start))
+        .route(&at("/redrives/{id}"), get(redrives::show))
+        .route(&at("/redrives/{id}/cancel"), post(redrives::cancel));
     match site {
         Site::Portal => router,
         // What is the operators' alone.

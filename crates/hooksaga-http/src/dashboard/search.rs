@@ -57,7 +57,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
         @if text.is_empty() { (hint()) }
         @else if nothing { p.empty { "Nothing was found for " strong { (text) } "." } (hint()) }
         @else {
-            p.quiet { "SearchHits for " strong { (text) } ":" }
+            p.quiet { "Found for " strong { (text) } ":" }
             @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), About::Anything)) } }
             @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
             @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events)) } }

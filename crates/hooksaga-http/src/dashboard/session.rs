@@ -52,7 +52,7 @@ impl Site {
 }
 
 /// The time of this server's clock.
-pub(super) fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     #[expect(
         clippy::disallowed_methods,
         reason = "only the end of a session and the look of times depend on it"

@@ -5,6 +5,7 @@ use super::{
     deliveries::{About, table},
     endpoint_care,
     form::Form,
+    health,
     layout::{self, Page, Section},
     list::{self, Asked},
     parts, words,
@@ -22,10 +23,8 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
-use hooksaga_saga::{DisabledReason, SubscriptionId};
-use hooksaga_store::{
-    DeliveryFilter, Disabled, PageRequest, Scope, Subscription, SubscriptionCount, VerificationStatus,
-};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{DeliveryFilter, Disabled, PageRequest, Scope, Subscription, VerificationStatus};
 use maud::{Markup, html};
 
 /// Deliveries on a subscription's page.
@@ -135,9 +134,8 @@ pub(super) async fn page(
     said: Markup,
 ) -> Shown {
     let (id, scope) = (subscription.id, visitor.scope());
-    let stats = state.stats.of(&scope);
-    let stats = stats.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
-    let day = stats.subscriptions.iter().find(|count| count.subscription_id == id);
+    let detail = state.reader.subscription_detail(&scope, id).await?;
+    let health = detail.map(|detail| detail.health).unwrap_or_default();
     let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
     let latest = PageRequest { limit: LATEST, before: None };
     let latest = state.reader.deliveries(&scope, &filter, latest).await?.items;
@@ -158,8 +156,8 @@ pub(super) async fn page(
             ("Created", parts::time(subscription.created_at, visitor.now)),
             ("Changed", parts::time(subscription.updated_at, visitor.now)),
         ]))
-        (last_day(day))
-        (verification(visitor, subscription))
+        (health::show(visitor, id, &health))
+        (verification(state, visitor, subscription))
         section.card {
             h2 { "Latest deliveries" }
             @if latest.is_empty() { p.quiet { "None yet." } }
@@ -188,28 +186,13 @@ pub(super) async fn page(
     Ok(layout::show(state, visitor, &page))
 }
 
-fn last_day(count: Option<&SubscriptionCount>) -> Markup {
-    let (delivered, failed, given_up) =
-        count.map_or((0, 0, 0), |count| (count.delivered, count.failed, count.dead_lettered));
-    html! {
-        section.figures aria-label="The last 24 hours" {
-            (parts::figure("Delivered in 24 h", &parts::number(delivered), None, "", ""))
-            (parts::figure("Failed attempts", &parts::number(failed), None, if failed > 0 { "warn" } else { "" }, ""))
-            (parts::figure("Given up", &parts::number(given_up), None, if given_up > 0 { "bad" } else { "" }, ""))
-        }
-    }
-}
-
 /// Why the server switched a subscription off, and what to do.
 fn why_disabled(visitor: &Visitor, disabled: Disabled) -> Markup {
-    let why = match disabled.reason {
-        DisabledReason::Gone => "the endpoint returned 410 Gone, which asks for no more deliveries",
-        DisabledReason::Failing => "every attempt had failed for too long",
-    };
+    let wording = disabled.reason.wording();
     html! {
         p.alert role="alert" {
-            "The server switched it off " (parts::time(disabled.at, visitor.now)) ": " (why)
-            ". Its deliveries wait. Resume it when the endpoint works again."
+            "The server switched it off " (parts::time(disabled.at, visitor.now)) ": " (wording.meaning)
+            ". " (words::capitalised(wording.advice)) "."
         }
     }
 }
@@ -228,7 +211,7 @@ fn actions(visitor: &Visitor, subscription: &Subscription) -> Markup {
     }
 }
 
-fn verification(visitor: &Visitor, subscription: &Subscription) -> Markup {
+fn verification(state: &ApiState, visitor: &Visitor, subscription: &Subscription) -> Markup {
     let checked = subscription.verification.checked_at;
     let example = format!(
         "{{\"type\":\"hooksaga.verification\",\"subscription_id\":{},\"challenge\":\"…\"}}",
@@ -265,6 +248,24 @@ fn verification(visitor: &Visitor, subscription: &Subscription) -> Markup {
                     button.plain { @if subscription.verified { "Verify again" } @else { "Verify now" } }
                 }
             }
+            @if may_vouch(state, visitor) && !subscription.verified { (vouch_form(visitor, subscription)) }
+        }
+    }
+}
+
+/// Whether this visitor may say that an endpoint is to be trusted without a challenge.
+fn may_vouch(state: &ApiState, visitor: &Visitor) -> bool {
+    state.allow_trusted && visitor.may(Scope::Admin) && visitor.tenant().is_none()
+}
+
+fn vouch_form(visitor: &Visitor, subscription: &Subscription) -> Markup {
+    html! {
+        details {
+            summary { "Vouch for it instead…" }
+            p { "For receivers that cannot return a challenge. You say that this URL belongs to whoever subscribed, and that it wants these events. Your key's name, " strong { (visitor.caller.name) } ", is kept and shown with it; another callback URL has to be vouched for again." }
+            form method="post" action=(visitor.path(&format!("/subscriptions/{}/verify", subscription.id))) {
+                button.danger name="trusted" value="true" { "Vouch for " (parts::short_url(&subscription.callback_url)) }
+            }
         }
     }
 }
@@ -291,10 +292,12 @@ pub(super) async fn verify(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
+    form: Form,
 ) -> Shown {
     visitor.needs(Scope::Admin)?;
-    api::request_verification(&state, &visitor.caller, id, false).await?;
-    Ok(back(&visitor, id, "verify"))
+    let trusted = form.get("trusted") == "true";
+    api::request_verification(&state, &visitor.caller, id, trusted).await?;
+    Ok(back(&visitor, id, if trusted { "vouched" } else { "verify" }))
 }
 
 pub(super) async fn rotate(

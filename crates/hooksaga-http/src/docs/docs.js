@@ -183,7 +183,8 @@ function operationView(spec, path, method, operation) {
   let body;
   if (bodySchema) {
     body = el("textarea", { "aria-label": "Body", spellcheck: "false" });
-    body.value = JSON.stringify(exampleOf(spec, bodySchema), null, 2);
+    const written = operation.requestBody.content["application/json"].example;
+    body.value = JSON.stringify(written ?? exampleOf(spec, bodySchema), null, 2);
     form.append(el("h3", {}, "Body"), schemaTable(spec, bodySchema, [bodySchema.$ref || ""]), body);
   }
   const output = el("div", { "aria-live": "polite" });
@@ -199,6 +200,11 @@ function operationView(spec, path, method, operation) {
     return el("tr", {}, el("td", {}, el("code", {}, status)), el("td", {}, plain.description || ""),
       el("td", {}, typeName(spec, schema)));
   });
+  const examples = Object.entries(operation.responses || {}).flatMap(([status, response]) => {
+    const example = Object.values(resolve(spec, response).content || {})[0]?.example;
+    return example === undefined ? [] : [el("h3", {}, `Example: ${status}`),
+      el("pre", { tabindex: "0" }, typeof example === "string" ? example : JSON.stringify(example, null, 2))];
+  });
   const good = Object.entries(operation.responses || {}).find(([status]) => status.startsWith("2"));
   const goodSchema = good && Object.values(resolve(spec, good[1]).content || {})[0]?.schema;
 
@@ -207,9 +213,25 @@ function operationView(spec, path, method, operation) {
       el("span", {}, operation.summary || ""),
       scopes.length ? el("span", { class: "scope" }, `scope ${scopes.join(", ")}`) : undefined),
     el("div", {}, el("p", {}, operation.description || ""), form,
-      el("h3", {}, "Responses"), el("table", {}, el("tbody", {}, ...responses)),
+      el("h3", {}, "Responses"), el("table", {}, el("tbody", {}, ...responses)), ...examples,
       goodSchema && el("h3", {}, typeName(spec, goodSchema)),
       goodSchema && schemaTable(spec, goodSchema, [goodSchema.$ref || ""])));
+}
+
+/** A request that the server sends to an endpoint. */
+function webhookView(spec, name, operation) {
+  const rows = (operation.parameters || []).map((header) =>
+    el("tr", {}, el("td", {}, el("code", {}, header.name)), el("td", {}, header.description || ""),
+      el("td", {}, el("code", {}, header.example || ""))));
+  const responses = Object.entries(operation.responses || {}).map(([status, response]) =>
+    el("tr", {}, el("td", {}, el("code", {}, status)), el("td", {}, response.description || "")));
+  const example = operation.requestBody?.content?.["application/json"]?.example;
+  return el("details", { id: operation.operationId },
+    el("summary", {}, el("span", { class: "method post" }, "post"), el("code", {}, name), el("span", {}, operation.summary || "")),
+    el("div", {}, el("p", {}, operation.description || ""),
+      el("h3", {}, "Headers"), el("table", {}, el("tbody", {}, ...rows)),
+      el("h3", {}, "Body"), el("pre", { tabindex: "0" }, JSON.stringify(example, null, 2)),
+      el("h3", {}, "Responses"), el("table", {}, el("tbody", {}, ...responses))));
 }
 
 function operationsOf(spec, tag) {
@@ -235,6 +257,15 @@ function render(spec) {
       routes.append(operationView(spec, path, method, operation));
       contents.append(el("a", { href: `#${operation.operationId}` }, operation.summary || path));
     }
+  }
+  const webhooks = Object.entries(spec.webhooks || {});
+  if (webhooks.length) {
+    routes.append(el("h2", {}, "webhooks"), el("p", { class: "quiet" }, "What your endpoint receives"));
+    contents.append(el("h2", {}, "webhooks"));
+  }
+  for (const [name, item] of webhooks) {
+    routes.append(webhookView(spec, name, item.post));
+    contents.append(el("a", { href: `#${item.post.operationId}` }, item.post.summary || name));
   }
   openFromAddress();
 }

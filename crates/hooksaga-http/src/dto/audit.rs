@@ -71,6 +71,7 @@ impl From<AuditQuery> for AuditFilter {
     fn from(query: AuditQuery) -> Self {
         Self {
             action: query.action,
+            target: None,
             created_after: query.created_after,
             created_before: query.created_before,
         }

@@ -112,9 +112,9 @@ pub(crate) struct RequeueFilter {
     pub(crate) tenant: Option<Tenant>,
     #[schema(nullable = false, minimum = 1)]
     subscription_id: Option<i64>,
-    #[schema(nullable = false)]
+    #[schema(nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     event_type: Option<String>,
-    #[schema(nullable = false, example = "HTTP_503")]
+    #[schema(nullable = false, min_length = 1, max_length = 100, pattern = "^[!-~]+$", example = "HTTP_503")]
     final_error_code: Option<String>,
     /// Only `false` can match anything.
     #[schema(nullable = false)]

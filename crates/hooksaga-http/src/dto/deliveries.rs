@@ -7,7 +7,9 @@ use crate::{
     time::{self, Time},
     validate,
 };
-use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{
+    CorrelationId, EventId, EventType, ExternalId, Held, SagaStatus, SubscriptionId, Timestamp,
+};
 use hooksaga_store::{Attempt, Delivery, DeliveryDetail, DeliveryFilter};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -130,10 +132,11 @@ pub(crate) struct DeliveryView {
     attempts: Vec<AttemptView>,
 }
 
-impl From<DeliveryDetail> for DeliveryView {
-    fn from(detail: DeliveryDetail) -> Self {
+impl DeliveryView {
+    /// `held`: why it waits, as its subscription stands.
+    pub(crate) fn new(detail: DeliveryDetail, held: Option<Held>) -> Self {
         Self {
-            explanation: explain(&detail),
+            explanation: explain(&detail, held),
             delivery: detail.delivery.into(),
             attempts: detail.attempts.into_iter().map(Into::into).collect(),
         }
@@ -150,7 +153,7 @@ pub(crate) struct DeliveriesQuery {
     #[param(minimum = 1)]
     subscription_id: Option<i64>,
     /// Also as receivers see it: `evt_17`.
-    #[param(value_type = Option<String>, pattern = "^(evt_)?[1-9][0-9]*$")]
+    #[param(value_type = Option<String>, pattern = "^(evt_)?[1-9][0-9]{0,17}$")]
     event_id: Option<i64>,
     #[param(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     event_type: Option<String>,

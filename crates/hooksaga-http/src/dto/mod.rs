@@ -7,6 +7,7 @@ mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod health;
 mod keys;
 mod redrives;
 mod stats;
@@ -20,6 +21,7 @@ pub(crate) use deliveries::{DeliveriesQuery, DeliveryItem, DeliveryView};
 pub(crate) use events::{
     BatchRequest, BatchResult, BatchResults, EventItem, EventRequest, EventView, EventsQuery, IngestedEvent,
 };
+pub(crate) use health::SubscriptionDetailView;
 pub(crate) use keys::{MeView, PortalSession, PortalSessionRequest};
 pub(crate) use redrives::{NewRedriveRequest, RedriveView};
 pub(crate) use stats::{StatsQuery, StatsView};

@@ -2,12 +2,13 @@
 
 use super::dead_letters::RequeueFilter;
 use crate::{
+    auth::Caller,
     errors::FieldErrors,
     json::{self, Object},
     time::{self, Time},
 };
 use hooksaga_saga::{SubscriptionId, Tenant, Timestamp};
-use hooksaga_store::{DeadLetterFilter, Redrive, RedriveStatus, RedriveWork};
+use hooksaga_store::{DeadLetterFilter, Redrive, RedriveStatus, RedriveWork, Starter};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -122,9 +123,10 @@ pub(crate) struct RedriveView {
     /// Of a redrive of dead letters: which.
     #[schema(required)]
     filter: Option<RedriveFilterView>,
-    /// The name of the key that started it.
-    started_by: String,
-    /// Null: the root key, which is not stored.
+    /// The name of the key that started it. Null for a key that is bound to a tenant, if another key did.
+    #[schema(required)]
+    started_by: Option<String>,
+    /// Null: the root key, which is not stored, or a key whose name is not shown either.
     #[schema(required)]
     started_by_key_id: Option<i64>,
     created_at: Time,
@@ -159,8 +161,12 @@ impl From<DeadLetterFilter> for RedriveFilterView {
     }
 }
 
-impl From<Redrive> for RedriveView {
-    fn from(redrive: Redrive) -> Self {
+impl RedriveView {
+    /// As this caller sees it. Who works for the operator is not the tenants' business: a key that is bound to a tenant
+    /// sees only itself as the one that started something.
+    pub(crate) fn for_caller(caller: &Caller, redrive: Redrive) -> Self {
+        let is_own = redrive.started_by.key_id.is_some() && redrive.started_by.key_id == caller.key_id;
+        let starter: Option<Starter> = Some(redrive.started_by).filter(|_| caller.tenant.is_none() || is_own);
         let kind = redrive.work.kind();
         let (filter, events) = match redrive.work {
             RedriveWork::DeadLetters(filter) => (Some(filter.into()), None),
@@ -181,8 +187,8 @@ impl From<Redrive> for RedriveView {
             since: events.map(|(_, since, _)| since.into()),
             until: events.and_then(|(.., until)| until).map(Into::into),
             filter,
-            started_by: redrive.started_by.name,
-            started_by_key_id: redrive.started_by.key_id.map(|id| id.0),
+            started_by_key_id: starter.as_ref().and_then(|starter| starter.key_id).map(|id| id.0),
+            started_by: starter.map(|starter| starter.name),
             created_at: redrive.created_at.into(),
             updated_at: redrive.updated_at.into(),
         }

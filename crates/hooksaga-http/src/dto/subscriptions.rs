@@ -10,7 +10,7 @@ use crate::{
     validate,
 };
 use hooksaga_pipeline::{SecretKey, SigningSecret};
-use hooksaga_saga::{CallbackUrl, RequestHeaders, Tenant, Topic, Topics};
+use hooksaga_saga::{CallbackUrl, RequestHeaders, SubscriptionId, Tenant, Topic, Topics};
 use hooksaga_store::{
     Disabled, NewSubscription, Subscription, SubscriptionFilter, SubscriptionPatch, Verification,
     VerificationStatus,
@@ -69,15 +69,16 @@ pub(crate) struct NewSubscriptionRequest {
     event_types: ReadAsTopics,
     #[schema(ignore)]
     topics: Topics,
-    /// An https URL with a host, without user info and fragment.
-    #[schema(value_type = String, max_length = 500, format = "uri", example = "https://example.com/webhooks")]
+    /// An https URL with a host, without user info and fragment. A public address in place of a name is read, too; in
+    /// development mode also http.
+    #[schema(value_type = String, max_length = 500, format = "uri", pattern = "^https://([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?[.]){0,2}([A-Za-z0-9_]([A-Za-z0-9_-]{0,28}[A-Za-z0-9_])?[.]){0,3}[A-Za-z]([A-Za-z0-9_-]{0,28}[A-Za-z0-9_])?[.]?(:[1-9][0-9]{0,3}|:[1-5][0-9]{4})?([/?][!$-;=?-_a-~]*)?$", example = "https://example.com/webhooks")]
     callback_url: CallbackUrl,
     /// Whose subscription it is: it receives only this tenant's events. `default` if it is not given; a key that is bound to
     /// a tenant may name no other.
     #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     tenant: Option<Tenant>,
     /// For people.
-    #[schema(min_length = 1, max_length = 500)]
+    #[schema(min_length = 1, max_length = 500, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     description: Option<String>,
     /// Deliveries of an inactive subscription wait.
     #[schema(value_type = bool, default = true, required = false)]
@@ -90,10 +91,10 @@ pub(crate) struct NewSubscriptionRequest {
     rate_limit: Option<u32>,
     /// Static request headers, for receivers that want credentials of their own: at most 16, names to values. Values are
     /// never shown again, and a callback_url of another scheme, host or port drops them.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"authorization": "Bearer …"}))]
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>, example = json!({"authorization": "Bearer abc123"}))]
     headers: Option<RequestHeaders>,
     /// Signs the callbacks; made by the server if it is not given.
-    #[schema(value_type = Option<String>, pattern = "^whsec_", example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
+    #[schema(value_type = Option<String>, pattern = "^whsec_(([A-Za-z0-9+/]{4}){8,20}([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?|([A-Za-z0-9+/]{4}){21}([A-Za-z0-9+/][AQgw]==)?)$", example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     secret: Option<SigningSecret>,
 }
 
@@ -135,16 +136,16 @@ impl NewSubscriptionRequest {
         })
     }
 
-    /// The subscription, if the caller may create it, with what is secret of it sealed, and its signing secret.
+    /// The subscription, if the caller may create it, and what is secret of it.
     pub(crate) fn into_parts(
         self,
         caller: &Caller,
-        key: &SecretKey,
-    ) -> Result<(NewSubscription, SigningSecret), Problem> {
+    ) -> Result<(NewSubscription, SigningSecret, RequestHeaders), Problem> {
         let tenant = caller.owner(self.tenant)?;
         if tenant.is_reserved() {
             caller.must_be_unbound()?;
         }
+        let headers = self.headers.unwrap_or_default();
         let new = NewSubscription {
             tenant,
             topics: self.topics,
@@ -153,9 +154,9 @@ impl NewSubscriptionRequest {
             active: self.active,
             max_retry_limit: self.max_retry_limit,
             rate_limit: self.rate_limit,
-            headers: self.headers.and_then(|headers| key.seal_headers(&headers)),
+            headers: Some(headers.names()).filter(|names| !names.is_empty()),
         };
-        Ok((new, self.secret.unwrap_or_else(SigningSecret::generate)))
+        Ok((new, self.secret.unwrap_or_else(SigningSecret::generate), headers))
     }
 }
 
@@ -171,10 +172,10 @@ pub(crate) struct SubscriptionChange {
     #[schema(ignore)]
     topics: Option<Topics>,
     /// Null clears it.
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 500)]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 500, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     description: Option<Option<String>>,
     /// A URL that differs from the present one has to be verified before anything is delivered to it.
-    #[schema(value_type = Option<String>, nullable = false, max_length = 500, format = "uri")]
+    #[schema(value_type = Option<String>, nullable = false, max_length = 500, format = "uri", pattern = "^https://([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?[.]){0,2}([A-Za-z0-9_]([A-Za-z0-9_-]{0,28}[A-Za-z0-9_])?[.]){0,3}[A-Za-z]([A-Za-z0-9_-]{0,28}[A-Za-z0-9_])?[.]?(:[1-9][0-9]{0,3}|:[1-5][0-9]{4})?([/?][!$-;=?-_a-~]*)?$")]
     callback_url: Option<CallbackUrl>,
     /// True also clears `disabled`; false keeps it.
     #[schema(nullable = false)]
@@ -210,7 +211,17 @@ impl SubscriptionChange {
         };
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.refuse("secret", errors, SECRET_BY_ROTATION);
-        for name in ["id", "tenant", "verification", "disabled", "created_at", "updated_at"] {
+        for name in [
+            "id",
+            "tenant",
+            "verification",
+            "disabled",
+            "health",
+            "waiting",
+            "last_failure",
+            "created_at",
+            "updated_at",
+        ] {
             object.refuse(name, errors, READ_ONLY);
         }
         object.finish(errors);
@@ -218,7 +229,7 @@ impl SubscriptionChange {
     }
 
     /// With what is secret of it sealed.
-    pub(crate) fn into_patch(self, key: &SecretKey) -> SubscriptionPatch {
+    pub(crate) fn into_patch(self, id: SubscriptionId, key: &SecretKey) -> SubscriptionPatch {
         SubscriptionPatch {
             topics: self.topics,
             description: self.description,
@@ -226,7 +237,7 @@ impl SubscriptionChange {
             active: self.active,
             max_retry_limit: self.max_retry_limit,
             rate_limit: self.rate_limit,
-            headers: self.headers.map(|headers| headers.and_then(|headers| key.seal_headers(&headers))),
+            headers: self.headers.map(|headers| headers.and_then(|headers| key.seal_headers(id, &headers))),
         }
     }
 }

@@ -3,13 +3,13 @@
 //! do changes nothing, and running components see no gap.
 
 use crate::{
-    error::{code, one_line, store_error},
+    error::{checked, code, one_line, store_error},
     options::{identifier, literal},
     rights::role_name,
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 use mysql_async::{Conn, Error, prelude::Queryable as _};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 const RIGHTS: &str = include_str!("../../migrations/roles.sql");
 
@@ -51,6 +51,45 @@ pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> Store
         }
     }
     Ok(())
+}
+
+/// What a session lacks that runs as this role: `UPDATE (status) ON webhook_delivery_jobs`.
+pub(crate) async fn lacking(connection: &mut Conn, role: Role) -> StoreResult<Vec<String>> {
+    let version: Option<String> = checked(connection.query_first("SELECT VERSION()").await)?;
+    // MariaDB shows the rights of the role that is in force; MySQL has to be told which.
+    let mut show = "SHOW GRANTS".to_owned();
+    if !version.unwrap_or_default().contains("MariaDB") {
+        let current: Option<String> = checked(connection.query_first("SELECT CURRENT_ROLE()").await)?;
+        if let Some(role) = current.filter(|role| role != "NONE") {
+            show = format!("SHOW GRANTS FOR CURRENT_USER() USING {role}");
+        }
+    }
+    let lines: Vec<String> = checked(connection.query(show).await)?;
+    let held: BTreeSet<Right> = lines.iter().filter_map(|line| shown(line)).flatten().collect();
+    let wanted: BTreeSet<Right> = grants(role).flat_map(|grant| parse(grant.rights, grant.table)).collect();
+    Ok(wanted.iter().filter(|right| !right.is_in(&held)).map(ToString::to_string).collect())
+}
+
+impl Right {
+    /// Whether it is held by itself, or with the whole table or database.
+    fn is_in(&self, held: &BTreeSet<Self>) -> bool {
+        let also = |table: &str, verb: &str| {
+            held.contains(&Self { table: table.to_owned(), verb: verb.to_owned(), column: None })
+        };
+        held.contains(self)
+            || [self.table.as_str(), "*"]
+                .into_iter()
+                .any(|table| also(table, &self.verb) || also(table, "ALL PRIVILEGES"))
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.column {
+            Some(column) => write!(f, "{} ({column}) ON {}", self.verb, self.table),
+            None => write!(f, "{} ON {}", self.verb, self.table),
+        }
+    }
 }
 
 /// What the file gives to a role, and what every role has.
@@ -160,6 +199,17 @@ mod tests {
         assert_eq!(shown(execute), Some(parse("EXECUTE", "p")));
         assert_eq!(shown("GRANT USAGE ON *.* TO `x_role`"), None);
         assert_eq!(shown("GRANT `other` TO `x_role`"), None);
+        assert!(file.iter().all(|right| right.is_in(&file)));
+        for wide in
+            ["GRANT ALL PRIVILEGES ON `db`.* TO `u`", "GRANT SELECT, INSERT, UPDATE ON `db`.`t` TO `u`"]
+        {
+            let wide = shown(wide).unwrap_or_default();
+            assert!(file.iter().all(|right| right.is_in(&wide)), "{wide:?}");
+        }
+        let narrow = shown("GRANT SELECT, INSERT (`a`), UPDATE (`c`) ON `db`.`t` TO `u`").unwrap_or_default();
+        let lacking: Vec<String> =
+            file.iter().filter(|right| !right.is_in(&narrow)).map(ToString::to_string).collect();
+        assert_eq!(lacking, ["INSERT (b) ON t"]);
         let wide = shown("GRANT ALL PRIVILEGES ON `db`.* TO `x_role`").into_iter().flatten().next();
         assert_eq!(
             wide.map(|right| (right.table, right.verb)),

@@ -8,7 +8,7 @@ mod fence;
 mod grants;
 
 pub use fence::Fence;
-pub(crate) use grants::grant_rights;
+pub(crate) use grants::{grant_rights, lacking};
 
 use crate::{
     error::{checked, store_error},

@@ -15,7 +15,7 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreResult, Subscription,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreResult, Subscription,
     SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
@@ -98,6 +98,10 @@ const DELETE_SECRETS: &str =
 const DELETE_HEADERS: &str =
     "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = ?";
 
+const DELETE_FAILURES: &str =
+    "/* admin.delete_failures */ DELETE FROM endpoint_failures WHERE subscription_id = ?";
+const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits WHERE subscription_id = ?";
+
 const VALID_SECRETS: &str = "/* admin.valid_secrets */
 SELECT id, expires_at, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND FROM subscription_secrets
 WHERE subscription_id = ? AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6)) ORDER BY id DESC";
@@ -116,8 +120,9 @@ impl Admin {
 
 #[async_trait]
 impl SubscriptionAdminStore for Admin {
-    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome> {
-        self.pool.run_inserting(|connection| create(connection, new, secret)).await
+    async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
+        let seal = &secrets.sealer();
+        self.pool.run_inserting(|connection| create(connection, new, seal)).await
     }
 
     async fn update(
@@ -265,18 +270,13 @@ async fn change_topics(
     Ok(())
 }
 
-async fn create(
-    mut connection: Conn,
-    new: &NewSubscription,
-    secret: &SealedSecret,
-) -> DbResult<CreateOutcome> {
+async fn create(mut connection: Conn, new: &NewSubscription, seal: &Sealer) -> DbResult<CreateOutcome> {
     let (tenant, topics, url) = (new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str());
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     if let Some(id) = taken(&mut transaction, tenant, topics, url).await? {
         transaction.rollback().await?;
         return Ok(CreateOutcome::Exists(id));
     }
-    let header_names = new.headers.as_ref().map(|headers| &headers.names);
     let parameters = (
         tenant,
         topics,
@@ -285,15 +285,17 @@ async fn create(
         new.active,
         new.max_retry_limit,
         new.rate_limit,
-        header_names,
+        &new.headers,
     );
     transaction.exec_drop(CREATE, parameters).await?;
     let id = transaction.last_insert_id().and_then(|id| i64::try_from(id).ok());
     let id = SubscriptionId(id.ok_or_else(|| DbError::unreadable("an insert without an id"))?);
     change_topics(&mut transaction, id, tenant, None, topics).await?;
-    if let Some(SealedHeaders { secret, .. }) = &new.headers {
-        transaction.exec_drop(SET_HEADERS, (id.0, &secret.key_id, &secret.sealed)).await?;
+    let sealed = seal(id);
+    if let Some(headers) = sealed.headers.filter(|_| new.headers.is_some()) {
+        transaction.exec_drop(SET_HEADERS, (id.0, &headers.key_id, &headers.sealed)).await?;
     }
+    let secret = &sealed.secret;
     transaction.exec_drop(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed)).await?;
     let created = get(&mut transaction, id).await?;
     transaction.commit().await?;
@@ -363,7 +365,8 @@ async fn delete(mut connection: Conn, scope: &TenantScope, id: SubscriptionId) -
         transaction.rollback().await?;
         return Ok(false);
     }
-    for sql in [DELETE, DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+    let parts = [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS];
+    for sql in [DELETE].into_iter().chain(parts) {
         transaction.exec_drop(sql, (id.0,)).await?;
     }
     transaction.commit().await?;

@@ -3,7 +3,7 @@
 use crate::{error::DbResult, time::Time};
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
 use hooksaga_store::EndpointNews;
-use mysql_async::{Transaction, prelude::Queryable as _};
+use mysql_async::{Conn, Transaction, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashSet};
 
 pub(crate) const END_RUN: &str = "/* orchestrator.end_run */
@@ -21,6 +21,37 @@ ON DUPLICATE KEY UPDATE since = COALESCE(since, VALUES(since)), failures = failu
     last_at = VALUES(last_at), last_saga_id = VALUES(last_saga_id), last_error_code = VALUES(last_error_code),
     gone_url = COALESCE(VALUES(gone_url), gone_url)";
 
+pub(crate) const FAILING: &str = "/* orchestrator.failing */
+SELECT subscription_id, last_error_code FROM endpoint_failures FORCE INDEX (idx_failures_since)
+WHERE since IS NOT NULL ORDER BY since, subscription_id LIMIT ?";
+
+pub(super) async fn failing(mut connection: Conn, limit: u32) -> DbResult<Vec<(SubscriptionId, ErrorCode)>> {
+    let rows: Vec<(i64, String)> = connection.exec(FAILING, (limit,)).await?;
+    Ok(rows.into_iter().map(|(id, code)| (SubscriptionId(id), ErrorCode::from_stored(code))).collect())
+}
+
+/// A plain read, which locks nothing. The ids stand in the text.
+pub(crate) fn deleted_statement(ids: &str) -> String {
+    format!(
+        "/* orchestrator.deleted */
+SELECT id FROM subscriptions FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND deleted_at IS NOT NULL"
+    )
+}
+
+/// Which of those that failed were deleted meanwhile: an attempt that was under way then leaves nothing behind.
+async fn deleted(
+    transaction: &mut Transaction<'_>,
+    news: &BTreeMap<SubscriptionId, EndpointNews>,
+) -> DbResult<HashSet<i64>> {
+    let failed = news.iter().filter(|(_, news)| news.last_failure.is_some());
+    let ids: Vec<String> = failed.map(|(id, _)| id.to_string()).collect();
+    if ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let deleted: Vec<i64> = transaction.query(deleted_statement(&ids.join(","))).await?;
+    Ok(deleted.into_iter().collect())
+}
+
 /// `failing`: subscriptions that were seen in a run of failures, so that a success of any other costs nothing.
 pub(super) async fn note(
     transaction: &mut Transaction<'_>,
@@ -28,7 +59,8 @@ pub(super) async fn note(
     failing: &HashSet<SubscriptionId>,
     now: Timestamp,
 ) -> DbResult<()> {
-    for (id, news) in news {
+    let deleted = deleted(transaction, news).await?;
+    for (id, news) in news.iter().filter(|(id, _)| !deleted.contains(&id.0)) {
         if news.delivered && failing.contains(id) {
             transaction.exec_drop(END_RUN, (id.0,)).await?;
         }

@@ -11,7 +11,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult};
+use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
@@ -24,9 +24,6 @@ SELECT s.id, s.created_at, s.subscription_id, e.tenant, e.event_type
 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE s.id >= ? ORDER BY s.id LIMIT ?";
-
-pub(crate) const EVENTS: &str = "/* list_indexer.events */
-SELECT id, created_at, event_type FROM events FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT ?";
 
 /// Nobody else writes here meanwhile: the progress is locked.
 pub(crate) const INSERT_BLOCKS: &str = concat!(
@@ -52,21 +49,21 @@ ON DUPLICATE KEY UPDATE first_at = LEAST(list_block_times.first_at, VALUES(first
 
 pub(crate) const MOVE: &str = "/* list_indexer.move */ UPDATE list_progress SET below = ? WHERE list = ?";
 
-pub(crate) const OLDEST_DELIVERY: &str = "/* list_indexer.oldest_delivery */
-SELECT id DIV 256 FROM webhook_delivery_sagas FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1";
-
-pub(crate) const OLDEST_EVENT: &str = "/* list_indexer.oldest_event */
-SELECT id DIV 256 FROM events FORCE INDEX (PRIMARY) ORDER BY id LIMIT 1";
+/// Not the block that is still being filled.
+pub(crate) const TRIM_LOOK: &str = "/* list_indexer.trim_look */
+SELECT t.block, EXISTS (SELECT 1 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
+                        WHERE s.id >= t.block * 256 AND s.id < (t.block + 1) * 256)
+FROM list_block_times t FORCE INDEX (PRIMARY)
+WHERE t.list = 1 AND t.block > ? AND t.block < (SELECT below DIV 256 FROM list_progress WHERE list = 1)
+ORDER BY t.block LIMIT ?";
 
 pub(crate) const TRIM_BLOCKS: &str = "/* list_indexer.trim_blocks */
-DELETE b FROM (
-    SELECT facet, value, block FROM list_blocks FORCE INDEX (idx_list_block)
-    WHERE facet = ? AND block < ? ORDER BY block LIMIT ?
-) o STRAIGHT_JOIN list_blocks b FORCE INDEX (PRIMARY)
-    ON b.facet = o.facet AND b.value = o.value AND b.block = o.block";
+DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (facet SMALLINT PATH '$[0]', block BIGINT PATH '$[1]')) AS t) u
+STRAIGHT_JOIN list_blocks b FORCE INDEX (idx_list_block) ON b.facet = u.facet AND b.block = u.block";
 
 pub(crate) const TRIM_TIMES: &str = "/* list_indexer.trim_times */
-DELETE FROM list_block_times WHERE list = ? AND block < ? ORDER BY block LIMIT ?";
+DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (block BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = 1 AND b.block = u.block";
 
 pub(crate) struct ListIndexer {
     pool: RolePool,
@@ -81,29 +78,34 @@ impl ListIndexer {
 #[async_trait]
 impl ListIndexStore for ListIndexer {
     async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        self.pool.run(|connection| index(connection, list, limit, settled)).await
+        if list != List::Deliveries {
+            return Ok(IndexStep::default());
+        }
+        self.pool.run(|connection| index(connection, limit, settled)).await
     }
 
-    async fn trim(&self, list: List, limit: u32) -> StoreResult<u64> {
-        self.pool.run(|connection| trim(connection, list, limit)).await
+    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
+        if list != List::Deliveries {
+            return Ok(Trimmed::default());
+        }
+        self.pool.run(|connection| trim(connection, after, limit)).await
     }
 }
 
-async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) -> DbResult<IndexStep> {
+/// The number of the list.
+const LIST: i16 = List::Deliveries.number();
+
+async fn index(mut connection: Conn, limit: u32, settled: Duration) -> DbResult<IndexStep> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (list.number(),)).await?;
+    let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (LIST,)).await?;
     let Some((from, now)) = progress else {
         transaction.rollback().await?;
         return Ok(IndexStep::default());
     };
-    let sql = match list {
-        List::Deliveries => DELIVERIES,
-        List::Events => EVENTS,
-    };
-    let rows: Vec<Row> = transaction.exec(sql, (from, limit)).await?;
+    let rows: Vec<Row> = transaction.exec(DELIVERIES, (from, limit)).await?;
     let mut batch = IndexBatch::default();
     for mut row in rows {
-        if !add(&mut batch, list, &mut row, now.0.before(settled))? {
+        if !add(&mut batch, &mut row, now.0.before(settled))? {
             break;
         }
     }
@@ -118,40 +120,38 @@ async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) 
         transaction.exec_drop(INSERT_BLOCKS, (document,)).await?;
     }
     let times = Batch::of(&batch.times, |(block, (first, last))| {
-        [Field::Int(list.number().into()), Field::Int(*block), Field::At(*first), Field::At(*last)]
+        [Field::Int(LIST.into()), Field::Int(*block), Field::At(*first), Field::At(*last)]
     });
     for document in times {
         transaction.exec_drop(INSERT_TIMES, (document,)).await?;
     }
-    transaction.exec_drop(MOVE, (below, list.number())).await?;
+    transaction.exec_drop(MOVE, (below, LIST)).await?;
     transaction.commit().await?;
     Ok(batch.step(limit))
 }
 
-fn add(batch: &mut IndexBatch, list: List, row: &mut Row, settled_before: Timestamp) -> DbResult<bool> {
-    let values = match list {
-        List::Deliveries => vec![
-            (Facet::DeliverySubscription, take::<i64>(row, 2)?.to_string()),
-            (Facet::DeliveryTenant, take(row, 3)?),
-            (Facet::DeliveryType, take(row, 4)?),
-        ],
-        List::Events => vec![(Facet::EventType, take(row, 2)?)],
-    };
+fn add(batch: &mut IndexBatch, row: &mut Row, settled_before: Timestamp) -> DbResult<bool> {
+    let values = [
+        (Facet::DeliverySubscription, take::<i64>(row, 2)?.to_string()),
+        (Facet::DeliveryTenant, take(row, 3)?),
+        (Facet::DeliveryType, take(row, 4)?),
+    ];
     Ok(batch.add(take(row, 0)?, take::<Time>(row, 1)?.0, settled_before, values))
 }
 
-async fn trim(mut connection: Conn, list: List, limit: u32) -> DbResult<u64> {
-    let sql = match list {
-        List::Deliveries => OLDEST_DELIVERY,
-        List::Events => OLDEST_EVENT,
-    };
-    let oldest: Option<i64> = connection.exec_first(sql, ()).await?;
-    let Some(oldest) = oldest else { return Ok(0) };
-    connection.exec_drop(TRIM_TIMES, (list.number(), oldest, limit)).await?;
-    let mut removed = connection.affected_rows();
-    for facet in Facet::of(list) {
-        connection.exec_drop(TRIM_BLOCKS, (facet.number(), oldest, limit)).await?;
-        removed += connection.affected_rows();
+async fn trim(mut connection: Conn, after: i64, limit: u32) -> DbResult<Trimmed> {
+    let rows: Vec<(i64, bool)> = connection.exec(TRIM_LOOK, (after, limit)).await?;
+    let blocks: Vec<i64> = rows.iter().map(|(block, _)| *block).collect();
+    let empty: Vec<i64> = rows.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
+    // Whatever comes between: a block without times is not looked at again, so they go last.
+    let entries = empty
+        .iter()
+        .flat_map(|block| Facet::of(List::Deliveries).iter().map(|facet| (facet.number(), *block)));
+    for document in Batch::of(entries, |(facet, block)| [Field::Int(facet.into()), Field::Int(block)]) {
+        connection.exec_drop(TRIM_BLOCKS, (document,)).await?;
     }
-    Ok(removed)
+    for document in Batch::ids(empty.iter().copied()) {
+        connection.exec_drop(TRIM_TIMES, (document,)).await?;
+    }
+    Ok(Trimmed::of(&blocks, limit, empty.len() as u64))
 }

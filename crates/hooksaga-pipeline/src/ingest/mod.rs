@@ -237,10 +237,14 @@ impl Writer {
         let (mut created, mut duplicate, mut conflict) = (0, 0, 0);
         let logged = self.log.wants(false);
         for (event, answer) in events.iter().zip(answers) {
-            let (counter, status, id) = match answer {
-                Appended::Created(head) => (&mut created, "Ingested", head.id),
-                Appended::Duplicate(head) => (&mut duplicate, "Duplicate", head.id),
-                Appended::Conflict { existing } => (&mut conflict, "Conflict", *existing),
+            let (counter, status, id, what) = match answer {
+                Appended::Created(head) => (&mut created, "Ingested", head.id, "event accepted"),
+                Appended::Duplicate(head) => {
+                    (&mut duplicate, "Duplicate", head.id, "event accepted before: the same external_id")
+                }
+                Appended::Conflict { existing } => {
+                    (&mut conflict, "Conflict", *existing, "event refused: another one has its external_id")
+                }
             };
             *counter += 1;
             if logged {
@@ -251,7 +255,7 @@ impl Writer {
                     correlation_id = event.correlation_id.as_str(),
                     event_id = id.0,
                     event_type = %event.event_type,
-                    "event"
+                    "{what}"
                 );
             }
         }

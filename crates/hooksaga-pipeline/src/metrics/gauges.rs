@@ -1,13 +1,33 @@
 //! What is read from the database when someone asks: how much waits where.
 
-use super::labels::{QueueLabel, StatusLabel};
+use super::labels::{QueueLabel, StateLabel, StatusLabel};
 use hooksaga_saga::SagaStatus;
-use hooksaga_store::QueueGauges;
+use hooksaga_store::{Inventory, QueueGauges};
 use prometheus_client::{
     metrics::{family::Family, gauge::Gauge},
     registry::{Registry, Unit},
 };
 use std::{sync::atomic::AtomicU64, time::Duration};
+
+/// What there is, registered for one encoding.
+pub(super) fn inventory(found: &Inventory) -> Registry {
+    let mut registry = Registry::with_prefix("hooksaga");
+    let as_gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let subscriptions = Family::<StateLabel, Gauge>::default();
+    for (state, number) in [
+        ("active", found.active),
+        ("unverified", found.unverified),
+        ("paused", found.paused),
+        ("disabled", found.disabled),
+    ] {
+        subscriptions.get_or_create(&StateLabel { state }).set(as_gauge(number));
+    }
+    registry.register("subscriptions", "Subscriptions, by state", subscriptions);
+    let letters: Gauge = Gauge::default();
+    letters.set(as_gauge(found.open_dead_letters));
+    registry.register("dead_letters_open", "Dead letters that were not sent again", letters);
+    registry
+}
 
 /// The gauges as they were read, registered for one encoding.
 pub(super) fn registry(gauges: &QueueGauges) -> Registry {

@@ -29,6 +29,11 @@ pub(super) struct ReasonLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabel {
+    pub(super) kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct StageLabel {
     pub(super) stage: &'static str,
 }
@@ -55,6 +60,11 @@ pub(super) struct RouteLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct QueueLabel {
     pub(super) queue: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StateLabel {
+    pub(super) state: &'static str,
 }
 
 /// What an attempt can fail with, as labels: statuses by their class.

@@ -21,13 +21,16 @@
 //! | `hooksaga_dead_letters_total` | | dead letters stored |
 //! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
 //! | `hooksaga_subscriptions_disabled_total` | `reason`: GONE, FAILING | subscriptions that the caretaker disabled |
+//! | `hooksaga_retention_removed_total` | `kind`: events, deliveries, attempts, dead_letters, redrives, audit_records, hours | rows of history that the janitor removed |
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
-//! | `hooksaga_store_errors_total` | `stage`, `kind`: transient, other | passes that failed |
+//! | `hooksaga_store_errors_total` | `stage` (`api`: requests), `kind`: transient, other | passes and requests that failed in the database |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
 //! | `hooksaga_http_request_seconds` | `method`, `route` | their duration |
 //! | `hooksaga_worker_slots` | | requests that this process may have in flight; 0 where no worker runs |
 //! | `hooksaga_worker_slots_busy` | | requests that it has in flight |
 //! | `hooksaga_log_records_dropped_total` | | log records that did not fit because nobody read the log quickly enough |
+//! | `hooksaga_database_connections` | `role` | connections to the database server that may be open; none with an embedded database |
+//! | `hooksaga_database_connections_busy` | `role` | those in use |
 //! | `hooksaga_build_info` | `version`, `database` | always 1 |
 //! | `process_cpu_seconds_total` | | user and system CPU time |
 //! | `process_resident_memory_bytes` | | |
@@ -39,23 +42,27 @@
 //! | `hooksaga_sagas_open` | `status` | open deliveries |
 //! | `hooksaga_sagas_held` | | open deliveries whose subscription is paused or unverified |
 //! | `hooksaga_oldest_due_seconds` | | how long the oldest delivery that could run has been due |
+//! | `hooksaga_subscriptions` | `state`: active, unverified, paused, disabled | subscriptions; at most 100,000 are looked at |
+//! | `hooksaga_dead_letters_open` | | dead letters that were not sent again; the newest 10,000 are looked at |
 //!
 //! Promises: every label has a bounded set of values, whatever callbacks answer (`route` is the pattern
 //! that matched, which the caller has to see to). Series whose labels are known beforehand are there from the start, so
-//! that the first failure is an increase from 0. The last four are read from the database when asked, and absent when it does
+//! that the first failure is an increase from 0. The last six are read from the database when asked, and absent when it does
 //! not answer.
 
 mod gauges;
 mod labels;
+mod plain;
+mod pools;
 mod process;
 #[cfg(test)]
 mod tests;
 
 use hooksaga_saga::{DisabledReason, Outcome, SagaStatus};
-use hooksaga_store::{QueueGauges, StoreError};
+use hooksaga_store::{Inventory, PoolUse, QueueGauges, Removed, RemovedRecords, StoreError};
 use labels::{
-    AttemptLabels, ERROR_CODES, ErrorLabels, OutcomeLabel, ReasonLabel, RequestLabels, ResultLabel,
-    RouteLabels, StageLabel, StatusLabel, error_label, method_label,
+    AttemptLabels, ERROR_CODES, ErrorLabels, KindLabel, OutcomeLabel, ReasonLabel, RequestLabels,
+    ResultLabel, RouteLabels, StageLabel, StatusLabel, error_label, method_label,
 };
 use process::Process;
 use prometheus_client::{
@@ -120,6 +127,7 @@ pub struct Metrics {
     dead_letters: Counter,
     verifications: Family<OutcomeLabel, Counter>,
     subscriptions_disabled: Family<ReasonLabel, Counter>,
+    retention_removed: Family<KindLabel, Counter>,
     pass: Family<StageLabel, Histogram, fn() -> Histogram>,
     store_errors: Family<ErrorLabels, Counter>,
     /// When a write was last refused for want of space, or because the database is read-only.
@@ -174,6 +182,7 @@ impl Metrics {
             dead_letters: Counter::default(),
             verifications: Family::default(),
             subscriptions_disabled: Family::default(),
+            retention_removed: Family::default(),
             pass: Family::new_with_constructor(short_times),
             store_errors: Family::default(),
             unwritable: Mutex::default(),
@@ -227,6 +236,11 @@ impl Metrics {
             "Subscriptions that the caretaker disabled, by reason",
             self.subscriptions_disabled.clone(),
         );
+        r.register(
+            "retention_removed",
+            "Rows of history that the janitor removed, by kind",
+            self.retention_removed.clone(),
+        );
         r.register_with_unit(
             "pass",
             "Database time of a stage's passes that did work",
@@ -266,9 +280,16 @@ impl Metrics {
         for result in [VerificationResult::Verified, VerificationResult::Retry, VerificationResult::Failed] {
             drop(self.verifications.get_or_create(&outcome_label(result)));
         }
+        for stage in STAGES {
+            for kind in [TRANSIENT, OTHER] {
+                drop(self.store_errors.get_or_create(&ErrorLabels { stage, kind }));
+            }
+        }
         for reason in DisabledReason::ALL {
             drop(self.subscriptions_disabled.get_or_create(&ReasonLabel { reason: reason.as_str() }));
         }
+        self.history_removed(&Removed::default());
+        self.records_removed(&RemovedRecords::default());
     }
 
     /// Says what is running. Once per process.
@@ -292,6 +313,12 @@ impl Metrics {
         self.registry.sub_registry_with_prefix(PREFIX).register_collector(Box::new(counted));
     }
 
+    /// Shows the connections to the database server, as they are when somebody asks. Once per process.
+    pub fn pools_from(&mut self, pools: impl Fn() -> Vec<PoolUse> + Send + Sync + 'static) {
+        let pools = pools::Pools(Box::new(pools));
+        self.registry.sub_registry_with_prefix(PREFIX).register_collector(Box::new(pools));
+    }
+
     /// A worker with so many slots runs here. Returns the gauge of those that are busy, for it to keep.
     pub(crate) fn worker(&self, slots: u32) -> Gauge {
         self.worker_slots.set(slots.into());
@@ -300,10 +327,23 @@ impl Metrics {
 
     /// Everything as text, with the gauges if they could be read.
     pub fn encode(&self, gauges: Option<&QueueGauges>) -> String {
+        self.encode_with(gauges, None)
+    }
+
+    /// The same in the older format, which `promtool check metrics` and people with curl expect.
+    pub fn encode_plain(&self, gauges: Option<&QueueGauges>, inventory: Option<&Inventory>) -> String {
+        plain::from_openmetrics(&self.encode_with(gauges, inventory))
+    }
+
+    /// Everything as OpenMetrics text, with what could be read.
+    pub fn encode_with(&self, gauges: Option<&QueueGauges>, inventory: Option<&Inventory>) -> String {
         let mut text = String::new();
         let written = encode_registry(&mut text, &self.registry)
             .and_then(|()| {
                 gauges.map_or(Ok(()), |gauges| encode_registry(&mut text, &gauges::registry(gauges)))
+            })
+            .and_then(|()| {
+                inventory.map_or(Ok(()), |found| encode_registry(&mut text, &gauges::inventory(found)))
             })
             .and_then(|()| encode_eof(&mut text));
         written.expect("writing to a String cannot fail");
@@ -333,6 +373,29 @@ impl Metrics {
 
     pub fn redriven(&self, sagas: u64) {
         self.sagas_redriven.inc_by(sagas);
+    }
+
+    pub(crate) fn history_removed(&self, removed: &Removed) {
+        self.count_removed([
+            ("events", removed.events),
+            ("deliveries", removed.sagas),
+            ("attempts", removed.jobs),
+            ("dead_letters", removed.dead_letters),
+        ]);
+    }
+
+    pub(crate) fn records_removed(&self, removed: &RemovedRecords) {
+        self.count_removed([
+            ("redrives", removed.redrives),
+            ("audit_records", removed.audit_records),
+            ("hours", removed.hours),
+        ]);
+    }
+
+    fn count_removed<const N: usize>(&self, counts: [(&'static str, u64); N]) {
+        for (kind, rows) in counts {
+            self.retention_removed.get_or_create(&KindLabel { kind }).inc_by(rows);
+        }
     }
 
     pub fn redrives_running(&self, redrives: u64) {
@@ -392,11 +455,17 @@ impl Metrics {
 
     /// A pass of a stage that failed.
     pub fn store_error(&self, stage: &'static str, error: &StoreError) {
-        let kind = if error.is_transient() { "transient" } else { "other" };
+        let kind = if error.is_transient() { TRANSIENT } else { OTHER };
         self.store_errors.get_or_create(&ErrorLabels { stage, kind }).inc();
         if matches!(error, StoreError::Unwritable(_)) {
             *self.unwritable.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
+    }
+
+    /// A request to the API, other than for ingestion, that failed in the database.
+    pub fn request_failed_in_database(&self, is_transient: bool) {
+        let kind = if is_transient { TRANSIENT } else { OTHER };
+        self.store_errors.get_or_create(&ErrorLabels { stage: API, kind }).inc();
     }
 
     /// How long ago this process last found that the database takes no writes; nothing if it never did.
@@ -433,6 +502,30 @@ impl Collector for Counted {
         counter.encode(encoder.encode_descriptor(self.name, self.help, None, counter.metric_type())?)
     }
 }
+
+const TRANSIENT: &str = "transient";
+const OTHER: &str = "other";
+const API: &str = "api";
+
+/// Where the database can fail.
+const STAGES: [&str; 16] = [
+    API,
+    "apply",
+    "caretaker",
+    "cleaner",
+    "dead_letters",
+    "ingest",
+    "janitor",
+    "list_indexer",
+    "redriver",
+    "report",
+    "requeue",
+    "router",
+    "schedule",
+    "stranded",
+    "verifier",
+    "worker",
+];
 
 const DELIVERED: AttemptLabels = AttemptLabels { outcome: "delivered", error_code: "none" };
 

@@ -2,6 +2,7 @@
 
 use super::{labels::error_label, *};
 use hooksaga_saga::ErrorCode;
+use hooksaga_store::Role;
 
 /// The names in the table at the top of this file.
 fn documented() -> Vec<&'static str> {
@@ -17,12 +18,14 @@ fn everything_documented_is_there_and_nothing_else() {
     let mut metrics = Metrics::unshared();
     metrics.describe("1.2.3", "sqlite");
     metrics.count_from("log_records_dropped", "Dropped", || 3);
+    metrics.pools_from(|| vec![PoolUse { role: Role::JobWorker, most: 4, busy: 1 }]);
     // A family shows from its first series on.
     metrics.worker(512).inc();
     metrics.pass("router", Duration::ZERO);
     metrics.store_error("router", &hooksaga_store::StoreError::Unavailable(String::new()));
     metrics.http_request("GET", "/v1/events", 200, Duration::ZERO);
-    let text = metrics.encode(Some(&QueueGauges::default()));
+    let inventory = Inventory { paused: 3, open_dead_letters: 5, ..Inventory::default() };
+    let text = metrics.encode_with(Some(&QueueGauges::default()), Some(&inventory));
     let mut found: Vec<_> = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
@@ -35,6 +38,9 @@ fn everything_documented_is_there_and_nothing_else() {
     assert!(text.ends_with("# EOF\n"));
     assert!(text.contains("hooksaga_worker_slots 512\n") && text.contains("hooksaga_worker_slots_busy 1\n"));
     assert!(text.contains("hooksaga_log_records_dropped_total 3\n"), "{text}");
+    assert!(text.contains("hooksaga_database_connections_busy{role=\"job_worker\"} 1\n"), "{text}");
+    assert!(text.contains("hooksaga_subscriptions{state=\"paused\"} 3\n"), "{text}");
+    assert!(text.contains("hooksaga_dead_letters_open 5\n"), "{text}");
     assert!(text.contains("hooksaga_build_info{version=\"1.2.3\",database=\"sqlite\"} 1\n"), "{text}");
 }
 
@@ -47,6 +53,8 @@ fn what_can_fail_is_counted_from_zero() {
         "hooksaga_attempts_total{outcome=\"failed\",error_code=\"HTTP_5XX\"} 0\n",
         "hooksaga_results_applied_total{status=\"DeadLettered\"} 0\n",
         "hooksaga_verifications_total{outcome=\"failed\"} 0\n",
+        "hooksaga_store_errors_total{stage=\"api\",kind=\"transient\"} 0\n",
+        "hooksaga_store_errors_total{stage=\"router\",kind=\"other\"} 0\n",
     ] {
         assert!(text.contains(series), "{series} in {text}");
     }

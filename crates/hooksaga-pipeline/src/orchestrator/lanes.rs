@@ -57,6 +57,8 @@ struct State {
     /// What the first reading found open: jobs from before this process.
     inherited: HashMap<SubscriptionId, u32>,
     began: Option<Instant>,
+    /// Endpoints that were failing when this process began are known.
+    knows_failing: bool,
 }
 
 impl Lanes {
@@ -76,6 +78,8 @@ impl Lanes {
     /// For so long, the default lease, open jobs from before this process may be what one that was killed has left. Were
     /// they counted, its busiest subscriptions would have no room until the last of those leases is over.
     const INHERITED_FOR: Duration = Duration::from_secs(60);
+    /// So many endpoints that were failing when this process began are remembered.
+    pub(super) const MOST_FAILING: u32 = 10_000;
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Nothing panics while it is held; if something did, each lane is still a valid one.
@@ -160,6 +164,27 @@ impl Lanes {
             });
         }
         state.waits(now)
+    }
+
+    /// Whether endpoints that were failing when this process began are still to be asked for.
+    pub(super) fn wants_failing(&self) -> bool {
+        !self.state().knows_failing
+    }
+
+    /// Takes over what others have seen of endpoints that fail, so that a restart does not try all of those that hang as if
+    /// they were new. What this process has seen itself counts for more.
+    pub(super) fn failing(&self, failing: &[(SubscriptionId, ErrorCode)]) {
+        let mut state = self.state();
+        state.knows_failing = true;
+        for (id, code) in failing {
+            if state.has_room_for(*id) {
+                state.change(*id, |lane| {
+                    if lane.touched.is_none() && lane.endpoint.is_idle() {
+                        lane.endpoint = Endpoint::failing(code);
+                    }
+                });
+            }
+        }
     }
 
     /// Whether it is time to read the load: while anything waits or is open, and not too often.

@@ -224,3 +224,45 @@ fn what_a_rate_limit_holds_back_waits_until_it_lets_something_through() {
     assert!(!lanes.applied(&[result(A, Outcome::Delivered, true)], now), "nobody waits for room");
     assert!(allotted(&lanes, A, now + SECOND) > 0);
 }
+
+#[test]
+fn endpoints_that_failed_before_this_process_are_not_tried_as_if_they_were_new() {
+    let now = Instant::now();
+    let lanes = lanes(now);
+    lanes.may_wait([A, B]);
+    assert!(lanes.wants_failing());
+    let new = (allotted(&lanes, A, now), allotted(&lanes, B, now));
+    lanes.failing(&[(A, ErrorCode::TIMEOUT)]);
+    assert!(!lanes.wants_failing());
+    assert!(allotted(&lanes, A, now) < new.0, "{} of {}", allotted(&lanes, A, now), new.0);
+    assert!(allotted(&lanes, B, now) >= new.1, "who did not fail has what it had");
+    assert_eq!(allotted(&lanes, A, now), 1, "it is tried all the same");
+
+    // What this process has seen itself counts for more than what others saw before.
+    let one = lanes.allot(1000, now);
+    lanes.created(&one, &pass(scheduled(A, 1)), now);
+    lanes.applied(&[result(A, Outcome::Delivered, true)], now);
+    lanes.failing(&[(A, ErrorCode::TIMEOUT)]);
+    lanes.may_wait([A]);
+    assert!(allotted(&lanes, A, now) > 1);
+}
+
+#[test]
+fn hundreds_that_hung_before_a_restart_leave_room_for_those_that_answer() {
+    // The last in line: behind a thousand others that nobody has tried, it would wait until they have been.
+    const LAST: SubscriptionId = SubscriptionId(5000);
+    let now = Instant::now();
+    let hung: Vec<_> = (10..1010).map(|id| (SubscriptionId(id), ErrorCode::TIMEOUT)).collect();
+    let started = |failing: &[(SubscriptionId, ErrorCode)]| {
+        let lanes = lanes(now);
+        lanes.failing(failing);
+        lanes.may_wait(hung.iter().map(|(id, _)| *id).chain([LAST]));
+        let to_hung: u32 = lanes.allot(1000, now).iter().map(|one| one.jobs).sum();
+        let to_last = allotted(&lanes, LAST, now);
+        (to_hung - to_last, to_last)
+    };
+    assert_eq!(started(&[]).1, 0, "as it would be without what others have seen");
+    let (to_hung, to_last) = started(&hung);
+    assert!(to_hung <= 512 / 2, "{to_hung} of 512 slots");
+    assert!(to_last > 1, "{to_last}");
+}

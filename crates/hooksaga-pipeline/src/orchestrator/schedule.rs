@@ -5,7 +5,7 @@
 //! is found by a look at all subscriptions that wait, in bounded pages: with the driver's polls, at most once a second, and
 //! whenever this stage is woken without a name.
 
-use super::Orchestrator;
+use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ScheduledSaga, Stage, StoreResult};
@@ -121,6 +121,9 @@ impl Orchestrator {
             self.look.want();
         }
         let looking = self.look_around(started).await?;
+        if self.lanes.wants_failing() {
+            self.read_failing().await;
+        }
         if self.lanes.wants_load(started) {
             self.read_load(started).await;
         }
@@ -172,6 +175,18 @@ impl Orchestrator {
         self.look.read(page.resume_after, asked.elapsed());
         self.note_waiting(page.subscriptions);
         Ok(page.resume_after.is_some())
+    }
+
+    /// Learns which endpoints were failing before this process began. If that is not to be had, they count as new until the
+    /// next pass asks again.
+    async fn read_failing(&self) {
+        match self.store.failing(Lanes::MOST_FAILING).await {
+            Ok(failing) => self.lanes.failing(&failing),
+            Err(error) => {
+                self.metrics.store_error(NAME, &error);
+                tracing::warn!(%error, "which endpoints were failing was not read; they may be tried as if they were new");
+            }
+        }
     }
 
     /// Learns what the workers can do and what is open. If that fails, this process goes on with what it knows.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
-use hooksaga_saga::{JobId, RetryPolicy, SagaId, Timestamp};
+use hooksaga_saga::{ErrorCode, JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StrandedStep,
     WaitingPage,
@@ -20,6 +20,8 @@ struct Scripted {
     /// Subscriptions that a page of a look holds at the most; 0: as many as asked for.
     page: Mutex<usize>,
     away: Mutex<bool>,
+    /// Endpoints that were failing before.
+    failing: Mutex<Vec<(SubscriptionId, ErrorCode)>>,
 }
 
 #[async_trait]
@@ -67,6 +69,11 @@ impl OrchestratorStore for Scripted {
 
     async fn load(&self) -> StoreResult<Load> {
         Ok(Load { workers: 1, slots: 512, ..Load::default() })
+    }
+
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
+        let failing = self.failing.lock().unwrap();
+        Ok(failing.iter().take(limit as usize).cloned().collect())
     }
 
     async fn apply(&self, _: u32, _: &Decide) -> StoreResult<ApplyBatch> {
@@ -187,4 +194,20 @@ fn an_outage_puts_no_look_off() {
     look.want();
     let soon = start + 60 * second + FullScan::LONGEST * FullScan::COST;
     assert_eq!(look.next_page(soon), Some(None), "one slow statement does not put the next off for minutes");
+}
+
+#[tokio::test]
+async fn the_first_pass_knows_which_endpoints_were_failing_before() {
+    let (store, signals) = (Arc::new(Scripted::default()), Signals::new(Stage::ALL));
+    let (metrics, log) = (Metrics::new(), DeliveryLog::default());
+    store.due.lock().unwrap().extend([(A, 50), (B, 50)]);
+    store.failing.lock().unwrap().push((A, ErrorCode::TIMEOUT));
+    let orchestrator = Orchestrator::new(store.clone(), RetryPolicy::default(), signals, metrics, log);
+    orchestrator.schedule_once().await.unwrap();
+    let jobs = |id| {
+        let allotted = store.allotted.lock().unwrap().concat();
+        allotted.iter().filter(|one| one.subscription_id == id).map(|one| one.jobs).sum::<u32>()
+    };
+    assert_eq!(jobs(A), 1, "one that hung is tried with one");
+    assert!(jobs(B) > 1);
 }

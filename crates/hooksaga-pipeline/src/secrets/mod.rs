@@ -4,10 +4,12 @@
 //! called where a person is to see it once, and the signature of a callback. Debug, Display and every
 //! error are without it.
 
+mod new;
 mod random;
 mod seal;
 mod signing;
 
+pub use new::NewSecrets;
 pub use random::{random_hex, random_i64};
 pub use seal::{InvalidSecretKey, SealError, SecretKey};
 pub use signing::{InvalidSecret, SigningSecret};

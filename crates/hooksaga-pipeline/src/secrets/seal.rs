@@ -1,8 +1,9 @@
-//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key.
+//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key. What is sealed says what it is and whose:
+//! text that was moved to another subscription does not open there.
 
 use super::{SigningSecret, random};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use hooksaga_saga::RequestHeaders;
+use hooksaga_saga::{RequestHeaders, SubscriptionId};
 use hooksaga_store::{SealedHeaders, SealedSecret};
 use ring::{
     aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -10,10 +11,10 @@ use ring::{
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
-/// Bound into every sealed secret, so that nothing else encrypted under the key passes for one.
-const CONTEXT: &[u8] = b"hooksaga signing secret v1";
+/// Bound into every sealed secret, with the subscription's id, so that nothing else encrypted under the key passes for one.
+const CONTEXT: &[u8] = b"hooksaga signing secret v2";
 /// The same for request headers.
-const HEADERS_CONTEXT: &[u8] = b"hooksaga request headers v1";
+const HEADERS_CONTEXT: &[u8] = b"hooksaga request headers v2";
 /// Hashed before the key for its fingerprint, so that the fingerprint is of no other use.
 const KEY_ID_CONTEXT: &[u8] = b"hooksaga secret key id v1\0";
 const KEY_LEN: usize = 32;
@@ -43,7 +44,7 @@ pub struct InvalidSecretKey;
 pub enum SealError {
     #[error("the secret was sealed with key {sealed_with}, but the configured key is {configured}")]
     OtherKey { sealed_with: String, configured: String },
-    #[error("the stored secret was changed after it was sealed")]
+    #[error("the stored secret was changed after it was sealed, or is another subscription's")]
     Changed,
 }
 
@@ -75,11 +76,12 @@ impl SecretKey {
         self.key_id == key_id || self.old.as_ref().is_some_and(|old| old.opens(key_id))
     }
 
-    /// Seals with this key what the old one has sealed, whatever it is.
-    pub fn reseal(&self, sealed: &SealedSecret) -> Result<SealedSecret, SealError> {
+    /// Seals with this key what the old one has sealed for this subscription, whatever it is.
+    pub fn reseal(&self, id: SubscriptionId, sealed: &SealedSecret) -> Result<SealedSecret, SealError> {
         let key = self.key_of(&sealed.key_id)?;
         let opened = STORED.iter().find_map(|context| {
-            key.open_own(context, &sealed.sealed).map(|bytes| self.seal_as(context, &bytes))
+            let context = bound(context, id);
+            key.open_own(&context, &sealed.sealed).map(|bytes| self.seal_own(&context, &bytes))
         });
         let sealed = opened.ok_or(SealError::Changed)?;
         Ok(SealedSecret { key_id: self.key_id.clone(), sealed })
@@ -105,30 +107,39 @@ impl SecretKey {
         &self.key_id
     }
 
-    /// Encrypts a secret: nonce, ciphertext and tag. Twice the same secret looks different.
-    pub fn seal(&self, secret: &SigningSecret) -> SealedSecret {
-        SealedSecret { key_id: self.key_id.clone(), sealed: self.seal_as(CONTEXT, secret.as_bytes()) }
+    /// Encrypts a secret of this subscription: nonce, ciphertext and tag. Twice the same secret looks different.
+    pub fn seal(&self, id: SubscriptionId, secret: &SigningSecret) -> SealedSecret {
+        let sealed = self.seal_own(&bound(CONTEXT, id), secret.as_bytes());
+        SealedSecret { key_id: self.key_id.clone(), sealed }
     }
 
     /// Encrypts a subscription's request headers; nothing if there are none.
-    pub fn seal_headers(&self, headers: &RequestHeaders) -> Option<SealedHeaders> {
-        let sealed = || self.seal_as(HEADERS_CONTEXT, headers.reveal().as_bytes());
+    pub fn seal_headers(&self, id: SubscriptionId, headers: &RequestHeaders) -> Option<SealedHeaders> {
+        let sealed = || self.seal_own(&bound(HEADERS_CONTEXT, id), headers.reveal().as_bytes());
         (!headers.is_empty()).then(|| SealedHeaders {
             names: headers.names(),
             secret: SealedSecret { key_id: self.key_id.clone(), sealed: sealed() },
         })
     }
 
-    /// Decrypts request headers that this key or the old one sealed.
-    pub fn open_headers(&self, sealed: &SealedSecret) -> Result<RequestHeaders, SealError> {
+    /// Decrypts request headers that this key or the old one sealed for this subscription.
+    pub fn open_headers(
+        &self,
+        id: SubscriptionId,
+        sealed: &SealedSecret,
+    ) -> Result<RequestHeaders, SealError> {
         let key = self.key_of(&sealed.key_id)?;
-        let bytes = key.open_own(HEADERS_CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
+        let bytes = key.open_own(&bound(HEADERS_CONTEXT, id), &sealed.sealed).ok_or(SealError::Changed)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| SealError::Changed)?;
         RequestHeaders::from_revealed(text).ok_or(SealError::Changed)
     }
 
     /// Encrypts something else that is small. `context` says what it is, and only the same context opens it.
     pub fn seal_as(&self, context: &'static [u8], bytes: &[u8]) -> Vec<u8> {
+        self.seal_own(context, bytes)
+    }
+
+    fn seal_own(&self, context: &[u8], bytes: &[u8]) -> Vec<u8> {
         let mut nonce = [0; NONCE_LEN];
         random::fill(&mut nonce);
         let mut text = bytes.to_vec();
@@ -144,7 +155,7 @@ impl SecretKey {
         self.open_own(context, sealed).or_else(old)
     }
 
-    fn open_own(&self, context: &'static [u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    fn open_own(&self, context: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, text) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = text.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
@@ -152,12 +163,17 @@ impl SecretKey {
         Some(bytes.to_vec())
     }
 
-    /// Decrypts a secret that this key or the old one sealed.
-    pub fn open(&self, sealed: &SealedSecret) -> Result<SigningSecret, SealError> {
+    /// Decrypts a secret that this key or the old one sealed for this subscription.
+    pub fn open(&self, id: SubscriptionId, sealed: &SealedSecret) -> Result<SigningSecret, SealError> {
         let key = self.key_of(&sealed.key_id)?;
-        let bytes = key.open_own(CONTEXT, &sealed.sealed).ok_or(SealError::Changed)?;
+        let bytes = key.open_own(&bound(CONTEXT, id), &sealed.sealed).ok_or(SealError::Changed)?;
         SigningSecret::from_bytes(&bytes).map_err(|_| SealError::Changed)
     }
+}
+
+/// What is bound into text that is sealed for a subscription.
+fn bound(context: &[u8], id: SubscriptionId) -> Vec<u8> {
+    [context, b"\0", &id.0.to_be_bytes()].concat()
 }
 
 impl FromStr for SecretKey {
@@ -180,32 +196,35 @@ impl fmt::Debug for SecretKey {
 mod tests {
     use super::*;
 
+    const ID: SubscriptionId = SubscriptionId(17);
+    const OTHER: SubscriptionId = SubscriptionId(18);
+
     fn open_err(key: &SecretKey, sealed: &SealedSecret) -> SealError {
-        key.open(sealed).expect_err("it must not open")
+        key.open(ID, sealed).expect_err("it must not open")
     }
 
     #[test]
     fn a_sealed_secret_opens_with_its_key_read_back_from_text() {
         let key = SecretKey::generate();
         let secret = SigningSecret::generate();
-        let sealed = key.seal(&secret);
+        let sealed = key.seal(ID, &secret);
         assert_eq!(sealed.sealed.len(), NONCE_LEN + 32 + CHACHA20_POLY1305.tag_len());
         let again: SecretKey = format!(" {}\n", key.to_base64()).parse().expect("its own text");
         assert_eq!(again.key_id(), key.key_id());
-        assert_eq!(again.open(&sealed).expect("the same key").as_bytes(), secret.as_bytes());
+        assert_eq!(again.open(ID, &sealed).expect("the same key").as_bytes(), secret.as_bytes());
     }
 
     #[test]
     fn sealing_twice_gives_two_texts() {
         let key = SecretKey::generate();
         let secret = SigningSecret::generate();
-        assert_ne!(key.seal(&secret).sealed, key.seal(&secret).sealed);
+        assert_ne!(key.seal(ID, &secret).sealed, key.seal(ID, &secret).sealed);
     }
 
     #[test]
     fn another_key_is_named_in_the_error() {
         let (key, other) = (SecretKey::generate(), SecretKey::generate());
-        let sealed = key.seal(&SigningSecret::generate());
+        let sealed = key.seal(ID, &SigningSecret::generate());
         let error = open_err(&other, &sealed);
         assert!(error.to_string().contains(key.key_id()) && error.to_string().contains(other.key_id()));
         // A forged key id does not help.
@@ -218,27 +237,27 @@ mod tests {
         let old = Arc::new(SecretKey::generate());
         let key = SecretKey::generate().with_old(Arc::clone(&old));
         let secret = SigningSecret::generate();
-        let before = old.seal(&secret);
-        assert_eq!(key.open(&before).expect("the old key").as_bytes(), secret.as_bytes());
+        let before = old.seal(ID, &secret);
+        assert_eq!(key.open(ID, &before).expect("the old key").as_bytes(), secret.as_bytes());
         assert!(key.opens(old.key_id()) && key.opens(key.key_id()) && !old.opens(key.key_id()));
-        let after = key.reseal(&before).expect("it opens");
+        let after = key.reseal(ID, &before).expect("it opens");
         assert_eq!(after.key_id, key.key_id());
-        assert_eq!(key.open(&after).expect("the new key").as_bytes(), secret.as_bytes());
-        assert!(old.open(&after).is_err());
+        assert_eq!(key.open(ID, &after).expect("the new key").as_bytes(), secret.as_bytes());
+        assert!(old.open(ID, &after).is_err());
         let alone: SecretKey = key.to_base64().parse().expect("its own text");
-        assert_eq!(alone.open(&after).expect("without the old one").as_bytes(), secret.as_bytes());
+        assert_eq!(alone.open(ID, &after).expect("without the old one").as_bytes(), secret.as_bytes());
         let token = old.seal_as(b"a purpose", b"something");
         assert_eq!(key.open_as(b"a purpose", &token).as_deref(), Some(&b"something"[..]));
-        let stranger = SecretKey::generate().seal(&secret);
-        assert!(matches!(key.reseal(&stranger), Err(SealError::OtherKey { .. })));
+        let stranger = SecretKey::generate().seal(ID, &secret);
+        assert!(matches!(key.reseal(ID, &stranger), Err(SealError::OtherKey { .. })));
         let forged = SealedSecret { key_id: old.key_id().to_owned(), ..stranger };
-        assert_eq!(key.reseal(&forged), Err(SealError::Changed));
+        assert_eq!(key.reseal(ID, &forged), Err(SealError::Changed));
     }
 
     #[test]
     fn every_changed_or_missing_byte_is_noticed() {
         let key = SecretKey::generate();
-        let sealed = key.seal(&SigningSecret::generate());
+        let sealed = key.seal(ID, &SigningSecret::generate());
         for index in 0..sealed.sealed.len() {
             let mut changed = sealed.clone();
             changed.sealed[index] ^= 1;
@@ -263,14 +282,31 @@ mod tests {
         let key = SecretKey::generate();
         let pair = ("x-key".parse().expect("a name"), "Bearer abc: def".parse().expect("a value"));
         let headers = RequestHeaders::new([pair]).expect("one");
-        let sealed = key.seal_headers(&headers).expect("there is one");
+        let sealed = key.seal_headers(ID, &headers).expect("there is one");
         assert_eq!(sealed.names, "x-key");
-        assert_eq!(key.open_headers(&sealed.secret), Ok(headers));
+        assert_eq!(key.open_headers(ID, &sealed.secret), Ok(headers));
         assert_eq!(open_err(&key, &sealed.secret), SealError::Changed, "it is no signing secret");
-        let other = SecretKey::generate().open_headers(&sealed.secret);
+        let other = SecretKey::generate().open_headers(ID, &sealed.secret);
         assert!(matches!(other, Err(SealError::OtherKey { .. })));
-        assert_eq!(key.open_headers(&key.seal(&SigningSecret::generate())), Err(SealError::Changed));
-        assert_eq!(key.seal_headers(&RequestHeaders::default()), None);
+        assert_eq!(key.open_headers(ID, &key.seal(ID, &SigningSecret::generate())), Err(SealError::Changed));
+        assert_eq!(key.seal_headers(ID, &RequestHeaders::default()), None);
+    }
+
+    #[test]
+    fn what_is_sealed_for_one_subscription_does_not_open_for_another() {
+        let old = Arc::new(SecretKey::generate());
+        let key = SecretKey::generate().with_old(Arc::clone(&old));
+        let pair = ("x-key".parse().expect("a name"), "abc".parse().expect("a value"));
+        let headers = RequestHeaders::new([pair]).expect("one");
+        for sealing in [&key, &*old] {
+            let secret = sealing.seal(ID, &SigningSecret::generate());
+            assert_eq!(key.open(OTHER, &secret).err(), Some(SealError::Changed));
+            assert_eq!(key.reseal(OTHER, &secret), Err(SealError::Changed));
+            let headers = sealing.seal_headers(ID, &headers).expect("there is one").secret;
+            assert_eq!(key.open_headers(OTHER, &headers), Err(SealError::Changed));
+            let moved = key.reseal(ID, &headers).expect("its own");
+            assert!(key.open_headers(ID, &moved).is_ok() && key.open_headers(OTHER, &moved).is_err());
+        }
     }
 
     #[test]

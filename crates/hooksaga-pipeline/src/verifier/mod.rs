@@ -208,7 +208,7 @@ impl Verifier {
             tracing::error!(subscription_id = check.subscription_id.0, %error, "cannot sign a challenge");
             ErrorCode::INTERNAL
         })?;
-        let extra_headers = request_headers::open(check.headers.as_ref(), &self.key).map_err(|error| {
+        let extra_headers = request_headers::open(check.subscription_id, check.headers.as_ref(), &self.key).map_err(|error| {
             tracing::error!(subscription_id = check.subscription_id.0, %error, "cannot open its request headers");
             ErrorCode::INTERNAL
         })?;
@@ -225,7 +225,8 @@ impl Verifier {
     }
 
     fn open_secrets(&self, check: &Check) -> Result<Arc<[SigningSecret]>, SealError> {
-        check.secrets.iter().map(|stored| self.key.open(&stored.secret)).collect()
+        let id = check.subscription_id;
+        check.secrets.iter().map(|stored| self.key.open(id, &stored.secret)).collect()
     }
 
     fn announce(&self, check: &Check, outcome: &CheckOutcome) {

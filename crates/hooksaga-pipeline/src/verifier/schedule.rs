@@ -5,8 +5,8 @@
 //! endpoints that hang, however many, never keep a newcomer waiting for long, and a slow one still has 10 s, or
 //! 4 s while hundreds hang.
 //!
-//! What runs for one host is bounded too, and so is what is sent to it: the verifier must not be a weapon against
-//! a host that never asked for challenges. One that proves itself does not count, so that a host with a thousand
+//! What runs for one host and port is bounded too, and so is what is sent to a host, whichever its ports: the verifier must
+//! not be a weapon against one that never asked for challenges. One that proves itself does not count, so that a host with a thousand
 //! subscriptions is verified as fast as it answers.
 //!
 //! First tries start before retries. Among first tries the newest and the oldest take turns: neither does a flood
@@ -67,6 +67,11 @@ impl Host {
         let default = if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
         Self(format!("{}:{}", host.trim_end_matches('.'), uri.port_u16().unwrap_or(default)).into())
+    }
+
+    /// Without the port.
+    fn name(&self) -> &str {
+        self.0.rsplit_once(':').map_or(&self.0, |(name, _)| name)
     }
 }
 
@@ -129,7 +134,8 @@ pub(super) struct Schedule<T> {
     /// By number, so that the first one has run for longest.
     running: BTreeMap<u64, Runs>,
     running_of: HashMap<Group, usize>,
-    buckets: HashMap<Host, Bucket>,
+    /// By the host's name: its ports share what it is sent.
+    buckets: HashMap<Box<str>, Bucket>,
     next_number: u64,
     newest_next: bool,
 }
@@ -209,7 +215,7 @@ impl<T> Schedule<T> {
         for group in &runs.groups {
             decrement(&mut self.running_of, group);
         }
-        if verified && let Some(bucket) = self.buckets.get_mut(&runs.host) {
+        if verified && let Some(bucket) = self.buckets.get_mut(runs.host.name()) {
             let tokens = refilled(bucket, &self.limits, now) + 1.0;
             *bucket = Bucket { tokens: tokens.min(f64::from(self.limits.burst)), at: now };
         }
@@ -256,8 +262,10 @@ impl<T> Schedule<T> {
         let below = |group: &Group| {
             self.running_of.get(group).copied().unwrap_or_default() < group.limit(&self.limits)
         };
-        let sendable =
-            self.buckets.get(&waiting.host).is_none_or(|bucket| refilled(bucket, &self.limits, now) >= 1.0);
+        let sendable = self
+            .buckets
+            .get(waiting.host.name())
+            .is_none_or(|bucket| refilled(bucket, &self.limits, now) >= 1.0);
         sendable && waiting.groups().iter().all(below)
     }
 
@@ -267,7 +275,7 @@ impl<T> Schedule<T> {
             *self.running_of.entry(group.clone()).or_default() += 1;
         }
         let full = Bucket { tokens: f64::from(self.limits.burst), at: now };
-        let bucket = self.buckets.entry(waiting.host.clone()).or_insert(full);
+        let bucket = self.buckets.entry(waiting.host.name().into()).or_insert(full);
         *bucket = Bucket { tokens: refilled(bucket, &self.limits, now) - 1.0, at: now };
         let number = self.next_number;
         self.next_number += 1;

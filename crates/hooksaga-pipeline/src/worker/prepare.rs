@@ -119,7 +119,7 @@ fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Optio
         .secrets
         .iter()
         .filter_map(|stored| {
-            key.open(&stored.secret)
+            key.open(subscription, &stored.secret)
                 .inspect_err(|error| {
                     let (subscription_id, secret_id) = (subscription.0, stored.id.0);
                     tracing::error!(subscription_id, secret_id, %error, "cannot open a signing secret");
@@ -135,7 +135,7 @@ fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Optio
         );
         return None;
     }
-    let headers = request_headers::open(target.headers.as_ref(), key)
+    let headers = request_headers::open(subscription, target.headers.as_ref(), key)
         .inspect_err(|error| {
             let subscription_id = subscription.0;
             tracing::error!(subscription_id, %error, "cannot open its request headers, so its deliveries fail: set them again");

@@ -1,13 +1,14 @@
 //! Stores that let every call through but one.
 
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, EventId, JobId, SagaId, SubscriptionId};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobId, Retention, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Allotted, Appended, ApplyBatch, Buried, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide,
-    IngestStore, JobReport, JobsCreated, LeaseRef, LeaseToken, Load, NewEvent, OrchestratorStore,
-    RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
-    RouterStore, Scheduled, Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
-    TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
+    Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, ClaimLimits, ClaimedBatch,
+    CleanerStore, DeadLetterStore, Decide, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef,
+    LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, Removed, RemovedRecords, RequeueOutcome,
+    RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, Scheduled,
+    Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope, TestOutcome, WaitingPage,
+    WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -96,6 +97,7 @@ pub(crate) fn faulty(stores: &Stores, plan: &Arc<FaultPlan>) -> Stores {
         worker: wrap(&stores.worker, plan),
         cleaner: wrap(&stores.cleaner, plan),
         dead_letters: wrap(&stores.dead_letters, plan),
+        janitor: wrap(&stores.janitor, plan),
         ..stores.clone()
     }
 }
@@ -148,6 +150,10 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
 
     async fn load(&self) -> StoreResult<Load> {
         self.plan.call(self.inner.load()).await
+    }
+
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
+        self.plan.call(self.inner.failing(limit)).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
@@ -246,5 +252,48 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
         self.plan.call(self.inner.requeue_step(scope, step)).await
+    }
+}
+
+#[async_trait]
+impl JanitorStore for Faulty<dyn JanitorStore> {
+    async fn old_events(
+        &self,
+        retention: &Retention,
+        after: Option<(Timestamp, EventId)>,
+        limit: u32,
+    ) -> StoreResult<OldEvents> {
+        self.plan.call(self.inner.old_events(retention, after, limit)).await
+    }
+
+    async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
+        self.plan.call(self.inner.archived_events(events)).await
+    }
+
+    async fn archived_deliveries(
+        &self,
+        events: &[EventId],
+        after: SagaId,
+        limit: u32,
+    ) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.plan.call(self.inner.archived_deliveries(events, after, limit)).await
+    }
+
+    async fn remove(
+        &self,
+        events: &[EventId],
+        retention: &Retention,
+        most_sagas: u32,
+        as_of: Timestamp,
+    ) -> StoreResult<Removed> {
+        self.plan.call(self.inner.remove(events, retention, most_sagas, as_of)).await
+    }
+
+    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+        self.plan.call(self.inner.remove_records(kept_for, limit)).await
+    }
+
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+        self.plan.call(self.inner.roll_up_counts(limit)).await
     }
 }

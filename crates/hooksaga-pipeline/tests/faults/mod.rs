@@ -9,6 +9,7 @@
 
 mod cuts;
 mod decorator;
+mod history;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};

@@ -6,9 +6,10 @@ pub(crate) mod capture;
 use backend::{Backend, Database};
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryClient, DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics,
-    Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker, WorkerConfig,
+    NewSecrets, Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker,
+    WorkerConfig,
 };
-use hooksaga_saga::{CallbackUrl, RetryPolicy, SagaStatus, SubscriptionId, Tenant};
+use hooksaga_saga::{CallbackUrl, RequestHeaders, RetryPolicy, SagaStatus, SubscriptionId, Tenant};
 use hooksaga_store::{
     Appended, ClaimLimits, CreateOutcome, Delivery, DeliveryDetail, DeliveryFilter, LeaseRef, LeaseToken,
     NewEvent, NewSubscription, PageRequest, Stage, StoreResult, Stores, SubscriptionPatch, TenantScope,
@@ -88,8 +89,8 @@ impl World {
             rate_limit: None,
             headers: None,
         };
-        let secret = self.key.seal(&SigningSecret::generate());
-        let created = self.stores.admin.create(&new, &secret).await.unwrap();
+        let secrets = NewSecrets::new(&self.key, &SigningSecret::generate(), RequestHeaders::default());
+        let created = self.stores.admin.create(&new, &secrets).await.unwrap();
         let CreateOutcome::Created(subscription) = created else { panic!("{created:?}") };
         self.verify().await;
         subscription.id

@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use deadpool_postgres::Client;
 use hooksaga_saga::{CallbackUrl, SubscriptionId, Topic, Topics};
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreError, StoreResult, Subscription,
-    SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreError, StoreResult,
+    Subscription, SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -27,17 +27,12 @@ const CREATE: &str = concat!(
 WITH created AS (
     INSERT INTO subscriptions (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit,
                                header_names)
-    VALUES ($1, $2, $3, $4, $5, $6, $10, $11)
+    VALUES ($1, $2, $3, $4, $5, $6, $8, $9)
     ON CONFLICT DO NOTHING
     RETURNING *
 ), topics AS (
     INSERT INTO subscription_topics (tenant, topic, subscription_id)
     SELECT created.tenant, topic, created.id FROM created CROSS JOIN unnest($7::text[]) AS topic
-), secret AS (
-    INSERT INTO subscription_secrets (subscription_id, key_id, sealed) SELECT id, $8, $9 FROM created
-), headers AS (
-    INSERT INTO subscription_headers (subscription_id, key_id, sealed)
-    SELECT id, $12, $13 FROM created WHERE $12::text IS NOT NULL
 )
 SELECT ",
     subscription_columns!(),
@@ -139,6 +134,10 @@ const DELETE_SECRETS: &str =
 const DELETE_HEADERS: &str =
     "/* admin.delete_headers */ DELETE FROM subscription_headers WHERE subscription_id = $1";
 
+const DELETE_FAILURES: &str =
+    "/* admin.delete_failures */ DELETE FROM endpoint_failures WHERE subscription_id = $1";
+const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits WHERE subscription_id = $1";
+
 /// How often a create or update is tried whose place was taken and then free again.
 const TRIES: usize = 5;
 
@@ -162,44 +161,13 @@ fn each(topics: &Topics) -> Vec<&str> {
 
 #[async_trait]
 impl SubscriptionAdminStore for Admin {
-    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome> {
-        let key = &[new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str()];
-        let topics = &each(&new.topics);
+    async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
+        let seal = &secrets.sealer();
         self.pool
-            .run(|client| async move {
-                let limit = new.max_retry_limit.map(integer);
-                let rate_limit = new.rate_limit.map(integer);
-                let header_names = new.headers.as_ref().map(|headers| &headers.names);
-                let header_key = new.headers.as_ref().map(|headers| &headers.secret.key_id);
-                let headers = new.headers.as_ref().map(|headers| &headers.secret.sealed);
-                let create = client.prepare_cached(CREATE).await?;
-                let taken = client.prepare_cached(TAKEN).await?;
+            .run(|mut client| async move {
                 for _ in 0..TRIES {
-                    let row = client
-                        .query_opt(
-                            &create,
-                            &[
-                                &key[0],
-                                &key[1],
-                                &key[2],
-                                &new.description,
-                                &new.active,
-                                &limit,
-                                topics,
-                                &secret.key_id,
-                                &secret.sealed,
-                                &rate_limit,
-                                &header_names,
-                                &header_key,
-                                &headers,
-                            ],
-                        )
-                        .await?;
-                    if let Some(row) = row {
-                        return Ok(CreateOutcome::Created(subscription(&row)?));
-                    }
-                    if let Some(row) = client.query_opt(&taken, &[&key[0], &key[1], &key[2]]).await? {
-                        return Ok(CreateOutcome::Exists(SubscriptionId(row.try_get(0)?)));
+                    if let Some(outcome) = create(&mut client, new, seal).await? {
+                        return Ok(outcome);
                     }
                 }
                 Err(DbError::Store(taken_and_freed()))
@@ -249,7 +217,8 @@ impl SubscriptionAdminStore for Admin {
                     transaction.rollback().await?;
                     return Ok(false);
                 }
-                for sql in [DELETE, DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+                let parts = [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS];
+                for sql in [DELETE].into_iter().chain(parts) {
                     let statement = transaction.prepare_cached(sql).await?;
                     transaction.execute(&statement, &[&id.0]).await?;
                 }
@@ -288,6 +257,50 @@ impl SubscriptionAdminStore for Admin {
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
         secret_key_ids(&self.pool).await
     }
+}
+
+/// Nothing if another subscription was in the way and is no longer.
+async fn create(
+    client: &mut Client,
+    new: &NewSubscription,
+    seal: &Sealer,
+) -> DbResult<Option<CreateOutcome>> {
+    let (tenant, topics, url) = (new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str());
+    let (limit, rate_limit) = (new.max_retry_limit.map(integer), new.rate_limit.map(integer));
+    let transaction = client.transaction().await?;
+    let statement = transaction.prepare_cached(CREATE).await?;
+    let row = transaction
+        .query_opt(
+            &statement,
+            &[
+                &tenant,
+                &topics,
+                &url,
+                &new.description,
+                &new.active,
+                &limit,
+                &each(&new.topics),
+                &rate_limit,
+                &new.headers,
+            ],
+        )
+        .await?;
+    let Some(row) = row else {
+        transaction.rollback().await?;
+        let taken = client.prepare_cached(TAKEN).await?;
+        let row = client.query_opt(&taken, &[&tenant, &topics, &url]).await?;
+        return row.map(|row| Ok(CreateOutcome::Exists(SubscriptionId(row.try_get(0)?)))).transpose();
+    };
+    let created = subscription(&row)?;
+    let sealed = seal(created.id);
+    let headers = sealed.headers.filter(|_| new.headers.is_some());
+    for (sql, text) in [(ADD_SECRET, Some(sealed.secret)), (SET_HEADERS, headers)] {
+        let Some(text) = text else { continue };
+        let statement = transaction.prepare_cached(sql).await?;
+        transaction.execute(&statement, &[&created.id.0, &text.key_id, &text.sealed]).await?;
+    }
+    transaction.commit().await?;
+    Ok(Some(CreateOutcome::Created(created)))
 }
 
 /// Nothing if another subscription was in the way and is no longer.

@@ -71,16 +71,19 @@ const LETTER: &str = saga!(
     "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
 );
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in.
+/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The event is locked against the
+/// janitor; one that has gone meanwhile gets no saga.
 const REQUEUE: &str = "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
-SELECT event_id, subscription_id, generation, status::saga_status, attempt_count, max_retry_limit,
-       next_attempt_at, now(), now()
+SELECT u.event_id, u.subscription_id, u.generation, u.status::saga_status, u.attempt_count, u.max_retry_limit,
+       u.next_attempt_at, now(), now()
 FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::timestamptz[])
      AS u (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at)
-ORDER BY event_id, subscription_id, generation
+JOIN events e ON e.id = u.event_id
+ORDER BY u.event_id, u.subscription_id, u.generation
+FOR KEY SHARE OF e
 ON CONFLICT DO NOTHING
 RETURNING id, event_id, subscription_id, generation";
 
@@ -318,14 +321,11 @@ pub(super) async fn examine(
 
 /// Whether a row of [`LETTER`] is what the filter asks for.
 fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbResult<bool> {
-    let is = |wanted: &Option<String>, column: usize| -> DbResult<bool> {
-        let value: &str = row.try_get(column)?;
-        Ok(wanted.as_ref().is_none_or(|wanted| wanted == value))
-    };
+    let (event_type, code): (&str, &str) = (row.try_get(14)?, row.try_get(15)?);
     let created_at = row.try_get::<_, Time>(16)?.0;
     Ok(scope.includes(row.try_get(13)?)
-        && is(&wanted.event_type, 14)?
-        && is(&wanted.final_error_code, 15)?
+        && wanted.event_type.as_deref().is_none_or(|wanted| wanted == event_type)
+        && scope.matches_code(wanted.final_error_code.as_deref(), code)
         && wanted.created_after.is_none_or(|after| created_at >= after)
         && wanted.created_before.is_none_or(|before| created_at < before))
 }

@@ -1,14 +1,19 @@
 //! What applied results say about their endpoints, counted by the orchestrator.
 
-use crate::{error::DbResult, roles::rows::integer, time::Time};
-use deadpool_postgres::Transaction;
+use crate::{
+    error::DbResult,
+    roles::rows::{bigint, integer},
+    time::Time,
+};
+use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::EndpointNews;
 use std::collections::BTreeMap;
+use tokio_postgres::Row;
 
 /// In the order of subscriptions, so that two batches wait for each other instead of deadlocking. No failures: something
 /// was delivered in the same batch, and the run that ended begins no new one. The job that an endpoint answered with "gone"
-/// says which URL that was.
+/// says which URL that was. An attempt that was under way when its subscription was deleted leaves nothing behind.
 pub(crate) const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
 INSERT INTO endpoint_failures AS f
     (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
@@ -16,11 +21,25 @@ SELECT u.id, CASE WHEN u.failures > 0 THEN now() END, u.failures, now(), u.saga_
 FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::bigint[], $6::timestamptz[])
      AS u (id, failures, saga_id, code, gone_saga_id, gone_at)
 LEFT JOIN webhook_delivery_jobs j ON j.saga_id = u.gone_saga_id AND j.attempt_at = u.gone_at
+WHERE NOT EXISTS (SELECT FROM subscriptions s WHERE s.id = u.id AND s.deleted_at IS NOT NULL)
 ORDER BY u.id
 ON CONFLICT (subscription_id) DO UPDATE
 SET since = coalesce(f.since, excluded.since), failures = f.failures + excluded.failures,
     last_at = excluded.last_at, last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, f.gone_url)";
+
+pub(crate) const FAILING: &str = "/* orchestrator.failing */
+SELECT subscription_id, last_error_code FROM endpoint_failures
+WHERE since IS NOT NULL ORDER BY since, subscription_id LIMIT $1";
+
+pub(super) async fn failing(client: &Client, limit: u32) -> DbResult<Vec<(SubscriptionId, ErrorCode)>> {
+    let statement = client.prepare_cached(FAILING).await?;
+    let rows = client.query(&statement, &[&bigint(limit)]).await?;
+    let read = |row: &Row| {
+        Ok((SubscriptionId(row.try_get(0)?), ErrorCode::from_stored(row.try_get::<_, String>(1)?)))
+    };
+    rows.iter().map(read).collect()
+}
 
 /// Counts failures. (Runs that a success ends are ended by the statement that writes the results.)
 pub(super) async fn note_failures(

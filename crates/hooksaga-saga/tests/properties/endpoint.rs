@@ -167,3 +167,19 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_that_failed_elsewhere_stands_as_if_it_had_failed_here() {
+    let now = Instant::now();
+    for code in ErrorCode::ALL.iter().cloned().chain([429, 500, 503].map(ErrorCode::http)) {
+        let remembered = Endpoint::failing(&code);
+        let mut seen = Endpoint::default();
+        for _ in 0..8 {
+            round_trip(&mut seen, Answer::of_failure(&code), now);
+        }
+        assert!(remembered.is_idle());
+        assert_eq!(remembered.window(), seen.window(), "{code}");
+        let unreachable = |endpoint: &Endpoint| endpoint.standing(now) == Standing::Unreachable;
+        assert_eq!(unreachable(&remembered), unreachable(&seen), "{code}");
+    }
+}

@@ -8,7 +8,7 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, StoreResult, Subscription,
+    CreateOutcome, NewSubscription, SealedHeaders, SealedSecret, Sealer, Seals, StoreResult, Subscription,
     SubscriptionAdminStore, SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use rusqlite::OptionalExtension;
@@ -67,6 +67,12 @@ DELETE FROM subscription_headers WHERE subscription_id = ?1";
 const DELETE_SECRETS: &str = "/* subscription_admin: delete_secrets */
 DELETE FROM subscription_secrets WHERE subscription_id = ?1";
 
+const DELETE_FAILURES: &str = "/* subscription_admin: delete_failures */
+DELETE FROM endpoint_failures WHERE subscription_id = ?1";
+
+const DELETE_BUCKETS: &str = "/* subscription_admin: delete_buckets */
+DELETE FROM rate_limits WHERE subscription_id = ?1";
+
 /// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
 const DELETE: &str = "/* subscription_admin: delete */
 UPDATE subscriptions SET active = 0, header_names = NULL, deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
@@ -87,9 +93,9 @@ pub(crate) struct Admin(pub(crate) RoleHandle);
 
 #[async_trait]
 impl SubscriptionAdminStore for Admin {
-    async fn create(&self, new: &NewSubscription, secret: &SealedSecret) -> StoreResult<CreateOutcome> {
-        let (new, secret) = (new.clone(), secret.clone());
-        self.0.write(move |tx| create(tx, &new, &secret)).await
+    async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
+        let (new, seal) = (new.clone(), secrets.sealer());
+        self.0.write(move |tx| create(tx, &new, &seal)).await
     }
 
     async fn update(
@@ -125,7 +131,7 @@ impl SubscriptionAdminStore for Admin {
                     return Ok(false);
                 }
                 tx.execute(DELETE, (id.0, tx.now.as_micros()))?;
-                for sql in [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS] {
+                for sql in [DELETE_TOPICS, DELETE_SECRETS, DELETE_HEADERS, DELETE_FAILURES, DELETE_BUCKETS] {
                     tx.execute(sql, [id.0])?;
                 }
                 Ok(true)
@@ -158,7 +164,7 @@ impl SubscriptionAdminStore for Admin {
     }
 }
 
-fn create(tx: &Tx<'_>, new: &NewSubscription, secret: &SealedSecret) -> DbResult<CreateOutcome> {
+fn create(tx: &Tx<'_>, new: &NewSubscription, seal: &Sealer) -> DbResult<CreateOutcome> {
     let (tenant, topics, url) = (new.tenant.as_str(), new.topics.as_str(), new.callback_url.as_str());
     // Nobody else writes during this transaction: what is free now is free for the insert.
     if let Some(existing) = find(tx, tenant, topics, url)? {
@@ -174,16 +180,17 @@ fn create(tx: &Tx<'_>, new: &NewSubscription, secret: &SealedSecret) -> DbResult
             new.active,
             new.max_retry_limit,
             new.rate_limit,
-            new.headers.as_ref().map(|headers| &headers.names),
+            &new.headers,
             tx.now.as_micros(),
         ),
     )?;
     let id = SubscriptionId(tx.last_id());
     insert_topics(tx, id, tenant, topics)?;
-    if let Some(headers) = &new.headers {
-        insert_headers(tx, id, headers)?;
+    let sealed = seal(id);
+    if let Some(headers) = sealed.headers.filter(|_| new.headers.is_some()) {
+        insert_headers(tx, id, &headers)?;
     }
-    insert_secret(tx, id, secret)?;
+    insert_secret(tx, id, &sealed.secret)?;
     Ok(CreateOutcome::Created(read_again(tx, id)?))
 }
 
@@ -244,7 +251,7 @@ fn update(
     if let Some(headers) = headers {
         tx.execute(DELETE_HEADERS, [id.0])?;
         if let Some(headers) = headers {
-            insert_headers(tx, id, &headers)?;
+            insert_headers(tx, id, &headers.secret)?;
         }
     }
     if new.event_type != old.event_type {
@@ -299,8 +306,8 @@ fn find(tx: &Tx<'_>, tenant: &str, topics: &str, callback_url: &str) -> DbResult
     Ok(found.map(SubscriptionId))
 }
 
-fn insert_headers(tx: &Tx<'_>, id: SubscriptionId, headers: &SealedHeaders) -> DbResult<()> {
-    tx.execute(SET_HEADERS, (id.0, &headers.secret.key_id, &headers.secret.sealed))?;
+fn insert_headers(tx: &Tx<'_>, id: SubscriptionId, headers: &SealedSecret) -> DbResult<()> {
+    tx.execute(SET_HEADERS, (id.0, &headers.key_id, &headers.sealed))?;
     Ok(())
 }
 

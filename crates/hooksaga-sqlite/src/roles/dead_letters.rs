@@ -74,8 +74,8 @@ INSERT INTO webhook_delivery_sagas
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
 ON CONFLICT DO NOTHING";
 
-/// What a step looks at, oldest first, whether it matches, and whether it was requeued. The filter is no condition of the walk: each letter that
-/// is passed counts.
+/// What a step looks at, oldest first, whether it matches but for its error code, whether it was requeued, and that code. The
+/// filter is no condition of the walk: each letter that is passed counts.
 macro_rules! look {
     ($name:literal, $of:literal) => {
         concat!(
@@ -84,13 +84,13 @@ macro_rules! look {
             " */
 SELECT d.id, d.subscription_id,
        (:tenant IS NULL OR e.tenant = :tenant)
-       AND (:final_error_code IS NULL OR d.final_error_code = :final_error_code)
        AND (:created_after IS NULL OR d.created_at >= :created_after)
        AND (:created_before IS NULL OR d.created_at < :created_before)
        AND (:event_type IS NULL OR e.event_type = :event_type),
        EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
                         WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
-                          AND n.generation = g.generation + 1)
+                          AND n.generation = g.generation + 1),
+       d.final_error_code
   FROM dead_letters AS d
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
  CROSS JOIN events AS e ON e.id = d.event_id
@@ -437,16 +437,16 @@ pub(super) fn look(
         ":after": after.map_or(0, |after| after.0),
         ":limit": i64::from(examine) + 1,
         ":subscription_id": filter.subscription_id.map(|id| id.0),
-        ":final_error_code": filter.final_error_code,
         ":created_after": filter.created_after.map(Timestamp::as_micros),
         ":created_before": filter.created_before.map(Timestamp::as_micros),
         ":event_type": filter.event_type,
     };
     rows::all(tx, sql, params, |row| {
+        let code: String = row.get(4)?;
         Ok(Seen {
             id: DeadLetterId(row.get(0)?),
             subscription_id: SubscriptionId(row.get(1)?),
-            matches: row.get(2)?,
+            matches: row.get(2)? && scope.matches_code(filter.final_error_code.as_deref(), &code),
             requeued: row.get(3)?,
         })
     })

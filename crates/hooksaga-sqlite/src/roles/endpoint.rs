@@ -1,5 +1,6 @@
 //! What applied results say about their endpoints, counted by the orchestrator.
 
+use super::rows;
 use crate::{error::DbResult, session::Tx};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::EndpointNews;
@@ -11,10 +12,12 @@ pub(super) const END_RUN: &str = "/* saga_orchestrator: end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0
  WHERE subscription_id = ?1 AND since IS NOT NULL";
 
-/// `?3` of 0 counts nothing: something was delivered in the same batch.
+/// `?3` of 0 counts nothing: something was delivered in the same batch. An attempt that was under way when its subscription
+/// was deleted leaves nothing behind.
 pub(super) const COUNT_FAILURES: &str = "/* saga_orchestrator: count_failures */
 INSERT OR FAIL INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
-VALUES (?1, iif(?3 > 0, ?2, NULL), ?3, ?2, ?4, ?5, ?6)
+SELECT ?1, iif(?3 > 0, ?2, NULL), ?3, ?2, ?4, ?5, ?6
+ WHERE EXISTS (SELECT 1 FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL)
 ON CONFLICT (subscription_id) DO UPDATE SET
     since = coalesce(since, excluded.since), failures = failures + excluded.failures, last_at = excluded.last_at,
     last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
@@ -22,6 +25,15 @@ ON CONFLICT (subscription_id) DO UPDATE SET
 
 pub(super) const GONE_URL: &str = "/* saga_orchestrator: gone_url */
 SELECT callback_url FROM webhook_delivery_jobs WHERE saga_id = ?1 AND attempt_at = ?2";
+
+/// INDEXED BY: only that index is as short as the list.
+pub(super) const FAILING: &str = "/* saga_orchestrator: failing */
+SELECT subscription_id, last_error_code FROM endpoint_failures INDEXED BY idx_failures_since
+ WHERE since IS NOT NULL ORDER BY since, subscription_id LIMIT ?1";
+
+pub(super) fn failing(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<(SubscriptionId, ErrorCode)>> {
+    rows::all(tx, FAILING, [limit], |row| Ok((SubscriptionId(row.get(0)?), rows::error_code(row, 1)?)))
+}
 
 pub(super) fn note(tx: &Tx<'_>, news: &BTreeMap<SubscriptionId, EndpointNews>) -> DbResult<()> {
     let mut end_run = tx.prepare(END_RUN)?;

@@ -4,7 +4,7 @@ use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult};
+use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
 use std::time::Duration;
 
 const PROGRESS: &str = "/* list_indexer: progress */ SELECT below FROM list_progress WHERE list = ?1";
@@ -28,24 +28,39 @@ ON CONFLICT (list, block) DO UPDATE
 const MOVE: &str = "/* list_indexer: move */
 UPDATE OR FAIL list_progress SET below = ?3 WHERE list = ?1 AND below = ?2";
 
-const OLDEST_DELIVERY: &str = "/* list_indexer: oldest_delivery */
-SELECT id / 256 FROM webhook_delivery_sagas ORDER BY id LIMIT 1";
+/// Not the block that is still being filled.
+const TRIM_DELIVERIES: &str = "/* list_indexer: trim_deliveries */
+SELECT t.block, EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
+                         WHERE g.id >= t.block * 256 AND g.id < (t.block + 1) * 256)
+  FROM list_block_times AS t
+ WHERE t.list = 1 AND t.block > ?1 AND t.block < (SELECT below / 256 FROM list_progress WHERE list = 1)
+ ORDER BY t.block LIMIT ?2";
 
-const OLDEST_EVENT: &str = "/* list_indexer: oldest_event */
-SELECT id / 256 FROM events ORDER BY id LIMIT 1";
+const TRIM_EVENTS: &str = "/* list_indexer: trim_events */
+SELECT t.block, EXISTS (SELECT 1 FROM events AS e WHERE e.id >= t.block * 256 AND e.id < (t.block + 1) * 256)
+  FROM list_block_times AS t
+ WHERE t.list = 2 AND t.block > ?1 AND t.block < (SELECT below / 256 FROM list_progress WHERE list = 2)
+ ORDER BY t.block LIMIT ?2";
 
 const TRIM_BLOCKS: &str = "/* list_indexer: trim_blocks */
-DELETE FROM list_blocks WHERE (facet, value, block) IN
-    (SELECT facet, value, block FROM list_blocks INDEXED BY idx_list_block
-      WHERE facet = ?1 AND block < ?2 ORDER BY block LIMIT ?3)";
+DELETE FROM list_blocks INDEXED BY idx_list_block WHERE facet = ?1 AND block = ?2";
 
 const TRIM_TIMES: &str = "/* list_indexer: trim_times */
-DELETE FROM list_block_times WHERE list = ?1 AND block IN
-    (SELECT block FROM list_block_times WHERE list = ?1 AND block < ?2 ORDER BY block LIMIT ?3)";
+DELETE FROM list_block_times WHERE list = ?1 AND block = ?2";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] =
-    &[PROGRESS, DELIVERIES, EVENTS, INSERT_BLOCK, INSERT_TIMES, MOVE, TRIM_BLOCKS];
+pub(crate) const HOT: &[&str] = &[
+    PROGRESS,
+    DELIVERIES,
+    EVENTS,
+    INSERT_BLOCK,
+    INSERT_TIMES,
+    MOVE,
+    TRIM_DELIVERIES,
+    TRIM_EVENTS,
+    TRIM_BLOCKS,
+    TRIM_TIMES,
+];
 
 pub(crate) struct ListIndexer(pub(crate) RoleHandle);
 
@@ -60,8 +75,19 @@ impl ListIndexStore for ListIndexer {
         Ok(step)
     }
 
-    async fn trim(&self, list: List, limit: u32) -> StoreResult<u64> {
-        self.0.write(move |tx| trim(tx, list, limit)).await
+    fn lists(&self) -> &'static [List] {
+        &[List::Deliveries, List::Events]
+    }
+
+    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
+        let looked_at = self.0.read(move |tx| look(tx, list, after, limit)).await?;
+        let blocks: Vec<i64> = looked_at.iter().map(|(block, _)| *block).collect();
+        let empty: Vec<i64> = looked_at.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
+        let step = Trimmed::of(&blocks, limit, empty.len() as u64);
+        if !empty.is_empty() {
+            self.0.write(move |tx| forget(tx, list, &empty)).await?;
+        }
+        Ok(step)
     }
 }
 
@@ -107,16 +133,22 @@ fn write(tx: &Tx<'_>, list: List, batch: &IndexBatch, from: i64, below: i64) -> 
     Ok(())
 }
 
-fn trim(tx: &Tx<'_>, list: List, limit: u32) -> DbResult<u64> {
+/// Blocks, and whether they hold anything.
+fn look(tx: &Tx<'_>, list: List, after: i64, limit: u32) -> DbResult<Vec<(i64, bool)>> {
     let sql = match list {
-        List::Deliveries => OLDEST_DELIVERY,
-        List::Events => OLDEST_EVENT,
+        List::Deliveries => TRIM_DELIVERIES,
+        List::Events => TRIM_EVENTS,
     };
-    let oldest: Vec<i64> = rows::all(tx, sql, [], |row| row.get(0))?;
-    let Some(oldest) = oldest.first() else { return Ok(0) };
-    let mut removed = tx.execute(TRIM_TIMES, (list.number(), oldest, limit))?;
-    for facet in Facet::of(list) {
-        removed += tx.execute(TRIM_BLOCKS, (facet.number(), oldest, limit))?;
+    rows::all(tx, sql, (after, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+}
+
+fn forget(tx: &Tx<'_>, list: List, empty: &[i64]) -> DbResult<()> {
+    let (mut blocks, mut times) = (tx.prepare(TRIM_BLOCKS)?, tx.prepare(TRIM_TIMES)?);
+    for block in empty {
+        for facet in Facet::of(list) {
+            blocks.execute((facet.number(), block))?;
+        }
+        times.execute((list.number(), block))?;
     }
-    Ok(removed as u64)
+    Ok(())
 }

@@ -8,6 +8,7 @@ mod dead_letters;
 mod endpoint;
 mod filter;
 mod ingest;
+mod janitor;
 mod keys;
 mod list_indexer;
 mod orchestrator;
@@ -26,6 +27,7 @@ pub(crate) use caretaker::Caretaker;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
+pub(crate) use janitor::Janitor;
 pub(crate) use keys::{KeyReader, Keys};
 pub(crate) use list_indexer::ListIndexer;
 pub(crate) use orchestrator::Orchestrator;
@@ -43,6 +45,7 @@ pub(crate) mod hot {
         cleaner::HOT as RESET_EXPIRED,
         dead_letters::HOT as BURY,
         ingest::HOT as APPEND,
+        janitor::HOT as REMOVE,
         list_indexer::HOT as INDEX_LISTS,
         orchestrator::{
             HOT_APPLY as APPLY, HOT_CREATE_JOBS as CREATE_JOBS, HOT_LOAD as LOAD,

@@ -8,7 +8,7 @@ use crate::{
     wiring,
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{KeyId, Tenant, Timestamp};
+use hooksaga_saga::{KeyId, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{ApiKey, KeyStore, NewApiKey, NewAuditRecord, Rewrap, Scopes, SealedSecret, StoreError};
 use std::time::Duration;
 
@@ -188,15 +188,22 @@ async fn rewrap(options: &ConfigOptions) -> CliResult {
         ));
     };
     let key = wiring::secret_key(&config, &[old.key_id().to_owned()])?;
-    let reseal = |sealed: &SealedSecret| {
-        key.reseal(sealed)
-            .map_err(|error| StoreError::Setup(format!("a stored secret cannot be opened: {error}")))
+    let reseal = |id: SubscriptionId, sealed: &SealedSecret| {
+        key.reseal(id, sealed).map_err(|error| cannot_open(id, &error))
     };
     let moved = wiring::rewrap(&config.database, Rewrap { key_id: key.key_id(), reseal: &reseal }).await?;
     output::line(format!(
         "secrets moved: {moved}; everything is encrypted with secrets.key now, and secrets.old_key can go"
     ));
     Ok(())
+}
+
+/// Why sealed text stays as it is. It says whose it is: nothing else tells.
+fn cannot_open(id: SubscriptionId, error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Setup(format!(
+        "the secret or the headers of subscription {id} cannot be opened: {error}; \
+         set secrets.old_key to the key that they were encrypted with, and run this again"
+    ))
 }
 
 /// Leaves an audit record. What was done is done: if the record fails, that is said.
@@ -258,6 +265,14 @@ mod tests {
     fn unknown_scopes_are_named() {
         assert!(scopes("ingest,wrte").expect_err("no such scope").contains("wrte"));
         assert!(scopes("").is_err());
+    }
+
+    #[test]
+    fn a_secret_that_does_not_open_is_named() {
+        let said = cannot_open(SubscriptionId(17), &"it was changed").to_string();
+        for part in ["subscription 17", "it was changed", "secrets.old_key"] {
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]

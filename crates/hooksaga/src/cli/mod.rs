@@ -5,7 +5,9 @@ mod completions;
 mod dead_letters;
 mod deliveries;
 mod demo;
+mod doctor;
 mod events;
+mod history;
 mod keys;
 mod listen;
 mod migrate;
@@ -38,7 +40,9 @@ Examples:
   hooksaga stats                                         how everything stands
   hooksaga keys create --name shop --scopes ingest       an API key
   hooksaga portal acme                                   a link to a customer's portal
+  hooksaga history search --id 17 archive/*.zst          what retention has removed from the database
   hooksaga migrate                                       prepare a database server
+  hooksaga doctor                                        what is wrong here, and what to do about it
   hooksaga bench                                         how fast it is here
   hooksaga completions bash                              completion for your shell
 
@@ -66,6 +70,8 @@ enum Command {
     Stats(stats::Stats),
     Tail(tail::Tail),
     Portal(portal::Portal),
+    History(history::HistoryCommand),
+    Doctor(doctor::Doctor),
     Listen(listen::Listen),
     Demo(demo::Demo),
     Bench(bench::Bench),
@@ -88,6 +94,8 @@ impl Cli {
             Command::Stats(command) => command.run().await,
             Command::Tail(command) => command.run().await,
             Command::Portal(command) => command.run().await,
+            Command::History(command) => command.run().await,
+            Command::Doctor(command) => Box::pin(command.run()).await,
             Command::Listen(command) => command.run().await,
             Command::Demo(command) => Box::pin(command.run()).await,
             Command::Bench(command) => Box::pin(command.run()).await,

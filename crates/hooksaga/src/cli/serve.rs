@@ -2,7 +2,8 @@
 
 use super::options::ConfigOptions;
 use crate::{
-    config::Backend,
+    client::Client,
+    config::{Backend, ServerConfig},
     descriptors,
     error::{CliError, CliResult},
     output,
@@ -12,6 +13,10 @@ use crate::{
     wiring::Component,
 };
 use clap::Args;
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    time::Duration,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,8 +25,10 @@ Examples:
   hooksaga serve --listen 127.0.0.1:0              on any free port, which is printed
   hooksaga serve --only worker,cleaner             some components only; needs a database server
   hooksaga serve --print-config                    the effective configuration, secrets masked
+  hooksaga serve --check-ready                     whether the server that runs here is ready: a container's health check
 
-Components: api, verifier, router, orchestrator, worker, cleaner, deadletters, caretaker.
+Components: api, verifier, router, orchestrator, worker, cleaner, deadletters, caretaker,
+janitor.
 SIGTERM or Ctrl-C finishes what is in flight and ends with 0; a second one ends at once.";
 
 /// Run the server
@@ -46,6 +53,10 @@ pub(super) struct Serve {
     /// Print the effective configuration as TOML, secrets masked, and exit
     #[arg(long)]
     print_config: bool,
+
+    /// Start nothing: ask the server that runs with this configuration whether it is ready; exits with 0 if it is
+    #[arg(long, conflicts_with = "print_config")]
+    check_ready: bool,
 }
 
 impl Serve {
@@ -61,6 +72,9 @@ impl Serve {
         if self.print_config {
             output::line(config.show().trim_end());
             return Ok(());
+        }
+        if self.check_ready {
+            return check_ready(&config.server).await;
         }
         let mut components = if self.only.is_empty() { Component::ALL.to_vec() } else { self.only };
         components.sort();
@@ -89,6 +103,29 @@ impl Serve {
             }
         }
     }
+}
+
+/// How long a server may take to say whether it is ready.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+async fn check_ready(server: &ServerConfig) -> CliResult {
+    let (scheme, address) = match (server.metrics_listen, &server.tls) {
+        // The probes are on both, and this one never speaks TLS.
+        (Some(address), _) => ("http", address),
+        (None, Some(_)) => ("https", server.listen),
+        (None, None) => ("http", server.listen),
+    };
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    // The probes look at no key.
+    let client = Client::new(&format!("{scheme}://{}", SocketAddr::new(host, address.port())), "none")?;
+    let reply = tokio::time::timeout(PATIENCE, client.get("/readyz")).await;
+    reply
+        .map_err(|_| CliError::new(format!("no response within {} s", PATIENCE.as_secs())))??
+        .expect_success()
 }
 
 fn component(text: &str) -> Result<Component, String> {

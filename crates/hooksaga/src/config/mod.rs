@@ -62,6 +62,11 @@ impl Config {
     pub(crate) fn warnings(&self) -> Vec<String> {
         warnings::warnings(self)
     }
+
+    /// The one of them that is about the connection to the database.
+    pub(crate) fn database_warning(&self) -> Option<String> {
+        warnings::database(self)
+    }
 }
 
 /// What is wrong with the configuration: one line that names the key and says what to do.

@@ -1,10 +1,10 @@
 //! `retention.*`: how long history is kept, and where it goes.
 
 use super::{ConfigError, duration::show_duration, settings::Settings};
+use hooksaga_saga::Retention;
 use std::{path::PathBuf, time::Duration};
 
-/// The schema refuses to remove what has been final for less.
-const SHORTEST: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Retention::SHORTEST;
 
 /// Longer times than a century are typing errors.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -20,6 +20,11 @@ pub(crate) struct RetentionConfig {
 }
 
 impl RetentionConfig {
+    /// How long history stays; nothing: for good.
+    pub(crate) fn policy(&self) -> Option<Retention> {
+        self.finished.map(|finished| Retention { finished, dead_letters: self.dead_letters })
+    }
+
     pub(super) fn read(settings: &Settings) -> Result<Self, ConfigError> {
         let finished = settings.duration_or_off("retention.finished", SHORTEST, LONGEST)?.flatten();
         let key = "retention.dead_letters";

@@ -2,11 +2,14 @@
 
 use super::Config;
 use ipnet::IpNet;
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 /// A private network that is wider than this is hardly meant as a whole.
 const WIDE_V4: u8 = 15;
 const WIDE_V6: u8 = 31;
+
+/// Clients may repeat a post for longer than this.
+const SHORT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn warnings(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
@@ -23,15 +26,17 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
              speaks HTTPS (server.tls_cert and server.tls_key, or a loopback address in server.listen)"
         ));
     }
-    if let Some(metrics) = config.server.metrics_listen.filter(|address| !address.ip().is_loopback()) {
-        lines.push(format!("metrics are readable without a key by whoever reaches {metrics}"));
+    match config.server.metrics_listen {
+        Some(metrics) if !metrics.ip().is_loopback() => {
+            lines.push(format!("metrics are readable without a key by whoever reaches {metrics}"));
+        }
+        None if !listen.ip().is_loopback() => lines.push(format!(
+            "metrics are readable without a key by whoever reaches {listen}; give them an address of their own in \
+             server.metrics_listen"
+        )),
+        Some(_) | None => {}
     }
-    if let Some(needed) = config.database.unchecked() {
-        lines.push(format!(
-            "whoever can divert the connection to the database can read and change everything: the server's \
-             certificate is not checked; add {needed} to database.url"
-        ));
-    }
+    lines.extend(database(config));
     let wide: Vec<String> = config
         .callbacks
         .allow_networks
@@ -46,7 +51,23 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
             wide.join(", ")
         ));
     }
+    if config.retention.finished.is_some_and(|kept| kept < SHORT_RETENTION) {
+        lines.push(
+            "retention.finished is shorter than a day: an external_id is forgotten with its event, so a client that \
+             repeats a post later than that creates it again"
+                .to_owned(),
+        );
+    }
     lines
+}
+
+/// The line about the connection to the database, if it has one.
+pub(super) fn database(config: &Config) -> Option<String> {
+    let problem = config.database.unverified()?;
+    Some(format!(
+        "whoever can divert the connection to the database can read and change everything: {problem}; add \
+         sslmode=verify-full to database.url (and set database.ca_file, if its authority is a private one)"
+    ))
 }
 
 /// Whether a network covers so much that internal services are likely inside.
@@ -73,7 +94,13 @@ mod tests {
         assert!(warned(&[], false).is_empty());
         let private = [("callbacks.allow_networks", "10.1.0.0/16, 127.0.0.0/8, fd00:1::/48")];
         assert!(warned(&private, false).is_empty());
-        let tls = [("server.listen", "0.0.0.0:1"), ("server.tls_cert", "a"), ("server.tls_key", "b")];
+        assert!(warned(&[("retention.finished", "1d")], false).is_empty());
+        let tls = [
+            ("server.listen", "0.0.0.0:1"),
+            ("server.metrics_listen", "127.0.0.1:2"),
+            ("server.tls_cert", "a"),
+            ("server.tls_key", "b"),
+        ];
         assert!(warned(&tls, false).is_empty());
         for url in [
             "postgres://u:p@127.0.0.1:5432/db",
@@ -82,7 +109,11 @@ mod tests {
             "postgres://u@%2Frun%2Fpostgresql/db",
             "postgres://u@db.example,other.example:1/db?sslmode=require",
             "mysql://u:p@[::1]:3306/db",
+            "postgres://u@db.example/db?sslmode=verify-full",
+            "postgres://u@db.example/db?sslmode=verify-ca&sslrootcert=/ca.pem",
+            "postgres://u@db.example/db?sslrootcert=/ca.pem",
             "mysql://u@db.example/db?require_ssl=true",
+            "mysql://u@db.example/db?ssl-mode=VERIFY_IDENTITY",
         ] {
             assert!(warned(&[("database.url", url)], false).is_empty(), "{url}");
         }
@@ -91,17 +122,47 @@ mod tests {
     #[test]
     fn each_hazard_has_its_line() {
         for (flags, dev, word) in [
-            (&[("server.listen", "0.0.0.0:8080")][..], false, "no TLS"),
-            (&[("server.listen", "[::]:8080")][..], false, "no TLS"),
+            (
+                &[("server.listen", "0.0.0.0:8080"), ("server.metrics_listen", "127.0.0.1:9")][..],
+                false,
+                "no TLS",
+            ),
+            (&[("server.listen", "[::]:8080"), ("server.metrics_listen", "[::1]:9")][..], false, "no TLS"),
+            (
+                &[("server.listen", "0.0.0.0:1"), ("server.tls_cert", "a"), ("server.tls_key", "b")][..],
+                false,
+                "server.metrics_listen",
+            ),
             (&[("server.metrics_listen", "0.0.0.0:9")][..], false, "metrics"),
             (&[("callbacks.allow_networks", "0.0.0.0/0")][..], false, "allow_networks"),
             (&[("callbacks.allow_networks", "::/0")][..], false, "allow_networks"),
             (&[("callbacks.allow_networks", "10.0.0.0/8")][..], false, "allow_networks"),
-            (&[("database.url", "postgres://u@db.example/db")][..], false, "sslmode=require"),
-            (&[("database.url", "postgres://u@db.example/db?sslmode=prefer")][..], false, "sslmode=require"),
-            (&[("database.url", "postgres://u@127.0.0.1,10.1.2.3:1/db")][..], false, "sslmode=require"),
-            (&[("database.url", "mysql://u:p@h:3306/db")][..], false, "require_ssl=true"),
-            (&[("database.url", "mysql://h/db?require_ssl=true&verify_ca=false")][..], false, "require_ssl"),
+            (
+                &[("database.url", "postgres://u@db.example/db")][..],
+                false,
+                "prefer, the default, verifies nothing",
+            ),
+            (&[("database.url", "postgres://u@db.example/db?sslmode=prefer")][..], false, "verifies nothing"),
+            (&[("database.url", "postgres:///db?host=db.example")][..], false, "verifies nothing"),
+            (&[("database.url", "postgres:///db?host=/run,db.example")][..], false, "verifies nothing"),
+            (&[("database.url", "postgres://localhost/db?hostaddr=10.1.2.3")][..], false, "verifies nothing"),
+            (&[("database.url", "postgres://u@h/db?sslmode=disable")][..], false, "not encrypted"),
+            (&[("database.url", "postgres://u@127.0.0.1,10.1.2.3:1/db")][..], false, "sslmode=verify-full"),
+            (&[("database.url", "mysql://u:p@h:3306/db")][..], false, "not encrypted"),
+            (
+                &[("database.url", "mysql://h/db?require_ssl=true&verify_ca=false")][..],
+                false,
+                "verify_ca=false",
+            ),
+            (
+                &[
+                    ("database.url", "postgres://u@127.0.0.1/db"),
+                    ("database.role_urls.job_worker", "postgres://w@db.example/db"),
+                ][..],
+                false,
+                "verifies nothing",
+            ),
+            (&[("retention.finished", "23h")][..], false, "retention.finished"),
             (&[][..], true, "--dev"),
         ] {
             let lines = warned(flags, dev);

@@ -21,6 +21,12 @@ pub(crate) fn line(text: impl AsRef<str>) {
     let _ = out.flush();
 }
 
+/// The same for long lists: whether anybody still reads it.
+pub(crate) fn try_line(text: impl AsRef<str>) -> bool {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", text.as_ref()).is_ok()
+}
+
 /// Prints a line on stderr: why the program ended, or a remark that must not mix with the result.
 pub(crate) fn note(text: impl AsRef<str>) {
     let _ = writeln!(io::stderr().lock(), "{}", text.as_ref());

@@ -9,7 +9,8 @@ use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
-    KeyStore, Rewrap, Stores,
+    Examination, KeyStore, PoolUse, ReaderStore, Rewrap, StoreResult, Stores,
+    database_tls::percent_decoded,
     migration::{MigrationReport, MovedIds},
 };
 use std::sync::Arc;
@@ -37,12 +38,30 @@ impl Database {
         })
     }
 
+    /// A look at the connections of every role; nothing for an embedded database, which has none.
+    pub(super) fn pool_use(&self) -> Option<Box<dyn Fn() -> Vec<PoolUse> + Send + Sync>> {
+        match self {
+            Self::Sqlite(_) => None,
+            Self::Postgres(database) => Some(Box::new(database.pool_use())),
+            Self::MySql(database) => Some(Box::new(database.pool_use())),
+        }
+    }
+
     pub(super) fn stores(&self) -> Stores {
         match self {
             Self::Sqlite(database) => database.stores(),
             Self::Postgres(database) => database.stores(),
             Self::MySql(database) => database.stores(),
         }
+    }
+}
+
+/// The version of the schema that this program works on.
+pub(crate) fn schema_version(backend: &Backend) -> i64 {
+    match backend {
+        Backend::Sqlite(_) => hooksaga_sqlite::schema_version(),
+        Backend::Postgres(_) => hooksaga_postgres::schema_version(),
+        Backend::MySql(_) => hooksaga_mysql::schema_version(),
     }
 }
 
@@ -101,6 +120,35 @@ pub(crate) async fn open_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyS
     })
 }
 
+/// A look at the database that changes nothing.
+pub(crate) async fn examine(config: &DatabaseConfig) -> StoreResult<Examination> {
+    match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::examine(path).await,
+        Backend::Postgres(url) => hooksaga_postgres::examine(&options(config, url)).await,
+        Backend::MySql(url) => hooksaga_mysql::examine(&mysql_options(config, url)).await,
+    }
+}
+
+/// What the API shows, also beside a running embedded server. Nothing is created.
+pub(crate) async fn open_reader(config: &DatabaseConfig) -> StoreResult<Arc<dyn ReaderStore>> {
+    match &config.backend {
+        Backend::Sqlite(path) => hooksaga_sqlite::open_reader(path).await,
+        Backend::Postgres(url) => hooksaga_postgres::open_reader(options(config, url)).await,
+        Backend::MySql(url) => hooksaga_mysql::open_reader(mysql_options(config, url)).await,
+    }
+}
+
+/// The ids of the keys that the signing secrets on a database server are encrypted with.
+pub(crate) async fn sealing_keys(config: &DatabaseConfig) -> StoreResult<Vec<String>> {
+    let stores = match &config.backend {
+        // One server at a time has it open.
+        Backend::Sqlite(_) => return Ok(Vec::new()),
+        Backend::Postgres(url) => hooksaga_postgres::connect(options(config, url)).await?.stores(),
+        Backend::MySql(url) => hooksaga_mysql::connect(mysql_options(config, url)).await?.stores(),
+    };
+    stores.worker.secret_key_ids().await
+}
+
 /// Seals everything that another key has sealed, also beside running servers; how many rows that were.
 pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> CliResult<u64> {
     Ok(match &config.backend {
@@ -123,18 +171,6 @@ fn login(url: &str) -> Option<(String, String)> {
     let database = host.split_once('/').and_then(|(_, name)| named(name));
     let database = database.or_else(|| named(parameter("dbname")?)).unwrap_or_else(|| login.clone());
     Some((percent_decoded(&database), percent_decoded(&login)))
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let escaped = (*first == b'%').then(|| tail.get(..2)).flatten();
-        let escaped = escaped.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
-        bytes.push(escaped.unwrap_or(*first));
-        rest = if escaped.is_some() { &tail[2..] } else { tail };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn options(config: &DatabaseConfig, url: &str) -> PostgresOptions {

@@ -13,6 +13,7 @@ pub(crate) enum Component {
     Cleaner,
     DeadLetters,
     Caretaker,
+    Janitor,
 }
 
 impl Component {
@@ -25,6 +26,7 @@ impl Component {
         Self::Cleaner,
         Self::DeadLetters,
         Self::Caretaker,
+        Self::Janitor,
     ];
 
     pub(crate) const fn as_str(self) -> &'static str {
@@ -37,13 +39,14 @@ impl Component {
             Self::Cleaner => "cleaner",
             Self::DeadLetters => "deadletters",
             Self::Caretaker => "caretaker",
+            Self::Janitor => "janitor",
         }
     }
 
     /// The stages that it runs, and so can be woken for.
     pub(super) const fn stages(self) -> &'static [Stage] {
         match self {
-            Self::Api | Self::Cleaner => &[],
+            Self::Api | Self::Cleaner | Self::Janitor => &[],
             Self::Verifier => &[Stage::Verifier],
             Self::Router => &[Stage::Router],
             Self::Orchestrator => &[Stage::Schedule, Stage::Apply],

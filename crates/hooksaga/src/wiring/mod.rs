@@ -14,13 +14,17 @@
 //! job_worker              worker
 //! lease_cleaner           cleaner
 //! list_indexer            cleaner
-//! endpoint_caretaker  caretaker
+//! endpoint_caretaker      caretaker
+//! history_janitor         janitor
 //! ```
 
 mod backend;
 mod component;
 
-pub(crate) use backend::{Database, migrate, move_ids_forward, open_keys, rewrap, role_sql};
+pub(crate) use backend::{
+    Database, examine, migrate, move_ids_forward, open_keys, open_reader, rewrap, role_sql, schema_version,
+    sealing_keys,
+};
 pub(crate) use component::Component;
 
 use crate::{
@@ -30,9 +34,9 @@ use crate::{
 };
 use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
-    Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, ListIndexer, Metrics,
-    Orchestrator, Redriver, Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker, WorkerConfig,
-    forward_wakeups,
+    Archive, Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Janitor, ListIndexer,
+    Metrics, Orchestrator, Redriver, Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker,
+    WorkerConfig, forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
 use std::{
@@ -64,6 +68,8 @@ pub(crate) struct Wiring {
     /// Each component that calls endpoints has connections and name lookups of its own: what hangs for the
     /// verifier does not hold up deliveries, nor the other way round.
     clients: Clients,
+    /// What the janitor removes is written here first, if it runs here.
+    archive: Option<Archive>,
 }
 
 /// The clients of the components that run here and call endpoints.
@@ -105,10 +111,13 @@ pub(crate) struct RunningServer {
 }
 
 /// The metrics of this process, with what only the program knows.
-fn metrics(config: &Config) -> Arc<Metrics> {
+fn metrics(config: &Config, database: &Database) -> Arc<Metrics> {
     let mut metrics = Metrics::unshared();
     metrics.describe(env!("CARGO_PKG_VERSION"), config.database.backend.name());
     metrics.count_from("log_records_dropped", "Log records that did not fit", telemetry::dropped_records);
+    if let Some(pools) = database.pool_use() {
+        metrics.pools_from(pools);
+    }
     Arc::new(metrics)
 }
 
@@ -116,14 +125,16 @@ impl Wiring {
     /// Opens the database for these components; not before everything in the configuration is known to be usable.
     pub(crate) async fn open(config: Config, components: Vec<Component>) -> CliResult<Self> {
         let clients = Clients::new(&components, &config.callbacks)?;
+        let archive = if components.contains(&Component::Janitor) { archive(&config)? } else { None };
         let database = Database::open(&config.database).await?;
         let local: Vec<_> = components.iter().flat_map(|component| component.stages()).copied().collect();
         Ok(Self {
             stores: database.stores(),
+            metrics: metrics(&config, &database),
             _database: database,
             signals: Signals::new(&local),
-            metrics: metrics(&config),
             clients,
+            archive,
             config,
             components,
         })
@@ -297,6 +308,10 @@ impl Wiring {
                 let disable_after = config.callbacks.disable_after;
                 run!(Caretaker::new(stores.caretaker.clone(), disable_after, signals, metrics));
             }
+            (Component::Janitor, ..) => {
+                let (store, archive) = (stores.janitor.clone(), self.archive.clone());
+                run!(Janitor::new(store, config.retention.policy(), signals, metrics).archive_to(archive));
+            }
             // The api is a listener, not a loop.
             (Component::Api | Component::Verifier | Component::Worker, ..) => {}
         }
@@ -391,6 +406,18 @@ pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> CliResult<A
         Some(old) => Arc::new(key.with_old(Arc::clone(old))),
         None => key,
     })
+}
+
+/// The archive of what is removed, where anything is.
+fn archive(config: &Config) -> CliResult<Option<Archive>> {
+    let folder = config.retention.archive.as_deref().filter(|_| config.retention.finished.is_some());
+    let open = |folder: &Path| {
+        Archive::open(folder).map_err(|error| {
+            let folder = folder.display();
+            CliError::new(format!("configuration: retention.archive: cannot write to {folder}: {error}"))
+        })
+    };
+    folder.map(open).transpose()
 }
 
 fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {

@@ -52,17 +52,20 @@ STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.sub
 WHERE sub.tenant = ? AND d.id > ? ORDER BY d.id LIMIT ?";
 
 /// Twice is once: the unique key (event, subscription, generation) lets one of them in. A plain insert: letters with a
-/// successor were left out before, and one that gets it in between fails the whole, to be looked at again.
+/// successor were left out before, and one that gets it in between fails the whole, to be looked at again. The event is
+/// locked against the janitor; one that has gone meanwhile gets no saga. (The comments: each server has its own words for a
+/// shared lock.)
 const REQUEUE: &str = "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
 SELECT u.event_id, u.subscription_id, u.generation, CONVERT(UNHEX(u.status) USING ascii), u.attempt_count,
        u.max_retry_limit, u.next_attempt_at, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', generation INT PATH '$[2]',
     status VARCHAR(40) PATH '$[3]', attempt_count INT PATH '$[4]', max_retry_limit INT PATH '$[5]',
-    next_attempt_at DATETIME(6) PATH '$[6]')) AS u";
+    next_attempt_at DATETIME(6) PATH '$[6]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
 
 const REQUEUED: &str = "/* dead_letters.requeued */
 SELECT s.id, s.event_id, s.subscription_id
@@ -165,8 +168,9 @@ async fn again(
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let made = insert(&mut transaction, &[&ended.next]).await?.pop();
     transaction.commit().await?;
-    let made = made.ok_or_else(|| DbError::unreadable("a saga that was sent again cannot be seen"))?;
-    Ok(ResendOutcome::Created(made.requeued, made.correlation_id))
+    // Without one the event has gone.
+    Ok(made
+        .map_or(ResendOutcome::NotFound, |made| ResendOutcome::Created(made.requeued, made.correlation_id)))
 }
 
 /// Requeues the next letters that match, oldest first.
@@ -207,6 +211,7 @@ pub(super) async fn step(
         let mut transaction = connection.start_transaction(TxOpts::default()).await?;
         batch.sagas = insert(&mut transaction, &chosen).await?;
         transaction.commit().await?;
+        batch.requeued = rows(batch.sagas.len());
     }
     Ok(batch)
 }
@@ -257,15 +262,21 @@ async fn matching(
     page: &[i64],
 ) -> DbResult<Vec<Letter>> {
     let mut filter = Filter::new();
-    filter_letters(&mut filter, scope, &look.filter);
+    // The error code is compared below: what it matches depends on who asks.
+    let wanted = DeadLetterFilter { final_error_code: None, ..look.filter.clone() };
+    filter_letters(&mut filter, scope, &wanted);
     let sql = format!(
-        "/* dead_letters.matching */{COLUMNS}, d.id FROM {LETTERS}{OF_LETTER}{JOINED} {}",
+        "/* dead_letters.matching */{COLUMNS}, d.id, d.final_error_code FROM {LETTERS}{OF_LETTER}{JOINED} {}",
         filter.where_clause()
     );
     let mut letters = Vec::new();
     for document in Batch::ids(page.iter().copied()) {
         let read: Vec<Row> = connection.exec(sql.as_str(), filter.parameters_after(document)).await?;
         for mut row in read {
+            let code: String = take(&mut row, 14)?;
+            if !scope.matches_code(look.filter.final_error_code.as_deref(), &code) {
+                continue;
+            }
             let ended = Ended::from_row(&mut row, look.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });

@@ -6,9 +6,9 @@ pub(crate) mod schedule;
 pub(crate) mod stranded;
 pub(crate) mod waiting;
 
-use crate::pool::RolePool;
+use crate::{pool::RolePool, roles::endpoint};
 use async_trait::async_trait;
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage,
@@ -58,6 +58,10 @@ impl OrchestratorStore for Orchestrator {
 
     async fn load(&self) -> StoreResult<Load> {
         self.pool.run(waiting::load).await
+    }
+
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
+        self.pool.run(|connection| endpoint::failing(connection, limit)).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {

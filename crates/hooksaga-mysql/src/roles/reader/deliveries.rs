@@ -49,6 +49,10 @@ SELECT u.id, (SELECT j.response_status FROM webhook_delivery_jobs j FORCE INDEX 
               WHERE j.saga_id = u.id AND j.response_status IS NOT NULL ORDER BY j.attempt_at DESC LIMIT 1)
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u";
 
+/// Another tenant's subscription is one that does not exist, and takes no longer.
+const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
+SELECT id FROM subscriptions WHERE id = ? AND tenant = ?";
+
 /// How many deliveries an event shows.
 const PER_EVENT: usize = 500;
 
@@ -58,6 +62,12 @@ pub(super) async fn list(
     wanted: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
+    if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
+        let own: Option<i64> = connection.exec_first(OWN_SUBSCRIPTION, (id.0, tenant)).await?;
+        if own.is_none() {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+    }
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
     let from = match scope.tenant() {
@@ -166,7 +176,7 @@ fn delivery(mut row: Row) -> DbResult<Delivery> {
     })
 }
 
-fn attempt(mut row: Row) -> DbResult<Attempt> {
+pub(crate) fn attempt(mut row: Row) -> DbResult<Attempt> {
     let row = &mut row;
     Ok(Attempt {
         job_id: JobId(take(row, 0)?),

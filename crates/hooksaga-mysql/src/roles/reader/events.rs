@@ -1,6 +1,6 @@
 //! Events, and what became of them.
 
-use super::{blocks, deliveries, page};
+use super::{deliveries, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -10,11 +10,9 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::EventId;
-use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
-};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 const LIST: &str = "/* reader.events */
 SELECT id, event_type, external_id, correlation_id, created_at, tenant FROM events";
@@ -32,7 +30,14 @@ pub(super) async fn list(
     wanted: &EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
-    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
+    let mut filter = Filter::new();
+    filter.add_some("id < ", request.before);
+    filter.add_identifier("tenant = ", scope.tenant());
+    filter.add_identifier("event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("external_id = ", wanted.external_id.as_deref());
+    filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
+    filter.add_some("created_at >= ", wanted.created_after.map(Time));
+    filter.add_some("created_at < ", wanted.created_before.map(Time));
     // The narrowest index; where none is named, the server chooses.
     let index = match (&wanted.external_id, &wanted.correlation_id, scope, &wanted.event_type) {
         (Some(_), ..) => " FORCE INDEX (uniq_event_external_id)",
@@ -40,28 +45,7 @@ pub(super) async fn list(
         (_, _, TenantScope::One(_), None) => " FORCE INDEX (idx_event_tenant)",
         _ => "",
     };
-    let (select, read) = (format!("{LIST}{index}"), |mut row| head(&mut row));
-    match BlockFilter::of_events(wanted) {
-        Some(blocks) => {
-            let select_range = format!("{LIST} FORCE INDEX (PRIMARY)");
-            let listed = blocks::Listed { select: &select, select_range: &select_range, id: "id", read };
-            blocks::page(&mut connection, listed, &blocks, request, filter).await
-        }
-        None => page(&mut connection, &select, "id", &filter(0..request.top()), request, read).await,
-    }
-}
-
-fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filter {
-    let mut filter = Filter::new();
-    filter.add("id >= ", ids.start);
-    filter.add("id < ", ids.end);
-    filter.add_identifier("tenant = ", scope.tenant());
-    filter.add_identifier("event_type = ", wanted.event_type.as_deref());
-    filter.add_identifier("external_id = ", wanted.external_id.as_deref());
-    filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
-    filter.add_some("created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("created_at < ", wanted.created_before.map(Time));
-    filter
+    page(&mut connection, &format!("{LIST}{index}"), "id", &filter, request, |mut row| head(&mut row)).await
 }
 
 pub(super) async fn get(

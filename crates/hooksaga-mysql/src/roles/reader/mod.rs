@@ -5,6 +5,8 @@ mod blocks;
 mod dead_letters;
 mod deliveries;
 mod events;
+pub(crate) mod health;
+mod inventory;
 mod redrives;
 pub(crate) mod stats;
 mod subscriptions;
@@ -19,12 +21,14 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
-    QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter,
-    TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
+    PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
+    SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
+
+pub(crate) use deliveries::attempt;
 
 pub(crate) struct Reader {
     lists: RolePool,
@@ -81,7 +85,21 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: SubscriptionId,
     ) -> StoreResult<Option<Subscription>> {
-        self.list(|connection| subscriptions::get(connection, scope, id)).await
+        self.list(|mut connection| async move { subscriptions::get(&mut connection, scope, id).await }).await
+    }
+
+    async fn subscription_detail(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<SubscriptionDetail>> {
+        let read = |mut connection: Conn| async move {
+            let Some(subscription) = subscriptions::get(&mut connection, scope, id).await? else {
+                return Ok(None);
+            };
+            Ok(Some(SubscriptionDetail { subscription, health: health::read(&mut connection, id).await? }))
+        };
+        self.list(read).await
     }
 
     async fn deliveries(
@@ -141,6 +159,10 @@ impl ReaderStore for Reader {
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.list(stats::workers).await
+    }
+
+    async fn inventory(&self) -> StoreResult<Inventory> {
+        self.list(inventory::read).await
     }
 
     async fn ready(&self) -> StoreResult<()> {

@@ -49,7 +49,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn get(
-    mut connection: Conn,
+    connection: &mut Conn,
     scope: &TenantScope,
     id: SubscriptionId,
 ) -> DbResult<Option<Subscription>> {

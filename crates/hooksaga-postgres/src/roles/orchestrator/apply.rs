@@ -11,7 +11,9 @@ use crate::{
     time::Time,
 };
 use deadpool_postgres::{Client, Transaction};
-use hooksaga_saga::{Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{
+    Applied, ErrorCode, JobId, JobResult, Latencies, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
+};
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::{Row, Statement};
@@ -48,7 +50,8 @@ pub(crate) const PROMOTE: &str = super::schedule::MOVE;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
 /// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
-/// to, for what this update changed and nothing else. A success ends its endpoint's run of failures: a look by key into a
+/// to, for what this update changed and nothing else; how long its attempts took is counted in the same row, by range, which is
+/// null where no request was sent. A success ends its endpoint's run of failures: a look by key into a
 /// table that holds only endpoints that have failed.
 pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
 WITH changed AS (
@@ -57,25 +60,53 @@ WITH changed AS (
         attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
         final_error_code = u.final_error_code, updated_at = now()
     FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::int[], $5::timestamptz[], $6::text[],
-                $7::bigint[])
-         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id)
+                $7::bigint[], $9::smallint[], $10::int[])
+         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id, range, took_ms)
     WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status = (SELECT 'InProgress'::saga_status)
-    RETURNING s.id, s.subscription_id, s.status, u.job_id
+    RETURNING s.id, s.subscription_id, s.status, u.job_id, u.range, u.took_ms
 ), dead AS (
     INSERT INTO pending_dead_letters (saga_id)
     SELECT id FROM changed WHERE status = 'DeadLettered' ORDER BY id
     ON CONFLICT DO NOTHING
 ), counted AS (
-    INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
+    INSERT INTO delivery_counts AS c
+        (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
+         ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms)
     SELECT date_trunc('minute', now(), 'UTC'), subscription_id, $8::int,
            count(*) FILTER (WHERE status = 'Completed'),
            count(*) FILTER (WHERE status <> 'Completed'),
-           count(*) FILTER (WHERE status = 'DeadLettered')
+           count(*) FILTER (WHERE status = 'DeadLettered'),
+           count(*) FILTER (WHERE range = 0),
+           count(*) FILTER (WHERE range = 1),
+           count(*) FILTER (WHERE range = 2),
+           count(*) FILTER (WHERE range = 3),
+           count(*) FILTER (WHERE range = 4),
+           count(*) FILTER (WHERE range = 5),
+           count(*) FILTER (WHERE range = 6),
+           count(*) FILTER (WHERE range = 7),
+           count(*) FILTER (WHERE range = 8),
+           count(*) FILTER (WHERE range = 9),
+           count(*) FILTER (WHERE range = 10),
+           count(*) FILTER (WHERE range = 11),
+           coalesce(max(took_ms), 0)
     FROM changed GROUP BY subscription_id ORDER BY subscription_id
     ON CONFLICT (minute, subscription_id, shard) DO UPDATE
-    SET delivered = delivery_counts.delivered + excluded.delivered,
-        failed = delivery_counts.failed + excluded.failed,
-        dead_lettered = delivery_counts.dead_lettered + excluded.dead_lettered
+    SET delivered = c.delivered + excluded.delivered,
+        failed = c.failed + excluded.failed,
+        dead_lettered = c.dead_lettered + excluded.dead_lettered,
+        ms_10 = c.ms_10 + excluded.ms_10,
+        ms_20 = c.ms_20 + excluded.ms_20,
+        ms_50 = c.ms_50 + excluded.ms_50,
+        ms_100 = c.ms_100 + excluded.ms_100,
+        ms_200 = c.ms_200 + excluded.ms_200,
+        ms_500 = c.ms_500 + excluded.ms_500,
+        ms_1000 = c.ms_1000 + excluded.ms_1000,
+        ms_2000 = c.ms_2000 + excluded.ms_2000,
+        ms_5000 = c.ms_5000 + excluded.ms_5000,
+        ms_10000 = c.ms_10000 + excluded.ms_10000,
+        ms_20000 = c.ms_20000 + excluded.ms_20000,
+        ms_more = c.ms_more + excluded.ms_more,
+        slowest_ms = greatest(c.slowest_ms, excluded.slowest_ms)
 ), well AS (
     UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
     WHERE subscription_id = ANY (ARRAY(
@@ -217,6 +248,8 @@ struct Changes<'a> {
     next_attempts: Vec<Time>,
     error_codes: Vec<Option<&'a str>>,
     job_ids: Vec<i64>,
+    ranges: Vec<Option<i16>>,
+    took_ms: Vec<Option<i32>>,
 }
 
 impl<'a> Changes<'a> {
@@ -236,11 +269,14 @@ impl<'a> Changes<'a> {
             changes.next_attempts.push(Time(saga.next_attempt_at));
             changes.error_codes.push(saga.final_error_code.as_ref().map(ErrorCode::as_str));
             changes.job_ids.push(read.finished.job_id.0);
+            let took = Latencies::measured(&read.finished.result.outcome, read.duration);
+            changes.ranges.push(took.and_then(|ms| i16::try_from(Latencies::range_of(ms)).ok()));
+            changes.took_ms.push(took.map(integer));
         }
         changes
     }
 
-    fn parameters<'p>(&'p self, shard: &'p i32) -> [&'p (dyn tokio_postgres::types::ToSql + Sync); 8] {
+    fn parameters<'p>(&'p self, shard: &'p i32) -> [&'p (dyn tokio_postgres::types::ToSql + Sync); 10] {
         [
             &self.ids,
             &self.attempts,
@@ -250,6 +286,8 @@ impl<'a> Changes<'a> {
             &self.error_codes,
             &self.job_ids,
             shard,
+            &self.ranges,
+            &self.took_ms,
         ]
     }
 }

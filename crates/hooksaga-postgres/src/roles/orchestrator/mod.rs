@@ -8,10 +8,10 @@ pub(crate) mod stranded;
 
 use crate::{
     pool::RolePool,
-    roles::{correlations::Correlations, frontier::Frontier, insert::Inserter},
+    roles::{correlations::Correlations, endpoint, frontier::Frontier, insert::Inserter},
 };
 use async_trait::async_trait;
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage,
@@ -111,6 +111,10 @@ impl OrchestratorStore for Orchestrator {
 
     async fn load(&self) -> StoreResult<Load> {
         self.scheduling.run(|client| async move { schedule::load(&client).await }).await
+    }
+
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
+        self.scheduling.run(|client| async move { endpoint::failing(&client, limit).await }).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {

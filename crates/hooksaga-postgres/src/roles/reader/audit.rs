@@ -20,6 +20,7 @@ pub(super) async fn list(
     filter.add_some("a.id < ", request.before);
     filter.add_scope("a.tenant = ", scope);
     filter.add_some("a.action = ", wanted.action.clone());
+    filter.add_some("a.target = ", wanted.target.clone());
     filter.add_some("a.at >= ", wanted.created_after.map(Time));
     filter.add_some("a.at < ", wanted.created_before.map(Time));
     page(client, SELECT, "a.id", &filter, request, record).await

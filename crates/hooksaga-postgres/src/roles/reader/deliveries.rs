@@ -36,6 +36,10 @@ SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, r
        started_at, callback_url
 FROM webhook_delivery_jobs WHERE saga_id = $1 ORDER BY attempt_at";
 
+/// Another tenant's subscription is one that does not exist, and takes no longer.
+const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
+SELECT 1 FROM subscriptions WHERE id = $1 AND tenant = $2";
+
 /// How many deliveries an event shows.
 const PER_EVENT: usize = 500;
 
@@ -45,6 +49,12 @@ pub(super) async fn list(
     wanted: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
+    if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
+        let statement = client.prepare_cached(OWN_SUBSCRIPTION).await?;
+        if client.query_opt(&statement, &[&id.0, &tenant]).await?.is_none() {
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+    }
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1);
     match BlockFilter::of_deliveries(scope, wanted).filter(|_| !leads_by_itself(&wanted.statuses)) {
         Some(blocks) => {
@@ -195,7 +205,7 @@ fn status(row: &Row, column: usize) -> DbResult<Option<u16>> {
     Ok(row.try_get::<_, Option<i32>>(column)?.and_then(|status| u16::try_from(status).ok()))
 }
 
-fn attempt(row: &Row) -> DbResult<Attempt> {
+pub(crate) fn attempt(row: &Row) -> DbResult<Attempt> {
     Ok(Attempt {
         job_id: JobId(row.try_get(0)?),
         attempt_at: row.try_get::<_, Time>(1)?.0,

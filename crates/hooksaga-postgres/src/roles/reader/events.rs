@@ -1,6 +1,6 @@
 //! Events, and what became of them.
 
-use super::{blocks, deliveries, page};
+use super::{deliveries, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows::count},
@@ -8,10 +8,8 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::EventId;
-use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
-};
-use std::{ops::Range, sync::Arc};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
+use std::sync::Arc;
 use tokio_postgres::Row;
 
 const LIST: &str = "/* reader.events */
@@ -30,27 +28,15 @@ pub(super) async fn list(
     wanted: &EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
-    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
-    match BlockFilter::of_events(wanted) {
-        Some(blocks) => {
-            let listed = blocks::Listed { select: LIST, id: "id", read: head };
-            blocks::page(client, listed, &blocks, request, filter).await
-        }
-        None => page(client, LIST, "id", &filter(0..request.top()), request, head).await,
-    }
-}
-
-fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
-    filter.add("id >= ", ids.start);
-    filter.add("id < ", ids.end);
+    filter.add_some("id < ", request.before);
     filter.add_scope("tenant = ", scope);
     filter.add_some("event_type = ", wanted.event_type.clone());
     filter.add_some("external_id = ", wanted.external_id.clone());
     filter.add_some("correlation_id = ", wanted.correlation_id.clone());
     filter.add_some("created_at >= ", wanted.created_after.map(Time));
     filter.add_some("created_at < ", wanted.created_before.map(Time));
-    filter
+    page(client, LIST, "id", &filter, request, head).await
 }
 
 pub(super) async fn get(client: &Client, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {

@@ -5,6 +5,8 @@ mod blocks;
 mod dead_letters;
 mod deliveries;
 mod events;
+pub(crate) mod health;
+mod inventory;
 mod redrives;
 pub(crate) mod stats;
 mod subscriptions;
@@ -22,12 +24,14 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
-    QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter,
-    TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
+    PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
+    SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use tokio_postgres::Row;
+
+pub(crate) use deliveries::attempt;
 
 pub(crate) struct Reader {
     lists: RolePool,
@@ -87,6 +91,18 @@ impl ReaderStore for Reader {
         self.list(|client| async move { subscriptions::get(&client, scope, id).await }).await
     }
 
+    async fn subscription_detail(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<SubscriptionDetail>> {
+        let read = |client: Client| async move {
+            let Some(subscription) = subscriptions::get(&client, scope, id).await? else { return Ok(None) };
+            Ok(Some(SubscriptionDetail { subscription, health: health::read(&client, id).await? }))
+        };
+        self.list(read).await
+    }
+
     async fn deliveries(
         &self,
         scope: &TenantScope,
@@ -144,6 +160,10 @@ impl ReaderStore for Reader {
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.list(|client| async move { workers::list(&client).await }).await
+    }
+
+    async fn inventory(&self) -> StoreResult<Inventory> {
+        self.list(|client| async move { inventory::read(&client).await }).await
     }
 
     async fn ready(&self) -> StoreResult<()> {

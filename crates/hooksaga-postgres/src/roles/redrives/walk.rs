@@ -23,13 +23,16 @@ ORDER BY e.created_at, e.id LIMIT $4";
 const SUBSCRIPTION: &str = "/* redrives.subscription */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = $1";
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in.
+/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The event is locked against the
+/// janitor; one that has gone meanwhile gets no saga.
 pub(crate) const INSERT: &str = "/* redrives.insert */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
-SELECT event_id, $2, 0, $3::text::saga_status, $4, $5, $6, now(), now()
-FROM unnest($1::bigint[]) AS event_id ORDER BY event_id
+SELECT e.id, $2, 0, $3::text::saga_status, $4, $5, $6, now(), now()
+FROM unnest($1::bigint[]) AS u (event_id) JOIN events e ON e.id = u.event_id
+ORDER BY e.id
+FOR KEY SHARE OF e
 ON CONFLICT DO NOTHING
 RETURNING id, event_id";
 

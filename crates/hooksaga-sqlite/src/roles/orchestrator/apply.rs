@@ -7,7 +7,8 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::{
-    Applied, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
+    Applied, JobId, JobResult, JobStatus, Latencies, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
+    Timestamp,
 };
 use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, endpoint_news};
 use rusqlite::Row;
@@ -40,14 +41,29 @@ INSERT OR FAIL INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NO
 const LEAVE_QUEUE: &str = "/* saga_orchestrator: leave_queue */
 DELETE FROM finished_jobs WHERE job_id = ?1";
 
-/// One shard is enough where there is one writer.
+/// One shard is enough where there is one writer. How long attempts took is counted in the row that is written anyway.
 const COUNT: &str = "/* saga_orchestrator: count */
-INSERT OR FAIL INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered)
-VALUES (?1, ?2, 0, ?3, ?4, ?5)
+INSERT OR FAIL INTO delivery_counts
+    (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
+     ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms)
+VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
 ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
     delivered = delivered + excluded.delivered,
     failed = failed + excluded.failed,
-    dead_lettered = dead_lettered + excluded.dead_lettered";
+    dead_lettered = dead_lettered + excluded.dead_lettered,
+    ms_10 = ms_10 + excluded.ms_10,
+    ms_20 = ms_20 + excluded.ms_20,
+    ms_50 = ms_50 + excluded.ms_50,
+    ms_100 = ms_100 + excluded.ms_100,
+    ms_200 = ms_200 + excluded.ms_200,
+    ms_500 = ms_500 + excluded.ms_500,
+    ms_1000 = ms_1000 + excluded.ms_1000,
+    ms_2000 = ms_2000 + excluded.ms_2000,
+    ms_5000 = ms_5000 + excluded.ms_5000,
+    ms_10000 = ms_10000 + excluded.ms_10000,
+    ms_20000 = ms_20000 + excluded.ms_20000,
+    ms_more = ms_more + excluded.ms_more,
+    slowest_ms = max(slowest_ms, excluded.slowest_ms)";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[
@@ -81,7 +97,7 @@ pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyB
     for finished in &batch {
         let (saga, changed) = write(tx, &finished.job, decide(&finished.job, tx.now))?;
         if changed {
-            counts.add(finished.job.subscription_id, &finished.job.result.outcome, saga.status);
+            counts.add(finished, saga.status);
         }
         leave.execute([finished.job.job_id.0])?;
         written.push((saga, changed));
@@ -199,23 +215,32 @@ struct Tally {
     delivered: u32,
     failed: u32,
     dead_lettered: u32,
+    latencies: Latencies,
 }
 
 impl Counts {
-    fn add(&mut self, id: SubscriptionId, outcome: &Outcome, status: SagaStatus) {
-        let tally = self.0.entry(id).or_default();
+    fn add(&mut self, finished: &Finished, status: SagaStatus) {
+        let outcome = &finished.job.result.outcome;
+        let tally = self.0.entry(finished.job.subscription_id).or_default();
         match outcome {
             Outcome::Delivered => tally.delivered += 1,
             Outcome::Failed(_) => tally.failed += 1,
         }
         tally.dead_lettered += u32::from(status == SagaStatus::DeadLettered);
+        if let Some(took_ms) = Latencies::measured(outcome, finished.duration) {
+            tally.latencies.add(took_ms);
+        }
     }
 
     fn write(&self, tx: &Tx<'_>) -> DbResult<()> {
         let now = tx.now.as_micros();
         let minute = now - now.rem_euclid(MINUTE);
         for (id, tally) in &self.0 {
-            tx.execute(COUNT, (minute, id.0, tally.delivered, tally.failed, tally.dead_lettered))?;
+            let counts = [tally.delivered, tally.failed, tally.dead_lettered].map(i64::from);
+            let ranges = tally.latencies.ranges.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+            let values = [minute, id.0].into_iter().chain(counts).chain(ranges);
+            let values = values.chain([tally.latencies.slowest_ms.into()]);
+            tx.execute(COUNT, rusqlite::params_from_iter(values))?;
         }
         Ok(())
     }

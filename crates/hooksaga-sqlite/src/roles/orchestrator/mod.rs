@@ -7,10 +7,11 @@ mod stranded;
 use crate::{
     engine::RoleHandle,
     error::{DbError, DbResult},
+    roles::endpoint,
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{ErrorCode, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StoreResult,
     StrandedStep, WaitingPage,
@@ -75,6 +76,10 @@ impl OrchestratorStore for Orchestrator {
 
     async fn load(&self) -> StoreResult<Load> {
         self.0.read(schedule::load).await
+    }
+
+    async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
+        self.0.read(move |tx| endpoint::failing(tx, limit)).await
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {

@@ -71,7 +71,7 @@ pub(crate) const HOT_WAITING: &[&str] = &[WAITING];
 pub(crate) const HOT_CREATE_JOBS: &[&str] =
     &[IS_DELIVERABLE, DUE_SAGAS, INSERT_JOB, ADMISSION.read, ADMISSION.store];
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_LOAD: &[&str] = &[OPEN_JOBS];
+pub(crate) const HOT_LOAD: &[&str] = &[OPEN_JOBS, crate::roles::endpoint::FAILING];
 
 pub(super) fn waiting(tx: &Tx<'_>, after: Option<SubscriptionId>, limit: u32) -> DbResult<WaitingPage> {
     // A look at nobody would never get on.

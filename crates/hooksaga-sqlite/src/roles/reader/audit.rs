@@ -27,11 +27,12 @@ pub(super) fn list(
     let mut filters = Filter::default();
     filters.add_some("a.tenant = ?", scope.tenant().map(str::to_owned));
     filters.add_some("a.action = ?", filter.action);
+    filters.add_some("a.target = ?", filter.target);
     filters.add_some("a.at >= ?", filter.created_after.map(Timestamp::as_micros));
     filters.add_some("a.at < ?", filter.created_before.map(Timestamp::as_micros));
     page(
         tx,
-        Listed {
+        &Listed {
             source: LIST,
             access: Access::Direct,
             filter: &filters,

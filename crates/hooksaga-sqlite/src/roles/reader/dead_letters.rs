@@ -81,7 +81,7 @@ pub(super) fn list(
     filters.add_some("(n.id IS NOT NULL) = ?", filter.requeued);
     page(
         tx,
-        Listed { source, access, filter: &filters, read: summary, id: |letter| letter.id.0 },
+        &Listed { source, access, filter: &filters, read: summary, id: |letter| letter.id.0 },
         None,
         request,
     )

@@ -65,6 +65,10 @@ const BY_EVENT: Source = Source {
     ..LIST
 };
 
+/// Another tenant's subscription is one that does not exist, and takes no longer.
+const OWN_SUBSCRIPTION: &str =
+    "/* api_reader: own_subscription */ SELECT 1 FROM subscriptions WHERE id = ?1 AND tenant = ?2";
+
 const ONE: &str = concat!(
     "/* api_reader: delivery */ SELECT ",
     columns!(),
@@ -98,6 +102,11 @@ pub(super) fn list(
     filter: DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
+    if let (Some(tenant), Some(id)) = (scope.tenant(), filter.subscription_id)
+        && !tx.prepare(OWN_SUBSCRIPTION)?.exists((id.0, tenant))?
+    {
+        return Ok(Page { items: Vec::new(), next: None });
+    }
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
     let waiting = !filter.statuses.is_empty() && filter.statuses.iter().copied().all(is_waiting);
@@ -137,7 +146,7 @@ pub(super) fn list(
     }
     let mut page = page(
         tx,
-        Listed { source, access, filter: &filters, read: delivery, id: |it| it.saga_id.0 },
+        &Listed { source, access, filter: &filters, read: delivery, id: |it| it.saga_id.0 },
         blocks.as_ref(),
         request,
     )?;
@@ -222,7 +231,7 @@ fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     })
 }
 
-fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
+pub(in crate::roles) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
     Ok(Attempt {
         job_id: JobId(row.get(0)?),
         attempt_at: rows::time(row, 1)?,

@@ -59,7 +59,7 @@ pub(super) fn list(
     filters.add_some(before, created_before.map(Timestamp::as_micros));
     page(
         tx,
-        Listed { source, access, filter: &filters, read: head, id: |event| event.id.0 },
+        &Listed { source, access, filter: &filters, read: head, id: |event| event.id.0 },
         blocks.as_ref(),
         request,
     )

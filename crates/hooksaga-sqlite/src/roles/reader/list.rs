@@ -55,7 +55,7 @@ pub(super) struct Listed<'f, T> {
 /// Reads one page; by the coarse index where `blocks` are given.
 pub(super) fn page<T>(
     tx: &Tx<'_>,
-    listed: Listed<'_, T>,
+    listed: &Listed<'_, T>,
     blocks: Option<&BlockFilter>,
     request: PageRequest,
 ) -> DbResult<Page<T>> {
@@ -64,9 +64,9 @@ pub(super) fn page<T>(
         Some(blocks) => tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?,
         None => 0,
     };
-    let mut items = newest(tx, &listed, indexed..request.top(), wanted)?;
+    let mut items = newest(tx, listed, indexed..request.top(), wanted)?;
     if let Some(blocks) = blocks {
-        add_by_blocks(tx, &listed, blocks, request.top().min(indexed), wanted, &mut items)?;
+        add_by_blocks(tx, listed, blocks, request.top().min(indexed), wanted, &mut items)?;
     }
     Ok(Page::cut(items, request.limit, listed.id))
 }

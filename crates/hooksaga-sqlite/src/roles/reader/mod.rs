@@ -4,6 +4,8 @@ mod audit;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod health;
+mod inventory;
 mod list;
 mod redrives;
 mod stats;
@@ -14,15 +16,16 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, LivingWorker, Page, PageRequest,
-    QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionFilter, TenantScope,
-    migration::Recorded,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
+    PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionDetail,
+    SubscriptionFilter, TenantScope, migration::Recorded,
 };
 use rusqlite::OptionalExtension;
 
 const SCHEMA_VERSION: &str = "/* api_reader: schema_version */
 SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version DESC LIMIT 1";
 
+pub(in crate::roles) use deliveries::attempt;
 #[cfg(feature = "test-support")]
 pub(crate) use stats::HOT;
 
@@ -62,6 +65,20 @@ impl ReaderStore for Reader {
     ) -> StoreResult<Option<Subscription>> {
         let scope = scope.clone();
         self.0.list(move |tx| subscriptions::one(tx, &scope, id)).await
+    }
+
+    async fn subscription_detail(
+        &self,
+        scope: &TenantScope,
+        id: SubscriptionId,
+    ) -> StoreResult<Option<SubscriptionDetail>> {
+        let scope = scope.clone();
+        self.0
+            .list(move |tx| {
+                let Some(subscription) = subscriptions::one(tx, &scope, id)? else { return Ok(None) };
+                Ok(Some(SubscriptionDetail { subscription, health: health::read(tx, id)? }))
+            })
+            .await
     }
 
     async fn deliveries(
@@ -129,6 +146,10 @@ impl ReaderStore for Reader {
 
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.0.list(stats::workers).await
+    }
+
+    async fn inventory(&self) -> StoreResult<Inventory> {
+        self.0.list(inventory::read).await
     }
 
     async fn ready(&self) -> StoreResult<()> {

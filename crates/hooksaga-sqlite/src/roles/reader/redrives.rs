@@ -32,7 +32,7 @@ pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, request: PageRequest) -> Db
     filters.add_some("tenant = ?", scope.tenant().map(str::to_owned));
     page(
         tx,
-        Listed {
+        &Listed {
             source: LIST,
             access: Access::Direct,
             filter: &filters,

@@ -1,5 +1,7 @@
 //! How much waits where, and what ended when. Nothing here reads finished rows.
 
+#[cfg(feature = "test-support")]
+use super::health;
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
@@ -94,7 +96,8 @@ const WORKERS: &str = "/* api_reader: workers */
 SELECT id, slots, version, started_at, seen_at FROM workers WHERE seen_at > ?1 ORDER BY started_at, id LIMIT 1000";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[QUEUES, OPEN, HELD, OLDEST_DUE];
+pub(crate) const HOT: &[&str] =
+    &[QUEUES, OPEN, HELD, OLDEST_DUE, health::DAY, health::WAITING, health::LAST_FAILURE];
 
 const HOUR: i64 = 3_600_000_000;
 

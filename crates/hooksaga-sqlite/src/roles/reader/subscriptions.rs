@@ -73,7 +73,7 @@ pub(super) fn list(
     filters.add_fixed("deleted_at IS NULL");
     page(
         tx,
-        Listed { source, access: Access::Direct, filter: &filters, read: subscription, id: |it| it.id.0 },
+        &Listed { source, access: Access::Direct, filter: &filters, read: subscription, id: |it| it.id.0 },
         None,
         request,
     )

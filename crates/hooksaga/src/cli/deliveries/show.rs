@@ -40,22 +40,17 @@ fn print_attempts(detail: &DeliveryDetail, clock: Clock) {
         return;
     }
     output::line("\nAttempts");
-    let mut table = Table::new(&["JOB", "AT", "STATUS", "RESPONSE", "ERROR", "TOOK", "WENT TO"]);
+    let mut table = Table::new(&["JOB", "DUE", "STARTED", "STATUS", "RESPONSE", "ERROR", "TOOK", "WENT TO"]);
     for attempt in attempts {
         table.row(vec![
             attempt.job_id.into(),
-            clock.both(&attempt.attempt_at).into(),
+            clock.relative(&attempt.attempt_at).into(),
+            Cell::optional(attempt.started_at.as_deref().map(|at| clock.both(at))),
             Cell::status(&attempt.status),
             Cell::optional(attempt.response_status.map(|status| status.to_string())),
             Cell::optional(attempt.error_code.as_ref()),
             Cell::optional(attempt.duration_ms.map(|millis| format!("{millis} ms"))),
-            // Said only where it differs: the subscription has another address now.
-            attempt
-                .callback_url
-                .as_deref()
-                .filter(|url| *url != detail.delivery.callback_url)
-                .unwrap_or_default()
-                .into(),
+            Cell::optional(attempt.callback_url.as_ref()),
         ]);
     }
     table.print();

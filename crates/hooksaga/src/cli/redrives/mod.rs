@@ -78,7 +78,7 @@ impl List {
                 redrive.examined.to_string().into(),
                 redrive.created.to_string().into(),
                 redrive.skipped.to_string().into(),
-                redrive.started_by.into(),
+                Cell::optional(redrive.started_by),
                 clock.relative(&redrive.created_at).into(),
             ]
         })
@@ -107,6 +107,7 @@ impl Redrives {
 
 fn show(redrive: &Redrive) {
     let clock = Clock::now();
+    let by = redrive.started_by.as_ref().map_or_else(String::new, |name| format!(" by {name}"));
     let facts = vec![
         ("redrive", redrive.id.into()),
         ("tenant", redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into()),
@@ -114,7 +115,7 @@ fn show(redrive: &Redrive) {
         ("status", (&redrive.status).into()),
         ("error", Cell::optional(redrive.error.clone())),
         ("so far", tally(redrive).into()),
-        ("started", format!("{} by {}", clock.both(&redrive.created_at), redrive.started_by).into()),
+        ("started", format!("{}{by}", clock.both(&redrive.created_at)).into()),
         ("last step", clock.both(&redrive.updated_at).into()),
     ];
     output::facts(facts).iter().for_each(output::line);

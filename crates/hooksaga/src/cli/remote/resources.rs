@@ -20,6 +20,10 @@ pub(in crate::cli) struct Subscription {
     pub(in crate::cli) headers: Vec<String>,
     pub(in crate::cli) disabled: Option<Disabled>,
     pub(in crate::cli) verification: Verification,
+    /// Where one is shown alone, as the next two.
+    pub(in crate::cli) health: Option<Health>,
+    pub(in crate::cli) waiting: Option<u64>,
+    pub(in crate::cli) last_failure: Option<LastFailure>,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
     /// Only when it was just created.
@@ -32,6 +36,23 @@ pub(in crate::cli) struct Verification {
     pub(in crate::cli) last_error: Option<String>,
     pub(in crate::cli) checked_at: Option<String>,
     pub(in crate::cli) trusted: Option<Trusted>,
+}
+
+/// The last 24 hours of a subscription.
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct Health {
+    pub(in crate::cli) delivered: u64,
+    pub(in crate::cli) failed: u64,
+    pub(in crate::cli) dead_lettered: u64,
+    pub(in crate::cli) p95_ms: Option<u32>,
+}
+
+/// The last attempt that failed at a subscription's endpoint.
+#[derive(Clone, Debug, Deserialize)]
+pub(in crate::cli) struct LastFailure {
+    pub(in crate::cli) saga_id: i64,
+    pub(in crate::cli) error_code: String,
+    pub(in crate::cli) at: String,
 }
 
 /// Who vouched for an endpoint.
@@ -97,7 +118,8 @@ pub(in crate::cli) struct Redrive {
     pub(in crate::cli) skipped: u64,
     pub(in crate::cli) subscription_id: Option<i64>,
     pub(in crate::cli) since: Option<String>,
-    pub(in crate::cli) started_by: String,
+    /// Nothing: not shown to this key.
+    pub(in crate::cli) started_by: Option<String>,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
 }
@@ -140,7 +162,9 @@ pub(in crate::cli) struct DeliveryDetail {
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct Attempt {
     pub(in crate::cli) job_id: i64,
+    /// When it was due, and when it was really sent, if it was.
     pub(in crate::cli) attempt_at: String,
+    pub(in crate::cli) started_at: Option<String>,
     /// Where it went, if it was sent.
     pub(in crate::cli) callback_url: Option<String>,
     pub(in crate::cli) status: String,

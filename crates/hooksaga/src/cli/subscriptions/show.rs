@@ -6,6 +6,7 @@ use crate::{
     error::CliResult,
     output::{self, Cell, Clock, Color},
 };
+use hooksaga_saga::DisabledReason;
 
 pub(super) const TITLES: [&str; 7] =
     ["ID", "TENANT", "TOPICS", "ENDPOINT", "STATE", "CREATED", "DESCRIPTION"];
@@ -70,10 +71,40 @@ pub(super) fn print(subscription: &Subscription) {
     if let Some(description) = &subscription.description {
         facts.insert(1, ("description", description.into()));
     }
+    facts.extend(doing(subscription, clock));
     output::facts(facts).iter().for_each(output::line);
     for hint in hints(subscription, clock) {
         output::line(format!("\n{hint}"));
     }
+}
+
+/// How its endpoint has been doing; nothing where the server does not say.
+fn doing(subscription: &Subscription, clock: Clock) -> Vec<(&'static str, Cell)> {
+    let mut facts = Vec::new();
+    if let Some(health) = &subscription.health {
+        let took = health.p95_ms.map(|ms| format!(", 95 % of attempts within {ms} ms")).unwrap_or_default();
+        let text = format!(
+            "{} delivered, {} failed, {} given up{took}",
+            health.delivered,
+            output::count(health.failed, "attempt"),
+            health.dead_lettered
+        );
+        facts.push(("last 24 hours", text.into()));
+    }
+    if let Some(waiting) = subscription.waiting {
+        let more = if waiting >= 10_000 { " or more" } else { "" };
+        facts.push(("waiting", format!("{}{more}", output::count(waiting, "delivery")).into()));
+    }
+    if let Some(failure) = &subscription.last_failure {
+        let text = format!(
+            "{}, delivery {}: {}",
+            clock.relative(&failure.at),
+            failure.saga_id,
+            explain(&failure.error_code)
+        );
+        facts.push(("last failure", text.into()));
+    }
+    facts
 }
 
 fn verification(subscription: &Subscription, clock: Clock) -> String {
@@ -88,25 +119,17 @@ fn verification(subscription: &Subscription, clock: Clock) -> String {
     format!("{}{details}", verification.status)
 }
 
-/// A reason of the server's in words.
-fn why_disabled(reason: &str) -> &str {
-    match reason {
-        "GONE" => "the endpoint said that it is gone (410)",
-        "FAILING" => "every attempt has failed for too long",
-        other => other,
-    }
-}
-
 /// What keeps deliveries from it, and what to do about that.
 fn hints(subscription: &Subscription, clock: Clock) -> Vec<String> {
     let id = subscription.id;
     let mut hints = Vec::new();
     if let Some(disabled) = &subscription.disabled {
+        let wording = DisabledReason::from_name(&disabled.reason).map(DisabledReason::wording);
         hints.push(format!(
-            "The server switched it off {} because {}. When the endpoint is well again, `hooksaga subscriptions resume {id}` \
-             lets deliveries go on.",
+            "The server switched it off {} because {}. What to do: {} (`hooksaga subscriptions resume {id}`).",
             clock.relative(&disabled.at),
-            why_disabled(&disabled.reason)
+            wording.map_or(disabled.reason.as_str(), |wording| wording.meaning),
+            wording.map_or("resume it once its endpoint is well again", |wording| wording.advice),
         ));
     } else if !subscription.active {
         hints.push(format!("It is paused: `hooksaga subscriptions resume {id}` lets deliveries go on."));
@@ -136,6 +159,11 @@ pub(super) mod tests {
             "verification": {
                 "status": status, "checked_at": "2026-01-31T12:00:01.000000Z",
                 "last_error": if status == "failed" { Some("HTTP_404") } else { None },
+            },
+            "health": { "delivered": 12, "failed": 1, "dead_lettered": 0, "p95_ms": 240 },
+            "waiting": 10000,
+            "last_failure": {
+                "saga_id": 21, "error_code": "HTTP_503", "response_status": 503, "at": "2026-01-31T12:00:00.000000Z",
             },
             "some_new_field": {},
         });
@@ -169,14 +197,34 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn how_it_is_doing_is_said_where_the_server_says_so() {
+        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let said = doing(&subscription(true, "verified"), clock);
+        let lines: Vec<String> = output::facts(said);
+        assert_eq!(
+            lines,
+            [
+                "last 24 hours  12 delivered, 1 attempt failed, 0 given up, 95 % of attempts within 240 ms",
+                "waiting        10000 deliveries or more",
+                "last failure   5m ago, delivery 21: HTTP_503: what stands in front of the endpoint could not reach it, or it is overloaded",
+            ]
+        );
+        let older = Subscription {
+            health: None,
+            waiting: None,
+            last_failure: None,
+            ..subscription(true, "verified")
+        };
+        assert!(doing(&older, clock).is_empty());
+    }
+
+    #[test]
     fn what_keeps_deliveries_away_is_said_with_what_to_do() {
         let clock = Clock::at("2026-01-31T12:05:00Z");
         let hints = |it: &Subscription| hints(it, clock);
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
-        assert!(
-            hints(&gone())[0].contains("switched it off 5m ago because the endpoint said that it is gone")
-        );
+        assert!(hints(&gone())[0].contains("switched it off 5m ago because its endpoint returned 410 Gone."));
         let failed = hints(&subscription(true, "failed")).remove(0);
         assert!(
             failed.contains("subscriptions verify 3 --wait") && failed.contains("path in callback_url"),

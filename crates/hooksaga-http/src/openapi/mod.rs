@@ -1,8 +1,13 @@
 //! The OpenAPI 3.1 document, made from the handlers and the types of `dto/`.
 
-use crate::{api, listener::Unmetered, probes, problem::ProblemBody};
+mod examples;
+mod webhooks;
+
+use crate::{api, exact, listener::Unmetered, probes, problem::ProblemBody};
 use axum::{Router, routing::get};
+use examples::Example;
 use http::header;
+use serde_json::Value;
 use std::{collections::BTreeMap, sync::LazyLock};
 use utoipa::{
     IntoResponses, Modify, OpenApi,
@@ -75,12 +80,39 @@ impl Modify for Finish {
                 object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
             }
         }
+        exact::fit(document);
     }
 }
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
-    Document::openapi().to_pretty_json().expect("the document has only string keys and plain values")
+    let mut document = serde_json::to_value(Document::openapi())
+        .expect("the document has only string keys and plain values");
+    document["webhooks"] = webhooks::all();
+    for example in examples::all() {
+        illustrate(&mut document["paths"][example.path][&example.method], &example);
+    }
+    serde_json::to_string_pretty(&document).expect("it was JSON before")
 });
+
+/// Puts an example where the operation describes such a request or response; the first one of each stays.
+fn illustrate(operation: &mut Value, example: &Example) {
+    const JSON: &str = "application/json";
+    let put = |place: &mut Value, example: &Value| {
+        if place.is_object() && place["example"].is_null() {
+            place["example"] = example.clone();
+        }
+    };
+    let kind = if example.status.starts_with('2') { JSON } else { "application/problem+json" };
+    if let Some(response) = operation.pointer_mut(&format!("/responses/{}/content", example.status)) {
+        put(&mut response[kind], &example.response);
+    }
+    if let Some((request, content)) =
+        example.request.as_ref().zip(operation.pointer_mut("/requestBody/content"))
+        && example.status.starts_with('2')
+    {
+        put(&mut content[JSON], request);
+    }
+}
 
 /// `/openapi.json`.
 pub(crate) fn routes() -> Router {

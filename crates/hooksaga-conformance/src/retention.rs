@@ -1,0 +1,527 @@
+//! Retention: finished history goes when it is old, whole events at a time, and nothing else ever goes.
+
+use super::{
+    TestDatabase,
+    fixture::{ALL, DEFAULT_LIMIT, TYPE, URL, append, external_id, new_event, only, verified},
+    guards::refused,
+    rows::{changes, count, db_now, ids},
+};
+use hooksaga_saga::{EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{Appended, NewEvent, Removed, ResendOutcome, Role, StoreError, Stores};
+use std::time::Duration;
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+/// An hour for what is finished, a day for dead letters.
+const RETENTION: Retention =
+    Retention { finished: Duration::from_secs(HOUR), dead_letters: Some(Duration::from_secs(DAY)) };
+
+/// A literal of the time so many seconds ago.
+async fn ago(db: &dyn TestDatabase, seconds: u64) -> String {
+    let micros = db_now(db).await.as_micros() - i64::try_from(seconds * 1_000_000).unwrap();
+    db.dialect().time(Timestamp::from_micros(micros))
+}
+
+async fn last_id(db: &dyn TestDatabase, table: &str) -> i64 {
+    only(ids(db, &format!("SELECT max(id) FROM {table}")).await)
+}
+
+/// An event that was created so long ago, and is routed.
+async fn old_event(db: &dyn TestDatabase, age: u64) -> EventId {
+    let at = ago(db, age).await;
+    let sql = format!(
+        "INSERT INTO events (tenant, event_type, created_at, payload, correlation_id) \
+         VALUES ('default', '{TYPE}', {at}, '{{\"n\": 1}}', 'c-1')"
+    );
+    changes(db, &sql, 1).await;
+    EventId(last_id(db, "events").await)
+}
+
+/// A saga of it that got where it is so long ago, by legal steps; a dead one is not buried yet.
+async fn old_saga(
+    db: &dyn TestDatabase,
+    event: EventId,
+    (subscription, generation): (i64, u32),
+    status: SagaStatus,
+    age: u64,
+) -> SagaId {
+    let at = ago(db, age).await;
+    let sql = format!(
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count, \
+         max_retry_limit, next_attempt_at, created_at, updated_at) \
+         VALUES ({event}, {subscription}, {generation}, 'Pending', 0, 1, {at}, {at}, {at})"
+    );
+    changes(db, &sql, 1).await;
+    let saga = last_id(db, "webhook_delivery_sagas").await;
+    if !status.is_final() {
+        return SagaId(saga);
+    }
+    let (columns, values) = db.dialect().more_of_a_job();
+    let job = match status {
+        SagaStatus::Completed => "status = 'Completed', response_status = 204",
+        _ => "status = 'Failed', error_code = 'HTTP_500'",
+    };
+    for sql in [
+        format!(
+            "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, created_at, \
+             updated_at{columns}) SELECT id, subscription_id, next_attempt_at, 'Pending', {at}, {at}, {at}{values} \
+             FROM webhook_delivery_sagas WHERE id = {saga}"
+        ),
+        format!("UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE saga_id = {saga}"),
+        format!(
+            "UPDATE webhook_delivery_jobs SET {job}, lease_token = NULL, duration_ms = 5, updated_at = {at} \
+             WHERE saga_id = {saga}"
+        ),
+        format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE id = {saga}"),
+        format!(
+            "UPDATE webhook_delivery_sagas SET status = '{status}', attempt_count = 1, updated_at = {at} WHERE id = {saga}"
+        ),
+    ] {
+        changes(db, &sql, 1).await;
+    }
+    SagaId(saga)
+}
+
+/// The letter of a dead saga.
+async fn old_letter(db: &dyn TestDatabase, saga: SagaId, age: u64) {
+    let at = ago(db, age).await;
+    let sql = format!(
+        "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at) \
+         SELECT id, event_id, subscription_id, 'HTTP_500', '1', {at} FROM webhook_delivery_sagas WHERE id = {saga}"
+    );
+    changes(db, &sql, 1).await;
+}
+
+/// An event with one delivery that succeeded, so long ago.
+async fn old_delivery(db: &dyn TestDatabase, age: u64) -> EventId {
+    let event = old_event(db, age).await;
+    old_saga(db, event, (1, 0), SagaStatus::Completed, age).await;
+    event
+}
+
+/// Removes whatever may go.
+async fn sweep(stores: &Stores, retention: &Retention) -> Removed {
+    let (mut after, mut sum) = (None, Removed::default());
+    loop {
+        let found = stores.janitor.old_events(retention, after, 3).await.unwrap();
+        let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
+        let removed = stores.janitor.remove(&going, retention, 1000, found.as_of).await.unwrap();
+        assert_eq!(removed.events, going.len() as u64);
+        sum.events += removed.events;
+        sum.sagas += removed.sagas;
+        sum.jobs += removed.jobs;
+        sum.dead_letters += removed.dead_letters;
+        after = found.last.or(after);
+        if found.is_end {
+            return sum;
+        }
+    }
+}
+
+const TREE: &[&str] = &[
+    "events",
+    "webhook_delivery_sagas",
+    "webhook_delivery_jobs",
+    "dead_letters",
+    "unmatched_events",
+    "removals",
+];
+
+/// How many rows each table has that holds history.
+async fn tree(db: &dyn TestDatabase) -> Vec<i64> {
+    let mut rows = Vec::new();
+    for table in TREE {
+        rows.push(count(db, table).await);
+    }
+    rows
+}
+
+pub async fn old_and_final_history_goes_with_all_that_belongs_to_it(db: &dyn TestDatabase) {
+    old_delivery(db, 2 * HOUR).await;
+    old_event(db, 2 * HOUR).await;
+    let unmatched = old_event(db, 2 * HOUR).await;
+    let sql = format!(
+        "INSERT INTO unmatched_events (event_id, paused, disabled, unverified) VALUES ({unmatched}, 1, 0, 0)"
+    );
+    changes(db, &sql, 1).await;
+    let requeued = old_event(db, 2 * DAY).await;
+    let dead = old_saga(db, requeued, (1, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    old_letter(db, dead, 2 * DAY).await;
+    old_saga(db, requeued, (1, 1), SagaStatus::Completed, 2 * HOUR).await;
+    old_saga(db, requeued, (2, 0), SagaStatus::Completed, 2 * DAY).await;
+    assert_eq!(tree(db).await, [4, 4, 4, 1, 1, 0]);
+
+    let removed = sweep(&db.stores(), &RETENTION).await;
+    assert_eq!(removed, Removed { events: 4, sagas: 4, jobs: 4, dead_letters: 1 });
+    assert_eq!(tree(db).await, [0; 6]);
+    assert_eq!(sweep(&db.stores(), &RETENTION).await, Removed::default());
+}
+
+pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let open = old_event(db, 2 * DAY).await;
+    old_saga(db, open, (1, 0), SagaStatus::Completed, 2 * DAY).await;
+    old_saga(db, open, (2, 0), SagaStatus::Pending, 2 * DAY).await;
+    let young = old_event(db, 2 * DAY).await;
+    old_saga(db, young, (1, 0), SagaStatus::Completed, HOUR / 2).await;
+    let queued = old_event(db, 2 * DAY).await;
+    changes(db, &format!("INSERT INTO unrouted_events (event_id) VALUES ({queued})"), 1).await;
+    let unburied = old_event(db, 2 * DAY).await;
+    let dead = old_saga(db, unburied, (1, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    changes(db, &format!("INSERT INTO pending_dead_letters (saga_id) VALUES ({dead})"), 1).await;
+    let buried = old_event(db, 2 * DAY).await;
+    let dead = old_saga(db, buried, (1, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    old_letter(db, dead, 2 * HOUR).await;
+    old_event(db, HOUR / 2).await;
+    let before = tree(db).await;
+
+    let found = stores.janitor.old_events(&RETENTION, None, 100).await.unwrap();
+    assert_eq!(
+        (found.may_go.len(), found.kept, found.is_end),
+        (0, 5, true),
+        "the last is too young to be looked at"
+    );
+    let all: Vec<EventId> = ids(db, "SELECT id FROM events").await.into_iter().map(EventId).collect();
+    // A clock that is ahead makes nothing older than it is.
+    for as_of in [db_now(db).await, Timestamp::MAX] {
+        let removed = stores.janitor.remove(&all, &RETENTION, 1000, as_of).await.unwrap();
+        assert_eq!(removed, Removed::default());
+    }
+    // However short the time, nothing goes within a minute.
+    let at_once = Retention { finished: Duration::ZERO, dead_letters: Some(Duration::ZERO) };
+    old_delivery(db, MINUTE / 2).await;
+    let last = [EventId(last_id(db, "events").await)];
+    let now = db_now(db).await;
+    assert_eq!(stores.janitor.remove(&last, &at_once, 1000, now).await.unwrap(), Removed::default());
+    assert_eq!(tree(db).await, [before[0] + 1, before[1] + 1, before[2] + 1, before[3], 0, 0]);
+
+    // Letters that are kept for good keep their events.
+    let for_good = Retention { dead_letters: None, ..RETENTION };
+    let shorter = Retention { dead_letters: Some(Duration::from_secs(HOUR)), ..RETENTION };
+    assert_eq!(stores.janitor.remove(&[buried], &for_good, 1000, now).await.unwrap().events, 0);
+    assert_eq!(stores.janitor.remove(&[buried], &shorter, 1000, now).await.unwrap().events, 1);
+}
+
+pub async fn what_stays_holds_up_nothing_behind_it(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let mut kept = Vec::new();
+    for age in (2..6).rev() {
+        let open = old_event(db, age * HOUR).await;
+        old_saga(db, open, (1, 0), SagaStatus::Pending, age * HOUR).await;
+        kept.push(open.0);
+        old_delivery(db, age * HOUR).await;
+    }
+    let (mut after, mut seen) = (None, 0);
+    loop {
+        let found = stores.janitor.old_events(&RETENTION, after, 1).await.unwrap();
+        if found.is_end {
+            break;
+        }
+        assert_eq!(found.may_go.len() + found.kept as usize, 1);
+        let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
+        stores.janitor.remove(&going, &RETENTION, 1000, found.as_of).await.unwrap();
+        after = found.last;
+        seen += 1;
+    }
+    assert_eq!(seen, 8, "each once");
+    assert_eq!(ids(db, "SELECT id FROM events ORDER BY id").await, kept);
+}
+
+pub async fn the_schema_lets_nothing_go_that_is_not_finished(db: &dyn TestDatabase) {
+    let open = old_event(db, DAY).await;
+    let open_saga = old_saga(db, open, (1, 0), SagaStatus::Pending, DAY).await;
+    let young = old_event(db, DAY).await;
+    let young_saga = old_saga(db, young, (1, 0), SagaStatus::Completed, MINUTE / 2).await;
+    let queued = old_event(db, DAY).await;
+    changes(db, &format!("INSERT INTO unrouted_events (event_id) VALUES ({queued})"), 1).await;
+    let new = old_event(db, MINUTE / 2).await;
+    let before = tree(db).await;
+    let as_janitor = async |sql: String| {
+        let refusal = db.execute_as(Role::HistoryJanitor, &sql).await;
+        assert!(matches!(refusal, Err(StoreError::Refused(_))), "{sql}: {refusal:?}");
+    };
+    for event in [open, young, queued, new, EventId(999_999)] {
+        as_janitor(format!("INSERT INTO removals (kind, subject_id) VALUES ('event', {event})")).await;
+        as_janitor(format!("DELETE FROM events WHERE id = {event} OR id = {open}")).await;
+    }
+    for saga in [open_saga, young_saga] {
+        as_janitor(format!("DELETE FROM webhook_delivery_sagas WHERE id = {saga}")).await;
+    }
+    as_janitor(format!("DELETE FROM webhook_delivery_jobs WHERE saga_id = {young_saga}")).await;
+    assert_eq!(tree(db).await, before);
+}
+
+pub async fn the_schema_keeps_what_a_dead_letter_needs(db: &dyn TestDatabase) {
+    let event = old_event(db, DAY).await;
+    let saga = old_saga(db, event, (1, 0), SagaStatus::DeadLettered, DAY).await;
+    old_letter(db, saga, DAY).await;
+    let event_goes = format!("DELETE FROM events WHERE id = {event}");
+    let saga_goes = format!("DELETE FROM webhook_delivery_sagas WHERE id = {saga}");
+    let jobs_go = format!("DELETE FROM webhook_delivery_jobs WHERE saga_id = {saga}");
+    let letter_goes = format!("DELETE FROM dead_letters WHERE saga_id = {saga}");
+    // Nobody, not even the owner, removes what is not listed.
+    for sql in [&event_goes, &saga_goes, &jobs_go, &letter_goes] {
+        refused(db, sql).await;
+    }
+    let as_janitor = async |sql: &str| db.execute_as(Role::HistoryJanitor, sql).await;
+    let listed = format!("INSERT INTO removals (kind, subject_id) VALUES ('event', {event})");
+    assert_eq!(as_janitor(&listed).await.unwrap(), 1);
+    refused(db, "UPDATE removals SET subject_id = subject_id + 1").await;
+    // What is listed goes from the letter to the event, and in no other order.
+    for sql in [&event_goes, &saga_goes, &jobs_go] {
+        assert!(matches!(as_janitor(sql).await, Err(StoreError::Refused(_))), "{sql}");
+    }
+    assert_eq!(as_janitor(&letter_goes).await.unwrap(), 1);
+    for sql in [&event_goes, &saga_goes] {
+        assert!(matches!(as_janitor(sql).await, Err(StoreError::Refused(_))), "{sql}");
+    }
+    assert_eq!(as_janitor(&jobs_go).await.unwrap(), 1);
+    assert!(matches!(as_janitor(&event_goes).await, Err(StoreError::Refused(_))));
+    assert_eq!(as_janitor(&saga_goes).await.unwrap(), 1);
+    assert_eq!(as_janitor(&event_goes).await.unwrap(), 1);
+    assert_eq!(as_janitor("DELETE FROM removals").await.unwrap(), 1);
+    assert_eq!(tree(db).await, [0; 6]);
+}
+
+pub async fn an_external_id_is_remembered_as_long_as_its_event(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let at = ago(db, DAY).await;
+    let event = NewEvent { external_id: Some(external_id("x-1")), ..new_event(TYPE) };
+    let sql = format!(
+        "INSERT INTO events (tenant, event_type, created_at, payload, external_id, correlation_id) \
+         VALUES ('default', '{TYPE}', {at}, '{}', 'x-1', 'c-1')",
+        event.payload
+    );
+    changes(db, &sql, 1).await;
+    let id = EventId(last_id(db, "events").await);
+    let again = only(stores.ingest.append(std::slice::from_ref(&event)).await.unwrap());
+    assert!(matches!(&again, Appended::Duplicate(head) if head.id == id), "{again:?}");
+    assert_eq!(sweep(&stores, &RETENTION).await.events, 1);
+    let new = append(&stores, event).await;
+    assert!(new.id > id, "{} after {id}", new.id);
+}
+
+pub async fn no_id_is_given_out_again(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified(&stores, TYPE, URL).await.0;
+    let event = old_event(db, DAY).await;
+    let saga = old_saga(db, event, (subscription, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    old_letter(db, saga, 2 * DAY).await;
+    let (job, letter) = (last_id(db, "webhook_delivery_jobs").await, last_id(db, "dead_letters").await);
+    assert_eq!(sweep(&stores, &RETENTION).await.events, 1);
+    assert_eq!(tree(db).await, [0; 6]);
+    // The largest ids there were are gone; what comes gets larger ones all the same, from another process too.
+    let other = db.second_instance().await;
+    let next = append(&other, new_event(TYPE)).await.id;
+    assert!(next > event, "{next} after {event}");
+    let next_saga = old_saga(db, next, (subscription, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    old_letter(db, next_saga, 2 * DAY).await;
+    assert!(next_saga > saga, "{next_saga} after {saga}");
+    assert!(last_id(db, "webhook_delivery_jobs").await > job);
+    assert!(last_id(db, "dead_letters").await > letter);
+}
+
+pub async fn an_event_with_many_deliveries_goes_in_bounded_steps(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let event = old_event(db, DAY).await;
+    for subscription in 1..=7 {
+        old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
+    }
+    let looked = stores.janitor.old_events(&RETENTION, None, 10).await.unwrap();
+    let found = only(looked.may_go);
+    assert_eq!((found.id, found.rows), (event, 15), "itself, seven sagas, seven jobs");
+    let step = async || {
+        let removed = stores.janitor.remove(&[event], &RETENTION, 3, looked.as_of).await.unwrap();
+        (removed.events, removed.sagas, removed.jobs)
+    };
+    assert_eq!([step().await, step().await, step().await], [(0, 3, 3), (0, 3, 3), (1, 1, 1)]);
+    assert_eq!(tree(db).await, [0; 6]);
+}
+
+pub async fn two_janitors_at_once_remove_each_event_once(db: &dyn TestDatabase) {
+    let (one, two) = (db.stores(), db.second_instance().await);
+    let mut events = Vec::new();
+    for _ in 0..20 {
+        events.push(old_delivery(db, DAY).await);
+    }
+    let now = db_now(db).await;
+    let (first, second) = tokio::join!(
+        one.janitor.remove(&events, &RETENTION, 1000, now),
+        two.janitor.remove(&events, &RETENTION, 1000, now)
+    );
+    assert_eq!(first.unwrap().events + second.unwrap().events, 20);
+    assert_eq!(tree(db).await, [0; 6]);
+}
+
+pub async fn what_is_sent_again_meanwhile_stays(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified(&stores, TYPE, URL).await.0;
+    let event = old_event(db, DAY).await;
+    let saga = old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
+    let found = stores.janitor.old_events(&RETENTION, None, 10).await.unwrap();
+    assert_eq!(only(found.may_go).id, event);
+    let resent = stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT).await.unwrap();
+    assert!(matches!(resent, ResendOutcome::Created(..)), "{resent:?}");
+    let removed = stores.janitor.remove(&[event], &RETENTION, 1000, found.as_of).await.unwrap();
+    assert_eq!(removed, Removed::default());
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 2);
+
+    // Found three hours ago, sent again and final two hours ago: old enough by now, and not what was found.
+    let event = old_event(db, DAY).await;
+    old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
+    old_saga(db, event, (subscription, 1), SagaStatus::Completed, 2 * HOUR).await;
+    let now = db_now(db).await;
+    let remove =
+        async |as_of: Timestamp| stores.janitor.remove(&[event], &RETENTION, 1000, as_of).await.unwrap();
+    assert_eq!(remove(now.before(Duration::from_secs(3 * HOUR))).await, Removed::default());
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 4);
+    assert_eq!(remove(now).await, Removed { events: 1, sagas: 2, jobs: 2, dead_letters: 0 });
+}
+
+pub async fn an_event_is_never_sent_again_and_removed_at_once(db: &dyn TestDatabase) {
+    let (stores, other) = (db.stores(), db.second_instance().await);
+    let subscription = verified(&stores, TYPE, URL).await.0;
+    for _ in 0..15 {
+        let event = old_event(db, DAY).await;
+        let saga = old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
+        let (events, now) = ([event], db_now(db).await);
+        let (resent, removed) = tokio::join!(
+            stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT),
+            other.janitor.remove(&events, &RETENTION, 1000, now)
+        );
+        let (resent, removed) = (resent.unwrap(), removed.unwrap());
+        let left = count(db, &format!("webhook_delivery_sagas WHERE event_id = {event}")).await;
+        let events = count(db, &format!("events WHERE id = {event}")).await;
+        match resent {
+            ResendOutcome::Created(..) => assert_eq!((removed.events, events, left), (0, 1, 2)),
+            ResendOutcome::NotFound => assert_eq!((removed.events, events, left), (1, 0, 0)),
+            unexpected => panic!("{unexpected:?}"),
+        }
+    }
+}
+
+pub async fn old_records_go_and_young_ones_stay(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    for (age, ends) in [(2 * HOUR, true), (2 * HOUR, false), (HOUR / 2, true)] {
+        let at = ago(db, age).await;
+        let sql = format!(
+            "INSERT INTO redrives (kind, until, started_by, created_at, updated_at) \
+             VALUES ('events', {at}, 'somebody', {at}, {at})"
+        );
+        changes(db, &sql, 1).await;
+        let id = last_id(db, "redrives").await;
+        if ends {
+            changes(db, &format!("UPDATE redrives SET status = 'done' WHERE id = {id}"), 1).await;
+        }
+        let sql =
+            format!("INSERT INTO audit_records (at, key_name, action, target) VALUES ({at}, 'k', 'a', 't')");
+        changes(db, &sql, 1).await;
+        let sql = format!(
+            "INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered) \
+             VALUES ({at}, 1, 1, 1, 1)"
+        );
+        changes(db, &sql, 1).await;
+    }
+    let first = only(ids(db, "SELECT min(id) FROM redrives").await);
+    refused(db, &format!("DELETE FROM redrives WHERE id = {first}")).await;
+    refused(db, "DELETE FROM audit_records").await;
+    let running = format!("INSERT INTO removals (kind, subject_id) VALUES ('redrive', {})", first + 1);
+    let refusal = db.execute_as(Role::HistoryJanitor, &running).await;
+    assert!(matches!(refusal, Err(StoreError::Refused(_))), "{refusal:?}");
+
+    let removed = stores.janitor.remove_records(RETENTION.finished, 10).await.unwrap();
+    assert_eq!((removed.redrives, removed.audit_records, removed.hours), (1, 2, 2));
+    let left =
+        [count(db, "redrives").await, count(db, "audit_records").await, count(db, "delivery_hours").await];
+    assert_eq!(left, [2, 1, 1]);
+    assert_eq!(count(db, "removals").await, 0);
+    let again = stores.janitor.remove_records(RETENTION.finished, 10).await.unwrap();
+    assert_eq!((again.redrives, again.audit_records, again.hours), (0, 0, 0));
+}
+
+pub async fn counts_of_minutes_become_counts_of_hours(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let now = db_now(db).await.as_micros();
+    let hour = 3_600_000_000;
+    let old_hour = now - now % hour - 72 * hour;
+    let minute = |n: i64| old_hour + n * 60_000_000;
+    for (at, subscription, shard) in [
+        (minute(0), 1, 0),
+        (minute(0), 1, 1),
+        (minute(59), 1, 0),
+        (minute(60), 1, 0),
+        (minute(5), 2, 0),
+        (now - hour, 1, 0),
+    ] {
+        let at = db.dialect().time(Timestamp::from_micros(at));
+        let sql = format!(
+            "INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered) \
+             VALUES ({at}, {subscription}, {shard}, 1, 10, 100)"
+        );
+        changes(db, &sql, 1).await;
+    }
+    let mut steps = Vec::new();
+    loop {
+        steps.push(stores.janitor.roll_up_counts(2).await.unwrap());
+        if steps.last() == Some(&0) {
+            break;
+        }
+    }
+    assert_eq!(steps, [2, 2, 1, 0], "in bounded steps");
+    assert_eq!(count(db, "delivery_counts").await, 1, "the last two days stay as they are");
+    let sql = format!(
+        "SELECT {}, subscription_id, delivered, failed, dead_lettered FROM delivery_hours ORDER BY hour, subscription_id",
+        db.dialect().micros("hour")
+    );
+    let hours = db.query_text(&sql).await.unwrap();
+    let hours: Vec<Vec<i64>> =
+        hours.iter().map(|row| row.iter().map(|n| n.as_ref().unwrap().parse().unwrap()).collect()).collect();
+    assert_eq!(
+        hours,
+        [vec![old_hour, 1, 3, 30, 300], vec![old_hour, 2, 1, 10, 100], vec![old_hour + hour, 1, 1, 10, 100]]
+    );
+}
+
+pub async fn what_is_archived_is_all_that_there_is(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified(&stores, TYPE, URL).await.0;
+    let (first, second) = (old_event(db, DAY).await, old_event(db, DAY).await);
+    old_saga(db, second, (999, 0), SagaStatus::Completed, DAY).await;
+    let dead = old_saga(db, first, (subscription, 0), SagaStatus::DeadLettered, DAY).await;
+    old_letter(db, dead, DAY).await;
+    let requeued = old_saga(db, first, (subscription, 1), SagaStatus::Completed, DAY).await;
+
+    let events = stores.janitor.archived_events(&[second, first, EventId(999_999)]).await.unwrap();
+    let heads: Vec<_> =
+        events.iter().map(|event| (event.id, &*event.payload, &*event.correlation_id)).collect();
+    assert_eq!(heads, [(first, r#"{"n": 1}"#, "c-1"), (second, r#"{"n": 1}"#, "c-1")]);
+
+    let mut deliveries = Vec::new();
+    loop {
+        let after =
+            deliveries.last().map_or(SagaId(0), |last: &hooksaga_store::ArchivedDelivery| last.saga_id);
+        let page = stores.janitor.archived_deliveries(&[first, second], after, 2).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() <= 2);
+        deliveries.extend(page);
+    }
+    assert_eq!(deliveries.len(), 3);
+    let of_dead = deliveries.iter().find(|delivery| delivery.saga_id == dead).unwrap();
+    assert_eq!((of_dead.event_id, of_dead.subscription_id), (first, SubscriptionId(subscription)));
+    assert_eq!((of_dead.callback_url.as_str(), of_dead.status), (URL, SagaStatus::DeadLettered));
+    let attempt = only(of_dead.attempts.clone());
+    assert_eq!(attempt.error_code.unwrap().as_str(), "HTTP_500");
+    let letter = of_dead.dead_letter.as_ref().unwrap();
+    assert_eq!((letter.requeued_saga_id, letter.final_error_code.as_str()), (Some(requeued), "HTTP_500"));
+    let other = deliveries.iter().find(|delivery| delivery.event_id == second).unwrap();
+    assert_eq!(
+        (other.callback_url.as_str(), other.dead_letter.is_none()),
+        ("", true),
+        "no such subscription"
+    );
+    assert_eq!(only(other.attempts.clone()).response_status, Some(204));
+}

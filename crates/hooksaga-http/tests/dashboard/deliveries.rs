@@ -1,0 +1,104 @@
+//! The pages of deliveries and dead letters.
+
+use super::*;
+
+#[tokio::test]
+async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    assert!(browser.page("").await.contains("Nothing is set up yet"));
+    api.verified_subscription("t", "hook").await;
+    let event = api.event("t", &json!({"n": 1})).await;
+    assert!(browser.page(&format!("/events/evt_{event}")).await.contains("being looked up"));
+    api.route().await;
+    assert!(browser.page("/deliveries/1").await.contains("about to be sent"));
+    api.attempt_all(&Outcome::Failed(ErrorCode::http(503))).await;
+    let page = browser.page("/deliveries/1").await;
+    for said in ["Given up", "HTTP 503", "could not reach it, or it is overloaded", "try later", "Send again"]
+    {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    tokio::time::sleep(Duration::from_millis(1600)).await;
+    let key = api.key_of("default").await;
+    let overview = Browser::portal(&api, &key).await.page("").await;
+    assert!(
+        overview.contains("1 endpoint failing since") && overview.contains("example.com/hook"),
+        "{overview}"
+    );
+
+    let list = browser.page("/dead-letters?requeued=false").await;
+    assert!(list.contains("name=\"filter.requeued\" value=\"false\""), "the filter goes with the form");
+    let count =
+        browser.post("/dead-letters/requeue", &[("what", "count"), ("filter.requeued", "false")]).await;
+    assert!(count.text().contains("1 dead letter would be sent again"), "{}", count.text());
+    assert!(
+        api.get("/v1/dead-letters/1").await.expect(200)["requeued_saga_id"].is_null(),
+        "a count changes nothing"
+    );
+    let none = browser.post("/dead-letters/requeue", &[("what", "selected")]).await;
+    assert!(none.text().contains("Select at least one"));
+    let sent = browser.post("/dead-letters/requeue", &[("what", "one"), ("id", "1")]).await;
+    assert_eq!(sent.header("location"), "/deliveries/2?done=requeued");
+    let again = browser.post("/dead-letters/requeue", &[("what", "one"), ("id", "1")]).await;
+    assert_eq!(again.header("location"), "/deliveries/2?done=requeued-before");
+    assert!(browser.page("/deliveries/1").await.contains("sent again as delivery"));
+
+    api.dead_letter("t", &json!(2)).await;
+    let selected = browser
+        .post("/dead-letters/requeue", &[("what", "selected"), ("id", "1"), ("id", "2"), ("id", "77")])
+        .await;
+    assert!(selected.text().contains("1 dead letter was sent again. 1 skipped"), "{}", selected.text());
+    assert!(selected.text().contains("1 had been sent again before"));
+    // What was delivered can be sent again, too; what is open cannot.
+    let event = api.event("t", &json!(4)).await;
+    api.route().await;
+    let delivery =
+        api.get(&format!("/v1/deliveries?event_id={event}")).await.expect(200)["items"][0]["saga_id"].clone();
+    let open = browser.post(&format!("/deliveries/{delivery}/resend"), &[]).await;
+    assert!(open.text().contains("still under way"), "{}", open.text());
+    api.attempt_all(&Outcome::Delivered).await;
+    assert!(browser.page(&format!("/deliveries/{delivery}")).await.contains("Send again"));
+    let sent = browser.post(&format!("/deliveries/{delivery}/resend"), &[]).await;
+    assert!(sent.header("location").ends_with("?done=requeued"), "{}", sent.text());
+    let page = browser.page(&format!("/deliveries/{delivery}")).await;
+    assert!(page.contains("It was sent again as delivery") && !page.contains("Send again"), "{page}");
+    // A paused subscription's letter is not sent, and the page says why.
+    api.dead_letter("t", &json!(3)).await;
+    api.patch("/v1/subscriptions/1", &json!({"active": false})).await.expect(200);
+    let refused = browser.post("/dead-letters/requeue", &[("what", "one"), ("id", "3")]).await;
+    assert!(refused.text().contains("must be active and verified first"), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn a_dead_letter_says_who_sent_it_again_and_what_became_of_it() {
+    let api = TestApi::new().await;
+    api.verified_subscription("t", "hook").await;
+    for number in 1..=4 {
+        api.dead_letter("t", &json!(number)).await;
+    }
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    browser.post("/dead-letters/requeue", &[("what", "one"), ("id", "1")]).await;
+    api.post_nothing("/v1/dead-letters/2/requeue").await.expect(201);
+    let third = api.get("/v1/dead-letters/3").await.expect(200)["saga_id"].clone();
+    api.post_nothing(&format!("/v1/deliveries/{third}/resend")).await.expect(201);
+    browser.post("/dead-letters/requeue", &[("what", "all")]).await;
+    // Who asks again changes nothing.
+    let late = api.key("operator").await;
+    api.as_key(&late, "POST", "/v1/dead-letters/2/requeue", None).await.expect(200);
+    api.attempt_all(&Outcome::Delivered).await;
+
+    for letter in 1..=3 {
+        let page = browser.page(&format!("/dead-letters/{letter}")).await;
+        assert!(
+            page.contains("It was sent again") && page.contains("by <strong>root</strong>"),
+            "{letter}: {page}"
+        );
+        assert!(page.contains("Delivered</span>"), "{letter}: {page}");
+    }
+    let together = browser.page("/dead-letters/4").await;
+    assert!(together.contains("It was sent again") && !together.contains("by <strong>"), "{together}");
+    // A customer learns that it was, not by whom.
+    let bound = api.key_of("default").await;
+    let page = Browser::portal(&api, &bound).await.page("/dead-letters/1").await;
+    assert!(page.contains("It was sent again") && !page.contains("by <strong>"), "{page}");
+}

@@ -1,0 +1,59 @@
+//! Paths that lead nowhere: a page for people, a problem document for programs.
+
+use super::*;
+
+/// As a browser asks when somebody opens an address.
+const PEOPLE: (&str, &str) = ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
+
+#[tokio::test]
+async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
+    let api = TestApi::new().await;
+    for (path, home) in [
+        ("/deliverys", "href=\"/\""),
+        ("/portal/nothing", "href=\"/portal\""),
+        ("/a/b/c?d=<script>", "href=\"/\""),
+    ] {
+        let page = api.bare("GET", &path.replace('<', "%3C").replace('>', "%3E"), &[PEOPLE], "").await;
+        assert_eq!(page.status, 404, "{path}");
+        assert_eq!(page.header("content-type"), "text/html; charset=utf-8");
+        assert!(page.header("content-security-policy").starts_with("default-src 'none'; script-src 'self';"));
+        assert!(
+            page.text().contains("Nothing is at this address") && page.text().contains(home),
+            "{}",
+            page.text()
+        );
+        assert!(!page.text().contains("<script>"));
+        for accept in ["*/*", "application/json", "application/json, text/htmlx"] {
+            let problem = api.bare("GET", path.split('?').next().unwrap(), &[("accept", accept)], "").await;
+            assert_eq!(
+                (problem.status, problem.header("content-type")),
+                (404, "application/problem+json"),
+                "{accept}"
+            );
+        }
+        let problem = api.bare("GET", path.split('?').next().unwrap(), &[], "").await;
+        assert_eq!(problem.header("content-type"), "application/problem+json");
+    }
+    // The API speaks JSON to everybody.
+    for path in ["/v1", "/v1/nothing"] {
+        let problem = api.bare("GET", path, &[PEOPLE], "").await;
+        assert_eq!(
+            (problem.status, problem.header("content-type")),
+            (404, "application/problem+json"),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_a_page_does_not_have_is_a_page_for_browsers_too() {
+    let api = TestApi::new().await;
+    let page = api.bare("GET", "/subscriptions/3/verify", &[PEOPLE], "").await;
+    assert_eq!((page.status, page.header("content-type")), (405, "text/html; charset=utf-8"));
+    assert_eq!(page.header("allow"), "POST");
+    assert!(page.text().contains("To the first page"));
+    let problem = api.bare("GET", "/subscriptions/3/verify", &[], "").await;
+    assert_eq!((problem.status, problem.header("content-type")), (405, "application/problem+json"));
+    let problem = api.bare("DELETE", "/v1/events", &[PEOPLE], "").await;
+    assert_eq!((problem.status, problem.header("content-type")), (405, "application/problem+json"));
+}

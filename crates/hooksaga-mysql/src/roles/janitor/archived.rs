@@ -1,0 +1,121 @@
+//! History as it is archived.
+
+use crate::{
+    error::DbResult,
+    roles::{
+        batch::Batch,
+        reader::attempt,
+        rows::{natural, parsed, take},
+    },
+    time::Time,
+};
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
+use std::{collections::HashMap, sync::Arc};
+
+pub(crate) const EVENTS: &str = "/* janitor.events */
+SELECT e.id, e.tenant, e.event_type, e.external_id, e.correlation_id, e.created_at, e.payload
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
+
+/// With its dead letter and what that was requeued as.
+pub(crate) const DELIVERIES: &str = "/* janitor.deliveries */
+SELECT g.id, g.event_id, g.subscription_id, COALESCE(s.callback_url, ''), g.generation, g.status, g.attempt_count,
+       g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at, n.id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription) ON g.event_id = u.id
+LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = g.subscription_id
+LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = g.id
+LEFT JOIN webhook_delivery_sagas n FORCE INDEX (uniq_saga_event_subscription)
+    ON d.id IS NOT NULL AND n.event_id = g.event_id AND n.subscription_id = g.subscription_id
+   AND n.generation = g.generation + 1
+WHERE g.id > ? ORDER BY g.id LIMIT ?";
+
+/// The columns of an attempt in the order in which the reader has them; then its saga.
+pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
+SELECT j.id, j.attempt_at, j.status, j.response_status, j.error_code, j.duration_ms, j.response_excerpt, j.lease_resets,
+       j.started_at, j.callback_url, j.saga_id
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt) ON j.saga_id = u.id";
+
+pub(super) async fn events(mut connection: Conn, events: &[EventId]) -> DbResult<Vec<ArchivedEvent>> {
+    let mut found = Vec::with_capacity(events.len());
+    for document in Batch::ids(events.iter().map(|id| id.0)) {
+        let read: Vec<Row> = connection.exec(EVENTS, (document,)).await?;
+        for mut row in read {
+            let row = &mut row;
+            found.push(ArchivedEvent {
+                id: EventId(take(row, 0)?),
+                tenant: take(row, 1)?,
+                event_type: take(row, 2)?,
+                external_id: take(row, 3)?,
+                correlation_id: take(row, 4)?,
+                created_at: take::<Time>(row, 5)?.0,
+                payload: Arc::from(take::<String>(row, 6)?),
+            });
+        }
+    }
+    found.sort_unstable_by_key(|event| event.id);
+    Ok(found)
+}
+
+pub(super) async fn deliveries(
+    mut connection: Conn,
+    events: &[EventId],
+    after: SagaId,
+    limit: u32,
+) -> DbResult<Vec<ArchivedDelivery>> {
+    let mut deliveries = Vec::new();
+    for document in Batch::ids(events.iter().map(|id| id.0)) {
+        let read: Vec<Row> = connection.exec(DELIVERIES, (document, after.0, limit)).await?;
+        for row in read {
+            deliveries.push(delivery(row)?);
+        }
+    }
+    deliveries.sort_unstable_by_key(|delivery| delivery.saga_id);
+    deliveries.truncate(limit as usize);
+
+    let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(deliveries.len());
+    for document in Batch::ids(deliveries.iter().map(|delivery| delivery.saga_id.0)) {
+        let read: Vec<Row> = connection.exec(ATTEMPTS, (document,)).await?;
+        for mut row in read {
+            let saga = take(&mut row, 10)?;
+            attempts.entry(saga).or_default().push(attempt(row)?);
+        }
+    }
+    for delivery in &mut deliveries {
+        delivery.attempts = attempts.remove(&delivery.saga_id.0).unwrap_or_default();
+        delivery.attempts.sort_unstable_by_key(|attempt| attempt.attempt_at);
+    }
+    Ok(deliveries)
+}
+
+/// Without its attempts.
+fn delivery(mut row: Row) -> DbResult<ArchivedDelivery> {
+    let row = &mut row;
+    let letter = take::<Option<i64>>(row, 11)?.map(DeadLetterId);
+    Ok(ArchivedDelivery {
+        saga_id: SagaId(take(row, 0)?),
+        event_id: EventId(take(row, 1)?),
+        subscription_id: SubscriptionId(take(row, 2)?),
+        callback_url: take(row, 3)?,
+        generation: natural(take(row, 4)?),
+        status: parsed(&take::<String>(row, 5)?)?,
+        attempt_count: natural(take(row, 6)?),
+        max_retry_limit: natural(take(row, 7)?),
+        final_error_code: take::<Option<String>>(row, 8)?.map(ErrorCode::from_stored),
+        created_at: take::<Time>(row, 9)?.0,
+        updated_at: take::<Time>(row, 10)?.0,
+        attempts: Vec::new(),
+        dead_letter: match letter {
+            Some(id) => Some(ArchivedLetter {
+                id,
+                final_error_code: ErrorCode::from_stored(take(row, 12)?),
+                created_at: take::<Time>(row, 13)?.0,
+                requeued_saga_id: take::<Option<i64>>(row, 14)?.map(SagaId),
+            }),
+            None => None,
+        },
+    })
+}

@@ -1,0 +1,289 @@
+//! `history_janitor`: removes finished history, whole events at a time.
+
+pub(crate) mod archived;
+pub(crate) mod records;
+
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{
+        batch::Batch,
+        rows::{count, rows, take},
+    },
+    time::Time,
+};
+use async_trait::async_trait;
+use hooksaga_saga::{EventId, EventRemains, Retention, SagaId, Timestamp, may_go};
+use hooksaga_store::{
+    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedRecords, StoreResult,
+};
+use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
+use std::{collections::HashSet, time::Duration};
+
+const CLOCK: &str = "/* janitor.clock */ SELECT UTC_TIMESTAMP(6)";
+
+/// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
+pub(crate) const OLD_EVENTS: &str = "/* janitor.old_events */
+SELECT id, created_at FROM events FORCE INDEX (idx_event_created)
+WHERE created_at >= ? AND created_at <= ? AND (created_at > ? OR id > ?)
+ORDER BY created_at, id LIMIT ?";
+
+/// What decides about events, and how much there is of each.
+pub(crate) const REMAINS: &str = "/* janitor.remains */
+SELECT e.id, e.created_at, EXISTS (SELECT 1 FROM unrouted_events q WHERE q.event_id = e.id),
+       CAST(COALESCE(SUM(s.status NOT IN ('Completed', 'DeadLettered')), 0) AS SIGNED),
+       CAST(COALESCE(SUM(s.status = 'DeadLettered'), 0) AS SIGNED), MAX(s.updated_at),
+       (SELECT COUNT(*) FROM dead_letters d FORCE INDEX (idx_dead_letter_event) WHERE d.event_id = e.id),
+       (SELECT MAX(d.created_at) FROM dead_letters d FORCE INDEX (idx_dead_letter_event) WHERE d.event_id = e.id),
+       CAST(COUNT(s.id) + COALESCE(SUM(s.attempt_count), 0) AS SIGNED), e.payload_bytes, UTC_TIMESTAMP(6)
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id
+LEFT JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = e.id
+GROUP BY e.id, e.created_at, e.payload_bytes";
+
+/// Whoever sends an event again locks it, too: what is read of it after this stays as it is.
+pub(crate) const LOCK: &str = "/* janitor.lock */
+SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id FOR UPDATE SKIP LOCKED";
+
+pub(crate) const MARK: &str = "/* janitor.mark */
+INSERT INTO removals (kind, subject_id)
+SELECT 'event', u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS u";
+
+pub(crate) const SAGAS: &str = "/* janitor.sagas */
+SELECT s.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = u.id
+LIMIT ?";
+
+pub(crate) const DELETE_LETTERS: &str = "/* janitor.delete_letters */
+DELETE d FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = u.id";
+
+pub(crate) const DELETE_JOBS: &str = "/* janitor.delete_jobs */
+DELETE j FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt) ON j.saga_id = u.id";
+
+pub(crate) const DELETE_SAGAS: &str = "/* janitor.delete_sagas */
+DELETE s FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id";
+
+/// Events that have sagas left.
+pub(crate) const REST: &str = "/* janitor.rest */
+SELECT DISTINCT s.event_id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = u.id";
+
+pub(crate) const DELETE_EVENTS: &str = "/* janitor.delete_events */
+DELETE e FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
+
+pub(crate) const DELETE_UNMATCHED: &str = "/* janitor.delete_unmatched */
+DELETE n FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN unmatched_events n FORCE INDEX (PRIMARY) ON n.event_id = u.id";
+
+pub(crate) const UNMARK: &str = "/* janitor.unmark */
+DELETE r FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN removals r FORCE INDEX (PRIMARY) ON r.kind = 'event' AND r.subject_id = u.id";
+
+pub(crate) struct Janitor {
+    pool: RolePool,
+}
+
+impl Janitor {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl JanitorStore for Janitor {
+    async fn old_events(
+        &self,
+        retention: &Retention,
+        after: Option<(Timestamp, EventId)>,
+        limit: u32,
+    ) -> StoreResult<OldEvents> {
+        self.pool.run(|connection| old_events(connection, retention, after, limit)).await
+    }
+
+    async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
+        self.pool.run(|connection| archived::events(connection, events)).await
+    }
+
+    async fn archived_deliveries(
+        &self,
+        events: &[EventId],
+        after: SagaId,
+        limit: u32,
+    ) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.pool.run(|connection| archived::deliveries(connection, events, after, limit)).await
+    }
+
+    async fn remove(
+        &self,
+        events: &[EventId],
+        retention: &Retention,
+        most_sagas: u32,
+        as_of: Timestamp,
+    ) -> StoreResult<Removed> {
+        self.pool
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let removed = remove(&mut transaction, events, retention, most_sagas, as_of).await?;
+                transaction.commit().await?;
+                Ok(removed)
+            })
+            .await
+    }
+
+    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+        self.pool
+            .run(|mut connection| async move {
+                let before = Time(now(&mut connection).await?.before(kept_for));
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let removed = records::remove(&mut transaction, before, limit).await?;
+                transaction.commit().await?;
+                Ok(removed)
+            })
+            .await
+    }
+
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+        self.pool
+            .run(|mut connection| async move {
+                let now = now(&mut connection).await?;
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let added = records::roll_up(&mut transaction, now, limit).await?;
+                transaction.commit().await?;
+                Ok(added)
+            })
+            .await
+    }
+}
+
+async fn now(connection: &mut Conn) -> DbResult<Timestamp> {
+    let now: Option<Time> = connection.query_first(CLOCK).await?;
+    Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
+}
+
+/// What decides about an event.
+struct Found {
+    id: EventId,
+    event: EventRemains,
+    /// That belong to it, without itself.
+    rows: u32,
+    payload_bytes: u64,
+    now: Timestamp,
+}
+
+async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<Found>> {
+    let mut found = Vec::with_capacity(ids.len());
+    for document in Batch::ids(ids.iter().copied()) {
+        let read: Vec<Row> = connection.exec(REMAINS, (document,)).await?;
+        for mut row in read {
+            let row = &mut row;
+            let number = |row: &mut Row, column| -> DbResult<u32> {
+                Ok(u32::try_from(count(take(row, column)?)).unwrap_or(u32::MAX))
+            };
+            let letters = number(row, 6)?;
+            found.push(Found {
+                id: EventId(take(row, 0)?),
+                event: EventRemains {
+                    created_at: take::<Time>(row, 1)?.0,
+                    is_queued: take(row, 2)?,
+                    open_sagas: number(row, 3)?,
+                    dead_sagas: number(row, 4)?,
+                    last_change: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+                    letters,
+                    last_letter: take::<Option<Time>>(row, 7)?.map(|time| time.0),
+                },
+                rows: number(row, 8)?.saturating_add(letters),
+                payload_bytes: count(take(row, 9)?),
+                now: take::<Time>(row, 10)?.0,
+            });
+        }
+    }
+    found.sort_unstable_by_key(|found| (found.event.created_at, found.id));
+    Ok(found)
+}
+
+async fn old_events(
+    mut connection: Conn,
+    retention: &Retention,
+    after: Option<(Timestamp, EventId)>,
+    limit: u32,
+) -> DbResult<OldEvents> {
+    let as_of = now(&mut connection).await?;
+    let settled = Time(retention.settled_before(as_of));
+    let (at, id) = after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
+    let old: Vec<(i64, Time)> = connection.exec(OLD_EVENTS, (at, settled, at, id, limit)).await?;
+    let is_end = rows(old.len()) < u64::from(limit);
+    let last = old.last().map(|(id, at)| (at.0, EventId(*id)));
+    let ids: Vec<i64> = old.iter().map(|(id, _)| *id).collect();
+    let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last, is_end };
+    for one in remains(&mut connection, &ids).await? {
+        if may_go(&one.event, retention, as_of.min(one.now)) {
+            let rows = one.rows.saturating_add(1);
+            found.may_go.push(OldEvent { id: one.id, rows, payload_bytes: one.payload_bytes });
+        } else {
+            found.kept += 1;
+        }
+    }
+    Ok(found)
+}
+
+async fn remove(
+    transaction: &mut Transaction<'_>,
+    events: &[EventId],
+    retention: &Retention,
+    most_sagas: u32,
+    as_of: Timestamp,
+) -> DbResult<Removed> {
+    let mut wanted: Vec<i64> = events.iter().map(|id| id.0).collect();
+    wanted.sort_unstable();
+    let mut locked: Vec<i64> = Vec::with_capacity(wanted.len());
+    for document in Batch::ids(wanted) {
+        let ids: Vec<i64> = transaction.exec(LOCK, (document,)).await?;
+        locked.extend(ids);
+    }
+    // A statement of its own: it sees what was committed before the locks were taken.
+    let found = remains(transaction, &locked).await?;
+    let may_go = |one: &&Found| may_go(&one.event, retention, as_of.min(one.now));
+    let mut going: Vec<i64> = found.iter().filter(may_go).map(|one| one.id.0).collect();
+    going.sort_unstable();
+    let listed = Batch::ids(going.iter().copied());
+    let mut removed = Removed::default();
+    for document in &listed {
+        transaction.exec_drop(MARK, (document,)).await?;
+    }
+    for document in &listed {
+        let left = u64::from(most_sagas).saturating_sub(removed.sagas);
+        let mut sagas: Vec<i64> = transaction.exec(SAGAS, (document, left)).await?;
+        sagas.sort_unstable();
+        for sagas in Batch::ids(sagas) {
+            removed.dead_letters += delete(transaction, DELETE_LETTERS, &sagas).await?;
+            removed.jobs += delete(transaction, DELETE_JOBS, &sagas).await?;
+            removed.sagas += delete(transaction, DELETE_SAGAS, &sagas).await?;
+        }
+    }
+    // An event goes with its last saga.
+    if removed.sagas >= u64::from(most_sagas) {
+        for document in &listed {
+            let rest: HashSet<i64> = transaction.exec(REST, (document,)).await?.into_iter().collect();
+            going.retain(|id| !rest.contains(id));
+        }
+    }
+    for document in Batch::ids(going) {
+        removed.events += delete(transaction, DELETE_EVENTS, &document).await?;
+        delete(transaction, DELETE_UNMATCHED, &document).await?;
+    }
+    for document in &listed {
+        delete(transaction, UNMARK, document).await?;
+    }
+    Ok(removed)
+}
+
+/// Runs a DELETE; how many rows went.
+async fn delete(transaction: &mut Transaction<'_>, sql: &str, document: &str) -> DbResult<u64> {
+    transaction.exec_drop(sql, (document,)).await?;
+    Ok(transaction.affected_rows())
+}

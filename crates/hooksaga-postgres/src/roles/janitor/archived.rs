@@ -1,0 +1,110 @@
+//! History as it is archived.
+
+use crate::{
+    error::DbResult,
+    roles::{
+        reader::attempt,
+        rows::{bigint, natural, parsed},
+    },
+    time::Time,
+};
+use deadpool_postgres::Client;
+use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt};
+use std::{collections::HashMap, sync::Arc};
+use tokio_postgres::Row;
+
+pub(crate) const EVENTS: &str = "/* janitor.events */
+SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload
+FROM events WHERE id = ANY ($1) ORDER BY id";
+
+/// With its dead letter and what that was requeued as. OFFSET 0: by the events, not by all ids behind the last one, and each
+/// look by its key, also in a plan that was made while the tables were small.
+pub(crate) const DELIVERIES: &str = "/* janitor.deliveries */
+SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.generation, g.status::text, g.attempt_count,
+       g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at,
+       CASE WHEN d.id IS NOT NULL THEN
+           (SELECT n.id FROM webhook_delivery_sagas n
+            WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id AND n.generation = g.generation + 1)
+       END
+FROM (SELECT * FROM (SELECT * FROM webhook_delivery_sagas WHERE event_id = ANY ($1) OFFSET 0) of_events
+      WHERE id > $2 ORDER BY id LIMIT $3) g
+LEFT JOIN LATERAL (SELECT callback_url FROM subscriptions WHERE id = g.subscription_id OFFSET 0) s ON true
+LEFT JOIN LATERAL (
+    SELECT id, final_error_code, created_at FROM dead_letters WHERE saga_id = g.id OFFSET 0
+) d ON true
+ORDER BY g.id";
+
+/// The columns of an attempt in the order in which the reader has them; then its saga.
+pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
+SELECT id, attempt_at, status::text, response_status, error_code, duration_ms, response_excerpt, lease_resets,
+       started_at, callback_url, saga_id
+FROM webhook_delivery_jobs WHERE saga_id = ANY ($1) ORDER BY saga_id, attempt_at";
+
+pub(super) async fn events(client: &Client, events: &[EventId]) -> DbResult<Vec<ArchivedEvent>> {
+    let ids: Vec<i64> = events.iter().map(|id| id.0).collect();
+    let statement = client.prepare_cached(EVENTS).await?;
+    let read = |row: &Row| {
+        Ok(ArchivedEvent {
+            id: EventId(row.try_get(0)?),
+            tenant: row.try_get(1)?,
+            event_type: row.try_get(2)?,
+            external_id: row.try_get(3)?,
+            correlation_id: row.try_get(4)?,
+            created_at: row.try_get::<_, Time>(5)?.0,
+            payload: Arc::from(row.try_get::<_, &str>(6)?),
+        })
+    };
+    client.query(&statement, &[&ids]).await?.iter().map(read).collect()
+}
+
+pub(super) async fn deliveries(
+    client: &Client,
+    events: &[EventId],
+    after: SagaId,
+    limit: u32,
+) -> DbResult<Vec<ArchivedDelivery>> {
+    let ids: Vec<i64> = events.iter().map(|id| id.0).collect();
+    let statement = client.prepare_cached(DELIVERIES).await?;
+    let rows = client.query(&statement, &[&ids, &after.0, &bigint(limit)]).await?;
+    let mut deliveries = rows.iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
+
+    let sagas: Vec<i64> = deliveries.iter().map(|delivery| delivery.saga_id.0).collect();
+    let statement = client.prepare_cached(ATTEMPTS).await?;
+    let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(sagas.len());
+    for row in client.query(&statement, &[&sagas]).await? {
+        attempts.entry(row.try_get(10)?).or_default().push(attempt(&row)?);
+    }
+    for delivery in &mut deliveries {
+        delivery.attempts = attempts.remove(&delivery.saga_id.0).unwrap_or_default();
+    }
+    Ok(deliveries)
+}
+
+/// Without its attempts.
+fn delivery(row: &Row) -> DbResult<ArchivedDelivery> {
+    let letter = row.try_get::<_, Option<i64>>(11)?.map(DeadLetterId);
+    Ok(ArchivedDelivery {
+        saga_id: SagaId(row.try_get(0)?),
+        event_id: EventId(row.try_get(1)?),
+        subscription_id: SubscriptionId(row.try_get(2)?),
+        callback_url: row.try_get(3)?,
+        generation: natural(row.try_get(4)?),
+        status: parsed(row.try_get(5)?)?,
+        attempt_count: natural(row.try_get(6)?),
+        max_retry_limit: natural(row.try_get(7)?),
+        final_error_code: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
+        created_at: row.try_get::<_, Time>(9)?.0,
+        updated_at: row.try_get::<_, Time>(10)?.0,
+        attempts: Vec::new(),
+        dead_letter: match letter {
+            Some(id) => Some(ArchivedLetter {
+                id,
+                final_error_code: ErrorCode::from_stored(row.try_get(12)?),
+                created_at: row.try_get::<_, Time>(13)?.0,
+                requeued_saga_id: row.try_get::<_, Option<i64>>(14)?.map(SagaId),
+            }),
+            None => None,
+        },
+    })
+}

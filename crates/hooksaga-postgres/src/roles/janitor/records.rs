@@ -1,0 +1,103 @@
+//! What belongs to no event: ended redrives, audit records, and counts.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{bigint, count},
+    time::micros,
+};
+use deadpool_postgres::{Client, Transaction};
+use hooksaga_store::{MINUTES_KEPT, RemovedRecords};
+use std::time::Duration;
+
+/// One at a time: of two that list the same rows one would find them gone. (A lock on rows wants a right to change them.)
+const TAKE_TURN: &str = "/* janitor.take_turn */ SELECT pg_try_advisory_xact_lock(7525345092373147)";
+
+const OLD_REDRIVES: &str = "/* janitor.old_redrives */
+SELECT id FROM redrives
+WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= now() - $1::bigint * interval '1 microsecond'
+LIMIT $2";
+
+/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is looked at.
+const OLD_RECORDS: &str = "/* janitor.old_records */
+SELECT id FROM (SELECT id, at FROM audit_records ORDER BY id LIMIT $2) r
+WHERE at <= now() - $1::bigint * interval '1 microsecond'";
+
+const MARK: &str = "/* janitor.mark_records */
+INSERT INTO removals (kind, subject_id) SELECT $1::text, id FROM unnest($2::bigint[]) AS id ORDER BY id";
+
+const UNMARK: &str = "/* janitor.unmark_records */
+DELETE FROM removals WHERE kind = $1 AND subject_id = ANY ($2)";
+
+const DELETE_REDRIVES: &str = "/* janitor.delete_redrives */ DELETE FROM redrives WHERE id = ANY ($1)";
+
+const DELETE_RECORDS: &str = "/* janitor.delete_records */ DELETE FROM audit_records WHERE id = ANY ($1)";
+
+const DELETE_HOURS: &str = "/* janitor.delete_hours */
+DELETE FROM delivery_hours h
+USING (SELECT hour, subscription_id FROM delivery_hours WHERE hour <= now() - $1::bigint * interval '1 microsecond'
+       ORDER BY hour, subscription_id LIMIT $2) old
+WHERE h.hour = old.hour AND h.subscription_id = old.subscription_id";
+
+/// In the order of the key: two of them wait for each other, and of a minute only one of them finds the row.
+const ROLL_UP: &str = "/* janitor.roll_up */
+WITH old AS (
+    DELETE FROM delivery_counts c
+    USING (SELECT minute, subscription_id, shard FROM delivery_counts
+           WHERE minute < now() - $1::bigint * interval '1 microsecond'
+           ORDER BY minute, subscription_id, shard LIMIT $2) o
+    WHERE c.minute = o.minute AND c.subscription_id = o.subscription_id AND c.shard = o.shard
+    RETURNING date_trunc('hour', c.minute, 'UTC') AS hour, c.subscription_id, c.delivered, c.failed, c.dead_lettered
+), added AS (
+    INSERT INTO delivery_hours AS h (hour, subscription_id, delivered, failed, dead_lettered)
+    SELECT hour, subscription_id, sum(delivered), sum(failed), sum(dead_lettered)
+    FROM old GROUP BY hour, subscription_id ORDER BY hour, subscription_id
+    ON CONFLICT (hour, subscription_id) DO UPDATE
+    SET delivered = h.delivered + excluded.delivered, failed = h.failed + excluded.failed,
+        dead_lettered = h.dead_lettered + excluded.dead_lettered
+)
+SELECT count(*) FROM old";
+
+pub(super) async fn remove(
+    transaction: &Transaction<'_>,
+    kept_for: Duration,
+    limit: u32,
+) -> DbResult<RemovedRecords> {
+    let statement = transaction.prepare_cached(TAKE_TURN).await?;
+    if !transaction.query_one(&statement, &[]).await?.try_get::<_, bool>(0)? {
+        return Ok(RemovedRecords::default());
+    }
+    let redrives = listed(transaction, "redrive", [OLD_REDRIVES, DELETE_REDRIVES], kept_for, limit).await?;
+    let audit_records = listed(transaction, "audit", [OLD_RECORDS, DELETE_RECORDS], kept_for, limit).await?;
+    let statement = transaction.prepare_cached(DELETE_HOURS).await?;
+    let hours = transaction.execute(&statement, &[&micros(kept_for), &bigint(limit)]).await?;
+    Ok(RemovedRecords { redrives, audit_records, hours })
+}
+
+/// Removes old rows of a kind, which have to be listed while they go.
+async fn listed(
+    transaction: &Transaction<'_>,
+    kind: &str,
+    [find, delete]: [&str; 2],
+    kept_for: Duration,
+    limit: u32,
+) -> DbResult<u64> {
+    let statement = transaction.prepare_cached(find).await?;
+    let rows = transaction.query(&statement, &[&micros(kept_for), &bigint(limit)]).await?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let ids = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<DbResult<Vec<i64>>>()?;
+    let statement = transaction.prepare_cached(MARK).await?;
+    transaction.execute(&statement, &[&kind, &ids]).await?;
+    let statement = transaction.prepare_cached(delete).await?;
+    let gone = transaction.execute(&statement, &[&ids]).await?;
+    let statement = transaction.prepare_cached(UNMARK).await?;
+    transaction.execute(&statement, &[&kind, &ids]).await?;
+    Ok(gone)
+}
+
+pub(super) async fn roll_up(client: &Client, limit: u32) -> DbResult<u64> {
+    let statement = client.prepare_cached(ROLL_UP).await?;
+    let row = client.query_one(&statement, &[&micros(MINUTES_KEPT), &bigint(limit)]).await?;
+    Ok(count(row.try_get(0)?))
+}

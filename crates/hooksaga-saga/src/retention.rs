@@ -1,0 +1,57 @@
+//! When finished history may go.
+
+use crate::Timestamp;
+use std::time::Duration;
+
+/// How long finished history stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// An event whose deliveries have all been final for so long may go.
+    pub finished: Duration,
+    /// A dead letter stays so long, and with it all that its requeue needs; nothing: for good.
+    pub dead_letters: Option<Duration>,
+}
+
+impl Retention {
+    /// Nothing goes that has been final for less, whatever is configured. The schema says the same.
+    pub const SHORTEST: Duration = Duration::from_secs(60);
+
+    /// What changed after this moment is too young to go.
+    pub fn settled_before(&self, now: Timestamp) -> Timestamp {
+        now.before(self.finished.max(Self::SHORTEST))
+    }
+
+    /// The same for dead letters; nothing: all of them stay.
+    fn letters_before(&self, now: Timestamp) -> Option<Timestamp> {
+        self.dead_letters.map(|kept| now.before(kept.max(self.finished).max(Self::SHORTEST)))
+    }
+}
+
+/// What decides whether an event may go: itself, and the sagas and dead letters that belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRemains {
+    pub created_at: Timestamp,
+    /// It waits to be routed.
+    pub is_queued: bool,
+    /// Sagas that are not final.
+    pub open_sagas: u32,
+    /// Sagas that are DeadLettered.
+    pub dead_sagas: u32,
+    /// When a saga last changed; a final one never does again.
+    pub last_change: Option<Timestamp>,
+    pub letters: u32,
+    pub last_letter: Option<Timestamp>,
+}
+
+/// Whether an event may go, with all that belongs to it.
+///
+/// It stays while anything of it is open, waits to be routed or buried, or is too young. A dead letter keeps its whole
+/// event: a requeue needs the event, and the sagas tell what was requeued before.
+pub fn may_go(event: &EventRemains, retention: &Retention, now: Timestamp) -> bool {
+    let settled = retention.settled_before(now);
+    let is_settled = event.created_at <= settled && event.last_change.is_none_or(|at| at <= settled);
+    let is_final = !event.is_queued && event.open_sagas == 0 && event.dead_sagas <= event.letters;
+    let letters_may_go =
+        event.last_letter.is_none_or(|at| retention.letters_before(now).is_some_and(|before| at <= before));
+    is_final && is_settled && letters_may_go
+}

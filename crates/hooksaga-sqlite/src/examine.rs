@@ -1,0 +1,56 @@
+//! A look at the database for `hooksaga doctor`, beside a running server too. Nothing is changed, and nothing created.
+
+use crate::{
+    blocking,
+    engine::{Engine, RoleHandle},
+    location::Location,
+    readers::Lanes,
+    roles, schema,
+};
+use hooksaga_store::{
+    Examination, ReaderStore, Role, RolesFound, SchemaVersion, StoreError, StoreResult,
+    migration::check_usable,
+};
+use std::{path::Path, sync::Arc};
+
+/// Looks at the file.
+///
+/// # Errors
+/// If it cannot be used: it is not writable, or not a database.
+pub async fn examine(path: &Path) -> StoreResult<Examination> {
+    let path = path.to_owned();
+    blocking(move || {
+        let schema = if is_there(&path) { schema::look(&Location::check(&path)?) } else { none_yet() };
+        let server = format!("SQLite {}", rusqlite::version());
+        Ok(Examination { server, clock: None, schema, roles: RolesFound::Embedded, hazards: Vec::new() })
+    })
+    .await
+}
+
+/// Opens what `api_reader` may see, alone.
+///
+/// # Errors
+/// If there is no database yet, or its schema is not this version's.
+pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
+    let path = path.to_owned();
+    blocking(move || {
+        if !is_there(&path) {
+            none_yet()?;
+        }
+        let location = Location::check(&path)?;
+        schema::look(&location)?;
+        let engine = Arc::new(Engine::start(location.path(), Lanes::TOOL, None)?);
+        Ok(Arc::new(roles::Reader(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
+    })
+    .await
+}
+
+/// Whether there is anything in the file. The check of a location would create its folder.
+fn is_there(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file() || metadata.len() > 0)
+}
+
+fn none_yet() -> StoreResult<SchemaVersion> {
+    check_usable(&[], schema::MIGRATIONS)?;
+    Err(StoreError::Schema("the database has no schema yet".to_owned()))
+}

@@ -1,0 +1,217 @@
+//! `history_janitor`: removes finished history, whole events at a time.
+
+mod archived;
+mod records;
+
+use super::rows;
+use crate::{engine::RoleHandle, error::DbResult, session::Tx};
+use async_trait::async_trait;
+use hooksaga_saga::{EventId, EventRemains, Retention, SagaId, Timestamp, may_go};
+use hooksaga_store::{
+    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedRecords, StoreResult,
+};
+use rusqlite::OptionalExtension;
+use std::time::Duration;
+
+/// As the guards read it.
+const CLOCK: &str = "/* history_janitor: clock */
+SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+
+/// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
+const OLD_EVENTS: &str = "/* history_janitor: old_events */
+SELECT id, created_at FROM events INDEXED BY idx_event_created
+ WHERE created_at >= ?1 AND created_at <= ?2 AND (created_at > ?1 OR id > ?3)
+ ORDER BY created_at, id LIMIT ?4";
+
+/// What decides about an event, and how much there is of it. No payload is read for its length. INDEXED BY: where one event
+/// has most of the sagas the planner would read them all.
+const REMAINS: &str = "/* history_janitor: remains */
+SELECT e.created_at, EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = e.id),
+       coalesce(sum(g.status NOT IN ('Completed', 'DeadLettered')), 0), coalesce(sum(g.status = 'DeadLettered'), 0),
+       max(g.updated_at),
+       (SELECT count(*) FROM dead_letters AS d INDEXED BY idx_dead_letter_event WHERE d.event_id = e.id),
+       (SELECT max(d.created_at) FROM dead_letters AS d INDEXED BY idx_dead_letter_event WHERE d.event_id = e.id),
+       count(g.id) + coalesce(sum(g.attempt_count), 0), octet_length(e.payload)
+  FROM events AS e
+  LEFT JOIN webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription ON g.event_id = e.id
+ WHERE e.id = ?1 GROUP BY e.id";
+
+const MARK: &str = "/* history_janitor: mark */
+INSERT INTO removals (kind, subject_id) VALUES ('event', ?1)";
+
+const UNMARK: &str = "/* history_janitor: unmark */
+DELETE FROM removals WHERE kind = 'event' AND subject_id = ?1";
+
+const SAGAS: &str = "/* history_janitor: sagas */
+SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1 LIMIT ?2";
+
+const DELETE_LETTER: &str = "/* history_janitor: delete_letter */
+DELETE FROM dead_letters WHERE saga_id = ?1";
+
+const DELETE_JOBS: &str = "/* history_janitor: delete_jobs */
+DELETE FROM webhook_delivery_jobs WHERE saga_id = ?1";
+
+const DELETE_SAGA: &str = "/* history_janitor: delete_saga */
+DELETE FROM webhook_delivery_sagas WHERE id = ?1";
+
+const DELETE_UNMATCHED: &str = "/* history_janitor: delete_unmatched */
+DELETE FROM unmatched_events WHERE event_id = ?1";
+
+const DELETE_EVENT: &str = "/* history_janitor: delete_event */
+DELETE FROM events WHERE id = ?1";
+
+#[cfg(feature = "test-support")]
+pub(crate) const HOT: &[&str] = &[
+    OLD_EVENTS,
+    REMAINS,
+    MARK,
+    UNMARK,
+    SAGAS,
+    DELETE_LETTER,
+    DELETE_JOBS,
+    DELETE_SAGA,
+    DELETE_UNMATCHED,
+    DELETE_EVENT,
+];
+
+pub(crate) struct Janitor(pub(crate) RoleHandle);
+
+#[async_trait]
+impl JanitorStore for Janitor {
+    async fn old_events(
+        &self,
+        retention: &Retention,
+        after: Option<(Timestamp, EventId)>,
+        limit: u32,
+    ) -> StoreResult<OldEvents> {
+        let retention = *retention;
+        self.0.read(move |tx| old_events(tx, &retention, after, limit)).await
+    }
+
+    async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
+        let events = events.to_vec();
+        self.0.read(move |tx| archived::events(tx, &events)).await
+    }
+
+    async fn archived_deliveries(
+        &self,
+        events: &[EventId],
+        after: SagaId,
+        limit: u32,
+    ) -> StoreResult<Vec<ArchivedDelivery>> {
+        let events = events.to_vec();
+        self.0.read(move |tx| archived::deliveries(tx, &events, after, limit)).await
+    }
+
+    async fn remove(
+        &self,
+        events: &[EventId],
+        retention: &Retention,
+        most_sagas: u32,
+        as_of: Timestamp,
+    ) -> StoreResult<Removed> {
+        let (events, retention) = (events.to_vec(), *retention);
+        self.0.write(move |tx| remove(tx, &events, &retention, most_sagas, as_of)).await
+    }
+
+    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+        // A look that finds nothing, as nearly all do, is no reason to write.
+        if !self.0.read(move |tx| records::are_old(tx, kept_for)).await? {
+            return Ok(RemovedRecords::default());
+        }
+        self.0.write(move |tx| records::remove(tx, kept_for, limit)).await
+    }
+
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+        if !self.0.read(records::has_old_minutes).await? {
+            return Ok(0);
+        }
+        self.0.write(move |tx| records::roll_up(tx, limit)).await
+    }
+}
+
+/// The time by which it is decided what is old: the database's clock or that of the guards, whichever is earlier. The guards
+/// follow a clock that was set back, and would refuse what is old by the other.
+fn clock(tx: &Tx<'_>) -> DbResult<Timestamp> {
+    let guards = tx.prepare(CLOCK)?.query_row([], |row| rows::time(row, 0))?;
+    Ok(tx.now.min(guards))
+}
+
+/// What decides about an event, the rows that belong to it, and its payload's length; nothing if it is gone.
+fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<(EventRemains, u32, u64)>> {
+    let read = |row: &rusqlite::Row<'_>| {
+        let letters: u32 = row.get(5)?;
+        let event = EventRemains {
+            created_at: rows::time(row, 0)?,
+            is_queued: row.get(1)?,
+            open_sagas: row.get(2)?,
+            dead_sagas: row.get(3)?,
+            last_change: rows::optional_time(row, 4)?,
+            letters,
+            last_letter: rows::optional_time(row, 6)?,
+        };
+        Ok((event, row.get::<_, u32>(7)?.saturating_add(letters), rows::count(row, 8)?))
+    };
+    Ok(tx.prepare(REMAINS)?.query_row([id.0], read).optional()?)
+}
+
+fn old_events(
+    tx: &Tx<'_>,
+    retention: &Retention,
+    after: Option<(Timestamp, EventId)>,
+    limit: u32,
+) -> DbResult<OldEvents> {
+    let as_of = clock(tx)?;
+    let settled = retention.settled_before(as_of).as_micros();
+    let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_micros(), id.0));
+    let old = rows::all(tx, OLD_EVENTS, (at, settled, id, limit), |row| {
+        Ok((rows::time(row, 1)?, EventId(row.get(0)?)))
+    })?;
+    let is_end = old.len() < limit as usize;
+    let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last: old.last().copied(), is_end };
+    for (_, id) in &old {
+        match remains(tx, *id)? {
+            Some((event, rows, payload_bytes)) if may_go(&event, retention, as_of) => {
+                found.may_go.push(OldEvent { id: *id, rows: rows.saturating_add(1), payload_bytes });
+            }
+            Some(_) => found.kept += 1,
+            None => {}
+        }
+    }
+    Ok(found)
+}
+
+fn remove(
+    tx: &Tx<'_>,
+    events: &[EventId],
+    retention: &Retention,
+    most_sagas: u32,
+    as_of: Timestamp,
+) -> DbResult<Removed> {
+    let as_of = clock(tx)?.min(as_of);
+    let mut removed = Removed::default();
+    for id in events {
+        let left = i64::from(most_sagas).saturating_sub_unsigned(removed.sagas);
+        let Some((event, ..)) = remains(tx, *id)?.filter(|_| left > 0) else { continue };
+        if !may_go(&event, retention, as_of) {
+            continue;
+        }
+        tx.execute(MARK, [id.0])?;
+        // One more than may go tells whether these are the last.
+        let mut sagas = rows::all(tx, SAGAS, (id.0, left + 1), |row| row.get::<_, i64>(0))?;
+        let most = usize::try_from(left).unwrap_or(usize::MAX);
+        let are_all = sagas.len() <= most;
+        sagas.truncate(most);
+        for saga in sagas {
+            removed.dead_letters += tx.execute(DELETE_LETTER, [saga])? as u64;
+            removed.jobs += tx.execute(DELETE_JOBS, [saga])? as u64;
+            removed.sagas += tx.execute(DELETE_SAGA, [saga])? as u64;
+        }
+        if are_all {
+            tx.execute(DELETE_UNMATCHED, [id.0])?;
+            removed.events += tx.execute(DELETE_EVENT, [id.0])? as u64;
+        }
+        tx.execute(UNMARK, [id.0])?;
+    }
+    Ok(removed)
+}

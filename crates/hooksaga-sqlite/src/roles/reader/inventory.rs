@@ -1,0 +1,37 @@
+//! How many subscriptions there are in which state, and how many letters are open: of bounded numbers of rows.
+
+use crate::{error::DbResult, session::Tx};
+use hooksaga_store::Inventory;
+
+const SUBSCRIPTIONS: &str = "/* api_reader: subscription_states */
+SELECT count(*) FILTER (WHERE disabled_reason IS NULL AND active AND verified),
+       count(*) FILTER (WHERE disabled_reason IS NULL AND active AND NOT verified),
+       count(*) FILTER (WHERE disabled_reason IS NULL AND NOT active),
+       count(*) FILTER (WHERE disabled_reason IS NOT NULL)
+  FROM (SELECT active, verified, disabled_reason FROM subscriptions WHERE deleted_at IS NULL ORDER BY id LIMIT ?1)";
+
+const OPEN_LETTERS: &str = "/* api_reader: open_letters */
+SELECT count(*)
+  FROM (SELECT saga_id FROM dead_letters ORDER BY id DESC LIMIT ?1) AS d
+ CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
+ WHERE NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
+                    WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
+                      AND n.generation = g.generation + 1)";
+
+pub(super) fn read(tx: &Tx<'_>) -> DbResult<Inventory> {
+    let count = |row: &rusqlite::Row<'_>, index| {
+        Ok::<u64, rusqlite::Error>(u64::try_from(row.get::<_, i64>(index)?).unwrap_or(0))
+    };
+    let mut inventory = tx.prepare(SUBSCRIPTIONS)?.query_row([Inventory::MOST_SUBSCRIPTIONS], |row| {
+        Ok(Inventory {
+            active: count(row, 0)?,
+            unverified: count(row, 1)?,
+            paused: count(row, 2)?,
+            disabled: count(row, 3)?,
+            open_dead_letters: 0,
+        })
+    })?;
+    inventory.open_dead_letters =
+        tx.prepare(OPEN_LETTERS)?.query_row([Inventory::MOST_LETTERS], |row| count(row, 0))?;
+    Ok(inventory)
+}

@@ -1,0 +1,141 @@
+//! `history_janitor`: removes finished history, whole events at a time.
+//!
+//! Only this role may remove, and the schema lets it remove only what is listed in `removals`, which takes nothing that is
+//! open or has been final for less than a minute. What may go by the configured times is decided by
+//! [`may_go`](hooksaga_saga::may_go), once when an event is found and again, under its lock, when it is removed: as of the
+//! time at which it was found, so that whatever changed since then is too young to go.
+
+use crate::{Attempt, StoreResult};
+use async_trait::async_trait;
+use hooksaga_saga::{
+    DeadLetterId, ErrorCode, EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp,
+};
+use std::{sync::Arc, time::Duration};
+
+/// An event that may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldEvent {
+    pub id: EventId,
+    /// Rows that go with it, itself included, about.
+    pub rows: u32,
+    /// The size of its payload.
+    pub payload_bytes: u64,
+}
+
+/// Some of the events that are old enough to be looked at, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldEvents {
+    pub may_go: Vec<OldEvent>,
+    /// Looked at, and still needed.
+    pub kept: u32,
+    /// The database's clock when it looked. It means nothing where it found no events.
+    pub as_of: Timestamp,
+    /// The last that was looked at; the walk resumes behind it.
+    pub last: Option<(Timestamp, EventId)>,
+    /// There were no more.
+    pub is_end: bool,
+}
+
+/// How many rows were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    pub events: u64,
+    pub sagas: u64,
+    pub jobs: u64,
+    pub dead_letters: u64,
+}
+
+/// How many records were removed that belong to no event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedRecords {
+    pub redrives: u64,
+    pub audit_records: u64,
+    pub hours: u64,
+}
+
+/// How long counts per minute stay; then they become counts per hour.
+pub const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3600);
+
+/// An event as it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedEvent {
+    pub id: EventId,
+    pub tenant: String,
+    pub event_type: String,
+    pub external_id: Option<String>,
+    pub correlation_id: String,
+    pub created_at: Timestamp,
+    pub payload: Arc<str>,
+}
+
+/// A delivery that has ended, with its attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedDelivery {
+    pub saga_id: SagaId,
+    pub event_id: EventId,
+    pub subscription_id: SubscriptionId,
+    /// Of its subscription, at present.
+    pub callback_url: String,
+    pub generation: u32,
+    pub status: SagaStatus,
+    pub attempt_count: u32,
+    pub max_retry_limit: u32,
+    pub final_error_code: Option<ErrorCode>,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    /// Oldest first.
+    pub attempts: Vec<Attempt>,
+    pub dead_letter: Option<ArchivedLetter>,
+}
+
+/// The dead letter of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedLetter {
+    pub id: DeadLetterId,
+    pub final_error_code: ErrorCode,
+    pub created_at: Timestamp,
+    /// The saga that a requeue made of it.
+    pub requeued_saga_id: Option<SagaId>,
+}
+
+#[async_trait]
+pub trait JanitorStore: Send + Sync {
+    /// Looks at up to `limit` events that are old enough, in the order of their creation, from `after` on.
+    async fn old_events(
+        &self,
+        retention: &Retention,
+        after: Option<(Timestamp, EventId)>,
+        limit: u32,
+    ) -> StoreResult<OldEvents>;
+
+    /// These events, in the order of their ids. Those that are gone are left out.
+    async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>>;
+
+    /// Up to `limit` deliveries of these events behind `after`, in the order of their ids.
+    async fn archived_deliveries(
+        &self,
+        events: &[EventId],
+        after: SagaId,
+        limit: u32,
+    ) -> StoreResult<Vec<ArchivedDelivery>>;
+
+    /// Removes those of these events that may go, in one transaction, with all that belongs to them. Of their sagas at most
+    /// `most_sagas` go; an event goes with its last one. Events that somebody else has locked are left alone.
+    ///
+    /// What may go is decided as of `as_of`, or of now if that is earlier. With [`OldEvents::as_of`], an event stays of which
+    /// anything changed since it was found, even if all of it is old and final by now: what was read of it since then, for
+    /// an archive, is all that goes.
+    async fn remove(
+        &self,
+        events: &[EventId],
+        retention: &Retention,
+        most_sagas: u32,
+        as_of: Timestamp,
+    ) -> StoreResult<Removed>;
+
+    /// Removes up to `limit` each of ended redrives, audit records and counts per hour that are older than `kept_for`.
+    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords>;
+
+    /// Adds up to `limit` counts of minutes that are older than [`MINUTES_KEPT`] to those of their hours. Returns how many.
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64>;
+}

@@ -1,0 +1,301 @@
+//! `hooksaga history`: reads what the janitor has archived, without a server and without a database.
+
+mod archive;
+mod record;
+mod show;
+
+use super::remote::{Period, event_id, event_type, tenant, visible};
+use crate::{
+    error::{CliError, CliResult},
+    output,
+};
+use archive::Gap;
+use clap::{Args, Subcommand};
+use hooksaga_saga::{EventType, Tenant};
+use jiff::Timestamp;
+use record::{EventHead, Head};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  hooksaga history list archive/2026-01-*.ndjson.zst
+  hooksaga history search --external-id order-17 archive/*.zst
+  hooksaga history search --tenant acme --type order.created --since 2026-01-01T00:00:00Z --json archive/*.zst
+
+The files are those of retention.archive: what was removed from the database, an event per line. They are read one after
+the other; memory does not grow with them. After a crash of the server an event may be there twice.";
+
+/// Read archived history: what retention has removed from the database
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct HistoryCommand {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the events of these files, a line each
+    #[command(after_help = "Example:\n  hooksaga history list archive/*.ndjson.zst")]
+    List {
+        /// Print JSON, one object per line, without payloads
+        #[arg(long)]
+        json: bool,
+        #[arg(required = true, value_name = "FILES")]
+        files: Vec<PathBuf>,
+    },
+    /// Show events with their payloads, deliveries and attempts
+    #[command(after_help = "Example:\n  hooksaga history search --id 17 archive/*.ndjson.zst")]
+    Search(Search),
+}
+
+#[derive(Args)]
+struct Search {
+    #[command(flatten)]
+    filter: Filter,
+    /// Print each as the line that it is in the file
+    #[arg(long)]
+    json: bool,
+    #[arg(required = true, value_name = "FILES")]
+    files: Vec<PathBuf>,
+}
+
+#[derive(Args)]
+struct Filter {
+    /// Only this event; evt_17, as receivers see it, does too
+    #[arg(long, value_name = "ID", value_parser = event_id)]
+    id: Option<i64>,
+    /// Only the one with this id of its sender
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    external_id: Option<String>,
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    tenant: Option<Tenant>,
+    /// Only those of this type
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    event_type: Option<EventType>,
+    #[command(flatten)]
+    period: Period,
+}
+
+impl Filter {
+    fn matches(&self, event: &EventHead) -> bool {
+        // What is no time was refused on the command line; in a file it is in no period.
+        let time = |text: &str| text.parse::<Timestamp>().ok();
+        let created = time(&event.created_at);
+        let bound = |text: &Option<String>| text.as_deref().and_then(time);
+        self.id.is_none_or(|id| id == event.id)
+            && (self.external_id.is_none() || self.external_id == event.external_id)
+            && self.tenant.as_ref().is_none_or(|tenant| tenant.as_str() == event.tenant)
+            && self.event_type.as_ref().is_none_or(|name| name.as_str() == event.event_type)
+            && bound(&self.period.since).is_none_or(|since| created.is_some_and(|at| at >= since))
+            && bound(&self.period.until).is_none_or(|until| created.is_some_and(|at| at < until))
+    }
+}
+
+impl HistoryCommand {
+    pub(super) async fn run(self) -> CliResult {
+        // Files are read where nobody waits.
+        let work = move || match self.command {
+            Command::List { json, files } => list(json, &files),
+            Command::Search(search) => search.run(),
+        };
+        tokio::task::spawn_blocking(work)
+            .await
+            .unwrap_or_else(|error| Err(CliError::new(format!("reading the files broke off: {error}"))))
+    }
+}
+
+fn list(json: bool, files: &[PathBuf]) -> CliResult {
+    if !json {
+        output::line(show::TITLES);
+    }
+    let found =
+        read_all(files, |_, _, line, head| if json { show::head_json(head) } else { show::row(line, head) })?;
+    found.end("the files hold no events")
+}
+
+impl Search {
+    fn run(self) -> CliResult {
+        let mut shown = 0_u64;
+        let found = read_all(&self.files, |file, number, line, head| {
+            if !self.filter.matches(head) {
+                return Ok(true);
+            }
+            let goes_on = if self.json {
+                show::json(line)
+            } else {
+                let place = format!("{}, line {number}", file.display());
+                show::event(shown > 0, &place, line, head)?
+            };
+            shown += 1;
+            Ok(goes_on)
+        })?;
+        if shown == 0 {
+            output::note(format!("none of {} matches", output::count(found.events, "archived event")));
+        }
+        found.end("the files hold no events")
+    }
+}
+
+/// What reading all the files came to.
+struct Found {
+    events: u64,
+    /// Something is in the files that cannot be read.
+    damaged: bool,
+}
+
+impl Found {
+    fn end(&self, empty: &str) -> CliResult {
+        if self.damaged {
+            return Err(CliError::new(
+                "some of it could not be read (see above): restore these files from a backup",
+            ));
+        }
+        if self.events == 0 {
+            output::note(empty);
+        }
+        Ok(())
+    }
+}
+
+type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 'a;
+
+/// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is one
+/// record that cannot be read: it is counted, and the next one is read. What is missing in a file is said on stderr, and the
+/// next file is read.
+fn read_all(
+    files: &[PathBuf],
+    mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,
+) -> CliResult<Found> {
+    let each: &mut Each<'_> = &mut each;
+    let mut found = Found { events: 0, damaged: false };
+    for file in files {
+        let shown = file.display();
+        let mut unreadable = 0_u64;
+        let reading = archive::read(file, |number, line| {
+            let head = serde_json::from_str::<Head>(line).ok();
+            match head.and_then(|head| each(file, number, line, &head.event).ok()) {
+                Some(goes_on) => {
+                    found.events += 1;
+                    goes_on
+                }
+                None => {
+                    unreadable += 1;
+                    true
+                }
+            }
+        });
+        let reading = reading.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
+        for gap in &reading.gaps {
+            output::note(format!("{shown}: {}", gap.text()));
+        }
+        if reading.more_gaps > 0 {
+            output::note(format!("{shown}: and {} more like these", output::count(reading.more_gaps, "gap")));
+        }
+        found.damaged |= reading.damaged;
+        if unreadable > 0 {
+            let lines = output::count(unreadable, "line");
+            output::note(format!(
+                "{shown}: {lines} in it are no archived events: is it a file of retention.archive?"
+            ));
+            found.damaged = true;
+        }
+        if reading.stopped {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+impl Gap {
+    fn text(&self) -> String {
+        match self {
+            Self::Torn { after_line } => format!(
+                "it breaks off after line {after_line}: if this is a copy, copy it again; if its writer was killed, nothing is \
+                 lost, since what was being written stayed in the database and was archived later"
+            ),
+            Self::Damaged { after_line, why } => format!("damaged after line {after_line}: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn a_record_that_cannot_be_read_costs_itself_and_the_end_says_so() {
+        let event = |id: u32| {
+            format!(
+                r#"{{"event": {{"id": {id}, "tenant": "t", "event_type": "a", "created_at": "2026-01-31T12:00:00Z"}}}}"#
+            )
+        };
+        let text = [event(1), "no JSON".to_owned(), event(2), event(3)].join("\n") + "\n";
+        let path =
+            std::env::temp_dir().join(format!("hooksaga-history-{}", hooksaga_pipeline::random_hex(8)));
+        std::fs::write(&path, text).expect("writes");
+        let mut seen = Vec::new();
+        let found = read_all(std::slice::from_ref(&path), |_, _, _, head| {
+            seen.push(head.id);
+            if head.id == 2 { Err(CliError::new("not as expected")) } else { Ok(true) }
+        });
+        std::fs::remove_file(&path).expect("removes");
+        let found = found.expect("can be opened");
+        assert_eq!((seen, found.events, found.damaged), (vec![1, 2, 3], 2, true));
+        assert!(found.end("").is_err());
+    }
+
+    #[test]
+    fn a_torn_end_says_what_to_do_with_a_copy() {
+        let text = Gap::Torn { after_line: 7 }.text();
+        for part in
+            ["after line 7", "if this is a copy, copy it again", "if its writer was killed, nothing is lost"]
+        {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[derive(Parser)]
+    struct Wrapper {
+        #[command(flatten)]
+        filter: Filter,
+    }
+
+    #[test]
+    fn every_filter_counts_and_periods_are_half_open() {
+        let event = EventHead {
+            id: 17,
+            tenant: "acme".to_owned(),
+            event_type: "order.created".to_owned(),
+            external_id: Some("order-17".to_owned()),
+            correlation_id: None,
+            created_at: "2026-01-31T12:00:00.000000Z".to_owned(),
+        };
+        let matches = |arguments: &[&str]| {
+            let arguments = [&["history"], arguments].concat();
+            Wrapper::try_parse_from(arguments).expect("understood").filter.matches(&event)
+        };
+        for yes in [
+            &[][..],
+            &["--id", "evt_17"],
+            &["--external-id", "order-17", "--tenant", "acme"],
+            &["--type", "order.created"],
+            &["--since", "2026-01-31T12:00:00Z", "--until", "2026-01-31T13:00:01+01:00"],
+        ] {
+            assert!(matches(yes), "{yes:?}");
+        }
+        for no in [
+            &["--id", "18"][..],
+            &["--external-id", "order-1"],
+            &["--tenant", "acme2"],
+            &["--type", "order"],
+            &["--until", "2026-01-31T12:00:00Z"],
+            &["--since", "2026-01-31T12:00:01Z"],
+            &["--id", "17", "--tenant", "other"],
+        ] {
+            assert!(!matches(no), "{no:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones.
+
+use crate::support::*;
+use hooksaga_testkit::server::{Server as Endpoint, read_request};
+use std::time::Instant;
+use tokio::{io::AsyncWriteExt, net::TcpSocket, time::sleep};
+
+/// Far more responses than may wait: the rest is refused, and memory stays where it was but for what may wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_read_large_responses_take_bounded_memory() {
+    let server = Installation::sqlite().serve().await;
+    let api = server.api();
+    let event = api.event("t", &json!("x".repeat(1_000_000))).await;
+    let before = server.resident_mib();
+    let request =
+        format!("GET /v1/events/{event} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ROOT_KEY}\r\n\r\n");
+    let mut clients = Vec::new();
+    for _ in 0..400 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let mut stream = socket.connect(server.address().parse().unwrap()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        clients.push(stream);
+    }
+    let mut most = before;
+    for _ in 0..20 {
+        sleep(Duration::from_millis(100)).await;
+        most = most.max(server.resident_mib());
+    }
+    assert!(most - before < 250, "400 MB are asked for; {before} became {most} MiB");
+    assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
+    api.event("t", &json!(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_that_floods_interim_responses_costs_one_attempt_and_delays_nobody() {
+    let flooding = Endpoint::start(|mut stream, _| async move {
+        while let Some(request) = read_request(&mut stream).await {
+            let json: Value = serde_json::from_slice(&request.body).unwrap();
+            if let Some(challenge) = json["challenge"].as_str() {
+                let response =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{challenge}", challenge.len());
+                stream.write_all(response.as_bytes()).await.unwrap();
+                continue;
+            }
+            let interim = b"HTTP/1.1 103 x\r\nlink: </x>\r\n\r\n".repeat(1000);
+            while stream.write_all(&interim).await.is_ok() {}
+            return;
+        }
+    })
+    .await;
+    let installation = Installation::sqlite().with("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "1");
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    api.verified_subscription("flood", &flooding.url()).await;
+    api.verified_subscription("good", &receiver.url("/hook")).await;
+    let before = server.resident_mib();
+    let mut floods = Vec::new();
+    for n in 0..16 {
+        floods.push(api.event("flood", &json!(n)).await);
+    }
+    let good = api.event("good", &json!(1)).await;
+    api.delivery_with_status(good, "Completed").await;
+    for event in floods {
+        let saga = api.delivery_with_status(event, "DeadLettered").await;
+        assert_eq!(saga["final_error_code"], "RESPONSE_INVALID");
+        assert!(saga["attempts"][0]["duration_ms"].as_i64().unwrap() < 5000, "{saga}");
+    }
+    assert!(server.resident_mib() < before + 64, "{before} became {} MiB", server.resident_mib());
+}
+
+/// Creating is not refused; what is sent to a host that does not prove itself is bounded, whichever its ports.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_in_a_loop_send_a_host_only_a_few_challenges() {
+    let refusal = "HTTP/1.1 404 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let victims = [Endpoint::always(refusal).await, Endpoint::always(refusal).await];
+    let server = Installation::sqlite().serve().await;
+    let (api, began) = (server.api(), Instant::now());
+    for n in 0..60 {
+        let url = format!("{}/{n}", victims[n % 2].url());
+        let subscription = json!({"event_type": "t", "callback_url": url});
+        api.post("/v1/subscriptions", &subscription).await.expect(201);
+    }
+    sleep(Duration::from_secs(2)).await;
+    let sent: usize = victims.iter().map(Endpoint::accepted).sum();
+    let allowed = 20 + 5 * (began.elapsed().as_secs() + 1);
+    assert!((1..=allowed).contains(&(sent as u64)), "{sent} challenges in {:?}", began.elapsed());
+}

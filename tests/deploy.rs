@@ -1,0 +1,130 @@
+//! What is in `deploy`: the chart renders, and the board asks for metrics that exist.
+
+use hooksaga_testkit::scratch::ScratchDir;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+fn project(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The program, or the one that `make tools` puts into the cache of the tests.
+fn helm(arguments: &[&str]) -> String {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let cached = cache.unwrap_or_else(|| home.join(".cache")).join("hooksaga-tests/helm");
+    let program = if cached.exists() { cached } else { PathBuf::from("helm") };
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(project("deploy/helm"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("helm runs (`make tools` installs it)");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {out}{err}");
+    out.into_owned()
+}
+
+/// The documents of a rendered chart, by kind.
+fn kinds(rendered: &str) -> Vec<&str> {
+    let mut kinds: Vec<&str> = rendered.lines().filter_map(|line| line.strip_prefix("kind: ")).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+#[test]
+fn the_chart_renders_for_both_kinds_of_databases() {
+    helm(&["lint", "--strict", "hooksaga"]);
+    let embedded = helm(&["template", "one", "hooksaga"]);
+    assert_eq!(kinds(&embedded), ["Service", "StatefulSet"], "{embedded}");
+    for word in ["replicas: 1\n", "sqlite:///data/hooksaga.db", "mountPath: /data", "ReadWriteOncePod"] {
+        assert!(embedded.contains(word), "{word} in {embedded}");
+    }
+    let options = [
+        "--set",
+        "database.secret=keys,replicas=3,serviceMonitor=true,config.HOOKSAGA_RETENTION_FINISHED=30d",
+    ];
+    let server = helm(&[&["template", "many", "hooksaga"][..], &options].concat());
+    assert_eq!(
+        kinds(&server),
+        ["Deployment", "Job", "PodDisruptionBudget", "Service", "ServiceMonitor"],
+        "{server}"
+    );
+    for word in
+        ["replicas: 3\n", "secretName: keys", "HOOKSAGA_SECRET_KEY_FILE", "args: [migrate]", "pre-upgrade"]
+    {
+        assert!(server.contains(word), "{word} in {server}");
+    }
+    for rendered in [&embedded, &server] {
+        for word in ["readOnlyRootFilesystem: true", "runAsNonRoot: true", "path: /readyz", "path: /healthz"]
+        {
+            assert!(rendered.contains(word), "{word} in {rendered}");
+        }
+        // Else Kubernetes makes variables of the Service's name, which hooksaga refuses as unknown settings.
+        let pods = rendered.matches("containers:").count();
+        assert_eq!(rendered.matches("enableServiceLinks: false").count(), pods, "{rendered}");
+    }
+}
+
+#[test]
+fn settings_that_files_in_deploy_name_exist() {
+    let documented = text("docs/CONFIGURATION.md");
+    let files = ["helm/hooksaga/templates/_helpers.tpl", "compose/embedded.yml", "compose/postgres.yml"];
+    for file in files.map(|file| format!("deploy/{file}")) {
+        let content = text(&file);
+        let words = content.split(|c: char| !c.is_ascii_uppercase() && c != '_');
+        let variables: BTreeSet<&str> = words.filter(|word| word.starts_with("HOOKSAGA_")).collect();
+        assert!(variables.len() >= 3, "{file}: {variables:?}");
+        for variable in variables {
+            let direct = variable.trim_end_matches("_FILE");
+            assert!(documented.contains(direct), "{variable} in {file} is not in docs/CONFIGURATION.md");
+        }
+    }
+}
+
+#[test]
+fn the_board_asks_for_metrics_that_exist_and_is_whole() {
+    let board: Value = serde_json::from_str(&text("deploy/grafana/hooksaga.json")).expect("valid JSON");
+    let documented = text("crates/hooksaga-pipeline/src/metrics/mod.rs");
+    let panels = board["panels"].as_array().unwrap();
+    assert!(panels.len() >= 20);
+    let mut shown = BTreeSet::new();
+    // Every query as a rule, so that promtool says whether it is PromQL.
+    let mut rules = "groups:\n- name: board\n  rules:\n".to_owned();
+    for panel in panels {
+        for target in panel["targets"].as_array().unwrap() {
+            let query = target["expr"].as_str().unwrap();
+            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let metrics: Vec<&str> =
+                words.filter(|word| word.starts_with("hooksaga_") || word.starts_with("process_")).collect();
+            assert!(!metrics.is_empty(), "{query}");
+            for metric in metrics {
+                let name = metric.trim_end_matches("_bucket");
+                assert!(documented.contains(&format!("//! | `{name}`")), "{metric} does not exist: {query}");
+                shown.insert(name.to_owned());
+            }
+            let query = query.replace("$__rate_interval", "5m").replace("$job", ".*");
+            let name = format!("board:query:{}", rules.lines().count());
+            rules.push_str(&format!("  - record: {name}\n    expr: {}\n", json!(query)));
+        }
+    }
+    for metric in
+        ["hooksaga_oldest_due_seconds", "hooksaga_database_connections_busy", "hooksaga_subscriptions"]
+    {
+        assert!(shown.contains(metric), "{metric} is not on the board");
+    }
+    let folder = ScratchDir::new("board");
+    let file = folder.path().join("board.yml");
+    std::fs::write(&file, rules).unwrap();
+    let checked =
+        Command::new("promtool").args(["check", "rules"]).arg(&file).output().expect("promtool runs");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
