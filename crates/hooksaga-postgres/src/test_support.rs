@@ -104,6 +104,8 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
                      '{1,2}', 0, '{0,NULL}', '{7,NULL}'",
                 ),
+                (endpoint::LOCK_FAILURES, "'{1,2}'"),
+                (endpoint::END_RUNS, "'{1,2}'"),
                 (
                     endpoint::COUNT_FAILURES,
                     "'{1,2}', '{1,1}', '{1,2}', '{TIMEOUT,HTTP_410}', '{NULL,2}', '{NULL,now}'",

@@ -28,6 +28,14 @@ SET since = coalesce(f.since, excluded.since), failures = f.failures + excluded.
     last_at = excluded.last_at, last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, f.gone_url)";
 
+/// Every row that the batch may write, in one order: two batches wait for each other instead of deadlocking.
+pub(crate) const LOCK_FAILURES: &str = "/* orchestrator.lock_failures */
+SELECT FROM endpoint_failures WHERE subscription_id = ANY ($1::bigint[]) ORDER BY subscription_id FOR UPDATE";
+
+pub(crate) const END_RUNS: &str = "/* orchestrator.end_runs */
+UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
+WHERE subscription_id = ANY ($1::bigint[]) AND since IS NOT NULL";
+
 pub(crate) const FAILING: &str = "/* orchestrator.failing */
 SELECT subscription_id, last_error_code FROM endpoint_failures
 WHERE since IS NOT NULL ORDER BY since, subscription_id LIMIT $1";
@@ -41,7 +49,8 @@ pub(super) async fn failing(client: &Client, limit: u32) -> DbResult<Vec<(Subscr
     rows.iter().map(read).collect()
 }
 
-/// Counts failures. (Runs that a success ends are ended by the statement that writes the results.)
+/// Counts the failures of a batch that has some, and ends the runs of those that were delivered to. (A batch without
+/// failures ends them in the statement that writes the results.)
 pub(super) async fn note_failures(
     transaction: &Transaction<'_>,
     news: &BTreeMap<SubscriptionId, EndpointNews>,
@@ -56,6 +65,14 @@ pub(super) async fn note_failures(
         codes.push(ErrorCode::as_str(code));
         gone_sagas.push(news.gone.map(|(saga, _)| saga.0));
         gone_times.push(news.gone.map(|(_, at)| Time(at)));
+    }
+    let all: Vec<i64> = news.keys().map(|id| id.0).collect();
+    let delivered: Vec<i64> = news.iter().filter(|(_, news)| news.delivered).map(|(id, _)| id.0).collect();
+    let statement = transaction.prepare_cached(LOCK_FAILURES).await?;
+    transaction.execute(&statement, &[&all]).await?;
+    if !delivered.is_empty() {
+        let statement = transaction.prepare_cached(END_RUNS).await?;
+        transaction.execute(&statement, &[&delivered]).await?;
     }
     if ids.is_empty() {
         return Ok(());

@@ -112,6 +112,7 @@ WITH changed AS (
     WHERE subscription_id = ANY (ARRAY(
               SELECT DISTINCT subscription_id FROM changed WHERE status = 'Completed' ORDER BY subscription_id))
       AND since IS NOT NULL
+      AND (SELECT count(*) FROM changed WHERE status <> 'Completed') = 0
 )
 SELECT array_agg(job_id) FROM changed";
 
@@ -164,7 +165,9 @@ pub(super) async fn apply(
     let changed: Option<Vec<i64>> = changed.try_get(0)?;
     let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
     let new = read.iter().map(|read| &read.finished).filter(|finished| changed.contains(&finished.job_id.0));
-    endpoint::note_failures(&transaction, &endpoint_news(new)).await?;
+    if new.clone().any(|finished| finished.result.outcome != Outcome::Delivered) {
+        endpoint::note_failures(&transaction, &endpoint_news(new)).await?;
+    }
     transaction.commit().await?;
 
     // Only for the log: what is applied stays applied if this fails.
