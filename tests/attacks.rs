@@ -2,8 +2,12 @@
 
 use crate::support::*;
 use hooksaga_testkit::server::{Server as Endpoint, read_request};
-use std::time::Instant;
-use tokio::{io::AsyncWriteExt, net::TcpSocket, time::sleep};
+use std::{sync::Arc, time::Instant};
+use tokio::{
+    io::AsyncWriteExt,
+    net::TcpSocket,
+    time::{sleep, timeout},
+};
 
 /// Far more responses than may wait: the rest is refused, and memory stays where it was but for what may wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,6 +34,40 @@ async fn clients_that_never_read_large_responses_take_bounded_memory() {
     assert!(most - before < 250, "400 MB are asked for; {before} became {most} MiB");
     assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
     api.event("t", &json!(1)).await;
+}
+
+/// 192 MB of events at once, far more than may wait for the database: what is not stored is refused, and nothing dies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_batches_at_once_are_stored_or_refused_within_bounded_memory() {
+    let server = Installation::sqlite().serve().await;
+    let api = server.api();
+    api.event("t", &json!(1)).await;
+    let before = server.resident_mib();
+    let event = json!({"event_type": "t", "payload": "x".repeat(1_000_000)});
+    let batch = Arc::new(json!({"events": vec![event; 8]}));
+    let mut posts = tokio::task::JoinSet::new();
+    for _ in 0..24 {
+        let (api, batch) = (server.api(), batch.clone());
+        posts.spawn(async move { api.post("/v1/events/batch", &batch).await });
+    }
+    let (mut most, mut stored, mut refused) = (before, 0, 0);
+    while !posts.is_empty() {
+        most = most.max(server.resident_mib());
+        let Ok(post) = timeout(Duration::from_millis(20), posts.join_next()).await else { continue };
+        let response = post.expect("posts are left").unwrap();
+        match response.status {
+            200 | 201 => stored += 1,
+            503 => {
+                assert!(response.header("retry-after").is_some(), "{response:?}");
+                refused += 1;
+            }
+            other => panic!("{other}: {response:?}"),
+        }
+    }
+    assert!(stored > 0, "none of 24 was stored, {refused} were refused");
+    assert!(most - before < 250, "{stored} stored, {refused} refused; {before} became {most} MiB");
+    assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
+    api.event("t", &json!(2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
