@@ -2,16 +2,14 @@
 
 use super::{
     deliveries,
-    remote::{
-        self, Event, Page, Payload, Period, Query, Remote, Routing, event_id, event_type, tenant, visible,
-    },
+    remote::{self, Event, Listing, Payload, Period, Query, Remote, Routing, event_id, event_type, visible},
 };
 use crate::{
     error::CliResult,
     output::{self, Cell, Clock, Table},
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{EventType, Tenant};
+use hooksaga_saga::EventType;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,9 +43,6 @@ enum Command {
 
 #[derive(Args)]
 struct List {
-    /// Only this tenant's
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
-    tenant: Option<Tenant>,
     /// Only those of this type
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     event_type: Option<EventType>,
@@ -60,22 +55,19 @@ struct List {
     #[command(flatten)]
     period: Period,
     #[command(flatten)]
-    page: Page,
-    #[command(flatten)]
-    remote: Remote,
+    list: Listing,
 }
 
 impl List {
     async fn run(self) -> CliResult {
         let query = Query::new("/v1/events")
-            .with("tenant", self.tenant)
             .with("event_type", self.event_type)
             .with("external_id", self.external_id)
             .with("correlation_id", self.correlation_id);
         let clock = Clock::now();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
         let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
-        remote::list(&self.remote, self.period.add_to(query), &self.page, &titles, empty, |event: Event| {
+        let row = |event: Event| {
             vec![
                 event.id.into(),
                 event.tenant.into(),
@@ -84,8 +76,8 @@ impl List {
                 event.correlation_id.into(),
                 clock.relative(&event.created_at).into(),
             ]
-        })
-        .await
+        };
+        self.list.show(self.period.add_to(query), &titles, empty, row).await
     }
 }
 

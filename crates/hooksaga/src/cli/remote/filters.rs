@@ -1,6 +1,6 @@
 //! Options that several lists share, and how their values are read.
 
-use super::Query;
+use super::{Query, Remote};
 use crate::{config::parse_duration, output::Clock};
 use clap::Args;
 use hooksaga_saga::{EventType, Invalid, Tenant};
@@ -15,6 +15,31 @@ pub(in crate::cli) struct Page {
     /// Go on where an earlier list ended
     #[arg(long, value_name = "CURSOR", value_parser = visible)]
     pub(in crate::cli) cursor: Option<String>,
+}
+
+/// What every list takes.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Listing {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    pub(in crate::cli) tenant: Option<Tenant>,
+
+    #[command(flatten)]
+    pub(in crate::cli) page: Page,
+
+    #[command(flatten)]
+    pub(in crate::cli) remote: Remote,
+}
+
+/// One row, by its id.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct One {
+    /// The id that `list` shows
+    #[arg(value_name = "ID", value_parser = id)]
+    pub(in crate::cli) id: i64,
+
+    #[command(flatten)]
+    pub(in crate::cli) remote: Remote,
 }
 
 /// When something was created.
