@@ -335,6 +335,9 @@ macro_rules! conformance_suite {
                 a_key_expires_by_the_databases_clock,
                 the_use_of_a_key_is_noted,
             }
+            rewrapping {
+                everything_is_sealed_with_the_new_key_and_again_is_nothing,
+            }
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,
                 what_is_young_is_indexed_later,

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
-use hooksaga_store::{Role, StoreError, StoreResult, Stores};
+use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::mariadb::{admin_execute, create_database, drop_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
 use std::{collections::BTreeMap, thread};
@@ -148,6 +148,10 @@ impl TestDatabase for Database {
             }
         }
         Ok(plans)
+    }
+
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+        hooksaga_mysql::rewrap(&options(&self.url), rewrap).await
     }
 
     fn dialect(&self) -> Dialect {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
-use hooksaga_store::{Allotted, NewEvent, Role, Scheduled, StoreError, StoreResult, Stores};
+use hooksaga_store::{Allotted, NewEvent, Rewrap, Role, Scheduled, StoreError, StoreResult, Stores};
 use hooksaga_testkit::postgres::{admin_execute, create_database};
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, thread};
 use tokio::sync::OnceCell;
@@ -130,6 +130,10 @@ impl TestDatabase for Database {
             }
         }
         Ok(plans)
+    }
+
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+        hooksaga_postgres::rewrap(&options(&self.url), rewrap).await
     }
 
     fn dialect(&self) -> Dialect {
