@@ -14,6 +14,7 @@ mod fixture;
 mod role_table;
 mod rows;
 mod suite;
+mod tables;
 
 pub mod admission;
 pub mod attempts;
