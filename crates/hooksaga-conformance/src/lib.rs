@@ -8,6 +8,7 @@
 //! database, works through the product's own handles, and looks at rows with portable SQL.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
+mod aged;
 mod bulk;
 mod dialect;
 mod fixture;
