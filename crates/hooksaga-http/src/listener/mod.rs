@@ -13,6 +13,7 @@
 mod answers;
 mod connections;
 mod guarded;
+mod peer;
 mod refusal;
 mod service;
 mod tls;
@@ -22,8 +23,9 @@ pub use tls::{Tls, TlsError};
 
 use crate::listener::{
     answers::Answers,
-    connections::{Connections, Patience, Peer},
+    connections::Connections,
     guarded::Guarded,
+    peer::{Patience, Peer},
     service::respond,
 };
 use axum::Router;

@@ -3,7 +3,7 @@
 use super::{
     Shared,
     answers::{Metered, Unmetered},
-    connections::Peer,
+    peer::Peer,
 };
 use crate::problem::{Kind, Problem};
 use axum::{body::Body, response::IntoResponse};
