@@ -124,7 +124,7 @@ impl BlockFilter {
 }
 
 /// The ids of `blocks`, which are ordered newest first, that are below `below`; blocks side by side are one range.
-pub fn ranges(blocks: &[i64], below: i64) -> Vec<Range<i64>> {
+pub(crate) fn ranges(blocks: &[i64], below: i64) -> Vec<Range<i64>> {
     let mut ranges: Vec<Range<i64>> = Vec::new();
     for block in blocks {
         let (start, end) = (block * BLOCK, ((block + 1) * BLOCK).min(below));
