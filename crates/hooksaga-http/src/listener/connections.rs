@@ -131,7 +131,7 @@ impl Connections {
         if !peer.leaving.swap(true, Ordering::Relaxed) {
             table.leaving += 1;
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!("a connection loses its place");
+            tracing::debug!("a connection is closed to make room for others");
             // If its task is not known yet, it is aborted as soon as it is.
             peer.task.get().map(AbortHandle::abort);
         }

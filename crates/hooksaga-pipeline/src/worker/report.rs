@@ -162,7 +162,7 @@ impl Reporter {
         match changed {
             Ok(changed) => self.metrics.handed_back(changed.len() as u64),
             Err(error) => {
-                tracing::error!(%error, jobs = jobs.len(), "jobs could not be given back: their leases run out");
+                tracing::error!(%error, jobs = jobs.len(), "cannot hand jobs back: they wait until their leases have run out");
             }
         }
         if self.log.wants(false) {
