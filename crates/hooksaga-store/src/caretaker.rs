@@ -20,7 +20,7 @@ pub struct Troubled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubledPage {
     pub items: Vec<Troubled>,
-    /// Where the next page resumes: behind this one. Nothing if this page came to the end.
+    /// Where the next page resumes: behind this one. Nothing if this page reached the end.
     pub resume_after: Option<(Timestamp, SubscriptionId)>,
 }
 

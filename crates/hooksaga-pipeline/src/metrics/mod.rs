@@ -45,10 +45,10 @@
 //! | `hooksaga_subscriptions` | `state`: active, unverified, paused, disabled | subscriptions; at most 100,000 are looked at |
 //! | `hooksaga_dead_letters_open` | | dead letters that were not sent again; the newest 10,000 are looked at |
 //!
-//! Promises: every label has a bounded set of values, whatever callbacks answer (`route` is the pattern
+//! Promises: every label has a bounded set of values, whatever callbacks return (`route` is the pattern
 //! that matched, which the caller has to see to). Series whose labels are known beforehand are there from the start, so
 //! that the first failure is an increase from 0. The last six are read from the database when asked, and absent when it does
-//! not answer.
+//! not respond.
 
 mod counted;
 mod gauges;

@@ -84,7 +84,7 @@ impl FullScan {
         }
     }
 
-    /// A page could not be read: the next look begins anew.
+    /// A page could not be read: the next one starts from the beginning.
     fn failed(&self) {
         let mut state = self.state();
         state.under_way = None;

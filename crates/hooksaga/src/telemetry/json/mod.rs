@@ -129,7 +129,7 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// The characters that may not stand for themselves in a JSON string. All are ASCII, so that a text may be
+/// The characters that have to be escaped in a JSON string. All are ASCII, so that a text may be
 /// cut before and after each of them.
 fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
