@@ -26,7 +26,7 @@ const VICTIMS: usize = 64;
 pub(super) struct Counts {
     connections: AtomicUsize,
     evicted: AtomicU64,
-    pub(super) answer_bytes: AtomicUsize,
+    pub(super) response_bytes: AtomicUsize,
 }
 
 impl Counts {
@@ -38,8 +38,8 @@ impl Counts {
         self.evicted.load(Ordering::Relaxed)
     }
 
-    pub(super) fn answer_bytes(&self) -> usize {
-        self.answer_bytes.load(Ordering::Relaxed)
+    pub(super) fn response_bytes(&self) -> usize {
+        self.response_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -110,7 +110,7 @@ impl Connections {
         let mut stalled: Vec<(Instant, Arc<Peer>)> = table
             .open
             .values()
-            .filter_map(|peer| Some((peer.keeps_answer(now, self.patience.stalled)?, Arc::clone(peer))))
+            .filter_map(|peer| Some((peer.keeps_response(now, self.patience.stalled)?, Arc::clone(peer))))
             .collect();
         stalled.sort_unstable_by_key(|(since, _)| *since);
         for (_, peer) in stalled.iter().take(count) {

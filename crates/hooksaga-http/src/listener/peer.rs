@@ -169,7 +169,7 @@ impl Peer {
     }
 
     /// Whether the client has not taken its response for a while.
-    pub(super) fn keeps_answer(&self, now: Instant, stalled: Duration) -> Option<Instant> {
+    pub(super) fn keeps_response(&self, now: Instant, stalled: Duration) -> Option<Instant> {
         let state = *self.lock();
         let keeps = state.phase == Phase::Response
             && state.write_blocked
