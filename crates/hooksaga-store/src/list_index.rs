@@ -2,7 +2,7 @@
 //!
 //! An index on sagas would be written with every version of every saga. This one says only in which blocks of
 //! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a time. It is written once per
-//! block and value, some time behind the deliveries, by nobody that they wait for. Whoever reads a list goes through
+//! block and value, some time behind the deliveries, by a component that they do not wait for. Whoever reads a list goes through
 //! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
 //!
 //! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
