@@ -7,7 +7,7 @@ use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, te
 use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
 use hooksaga_testkit::mariadb::{admin_execute_all, create_database, drop_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, sync::Mutex, thread};
 
 /// A database of its own; dropped with this.
 pub(crate) struct Database {
@@ -16,6 +16,9 @@ pub(crate) struct Database {
     /// Of a login that may switch to the roles, and has no other rights.
     pub(crate) plain_url: String,
     handles: MySqlDatabase,
+    /// Sessions that wait for the next statement, of a role or of the administrator: the suite tries thousands of
+    /// statements, and a session for each would take most of its time.
+    idle: Mutex<BTreeMap<Option<Role>, Conn>>,
 }
 
 /// Options for a URL, with a switch of roles.
@@ -34,7 +37,7 @@ pub(crate) async fn fresh() -> Database {
     migrate(options(&url)).await.unwrap();
     let plain_url = plain_login(&url).await;
     let handles = connect(options(&plain_url)).await.unwrap();
-    Database { url, plain_url, handles }
+    Database { url, plain_url, handles, idle: Mutex::default() }
 }
 
 /// Makes a login with nothing but a database's roles, named like the database; its URL.
@@ -87,6 +90,30 @@ impl Database {
         let opts: Opts = test_support::session(&options(&self.plain_url), role)?;
         Conn::new(OptsBuilder::from_opts(opts)).await.map_err(|error| hooksaga_mysql::store_error(&error))
     }
+
+    /// A session of this role, or of the administrator.
+    async fn session(&self, role: Option<Role>) -> StoreResult<Conn> {
+        let idle = self.idle.lock().unwrap().remove(&role);
+        match (idle, role) {
+            (Some(connection), _) => Ok(connection),
+            (None, Some(role)) => self.as_role(role).await,
+            (None, None) => Ok(owner(&self.url).await),
+        }
+    }
+
+    /// Keeps a session for the next statement, unless it may be broken.
+    fn keep<T>(&self, role: Option<Role>, connection: Conn, done: StoreResult<T>) -> StoreResult<T> {
+        if !done.as_ref().is_err_and(StoreError::is_transient) {
+            self.idle.lock().unwrap().insert(role, connection);
+        }
+        done
+    }
+
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        let mut connection = self.session(role).await?;
+        let done = execute(&mut connection, sql).await;
+        self.keep(role, connection, done)
+    }
 }
 
 impl Drop for Database {
@@ -114,15 +141,17 @@ impl TestDatabase for Database {
     }
 
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        execute(&mut self.as_role(role).await?, sql).await
+        self.execute_in(Some(role), sql).await
     }
 
     async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        execute(&mut owner(&self.url).await, sql).await
+        self.execute_in(None, sql).await
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
-        text_rows(&mut owner(&self.url).await, sql).await
+        let mut connection = self.session(None).await?;
+        let rows = text_rows(&mut connection, sql).await;
+        self.keep(None, connection, rows)
     }
 
     /// A line per table of each plan: how it is read, and by which index.
