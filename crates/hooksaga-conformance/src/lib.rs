@@ -36,6 +36,7 @@ pub mod ingest;
 pub mod keys;
 pub mod leases;
 pub mod list_index;
+pub mod locked;
 pub mod outbox;
 pub mod parking;
 pub mod payloads;
