@@ -4,13 +4,13 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, Delivery, Listing, One, Period, Query, event_id, event_type, id, visible};
+use super::remote::{self, Delivery, Listing, OfEvents, One, Query, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Clock},
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{EventType, SagaStatus};
+use hooksaga_saga::SagaStatus;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,17 +51,8 @@ struct List {
     /// Only those of this event
     #[arg(long, value_name = "ID", value_parser = event_id)]
     event: Option<i64>,
-    /// Only those of events of this type
-    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
-    event_type: Option<EventType>,
-    /// Only those of the event with this id of its sender
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    external_id: Option<String>,
-    /// Only those of events with this correlation id
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    correlation_id: Option<String>,
     #[command(flatten)]
-    period: Period,
+    of: OfEvents,
     #[command(flatten)]
     list: Listing,
 }
@@ -70,13 +61,10 @@ impl List {
     async fn run(self) -> CliResult {
         let query = Query::new("/v1/deliveries")
             .with("subscription_id", self.subscription)
-            .with("event_id", self.event)
-            .with("event_type", self.event_type)
-            .with("external_id", self.external_id)
-            .with("correlation_id", self.correlation_id);
+            .with("event_id", self.event);
         let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));
         let clock = Clock::now();
-        let query = self.period.add_to(query);
+        let query = self.of.add_to(query);
         let empty = "no such deliveries";
         self.list.show(query, &TITLES, empty, |one| row(&one, clock)).await
     }

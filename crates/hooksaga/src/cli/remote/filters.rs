@@ -60,6 +60,35 @@ impl Period {
     }
 }
 
+/// Which events something is about.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct OfEvents {
+    /// Only those with this event type
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    event_type: Option<EventType>,
+
+    /// Only those with this id of the event's sender
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    external_id: Option<String>,
+
+    /// Only those with this correlation id
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    correlation_id: Option<String>,
+
+    #[command(flatten)]
+    period: Period,
+}
+
+impl OfEvents {
+    pub(in crate::cli) fn add_to(self, query: Query) -> Query {
+        let query = query
+            .with("event_type", self.event_type)
+            .with("external_id", self.external_id)
+            .with("correlation_id", self.correlation_id);
+        self.period.add_to(query)
+    }
+}
+
 /// A time: RFC 3339 as the API takes it, or a span before now.
 pub(in crate::cli) fn since_or_time(text: &str) -> Result<String, String> {
     let wrong =
