@@ -3,6 +3,7 @@
 use super::{Server, run};
 use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
 use std::collections::BTreeMap;
+use tokio::sync::OnceCell;
 
 /// Every scope, in every test.
 pub(crate) const ROOT_KEY: &str = "hsk_the-root-key-of-the-whole-binary-tests";
@@ -19,9 +20,15 @@ impl Installation {
         Self::new()
     }
 
-    /// A migrated database of the run's PostgreSQL server.
+    /// A migrated database of the run's PostgreSQL server: a copy of one that `hooksaga migrate` has made.
     pub(crate) async fn postgres() -> Self {
-        Self::unmigrated_postgres().await.migrated().await
+        static TEMPLATE: OnceCell<String> = OnceCell::const_new();
+        let template = TEMPLATE.get_or_init(|| async {
+            let url = postgres::create_database("whole_template", None).await;
+            Self::on_server(&url).migrated().await;
+            url.rsplit_once('/').expect("a URL with a database name").1.to_owned()
+        });
+        Self::on_server(&postgres::create_database("whole", Some(template.await)).await)
     }
 
     /// A migrated database of the run's MariaDB server.

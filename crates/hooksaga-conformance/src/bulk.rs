@@ -147,7 +147,7 @@ pub(super) async fn with_backlog(
 
 /// Lets the planner know.
 pub(super) async fn analyze(db: &dyn TestDatabase) {
-    let tables: Vec<_> = super::role_table::TABLES.iter().map(|table| table.name).collect();
+    let tables: Vec<_> = super::tables::TABLES.iter().map(|table| table.name).collect();
     for sql in db.dialect().analyze(&tables) {
         db.execute_as_owner(&sql).await.unwrap();
     }

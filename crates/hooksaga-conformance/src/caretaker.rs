@@ -25,7 +25,7 @@ async fn attempt(stores: &Stores, code: Option<ErrorCode>) {
     deliver_round(stores, code, MUCH_LATER).await;
 }
 
-/// One attempt that the endpoint at `said_by` answers with 410.
+/// One attempt to which the endpoint at `said_by` responds with 410.
 async fn goes(stores: &Stores, said_by: &str) {
     append(stores, new_event(TYPE)).await;
     route(stores).await;

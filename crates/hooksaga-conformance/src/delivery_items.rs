@@ -1,4 +1,4 @@
-//! What the list of deliveries says of each: its event, where it goes, and what was answered last.
+//! What the list of deliveries says of each: its event, where it goes, and the last response.
 
 use super::{
     TestDatabase,

@@ -3,8 +3,9 @@
 use super::{
     Dialect, TestDatabase,
     fixture::{ALL, TYPE, URL, buried, create, new_subscription},
-    role_table::{Columns, DRAINS, OPEN, RIGHTS, Right, TABLES, Table},
+    role_table::{Columns, DRAINS, OPEN, RIGHTS, Right},
     rows::count,
+    tables::{TABLES, Table},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 

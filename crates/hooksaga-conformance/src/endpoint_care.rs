@@ -125,7 +125,7 @@ pub async fn a_trusted_endpoint_is_verified_with_the_name_of_who_vouched(db: &dy
     assert_eq!(trusted.by, "Zoë's key");
     assert_eq!(Some(trusted.at), now.verification.checked_at);
 
-    // A challenge that comes to nothing changes nothing; one that is returned needs nobody's word.
+    // A challenge that fails changes nothing; one that is returned needs nobody's word.
     for (outcome, still) in
         [(CheckOutcome::GivenUp(hooksaga_saga::ErrorCode::TIMEOUT), true), (CheckOutcome::Verified, false)]
     {

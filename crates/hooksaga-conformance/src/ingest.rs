@@ -1,4 +1,4 @@
-//! Appending events: deduplication, order of the answers, and what concurrent writers see.
+//! Appending events: deduplication, order of the results, and what concurrent writers see.
 
 use super::{
     TestDatabase,
@@ -46,7 +46,7 @@ pub async fn an_empty_batch_is_nothing(db: &dyn TestDatabase) {
     assert_eq!(count(db, "events").await, 0);
 }
 
-pub async fn the_same_content_again_answers_the_original(db: &dyn TestDatabase) {
+pub async fn the_same_content_again_returns_the_original(db: &dyn TestDatabase) {
     let stores = db.stores();
     let first = append(&stores, external(TYPE, "[1]", "x-1")).await;
     let again = NewEvent { correlation_id: correlation("another"), ..external(TYPE, "[1]", "x-1") };
@@ -122,7 +122,7 @@ pub async fn an_external_id_twice_in_a_batch_is_created_once(db: &dyn TestDataba
     assert_eq!(count(db, "unrouted_events").await, 2);
 }
 
-pub async fn answers_come_in_order_and_a_conflict_leaves_its_neighbours_alone(db: &dyn TestDatabase) {
+pub async fn results_come_in_order_and_a_conflict_leaves_its_neighbours_alone(db: &dyn TestDatabase) {
     let stores = db.stores();
     let taken = append(&stores, external(TYPE, "1", "m")).await;
     let batch = [

@@ -8,12 +8,14 @@
 //! database, works through the product's own handles, and looks at rows with portable SQL.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
+mod aged;
 mod bulk;
 mod dialect;
 mod fixture;
 mod role_table;
 mod rows;
 mod suite;
+mod tables;
 
 pub mod admission;
 pub mod attempts;
@@ -34,6 +36,7 @@ pub mod ingest;
 pub mod keys;
 pub mod leases;
 pub mod list_index;
+pub mod locked;
 pub mod outbox;
 pub mod parking;
 pub mod payloads;
@@ -45,6 +48,7 @@ pub mod requeue_steps;
 pub mod resend;
 pub mod results;
 pub mod retention;
+pub mod rewrapping;
 pub mod route_steps;
 pub mod routing;
 pub mod scheduling;
@@ -62,7 +66,7 @@ pub mod wakeups;
 pub use dialect::Dialect;
 
 use async_trait::async_trait;
-use hooksaga_store::{Role, StoreResult, Stores};
+use hooksaga_store::{Rewrap, Role, StoreResult, Stores};
 use std::{future::Future, pin::Pin, time::Duration};
 
 /// One fresh, empty, migrated database, and ways to look at it from outside the product.
@@ -89,6 +93,9 @@ pub trait TestDatabase: Send + Sync {
     /// `detail`, a line each; MySQL: a line per table of a plan, "Table scan on NAME using KEY", "Full index scan on …"
     /// or "Lookup (…) on …"), one after the other. Nothing is changed.
     async fn explain(&self, statement: HotStatement) -> StoreResult<String>;
+
+    /// Seals everything with another key, as `hooksaga keys rewrap` does, beside the open handles.
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64>;
 
     /// The few differences in how literals are written.
     fn dialect(&self) -> Dialect;

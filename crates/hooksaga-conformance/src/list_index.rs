@@ -2,10 +2,11 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, MANY, new_event, tenant, verified_for},
-    rows::count,
+    aged::old_saga,
+    fixture::{ALL, MANY, new_event, only, tenant, verified_for},
+    rows::{count, ids},
 };
-use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Delivery, DeliveryFilter, EventFilter, EventHead, List, NewEvent, PageRequest, RouteLimits, Stores,
     TenantScope, Trimmed,
@@ -182,10 +183,17 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     compare(&stores, &subscriptions).await;
 }
 
+/// Whoever asks for another tenant's subscription must not learn from the time it takes how much that one has: its rows are
+/// not looked at. To see that, the subscription has a row which its own tenant's rows never are like: of an event of the
+/// tenant that asks. A query that looks at the rows finds it.
 pub async fn another_tenants_subscription_lists_nothing(db: &dyn TestDatabase) {
     let stores = db.stores();
-    let subscriptions = fill(&stores).await;
-    let filter = DeliveryFilter { subscription_id: Some(subscriptions[0]), ..DeliveryFilter::default() };
+    let subscription = fill(&stores).await[0];
+    let event = EventId(only(ids(db, "SELECT min(id) FROM events WHERE tenant = 'b'").await));
+    let strange = old_saga(db, event, (subscription.0, 0), SagaStatus::Pending, 0).await;
+    let filter = DeliveryFilter { subscription_id: Some(subscription), ..DeliveryFilter::default() };
+    let page = stores.reader.deliveries(&ALL, &filter, FIRST).await.unwrap();
+    assert!(page.items.iter().any(|delivery| delivery.saga_id == strange), "who may see all tenants sees it");
     for (name, some) in [("a", true), ("b", false), ("nobody", false)] {
         let page = stores.reader.deliveries(&TenantScope::One(tenant(name)), &filter, FIRST).await.unwrap();
         assert_eq!(!page.items.is_empty(), some, "{name}");

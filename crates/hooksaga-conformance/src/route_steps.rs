@@ -162,7 +162,7 @@ pub async fn routing_a_step_again_makes_no_second_saga(db: &dyn TestDatabase) {
     let subscriptions = subscribers(&stores, 5).await;
     let event = append(&stores, new_event(TYPE)).await.id;
     pass(&stores, MANY, 3).await;
-    // As if the event had been queued anew, from the beginning.
+    // As if the event had been queued again, from the beginning.
     changes(db, &format!("DELETE FROM unrouted_events WHERE event_id = {event}"), 1).await;
     changes(db, &format!("INSERT INTO unrouted_events (event_id) VALUES ({event})"), 1).await;
     let mut events = Vec::new();

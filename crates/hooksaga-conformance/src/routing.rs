@@ -127,7 +127,7 @@ pub async fn routing_again_fills_in_only_what_is_missing(db: &dyn TestDatabase) 
     assert_eq!(count(db, "webhook_delivery_sagas").await, 2);
 }
 
-pub async fn a_batch_is_limited_and_answers_in_the_order_of_event_ids(db: &dyn TestDatabase) {
+pub async fn a_batch_is_limited_and_returned_in_the_order_of_event_ids(db: &dyn TestDatabase) {
     let stores = db.stores();
     verified(&stores, TYPE, URL).await;
     let events = append_many(&stores, 5).await;

@@ -119,7 +119,7 @@ pub async fn a_finished_saga_is_not_reopened_by_a_late_move(db: &dyn TestDatabas
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
     let elsewhere = db.second_instance().await;
-    // The job is done and applied before the pass that created it comes to its move.
+    // The job is done and applied before the pass that created it makes its move.
     pass_with(&stores, || {
         let applied = wait_for(finish_claimable(&elsewhere, None, AT_ONCE));
         assert!(only(applied.results).changed);

@@ -10,13 +10,13 @@ macro_rules! conformance_suite {
             ingest {
                 an_event_is_appended_and_queued_for_routing,
                 an_empty_batch_is_nothing,
-                the_same_content_again_answers_the_original,
+                the_same_content_again_returns_the_original,
                 a_duplicate_of_a_routed_event_is_not_queued_again,
                 other_content_under_the_same_external_id_is_a_conflict,
                 external_ids_differ_by_case,
                 events_without_an_external_id_never_conflict,
                 an_external_id_twice_in_a_batch_is_created_once,
-                answers_come_in_order_and_a_conflict_leaves_its_neighbours_alone,
+                results_come_in_order_and_a_conflict_leaves_its_neighbours_alone,
                 a_thousand_events_go_into_one_batch,
                 many_writers_of_one_external_id_create_one_event,
                 events_that_commit_out_of_order_are_all_routed_once_while_routers_run,
@@ -29,7 +29,7 @@ macro_rules! conformance_suite {
                 an_event_that_nobody_wants_leaves_the_queue,
                 routing_an_event_again_makes_no_second_saga,
                 routing_again_fills_in_only_what_is_missing,
-                a_batch_is_limited_and_answers_in_the_order_of_event_ids,
+                a_batch_is_limited_and_returned_in_the_order_of_event_ids,
                 two_routers_at_once_make_each_saga_once,
                 the_limit_is_the_subscriptions_or_else_the_default,
                 a_changed_limit_affects_later_sagas_only,
@@ -334,6 +334,9 @@ macro_rules! conformance_suite {
                 a_key_may_be_bound_to_a_tenant,
                 a_key_expires_by_the_databases_clock,
                 the_use_of_a_key_is_noted,
+            }
+            rewrapping {
+                everything_is_sealed_with_the_new_key_and_again_is_nothing,
             }
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,

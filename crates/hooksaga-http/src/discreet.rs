@@ -15,7 +15,7 @@ use hooksaga_store::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// A store whose answers for one tenant are discreet.
+/// A store that shows one tenant `DNS_FAILED` for both codes.
 pub(crate) struct Discreet<S: ?Sized>(pub(crate) Arc<S>);
 
 /// The stored codes that this code of a filter means.

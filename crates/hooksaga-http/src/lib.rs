@@ -29,6 +29,7 @@ mod explanation;
 mod json;
 mod linger;
 mod listener;
+mod listing;
 mod observe;
 mod openapi;
 mod path;

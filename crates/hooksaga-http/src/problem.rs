@@ -263,7 +263,7 @@ impl From<StoreError> for Problem {
 impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         if let StoreError::Contended(text) = error {
-            tracing::info!(%error, "a request was held up");
+            tracing::info!(%error, "a request had to wait for another and was given up");
             return Self::new(Kind::DatabaseAway, text.clone());
         }
         let shown = match error {

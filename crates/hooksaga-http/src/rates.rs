@@ -70,7 +70,7 @@ impl KeyRates {
         if used_until.len() >= MAX_KEYS && !used_until.contains_key(&key) {
             used_until.retain(|_, until| *until > now);
             if used_until.len() >= MAX_KEYS {
-                // So many keys are busy within one second: each begins anew, which lets some through early.
+                // So many keys are busy within one second: each starts again, which lets some through early.
                 used_until.clear();
             }
         }

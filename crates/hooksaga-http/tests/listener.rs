@@ -139,7 +139,7 @@ async fn idle_clients_make_room_the_longest_idle_first() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_never_read_make_room() {
-    let running = start(|options| options.max_answer_bytes = usize::MAX).await;
+    let running = start(|options| options.max_response_bytes = usize::MAX).await;
     let mut stuck = Vec::new();
     for _ in 0..30 {
         stuck.push(connect_and_send(running.address, &closing("GET", "/v1/big")).await);
@@ -166,9 +166,9 @@ async fn clients_that_never_finish_their_body_make_room() {
 async fn a_client_that_takes_nothing_is_closed_in_time() {
     let running = start(|options| options.deadlines.write = Duration::from_millis(300)).await;
     let _stuck = connect_and_send(running.address, &closing("GET", "/v1/big")).await;
-    eventually("the response waits", || running.gauges.answer_bytes() >= BIG).await;
+    eventually("the response waits", || running.gauges.response_bytes() >= BIG).await;
     eventually("the connection is closed", || running.gauges.connections() == 0).await;
-    assert_eq!(running.gauges.answer_bytes(), 0, "its memory is free again");
+    assert_eq!(running.gauges.response_bytes(), 0, "its memory is free again");
     assert_eq!(running.gauges.evicted(), 0, "nobody needed its place");
 }
 
@@ -211,7 +211,7 @@ async fn the_bytes_of_waiting_responses_are_bounded() {
     let limit = 3 * BIG;
     let running = start(|options| {
         options.max_connections = 100;
-        options.max_answer_bytes = limit;
+        options.max_response_bytes = limit;
         options.deadlines.stalled = Duration::from_secs(3);
     })
     .await;
@@ -219,12 +219,12 @@ async fn the_bytes_of_waiting_responses_are_bounded() {
     for _ in 0..3 {
         stuck.push(connect_and_send(running.address, &closing("GET", "/v1/big")).await);
     }
-    eventually("three wait", || running.gauges.answer_bytes() == limit).await;
+    eventually("three wait", || running.gauges.response_bytes() == limit).await;
     for _ in 0..20 {
         let refused = ask(running.address, &closing("GET", "/v1/big")).await;
         assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after"), "{refused:.200}");
         assert!(refused.contains("application/problem+json"), "{refused:.200}");
-        assert_eq!(running.gauges.answer_bytes(), limit);
+        assert_eq!(running.gauges.response_bytes(), limit);
     }
     // What needs no key has room of its own, and what was done is always told.
     is_healthy(&running).await;
@@ -346,7 +346,7 @@ async fn clients_that_do_nothing_do_not_hold_up_the_end() {
     let _body = connect_and_send(running.address, post).await;
     let _reads_nothing = connect_and_send(running.address, &closing("GET", "/v1/big")).await;
     let mut slow = connect_and_send(running.address, post).await;
-    eventually("all are there", || running.gauges.connections() == 5 && running.gauges.answer_bytes() > 0)
+    eventually("all are there", || running.gauges.connections() == 5 && running.gauges.response_bytes() > 0)
         .await;
     running.shutdown.trigger();
     for _ in 0..20 {

@@ -45,7 +45,7 @@ pub(crate) async fn install(
     }
     if there.is_some() && !is_mariadb {
         tracing::warn!(
-            "hooksaga_append is made anew, and MySQL forgets what was granted on it: grant EXECUTE to its callers again"
+            "hooksaga_append was recreated, and MySQL drops its grants with that: grant EXECUTE to its callers again"
         );
         checked(connection.query_drop("DROP PROCEDURE IF EXISTS hooksaga_append").await)?;
     }

@@ -2,70 +2,28 @@
 //! the batches that go into SQL as JSON.
 
 use hooksaga_saga::Timestamp;
+use jiff::{SignedDuration, civil::DateTime};
 use mysql_async::{FromValueError, Value, prelude::FromValue};
 use std::{fmt::Write as _, time::Duration};
 
-const SECOND: i64 = 1_000_000;
-const DAY: i64 = 86_400 * SECOND;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// The earliest time that DATETIME takes: 1000-01-01.
-const EARLIEST: i64 = -30_610_224_000 * SECOND;
+const EARLIEST: i64 = -30_610_224_000 * 1_000_000;
 
 /// A [`Timestamp`] as DATETIME(6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Time(pub(crate) Timestamp);
 
-/// A point in the calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Civil {
-    year: i64,
-    month: i64,
-    day: i64,
-    /// Within the day.
-    micros: i64,
-}
-
-impl Civil {
-    /// The proleptic Gregorian calendar, counted from 0000-03-01 in eras of 400 years, so that the leap day is the
-    /// last of a year.
-    fn from_micros(micros: i64) -> Self {
-        let days = micros.div_euclid(DAY) + 719_468;
-        let era = days.div_euclid(146_097);
-        let day_of_era = days.rem_euclid(146_097);
-        let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let shifted_month = (5 * day_of_year + 2) / 153;
-        let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-        Self {
-            year: year_of_era + era * 400 + i64::from(month <= 2),
-            month,
-            day: day_of_year - (153 * shifted_month + 2) / 5 + 1,
-            micros: micros.rem_euclid(DAY),
-        }
-    }
-
-    fn as_micros(self) -> i64 {
-        let year = self.year - i64::from(self.month <= 2);
-        let era = year.div_euclid(400);
-        let year_of_era = year.rem_euclid(400);
-        let shifted_month = (self.month + 9) % 12;
-        let day_of_year = (153 * shifted_month + 2) / 5 + self.day - 1;
-        let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-        (era * 146_097 + day_of_era - 719_468) * DAY + self.micros
-    }
-}
-
 impl Time {
-    fn civil(self) -> Civil {
-        Civil::from_micros(self.0.as_micros().clamp(EARLIEST, Timestamp::MAX.as_micros()))
+    fn civil(self) -> DateTime {
+        let micros = self.0.as_micros().clamp(EARLIEST, Timestamp::MAX.as_micros());
+        EPOCH.saturating_add(SignedDuration::from_micros(micros))
     }
 
     /// `2026-01-31 23:59:59.000001`, appended.
     pub(crate) fn write(self, text: &mut String) {
-        let Civil { year, month, day, micros } = self.civil();
-        let (seconds, fraction) = (micros / SECOND, micros % SECOND);
-        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        write!(text, "{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{seconds:02}.{fraction:06}")
-            .expect("writing to a String cannot fail");
+        let civil = self.civil();
+        write!(text, "{} {:.6}", civil.date(), civil.time()).expect("writing to a String cannot fail");
     }
 
     /// As a literal in the text of a statement.
@@ -76,38 +34,25 @@ impl Time {
         text
     }
 
-    fn parse(text: &str) -> Option<Self> {
-        let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
-        let mut fraction = text.get(20..).unwrap_or("").to_owned();
-        fraction.push_str("000000");
-        let fraction: i64 = fraction.get(..6)?.parse().ok()?;
-        let seconds = number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?;
-        Some(Self::from_civil(Civil {
-            year: number(0..4)?,
-            month: number(5..7)?,
-            day: number(8..10)?,
-            micros: seconds * SECOND + fraction,
-        }))
-    }
-
-    fn from_civil(civil: Civil) -> Self {
-        Self(Timestamp::from_micros(civil.as_micros()))
+    fn from_civil(civil: DateTime) -> Option<Self> {
+        let micros = civil.duration_since(EPOCH).as_micros();
+        i64::try_from(micros).ok().map(|micros| Self(Timestamp::from_micros(micros)))
     }
 }
 
 impl From<Time> for Value {
     fn from(time: Time) -> Self {
-        let Civil { year, month, day, micros } = time.civil();
-        let seconds = micros / SECOND;
-        let small = |number: i64| u8::try_from(number).unwrap_or(0);
+        let civil = time.civil();
+        // None is negative: the earliest time is in the year 1000.
+        let small = |number: i8| number.unsigned_abs();
         Self::Date(
-            u16::try_from(year).unwrap_or(9999),
-            small(month),
-            small(day),
-            small(seconds / 3600),
-            small(seconds / 60 % 60),
-            small(seconds % 60),
-            u32::try_from(micros % SECOND).unwrap_or(0),
+            civil.year().unsigned_abs(),
+            small(civil.month()),
+            small(civil.day()),
+            small(civil.hour()),
+            small(civil.minute()),
+            small(civil.second()),
+            civil.subsec_nanosecond().unsigned_abs() / 1000,
         )
     }
 }
@@ -116,20 +61,28 @@ impl TryFrom<Value> for Time {
     type Error = FromValueError;
 
     fn try_from(value: Value) -> Result<Self, FromValueError> {
-        let time = match &value {
+        let civil = match &value {
             Value::Date(year, month, day, hours, minutes, seconds, micros) => {
-                let seconds = i64::from(*hours) * 3600 + i64::from(*minutes) * 60 + i64::from(*seconds);
-                Some(Self::from_civil(Civil {
-                    year: (*year).into(),
-                    month: (*month).into(),
-                    day: (*day).into(),
-                    micros: seconds * SECOND + i64::from(*micros),
-                }))
+                let small = |number: u8| i8::try_from(number).ok();
+                let read = || {
+                    let nanos = i32::try_from(*micros).ok()?.checked_mul(1000)?;
+                    DateTime::new(
+                        i16::try_from(*year).ok()?,
+                        small(*month)?,
+                        small(*day)?,
+                        small(*hours)?,
+                        small(*minutes)?,
+                        small(*seconds)?,
+                        nanos,
+                    )
+                    .ok()
+                };
+                read()
             }
-            Value::Bytes(bytes) => std::str::from_utf8(bytes).ok().and_then(Self::parse),
+            Value::Bytes(bytes) => std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
             _ => None,
         };
-        time.ok_or(FromValueError(value))
+        civil.and_then(Self::from_civil).ok_or(FromValueError(value))
     }
 }
 
@@ -170,7 +123,12 @@ mod tests {
         while micros < Timestamp::MAX.as_micros() {
             let time = Time(Timestamp::from_micros(micros));
             assert_eq!(Time::try_from(Value::from(time)).ok(), Some(time));
-            assert_eq!(Time::parse(&text(micros)), Some(time), "{}", text(micros));
+            assert_eq!(
+                Time::try_from(Value::Bytes(text(micros).into())).ok(),
+                Some(time),
+                "{}",
+                text(micros)
+            );
             // Far apart, and at another place of the day and the year each time.
             micros += 1_234_567_890_123_457;
         }

@@ -4,10 +4,10 @@
 use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
-use hooksaga_store::{Role, StoreError, StoreResult, Stores};
-use hooksaga_testkit::mariadb::{admin_execute, create_database, drop_database};
+use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
+use hooksaga_testkit::mariadb::{admin_execute_all, create_database, drop_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
-use std::{collections::BTreeMap, thread};
+use std::{collections::BTreeMap, sync::Mutex, thread};
 
 /// A database of its own; dropped with this.
 pub(crate) struct Database {
@@ -16,6 +16,9 @@ pub(crate) struct Database {
     /// Of a login that may switch to the roles, and has no other rights.
     pub(crate) plain_url: String,
     handles: MySqlDatabase,
+    /// Sessions that wait for the next statement, of a role or of the administrator: the suite tries thousands of
+    /// statements, and a session for each would take most of its time.
+    idle: Mutex<BTreeMap<Option<Role>, Conn>>,
 }
 
 /// Options for a URL, with a switch of roles.
@@ -34,18 +37,21 @@ pub(crate) async fn fresh() -> Database {
     migrate(options(&url)).await.unwrap();
     let plain_url = plain_login(&url).await;
     let handles = connect(options(&plain_url)).await.unwrap();
-    Database { url, plain_url, handles }
+    Database { url, plain_url, handles, idle: Mutex::default() }
 }
 
 /// Makes a login with nothing but a database's roles, named like the database; its URL.
 pub(crate) async fn plain_login(url: &str) -> String {
     let database = name(url);
-    admin_execute(&format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'")).await;
-    for role in Role::ALL {
-        let role = hooksaga_mysql::role_name(database, *role);
-        admin_execute(&format!("GRANT '{role}' TO '{database}'@'127.0.0.1'")).await;
-    }
+    let create = format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'");
+    let grants = roles(database).map(|role| format!("GRANT {role} TO '{database}'@'127.0.0.1'"));
+    admin_execute_all([create].into_iter().chain(grants)).await;
     url.replace("mysql://admin@", &format!("mysql://{database}:pw@"))
+}
+
+/// A database's roles, quoted.
+fn roles(database: &str) -> impl Iterator<Item = String> {
+    Role::ALL.iter().map(move |&role| format!("'{}'", hooksaga_mysql::role_name(database, role)))
 }
 
 /// The database that a URL names.
@@ -84,6 +90,30 @@ impl Database {
         let opts: Opts = test_support::session(&options(&self.plain_url), role)?;
         Conn::new(OptsBuilder::from_opts(opts)).await.map_err(|error| hooksaga_mysql::store_error(&error))
     }
+
+    /// A session of this role, or of the administrator.
+    async fn session(&self, role: Option<Role>) -> StoreResult<Conn> {
+        let idle = self.idle.lock().unwrap().remove(&role);
+        match (idle, role) {
+            (Some(connection), _) => Ok(connection),
+            (None, Some(role)) => self.as_role(role).await,
+            (None, None) => Ok(owner(&self.url).await),
+        }
+    }
+
+    /// Keeps a session for the next statement, unless it may be broken.
+    fn keep<T>(&self, role: Option<Role>, connection: Conn, done: StoreResult<T>) -> StoreResult<T> {
+        if !done.as_ref().is_err_and(StoreError::is_transient) {
+            self.idle.lock().unwrap().insert(role, connection);
+        }
+        done
+    }
+
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        let mut connection = self.session(role).await?;
+        let done = execute(&mut connection, sql).await;
+        self.keep(role, connection, done)
+    }
 }
 
 impl Drop for Database {
@@ -93,10 +123,9 @@ impl Drop for Database {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 drop_database(&name).await;
-                admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
-                for role in Role::ALL {
-                    admin_execute(&format!("DROP ROLE '{}'", hooksaga_mysql::role_name(&name, *role))).await;
-                }
+                let roles: Vec<String> = roles(&name).collect();
+                let drop_roles = format!("DROP ROLE {}", roles.join(", "));
+                admin_execute_all([format!("DROP USER '{name}'@'127.0.0.1'"), drop_roles]).await;
             });
         });
         if dropping.join().is_err() && !thread::panicking() {
@@ -112,15 +141,17 @@ impl TestDatabase for Database {
     }
 
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        execute(&mut self.as_role(role).await?, sql).await
+        self.execute_in(Some(role), sql).await
     }
 
     async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        execute(&mut owner(&self.url).await, sql).await
+        self.execute_in(None, sql).await
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
-        text_rows(&mut owner(&self.url).await, sql).await
+        let mut connection = self.session(None).await?;
+        let rows = text_rows(&mut connection, sql).await;
+        self.keep(None, connection, rows)
     }
 
     /// A line per table of each plan: how it is read, and by which index.
@@ -148,6 +179,10 @@ impl TestDatabase for Database {
             }
         }
         Ok(plans)
+    }
+
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+        hooksaga_mysql::rewrap(&options(&self.url), rewrap).await
     }
 
     fn dialect(&self) -> Dialect {

@@ -10,7 +10,6 @@ mod encryption;
 mod holding;
 mod migrating;
 mod outbox;
-mod rewrapping;
 mod silence;
 mod slow_queries;
 

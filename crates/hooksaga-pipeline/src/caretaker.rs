@@ -1,6 +1,6 @@
 //! The caretaker: disables subscriptions whose endpoint is gone or keeps failing, and tells operators what happened.
 //!
-//! Promises: an endpoint that answered 410 is disabled at once; one whose attempts have all failed for `disable_after`,
+//! Promises: an endpoint that returned 410 is disabled at once; one whose attempts have all failed for `disable_after`,
 //! at least [`hooksaga_saga::LEAST_FAILURES`] of them, within seconds of the result that shows it. What it does, and what
 //! the verifier did, becomes an event of the reserved tenant, once, whoever dies when. Any number of copies may run.
 //!

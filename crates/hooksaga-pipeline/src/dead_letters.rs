@@ -2,7 +2,7 @@
 //!
 //! Promises: one letter per DeadLettered saga, whatever crashes in between.
 //!
-//! Not done here: deciding that a delivery is dead (the orchestrator does), requeueing (the API does).
+//! Not done here: deciding that a delivery is dead (the orchestrator does), requeueing ([`Requeue`](crate::Requeue) does).
 
 use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, batch_size::BatchSize,

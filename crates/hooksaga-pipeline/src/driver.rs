@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    /// Runs a driver of the router's stage over scripted passes, and stops it after the last one. Answers
+    /// Runs a driver of the router's stage over scripted passes, and stops it after the last one. Returns
     /// when each pass began.
     async fn drive(signals: &Signals, script: Vec<StoreResult<Progress>>) -> Vec<Duration> {
         let (metrics, shutdown) = (Metrics::new(), Shutdown::new());

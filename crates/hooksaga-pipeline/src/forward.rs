@@ -56,7 +56,7 @@ async fn hear(signals: &Signals, wakeups: &dyn Wakeups) {
             Ok(()) => std::future::pending::<()>().await,
             Err(error) => {
                 signals.set_listening(false);
-                tracing::debug!(%error, "cannot hear wake-ups of other processes; trying again");
+                tracing::debug!(%error, "cannot receive wake-ups from other processes; trying again");
                 tokio::time::sleep(backoff.next()).await;
             }
         }

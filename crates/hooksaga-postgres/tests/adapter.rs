@@ -4,9 +4,14 @@ use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
-use hooksaga_store::{Allotted, NewEvent, Role, Scheduled, StoreError, StoreResult, Stores};
+use hooksaga_store::{Allotted, NewEvent, Rewrap, Role, Scheduled, StoreError, StoreResult, Stores};
 use hooksaga_testkit::postgres::{admin_execute, create_database};
-use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc, thread};
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+    thread,
+};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -14,6 +19,9 @@ use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 pub(crate) struct Database {
     pub(crate) url: String,
     handles: PostgresDatabase,
+    /// Sessions that wait for the next statement, of a role or of the superuser: the suite tries thousands of statements,
+    /// and a session for each would take most of its time.
+    idle: Mutex<BTreeMap<Option<Role>, Client>>,
 }
 
 /// Options for a URL, with a switch of roles.
@@ -38,7 +46,7 @@ pub(crate) async fn fresh() -> Database {
         .await;
     let url = create_database("test", Some(template)).await;
     let handles = connect(options(&url)).await.unwrap();
-    Database { url, handles }
+    Database { url, handles, idle: Mutex::default() }
 }
 
 /// The database that a URL names.
@@ -77,6 +85,23 @@ impl Database {
         tokio::spawn(connection);
         Ok(client)
     }
+
+    /// A session of this role, or of the superuser.
+    async fn session(&self, role: Option<Role>) -> StoreResult<Client> {
+        let idle = self.idle.lock().unwrap().remove(&role).filter(|client| !client.is_closed());
+        match (idle, role) {
+            (Some(client), _) => Ok(client),
+            (None, Some(role)) => self.as_role(role).await,
+            (None, None) => Ok(superuser(&self.url).await),
+        }
+    }
+
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        let client = self.session(role).await?;
+        let done = execute(&client, sql).await;
+        self.idle.lock().unwrap().insert(role, client);
+        done
+    }
 }
 
 impl Drop for Database {
@@ -99,15 +124,18 @@ impl TestDatabase for Database {
     }
 
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        execute(&self.as_role(role).await?, sql).await
+        self.execute_in(Some(role), sql).await
     }
 
     async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        execute(&superuser(&self.url).await, sql).await
+        self.execute_in(None, sql).await
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
-        text_rows(&superuser(&self.url).await, sql).await
+        let client = self.session(None).await?;
+        let rows = text_rows(&client, sql).await;
+        self.idle.lock().unwrap().insert(None, client);
+        rows
     }
 
     /// The plan for these very arguments, and the one that serves any: the server comes to use either.
@@ -130,6 +158,10 @@ impl TestDatabase for Database {
             }
         }
         Ok(plans)
+    }
+
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+        hooksaga_postgres::rewrap(&options(&self.url), rewrap).await
     }
 
     fn dialect(&self) -> Dialect {

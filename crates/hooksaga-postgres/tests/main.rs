@@ -16,7 +16,6 @@ mod outbox;
 mod own_columns;
 mod plans;
 mod poolers;
-mod rewrapping;
 mod scheduling;
 mod slow_queries;
 mod walking;

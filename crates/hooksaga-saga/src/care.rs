@@ -1,4 +1,4 @@
-//! When an endpoint that keeps failing is spoken of, and when its subscription is disabled.
+//! When an endpoint that keeps failing is announced, and when its subscription is disabled.
 //!
 //! Decided from a run of failures: what has failed since the last success, or since the subscription was last activated.
 

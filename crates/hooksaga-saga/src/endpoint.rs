@@ -19,11 +19,11 @@ const CAUTIOUS_AT_LEAST: u32 = 40;
 pub enum Answer {
     /// It accepted the delivery.
     Served,
-    /// It gave another answer, which says nothing about its load.
+    /// It gave another response, which says nothing about its load.
     Refused,
     /// It says that it is given too much: 429, 502, 503, 504.
     Throttled,
-    /// It gave no answer in time, or there was no connection.
+    /// It gave no response in time, or there was no connection.
     Unreachable,
 }
 
@@ -51,7 +51,7 @@ impl Answer {
 pub enum Standing {
     /// Nothing was heard of it yet, and it has not been silent for long.
     New,
-    /// Its last result was an answer. `latency` is how long one of its jobs holds a worker slot, on average.
+    /// Its last result was a response. `latency` is how long one of its jobs holds a worker slot, on average.
     Answering { latency: Duration },
     /// Its last result was none, or it has open jobs and has been silent for too long.
     Unreachable,

@@ -20,9 +20,9 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The callback answered 3xx; redirects are not followed.
+    /// The callback returned 3xx; redirects are not followed.
     REDIRECT,
-    /// No complete answer before the deadline.
+    /// No complete response before the deadline.
     TIMEOUT,
     /// No TCP connection.
     CONNECT_FAILED,
@@ -32,7 +32,7 @@ codes! {
     TLS_FAILED,
     /// The address is one that must never be called.
     BLOCKED_ADDRESS,
-    /// The answer was not HTTP, or the connection closed before one.
+    /// The response was not HTTP, or the connection closed before one.
     RESPONSE_INVALID,
     /// The job's lease ran out too often: whoever takes it dies.
     LEASE_EXHAUSTED,
@@ -40,7 +40,7 @@ codes! {
     SUBSCRIPTION_DELETED,
     /// A fault of this server.
     INTERNAL,
-    /// A verification was answered without the challenge.
+    /// The response to a verification lacked the challenge.
     CHALLENGE_MISMATCH,
 }
 
@@ -48,7 +48,7 @@ impl ErrorCode {
     /// The longest code that the database stores.
     pub const MAX_LEN: usize = 100;
 
-    /// The callback answered this 4xx or 5xx (or some other unexpected) status.
+    /// The callback returned this 4xx or 5xx (or some other unexpected) status.
     pub fn http(status: u16) -> Self {
         Self(Cow::Owned(format!("HTTP_{status}")))
     }

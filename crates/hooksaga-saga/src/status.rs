@@ -75,7 +75,7 @@ status! {
         Pending,
         /// A worker holds it until `lease_until`.
         Leased,
-        /// The callback answered 2xx. Final.
+        /// The callback returned 2xx. Final.
         Completed,
         /// Anything else happened. Final.
         Failed,

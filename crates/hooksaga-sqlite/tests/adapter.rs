@@ -7,7 +7,7 @@ use hooksaga_sqlite::{
     SqliteDatabase, SqliteOptions,
     test_support::{RawConnection, hot},
 };
-use hooksaga_store::{Role, StoreResult, Stores};
+use hooksaga_store::{Rewrap, Role, StoreResult, Stores};
 
 pub(crate) struct Embedded {
     // Closed before its folder goes.
@@ -49,6 +49,10 @@ impl TestDatabase for Embedded {
     async fn explain(&self, statement: HotStatement) -> StoreResult<String> {
         let (role, statements) = hot(statement);
         self.connect(Some(role))?.explain(statements)
+    }
+
+    async fn rewrap(&self, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+        hooksaga_sqlite::rewrap(&self.folder.database(), rewrap)
     }
 
     fn dialect(&self) -> Dialect {

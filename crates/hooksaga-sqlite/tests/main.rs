@@ -7,7 +7,6 @@ mod deciding;
 mod files;
 mod folder;
 mod keys;
-mod rewrapping;
 mod roles;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

@@ -27,7 +27,7 @@ pub struct SubscriptionPatch {
     pub topics: Option<Topics>,
     /// `Some(None)` clears it.
     pub description: Option<Option<String>>,
-    /// A URL that differs from the stored one asks for verification anew.
+    /// A URL that differs from the stored one asks for verification again.
     pub callback_url: Option<CallbackUrl>,
     /// True also clears what it was disabled for; false keeps that.
     pub active: Option<bool>,

@@ -20,8 +20,17 @@ pub struct Troubled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubledPage {
     pub items: Vec<Troubled>,
-    /// Where the next page resumes: behind this one. Nothing if this page came to the end.
+    /// Where the next page resumes: behind this one. Nothing if this page reached the end.
     pub resume_after: Option<(Timestamp, SubscriptionId)>,
+}
+
+impl TroubledPage {
+    /// What a query for at most `limit` of them found.
+    pub fn of(items: Vec<Troubled>, limit: u32) -> Self {
+        let full = items.len() >= limit as usize;
+        let resume_after = items.last().filter(|_| full).map(|one| (one.run.since, one.subscription_id));
+        Self { items, resume_after }
+    }
 }
 
 /// Why a subscription is to be disabled, as it was read. It is not, if that has changed.

@@ -3,7 +3,7 @@
 use crate::DeliveryJob;
 use hooksaga_saga::{JobId, SagaId, Timestamp};
 
-/// The fence of a lease: random, drawn anew for every claim. A write under an old token changes nothing.
+/// The fence of a lease: random, and another one for every claim. A write under an old token changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub i64);
 

@@ -25,6 +25,7 @@
 
 mod admin;
 mod audit;
+mod block_pager;
 mod caretaker;
 mod cleaner;
 pub mod database_tls;
@@ -54,6 +55,7 @@ mod worker;
 
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
+pub use block_pager::{BlockPager, PagerStep};
 pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use dead_letters::{
@@ -72,7 +74,6 @@ pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use list_index::{
     BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, Trimmed,
-    ranges,
 };
 pub use orchestrator::{
     Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Load, OrchestratorStore,

@@ -2,7 +2,7 @@
 //!
 //! An index on sagas would be written with every version of every saga. This one says only in which blocks of
 //! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a time. It is written once per
-//! block and value, some time behind the deliveries, by nobody that they wait for. Whoever reads a list goes through
+//! block and value, some time behind the deliveries, by a component that they do not wait for. Whoever reads a list goes through
 //! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
 //!
 //! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
@@ -124,7 +124,7 @@ impl BlockFilter {
 }
 
 /// The ids of `blocks`, which are ordered newest first, that are below `below`; blocks side by side are one range.
-pub fn ranges(blocks: &[i64], below: i64) -> Vec<Range<i64>> {
+pub(crate) fn ranges(blocks: &[i64], below: i64) -> Vec<Range<i64>> {
     let mut ranges: Vec<Range<i64>> = Vec::new();
     for block in blocks {
         let (start, end) = (block * BLOCK, ((block + 1) * BLOCK).min(below));

@@ -55,7 +55,7 @@ pub struct ScheduledSaga {
 pub struct StrandedStep {
     /// Sagas that have their job now.
     pub sagas: u64,
-    /// Where the next step resumes: behind this subscription. Nothing if this one came to the end.
+    /// Where the next step resumes: behind this subscription. Nothing if this one reached the end.
     pub resume_after: Option<SubscriptionId>,
 }
 

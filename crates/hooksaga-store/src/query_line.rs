@@ -1,4 +1,4 @@
-//! The line before the connections on which the API's lists run.
+//! The queue for the connections on which the API's lists run.
 
 use crate::{QUERY_LIMIT, StoreError, StoreResult};
 use tokio::sync::{Semaphore, SemaphorePermit};

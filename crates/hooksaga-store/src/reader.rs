@@ -199,7 +199,7 @@ pub struct Delivery {
     pub max_retry_limit: u32,
     pub next_attempt_at: Timestamp,
     pub final_error_code: Option<ErrorCode>,
-    /// Of the last attempt that was answered.
+    /// Of the last attempt that got a response.
     pub last_response_status: Option<u16>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

@@ -1,7 +1,7 @@
 //! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
 //!
 //! A redrive is a row with its progress. Each step is one short transaction: it makes some sagas and stores how far it
-//! came, together. So it can be broken off anywhere and goes on where it stopped, by any process.
+//! came, together. So it can be interrupted anywhere and resumes where it stopped, by any process.
 
 use crate::{DeadLetterFilter, RequeuedSaga, StoreResult, TenantScope};
 use async_trait::async_trait;

@@ -75,12 +75,12 @@ pub struct JobReport {
     pub started_at: Option<Timestamp>,
     /// Where it was sent; nothing if it was not.
     pub callback_url: Option<String>,
-    /// The status of the HTTP answer, if there was one.
+    /// The status of the HTTP response, if there was one.
     pub response_status: Option<u16>,
     /// When a failing endpoint wants to be asked again, if it said so.
     pub retry_at: Option<Timestamp>,
     pub duration: Duration,
-    /// The beginning of a failed attempt's answer.
+    /// The beginning of a failed attempt's response.
     pub response_excerpt: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl JobReport {
     /// The longest excerpt that the schema takes, in bytes.
     pub const EXCERPT_BYTES: usize = 4096;
 
-    /// The excerpt as every back end stores it, whatever was answered: one that a column refuses would hold
+    /// The excerpt as every back end stores it, whatever came back: one that a column refuses would hold
     /// up its whole batch.
     pub fn storable_excerpt(&self) -> Option<String> {
         self.response_excerpt.as_deref().map(|excerpt| {
@@ -133,7 +133,7 @@ pub trait WorkerStore: Send + Sync {
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch>;
 
-    /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some. Returns one answer
+    /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some. Returns one result
     /// per entry, in their order; each subscription is named once.
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>>;
 

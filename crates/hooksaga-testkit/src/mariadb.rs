@@ -93,6 +93,7 @@ impl MariaDbServer {
             .arg(format!("--port={port}"))
             .args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--max-connections=2000"])
             .args(["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", "--innodb-doublewrite=0"])
+            .args(["--innodb-flush-method=nosync", "--debug-no-sync"])
             .args(["--innodb-buffer-pool-size=256M", "--table-open-cache=4000"])
             // Neither what we need nor the default of either server: the product has to set what it relies on.
             .args(["--default-time-zone=+05:45", "--transaction-isolation=SERIALIZABLE", "--sql-mode="])
@@ -198,6 +199,15 @@ pub async fn drop_database(name: &str) {
 /// Runs a statement as the administrator.
 pub async fn admin_execute(sql: &str) {
     execute(&admin_url(), sql).await;
+}
+
+/// Runs statements as the administrator, one after the other on one connection.
+pub async fn admin_execute_all(statements: impl IntoIterator<Item = String>) {
+    let mut connection = Conn::new(opts(&admin_url())).await.unwrap();
+    for sql in statements {
+        connection.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    connection.disconnect().await.unwrap();
 }
 
 /// Runs a statement on a server.

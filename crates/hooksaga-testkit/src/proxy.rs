@@ -95,7 +95,7 @@ impl Proxy {
         self.state.has_cut.store(false, Ordering::SeqCst);
     }
 
-    /// Whether it came to that.
+    /// Whether that has happened.
     pub fn has_cut(&self) -> bool {
         self.state.has_cut.load(Ordering::SeqCst)
     }

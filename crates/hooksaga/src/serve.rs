@@ -140,7 +140,7 @@ fn read_again(tls: &Tls) {
     match tls.reload() {
         Ok(()) => tracing::info!("the certificate was read again: new connections get it"),
         Err(error) => {
-            tracing::error!(%error, "the certificate could not be read again: the one from before stays in use");
+            tracing::error!(%error, "the certificate could not be read again: the previous one stays in use");
         }
     }
 }

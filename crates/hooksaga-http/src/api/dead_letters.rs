@@ -13,10 +13,11 @@ use crate::{
     },
     errors::{FieldErrors, complete},
     json::Object,
+    listing::Listing,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::Problem,
-    query::{NoParams, Params},
+    query::NoParams,
     state::{ApiState, SharedState},
 };
 use axum::{
@@ -42,14 +43,9 @@ use http::{StatusCode, header};
     )
 )]
 pub(crate) async fn list(
-    Allowed { caller, .. }: Allowed<Read>,
+    Listing { scope, query, page, .. }: Listing<DeadLettersQuery>,
     State(state): State<SharedState>,
-    mut params: Params,
 ) -> Result<Json<PageOf<DeadLetterItem>>, Problem> {
-    let mut errors = FieldErrors::default();
-    let scope = params.scope(&caller, &mut errors)?;
-    let query = DeadLettersQuery::read(&mut params, &mut errors);
-    let page = params.page(List::DeadLetters, errors)?;
     let letters = state.reader.dead_letters(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(letters, List::DeadLetters)))
 }

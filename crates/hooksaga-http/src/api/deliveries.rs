@@ -7,11 +7,11 @@ use crate::{
     body::Unread,
     cursor::List,
     dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery, RequeuedSaga},
-    errors::FieldErrors,
+    listing::Listing,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
-    query::{NoParams, Params},
+    query::NoParams,
     state::{ApiState, SharedState},
 };
 use axum::{
@@ -35,14 +35,9 @@ use hooksaga_store::{Delivery, ResendOutcome, StoreResult, TenantScope};
     )
 )]
 pub(crate) async fn list(
-    Allowed { caller, .. }: Allowed<Read>,
+    Listing { scope, query, page, .. }: Listing<DeliveriesQuery>,
     State(state): State<SharedState>,
-    mut params: Params,
 ) -> Result<Json<PageOf<DeliveryItem>>, Problem> {
-    let mut errors = FieldErrors::default();
-    let scope = params.scope(&caller, &mut errors)?;
-    let query = DeliveriesQuery::read(&mut params, &mut errors);
-    let page = params.page(List::Deliveries, errors)?;
     let deliveries = state.reader.deliveries(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(deliveries, List::Deliveries)))
 }

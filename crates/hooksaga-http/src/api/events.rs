@@ -7,10 +7,11 @@ use crate::{
     dto::{EventItem, EventRequest, EventView, EventsQuery, IngestedEvent, PageOf, PageQuery},
     errors::{FieldErrors, complete},
     json::Object,
+    listing::Listing,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::EventIdInPath,
     problem::{Kind, Problem},
-    query::{NoParams, Params},
+    query::NoParams,
     state::SharedState,
     validate,
 };
@@ -85,14 +86,9 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of events", body = PageOf<EventItem>), ListProblems, KeyProblems)
 )]
 pub(crate) async fn list(
-    Allowed { caller, .. }: Allowed<Read>,
+    Listing { scope, query, page, .. }: Listing<EventsQuery>,
     State(state): State<SharedState>,
-    mut params: Params,
 ) -> Result<Json<PageOf<EventItem>>, Problem> {
-    let mut errors = FieldErrors::default();
-    let scope = params.scope(&caller, &mut errors)?;
-    let query = EventsQuery::read(&mut params, &mut errors);
-    let page = params.page(List::Events, errors)?;
     let events = state.reader.events(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(events, List::Events)))
 }

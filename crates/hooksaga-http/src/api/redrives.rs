@@ -6,13 +6,14 @@ use crate::{
     auth::{Allowed, Caller, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
-    dto::{NewRedriveRequest, PageOf, PageQuery, RedriveView},
+    dto::{NewRedriveRequest, PageOf, PageQuery, RedriveView, RedrivesQuery},
     errors::{FieldErrors, complete},
     json::Object,
+    listing::Listing,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
-    query::{NoParams, Params},
+    query::NoParams,
     state::{ApiState, SharedState},
 };
 use axum::{
@@ -85,13 +86,9 @@ pub(crate) async fn start_from(state: &ApiState, caller: &Caller, body: &[u8]) -
     )
 )]
 pub(crate) async fn list(
-    Allowed { caller, .. }: Allowed<Read>,
+    Listing { caller, scope, page, .. }: Listing<RedrivesQuery>,
     State(state): State<SharedState>,
-    mut params: Params,
 ) -> Result<Json<PageOf<RedriveView>>, Problem> {
-    let mut errors = FieldErrors::default();
-    let scope = params.scope(&caller, &mut errors)?;
-    let page = params.page(List::Redrives, errors)?;
     let found = state.reader.redrives(&scope, page).await?;
     let items = found.items.into_iter().map(|redrive| RedriveView::for_caller(&caller, redrive)).collect();
     Ok(Json(PageOf::new(Page { items, next: found.next }, List::Redrives)))

@@ -13,10 +13,11 @@ use crate::{
     },
     errors::{FieldErrors, complete},
     json::Object,
+    listing::Listing,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
-    query::{NoParams, Params},
+    query::NoParams,
     state::{ApiState, SharedState},
 };
 use axum::{
@@ -112,14 +113,9 @@ fn may_be_called(state: &ApiState, url: &CallbackUrl) -> Result<(), Problem> {
     )
 )]
 pub(crate) async fn list(
-    Allowed { caller, .. }: Allowed<Read>,
+    Listing { scope, query, page, .. }: Listing<SubscriptionsQuery>,
     State(state): State<SharedState>,
-    mut params: Params,
 ) -> Result<Json<PageOf<SubscriptionView>>, Problem> {
-    let mut errors = FieldErrors::default();
-    let scope = params.scope(&caller, &mut errors)?;
-    let query = SubscriptionsQuery::read(&mut params, &mut errors);
-    let page = params.page(List::Subscriptions, errors)?;
     let subscriptions = state.reader.subscriptions(&scope, &query.into(), page).await?;
     Ok(Json(PageOf::new(subscriptions, List::Subscriptions)))
 }

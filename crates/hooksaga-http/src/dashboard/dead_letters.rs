@@ -16,6 +16,7 @@ use crate::{
     dto::{DeadLettersQuery, RequeueAllRequest},
     errors::{FieldErrors, complete},
     json::Object,
+    listing::Listing,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -45,10 +46,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
     let path = visitor.path("/dead-letters");
     let read = async {
-        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-        let scope = params.scope(&visitor.caller, &mut errors)?;
-        let query = DeadLettersQuery::read(&mut params, &mut errors);
-        let page = params.page(List::DeadLetters, errors)?;
+        let Listing { scope, query, page, .. } = asked.listing::<DeadLettersQuery>(visitor)?;
         let page = state.reader.dead_letters(&scope, &query.into(), page).await?;
         let ids = page.items.iter().map(|letter| letter.subscription_id);
         let urls = list::callback_urls(state, &scope, ids).await?;

@@ -4,7 +4,7 @@ use super::{
     OnPage, Shown, Visitor,
     dead_letters::not_deliverable,
     layout::{self, Page, Section},
-    list::{self, Asked},
+    list::{self, Asked, Listed},
     parts, words,
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     audit,
     cursor::List,
     dto::DeliveriesQuery,
-    errors::FieldErrors,
+    listing::Listing,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -32,17 +32,10 @@ use std::fmt::Write as _;
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
     let path = visitor.path("/deliveries");
     let read = async {
-        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-        let scope = params.scope(&visitor.caller, &mut errors)?;
-        let query = DeliveriesQuery::read(&mut params, &mut errors);
-        let page = params.page(List::Deliveries, errors)?;
+        let Listing { scope, query, page, .. } = asked.listing::<DeliveriesQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.deliveries(&scope, &query.into(), page).await?)
     };
-    let (deliveries, next, problem) = match read.await {
-        Ok(page) => (page.items, page.next, None),
-        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
-        Err(problem) => return Err(problem.into()),
-    };
+    let Listed { items: deliveries, next, problem } = Listed::of(read.await)?;
     let fields = html! {
         fieldset { legend { "Status" }
             @for status in SagaStatus::ALL {

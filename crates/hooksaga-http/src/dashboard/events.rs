@@ -4,14 +4,14 @@ use super::{
     OnPage, Shown, Visitor,
     deliveries::{About, table},
     layout::{self, Page, Section},
-    list::{self, Asked},
+    list::{self, Asked, Listed},
     parts,
     pretty::pretty,
 };
 use crate::{
     cursor::List,
     dto::EventsQuery,
-    errors::FieldErrors,
+    listing::Listing,
     path::EventIdInPath,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -33,17 +33,10 @@ const LOOKED_AT: u32 = 20;
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
     let path = visitor.path("/events");
     let read = async {
-        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-        let scope = params.scope(&visitor.caller, &mut errors)?;
-        let query = EventsQuery::read(&mut params, &mut errors);
-        let page = params.page(List::Events, errors)?;
+        let Listing { scope, query, page, .. } = asked.listing::<EventsQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.events(&scope, &query.into(), page).await?)
     };
-    let (events, next, problem) = match read.await {
-        Ok(page) => (page.items, page.next, None),
-        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
-        Err(problem) => return Err(problem.into()),
-    };
+    let Listed { items: events, next, problem } = Listed::of(read.await)?;
     let fields = html! {
         (list::field(&asked, "event_type", "Type", "order.created"))
         (list::field(&asked, "external_id", "External id", ""))

@@ -3,12 +3,14 @@
 use super::Visitor;
 use crate::{
     cursor::{self, List},
+    listing::{ListQuery, Listing},
+    problem::Problem,
     query::Params,
     state::ApiState,
 };
 use axum::extract::{FromRequestParts, Query};
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
-use hooksaga_store::{Delivery, EventHead, PageRequest, StoreResult, TenantScope};
+use hooksaga_store::{Delivery, EventHead, Page, PageRequest, StoreResult, TenantScope};
 use http::request::Parts;
 use maud::{Markup, html};
 use std::{
@@ -59,6 +61,11 @@ impl Asked {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// What is asked for, read as the API reads it.
+    pub(super) fn listing<Q: ListQuery>(&self, visitor: &Visitor) -> Result<Listing<Q>, Problem> {
+        Listing::read(&visitor.caller, self.params())
+    }
+
     /// The parameters as the API reads them.
     pub(super) fn params(&self) -> Params {
         self.sent().collect::<Vec<_>>().into()
@@ -105,6 +112,26 @@ impl Asked {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A page of a list, or what is wrong with what was asked for, which the page then says in place of the rows.
+pub(super) struct Listed<T> {
+    pub(super) items: Vec<T>,
+    pub(super) next: Option<i64>,
+    pub(super) problem: Option<Problem>,
+}
+
+impl<T> Listed<T> {
+    /// What is not the visitor's fault has a page of its own.
+    pub(super) fn of(read: Result<Page<T>, Problem>) -> Result<Self, Problem> {
+        match read {
+            Ok(page) => Ok(Self { items: page.items, next: page.next, problem: None }),
+            Err(problem) if problem.status().is_client_error() => {
+                Ok(Self { items: Vec::new(), next: None, problem: Some(problem) })
+            }
+            Err(problem) => Err(problem),
         }
     }
 }

@@ -11,7 +11,8 @@ use super::{
 use crate::{
     api::redrives as api,
     cursor::List,
-    errors::FieldErrors,
+    dto::RedrivesQuery,
+    listing::Listing,
     path::Id,
     problem::{Kind, Problem},
     state::{ApiState, SharedState},
@@ -33,9 +34,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
     let path = visitor.path("/redrives");
-    let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-    let scope = params.scope(&visitor.caller, &mut errors)?;
-    let page = params.page(List::Redrives, errors)?;
+    let Listing { scope, page, .. } = asked.listing::<RedrivesQuery>(visitor)?;
     let redrives = state.reader.redrives(&scope, page).await?;
     let live = redrives.items.iter().any(|redrive| redrive.status == RedriveStatus::Running);
     let body = html! {

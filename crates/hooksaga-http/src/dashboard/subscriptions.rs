@@ -7,14 +7,14 @@ use super::{
     form::Form,
     health,
     layout::{self, Page, Section},
-    list::{self, Asked},
+    list::{self, Asked, Listed},
     parts, words,
 };
 use crate::{
     api::subscriptions as api,
     cursor::List,
     dto::SubscriptionsQuery,
-    errors::FieldErrors,
+    listing::Listing,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -33,17 +33,10 @@ const LATEST: u32 = 10;
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
     let path = visitor.path("/subscriptions");
     let read = async {
-        let (mut params, mut errors) = (asked.params(), FieldErrors::default());
-        let scope = params.scope(&visitor.caller, &mut errors)?;
-        let query = SubscriptionsQuery::read(&mut params, &mut errors);
-        let page = params.page(List::Subscriptions, errors)?;
+        let Listing { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.subscriptions(&scope, &query.into(), page).await?)
     };
-    let (subscriptions, next, problem) = match read.await {
-        Ok(page) => (page.items, page.next, None),
-        Err(problem) if problem.status().is_client_error() => (Vec::new(), None, Some(problem)),
-        Err(problem) => return Err(problem.into()),
-    };
+    let Listed { items: subscriptions, next, problem } = Listed::of(read.await)?;
     let choice = |name: &str, label: &str, yes: &str, no: &str| {
         html! { label { span { (label) } select name=(name) {
             option value="" { "any" }

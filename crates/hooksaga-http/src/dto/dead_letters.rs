@@ -1,8 +1,10 @@
 //! Dead letters and their requeue.
 
 use crate::{
+    cursor::List,
     errors::FieldErrors,
     json::{self, Object},
+    listing::ListQuery,
     query::Params,
     time::{self, Time},
     validate,
@@ -77,8 +79,10 @@ pub(crate) struct DeadLettersQuery {
     created_before: Option<Timestamp>,
 }
 
-impl DeadLettersQuery {
-    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+impl ListQuery for DeadLettersQuery {
+    const LIST: List = List::DeadLetters;
+
+    fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             subscription_id: params.take("subscription_id", errors, |text| validate::id(&text)),
             event_type: params.text::<EventType>("event_type", errors),

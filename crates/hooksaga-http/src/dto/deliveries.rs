@@ -1,8 +1,10 @@
 //! Deliveries.
 
 use crate::{
+    cursor::List,
     errors::FieldErrors,
     explanation::explain,
+    listing::ListQuery,
     query::Params,
     time::{self, Time},
     validate,
@@ -169,8 +171,10 @@ pub(crate) struct DeliveriesQuery {
     created_before: Option<Timestamp>,
 }
 
-impl DeliveriesQuery {
-    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+impl ListQuery for DeliveriesQuery {
+    const LIST: List = List::Deliveries;
+
+    fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             status: params.take_all("status", errors, |text| {
                 text.parse().map_err(|_| {

@@ -3,8 +3,10 @@
 use super::DeliveryItem;
 use crate::{
     auth::Caller,
+    cursor::List,
     errors::FieldErrors,
     json::{self, Object},
+    listing::ListQuery,
     problem::{Kind, Problem, ProblemBody},
     query::Params,
     time::{self, Time},
@@ -229,8 +231,10 @@ pub(crate) struct EventsQuery {
     created_before: Option<Timestamp>,
 }
 
-impl EventsQuery {
-    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+impl ListQuery for EventsQuery {
+    const LIST: List = List::Events;
+
+    fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             event_type: params.text::<EventType>("event_type", errors),
             external_id: params.text::<ExternalId>("external_id", errors),

@@ -23,7 +23,7 @@ pub(crate) use events::{
 };
 pub(crate) use health::SubscriptionDetailView;
 pub(crate) use keys::{MeView, PortalSession, PortalSessionRequest};
-pub(crate) use redrives::{NewRedriveRequest, RedriveView};
+pub(crate) use redrives::{NewRedriveRequest, RedriveView, RedrivesQuery};
 pub(crate) use stats::{StatsQuery, StatsView};
 pub(crate) use subscriptions::{
     NewSubscriptionRequest, NewSubscriptionView, RotatedSecret, SubscriptionChange, SubscriptionView,

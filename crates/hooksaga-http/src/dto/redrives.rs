@@ -3,8 +3,11 @@
 use super::dead_letters::RequeueFilter;
 use crate::{
     auth::Caller,
+    cursor::List,
     errors::FieldErrors,
     json::{self, Object},
+    listing::ListQuery,
+    query::Params,
     time::{self, Time},
 };
 use hooksaga_saga::{SubscriptionId, Tenant, Timestamp};
@@ -192,5 +195,17 @@ impl RedriveView {
             created_at: redrive.created_at.into(),
             updated_at: redrive.updated_at.into(),
         }
+    }
+}
+
+/// Redrives are listed without a filter of their own.
+#[derive(Debug)]
+pub(crate) struct RedrivesQuery;
+
+impl ListQuery for RedrivesQuery {
+    const LIST: List = List::Redrives;
+
+    fn read(_: &mut Params, _: &mut FieldErrors) -> Self {
+        Self
     }
 }

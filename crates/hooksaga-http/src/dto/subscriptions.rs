@@ -2,8 +2,10 @@
 
 use crate::{
     auth::Caller,
+    cursor::List,
     errors::FieldErrors,
     json::{self, Object},
+    listing::ListQuery,
     problem::Problem,
     query::Params,
     time::Time,
@@ -402,8 +404,10 @@ pub(crate) struct SubscriptionsQuery {
     disabled: Option<bool>,
 }
 
-impl SubscriptionsQuery {
-    pub(crate) fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
+impl ListQuery for SubscriptionsQuery {
+    const LIST: List = List::Subscriptions;
+
+    fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
             event_type: params.take("event_type", errors, |text| validate::parsed(&text)),
             callback_url: params.take("callback_url", errors, |text| validate::visible_ascii(text, 500)),

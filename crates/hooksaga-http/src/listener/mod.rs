@@ -10,20 +10,22 @@
 //!   503; the response to a write is always sent, since what was done must be told.
 //! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
 
-mod answers;
 mod connections;
 mod guarded;
+mod peer;
 mod refusal;
+mod responses;
 mod service;
 mod tls;
 
-pub use answers::Unmetered;
+pub use responses::Unmetered;
 pub use tls::{Tls, TlsError};
 
 use crate::listener::{
-    answers::Answers,
-    connections::{Connections, Patience, Peer},
+    connections::Connections,
     guarded::Guarded,
+    peer::{Patience, Peer},
+    responses::WaitingResponses,
     service::respond,
 };
 use axum::Router;
@@ -65,9 +67,9 @@ pub struct ListenerOptions {
     /// Connections at one time.
     pub max_connections: usize,
     /// Bytes of all response bodies that wait to be taken by clients that showed a key.
-    pub max_answer_bytes: usize,
+    pub max_response_bytes: usize,
     /// The same for the routes that need none.
-    pub max_public_answer_bytes: usize,
+    pub max_public_response_bytes: usize,
     pub deadlines: Deadlines,
     /// With it the listener speaks HTTPS.
     pub tls: Option<Tls>,
@@ -79,8 +81,8 @@ impl ListenerOptions {
     pub fn new(max_connections: usize) -> Self {
         Self {
             max_connections: max_connections.max(1),
-            max_answer_bytes: 64 << 20,
-            max_public_answer_bytes: 8 << 20,
+            max_response_bytes: 64 << 20,
+            max_public_response_bytes: 8 << 20,
             deadlines: Deadlines::default(),
             tls: None,
             gauges: ListenerGauges::default(),
@@ -134,8 +136,8 @@ impl ListenerGauges {
     }
 
     /// Bytes of response bodies that have not been taken yet.
-    pub fn answer_bytes(&self) -> usize {
-        self.0.answer_bytes()
+    pub fn response_bytes(&self) -> usize {
+        self.0.response_bytes()
     }
 }
 
@@ -143,8 +145,8 @@ impl ListenerGauges {
 struct Shared {
     app: Router,
     connections: Connections,
-    answers: Answers,
-    public_answers: Answers,
+    responses: WaitingResponses,
+    public_responses: WaitingResponses,
     deadlines: Deadlines,
     tls: Option<Tls>,
 }
@@ -166,8 +168,8 @@ pub async fn serve(
             Patience { idle: options.deadlines.fresh, stalled: options.deadlines.stalled },
             Arc::clone(&counts),
         ),
-        answers: Answers::new(options.max_answer_bytes, Arc::clone(&counts)),
-        public_answers: Answers::new(options.max_public_answer_bytes, counts),
+        responses: WaitingResponses::new(options.max_response_bytes, Arc::clone(&counts)),
+        public_responses: WaitingResponses::new(options.max_public_response_bytes, counts),
         deadlines: options.deadlines,
         tls: options.tls,
     });
@@ -224,7 +226,7 @@ fn admit(shared: &Arc<Shared>, stream: TcpStream, tasks: &mut JoinSet<()>) {
 }
 
 async fn serve_stream(shared: &Arc<Shared>, stream: TcpStream, peer: &Arc<Peer>) {
-    // Small answers go out at once; a socket that refuses an option still works.
+    // Small responses go out at once; a socket that refuses an option still works.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER);
     let Some(tls) = &shared.tls else {

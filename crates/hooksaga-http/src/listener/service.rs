@@ -2,8 +2,8 @@
 
 use super::{
     Shared,
-    answers::{Metered, Unmetered},
-    connections::Peer,
+    peer::Peer,
+    responses::{Metered, Unmetered},
 };
 use crate::problem::{Kind, Problem};
 use axum::{body::Body, response::IntoResponse};
@@ -42,8 +42,8 @@ pub(super) async fn respond(
     if bytes <= UNCOUNTED || response.extensions().get::<Unmetered>().is_some() {
         return Ok(response.map(|body| Metered::new(body, None, peer)));
     }
-    let answers = if keyed { &shared.answers } else { &shared.public_answers };
-    let (response, share) = match answers.try_take(bytes) {
+    let responses = if keyed { &shared.responses } else { &shared.public_responses };
+    let (response, share) = match responses.try_take(bytes) {
         Ok(share) => (response, Some(share)),
         Err(excess) => {
             // Each of those that go gives at least something back; who asks again finds the room.
@@ -54,7 +54,7 @@ pub(super) async fn respond(
                 (Problem::new(Kind::Overloaded, problem).into_response(), None)
             } else {
                 // What was done must be told.
-                (response, Some(answers.take(bytes)))
+                (response, Some(responses.take(bytes)))
             }
         }
     };

@@ -39,7 +39,7 @@ pub fn role_name(database: &str, role: Role) -> String {
     format!("{}_{role}", prefix(database))
 }
 
-/// Makes the roles that are missing, and lets the login switch to those that have no login of their own. Answers what
+/// Makes the roles that are missing, and lets the login switch to those that have no login of their own. Returns what
 /// happened, for people.
 pub(crate) async fn ensure(
     connection: &mut Conn,

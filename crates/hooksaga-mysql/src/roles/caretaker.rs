@@ -115,10 +115,7 @@ impl CaretakerStore for Caretaker {
                 let rows: Vec<Row> =
                     connection.exec(TROUBLED, (since, micros(failing_for), since, id, limit)).await?;
                 let items = rows.into_iter().map(troubled).collect::<DbResult<Vec<_>>>()?;
-                let full = items.len() == limit as usize;
-                let last = items.last().filter(|_| full);
-                let resume_after = last.map(|one| (one.run.since, one.subscription_id));
-                Ok(TroubledPage { items, resume_after })
+                Ok(TroubledPage::of(items, limit))
             })
             .await
     }

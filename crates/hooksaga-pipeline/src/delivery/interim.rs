@@ -1,4 +1,4 @@
-//! How many interim (1xx) responses are put up with before the response proper.
+//! How many interim (1xx) responses are accepted before the response proper.
 //!
 //! The library skips them, as many as come: an endpoint that sends nothing else would keep a core busy until
 //! the deadline.

@@ -4,7 +4,7 @@
 //! once. So one caller waits for one commit, and a thousand callers share one. Between the commits of many callers
 //! it rests for a moment, see [`crate::rest`].
 //!
-//! Promises: an answer is given only after the events are durable. A submit stays together, in one
+//! Promises: a submit returns only after its events are durable. A submit stays together, in one
 //! transaction. What waits is bounded in events and bytes; beyond that a submit is refused as
 //! [`IngestError::Overloaded`] at once. An error that is one submit's fault reaches that submit only, and one whose
 //! `external_id` an open transaction elsewhere holds delays no other (`apart`). A
@@ -131,7 +131,7 @@ pub struct IngestTask {
 }
 
 impl IngestTask {
-    /// Runs until every [`Ingest`] is gone and everything submitted is answered.
+    /// Runs until every [`Ingest`] is gone and everything submitted has its result.
     pub async fn run(self) {
         let mut writers = JoinSet::new();
         for _ in 0..self.commits_in_flight.max(1) {

@@ -1,5 +1,6 @@
 //! The labels of the metrics, each with a bounded set of values.
 
+use super::{IngestResult, VerificationResult};
 use prometheus_client::encoding::EncodeLabelSet;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -98,4 +99,36 @@ pub(super) fn method_label(method: &str) -> &'static str {
         .into_iter()
         .find(|known| *known == method)
         .unwrap_or("OTHER")
+}
+
+/// What an error of the database is.
+pub(super) const TRANSIENT: &str = "transient";
+pub(super) const OTHER: &str = "other";
+/// The stage of requests to the API.
+pub(super) const API: &str = "api";
+
+pub(super) const DELIVERED: AttemptLabels = AttemptLabels { outcome: "delivered", error_code: "none" };
+
+pub(super) fn failed(error_code: &'static str) -> AttemptLabels {
+    AttemptLabels { outcome: "failed", error_code }
+}
+
+pub(super) fn result_label(result: IngestResult) -> ResultLabel {
+    let result = match result {
+        IngestResult::Created => "created",
+        IngestResult::Duplicate => "duplicate",
+        IngestResult::Conflict => "conflict",
+        IngestResult::Overloaded => "overloaded",
+        IngestResult::Failed => "failed",
+    };
+    ResultLabel { result }
+}
+
+pub(super) fn outcome_label(result: VerificationResult) -> OutcomeLabel {
+    let outcome = match result {
+        VerificationResult::Verified => "verified",
+        VerificationResult::Retry => "retry",
+        VerificationResult::Failed => "failed",
+    };
+    OutcomeLabel { outcome }
 }

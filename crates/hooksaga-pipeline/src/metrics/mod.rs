@@ -45,39 +45,38 @@
 //! | `hooksaga_subscriptions` | `state`: active, unverified, paused, disabled | subscriptions; at most 100,000 are looked at |
 //! | `hooksaga_dead_letters_open` | | dead letters that were not sent again; the newest 10,000 are looked at |
 //!
-//! Promises: every label has a bounded set of values, whatever callbacks answer (`route` is the pattern
+//! Promises: every label has a bounded set of values, whatever callbacks return (`route` is the pattern
 //! that matched, which the caller has to see to). Series whose labels are known beforehand are there from the start, so
 //! that the first failure is an increase from 0. The last six are read from the database when asked, and absent when it does
-//! not answer.
+//! not respond.
 
+mod counted;
 mod gauges;
 mod labels;
 mod plain;
 mod pools;
 mod process;
+mod series;
 #[cfg(test)]
 mod tests;
 
+use counted::Counted;
 use hooksaga_saga::{DisabledReason, Outcome, SagaStatus};
 use hooksaga_store::{Inventory, PoolUse, QueueGauges, Removed, RemovedRecords, StoreError};
 use labels::{
-    AttemptLabels, ERROR_CODES, ErrorLabels, KindLabel, OutcomeLabel, ReasonLabel, RequestLabels,
-    ResultLabel, RouteLabels, StageLabel, StatusLabel, error_label, method_label,
+    API, AttemptLabels, DELIVERED, ErrorLabels, KindLabel, OTHER, OutcomeLabel, ReasonLabel, RequestLabels,
+    ResultLabel, RouteLabels, StageLabel, StatusLabel, TRANSIENT, error_label, failed, method_label,
+    outcome_label, result_label,
 };
-use process::Process;
 use prometheus_client::{
-    collector::Collector,
-    encoding::{
-        DescriptorEncoder, EncodeMetric,
-        text::{encode_eof, encode_registry},
-    },
+    encoding::text::{encode_eof, encode_registry},
     metrics::{
-        counter::{ConstCounter, Counter},
+        counter::Counter,
         family::Family,
         gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
-    registry::{Registry, Unit},
+    registry::Registry,
 };
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -194,102 +193,6 @@ impl Metrics {
         metrics.register();
         metrics.create_known_series();
         metrics
-    }
-
-    fn register(&mut self) {
-        self.registry.register_collector(Box::new(Process));
-        let r = self.registry.sub_registry_with_prefix(PREFIX);
-        r.register("events_ingested", "Events handed to ingestion, by result", self.events_ingested.clone());
-        r.register_with_unit(
-            "ingest_commit",
-            "Duration of one group commit",
-            Unit::Seconds,
-            self.ingest_commit.clone(),
-        );
-        r.register("ingest_batch_events", "Events per group commit", self.ingest_batch.clone());
-        r.register("events_routed", "Events taken off the router's queue", self.events_routed.clone());
-        r.register("sagas_routed", "Deliveries that routing created", self.sagas_routed.clone());
-        r.register("sagas_requeued", "Deliveries that requeues created", self.sagas_requeued.clone());
-        r.register(
-            "sagas_redriven",
-            "Deliveries that redrives and catching up created",
-            self.sagas_redriven.clone(),
-        );
-        r.register("redrives_running", "Redrives that run", self.redrives_running.clone());
-        r.register("jobs_scheduled", "Jobs created", self.jobs_scheduled.clone());
-        r.register("attempts", "Finished attempts, by outcome and error code", self.attempts.clone());
-        r.register_with_unit("post", "Duration of one POST", Unit::Seconds, self.post.clone());
-        r.register("jobs_handed_back", "Leased jobs given back unsent", self.jobs_handed_back.clone());
-        r.register("reports_lost", "Results that came after the lease was over", self.reports_lost.clone());
-        r.register("results_applied", "Results applied, by the saga's status", self.results_applied.clone());
-        r.register_with_unit(
-            "delivery_latency",
-            "From a delivery's creation to its success",
-            Unit::Seconds,
-            self.delivery_latency.clone(),
-        );
-        r.register("leases_reset", "Leases that ran out", self.leases_reset.clone());
-        r.register("dead_letters", "Dead letters stored", self.dead_letters.clone());
-        r.register("verifications", "Verification challenges sent, by outcome", self.verifications.clone());
-        r.register(
-            "subscriptions_disabled",
-            "Subscriptions that the caretaker disabled, by reason",
-            self.subscriptions_disabled.clone(),
-        );
-        r.register(
-            "retention_removed",
-            "Rows of history that the janitor removed, by kind",
-            self.retention_removed.clone(),
-        );
-        r.register_with_unit(
-            "pass",
-            "Database time of a stage's passes that did work",
-            Unit::Seconds,
-            self.pass.clone(),
-        );
-        r.register("store_errors", "Passes of a stage that failed", self.store_errors.clone());
-        r.register("http_requests", "Requests to the API", self.http_requests.clone());
-        r.register_with_unit(
-            "http_request",
-            "Duration of requests to the API",
-            Unit::Seconds,
-            self.http_request.clone(),
-        );
-        r.register("worker_slots", "Requests that may be in flight", self.worker_slots.clone());
-        r.register("worker_slots_busy", "Requests in flight", self.worker_slots_busy.clone());
-    }
-
-    /// What can happen is there from the start: an alert on an increase sees the first one.
-    fn create_known_series(&self) {
-        for result in [
-            IngestResult::Created,
-            IngestResult::Duplicate,
-            IngestResult::Conflict,
-            IngestResult::Overloaded,
-            IngestResult::Failed,
-        ] {
-            drop(self.events_ingested.get_or_create(&result_label(result)));
-        }
-        drop(self.attempts.get_or_create(&DELIVERED));
-        for error_code in ERROR_CODES {
-            drop(self.attempts.get_or_create(&failed(error_code)));
-        }
-        for status in [SagaStatus::Completed, SagaStatus::PendingRetry, SagaStatus::DeadLettered] {
-            drop(self.results_applied.get_or_create(&StatusLabel { status: status.as_str() }));
-        }
-        for result in [VerificationResult::Verified, VerificationResult::Retry, VerificationResult::Failed] {
-            drop(self.verifications.get_or_create(&outcome_label(result)));
-        }
-        for stage in STAGES {
-            for kind in [TRANSIENT, OTHER] {
-                drop(self.store_errors.get_or_create(&ErrorLabels { stage, kind }));
-            }
-        }
-        for reason in DisabledReason::ALL {
-            drop(self.subscriptions_disabled.get_or_create(&ReasonLabel { reason: reason.as_str() }));
-        }
-        self.history_removed(&Removed::default());
-        self.records_removed(&RemovedRecords::default());
     }
 
     /// Says what is running. Once per process.
@@ -481,74 +384,4 @@ impl Metrics {
             .get_or_create(&RouteLabels { method, route: route.to_owned() })
             .observe(took.as_secs_f64());
     }
-}
-
-/// A number that another part of the program counts.
-struct Counted {
-    name: &'static str,
-    help: &'static str,
-    number: Box<dyn Fn() -> u64 + Send + Sync>,
-}
-
-impl std::fmt::Debug for Counted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Counted").field(&self.name).finish()
-    }
-}
-
-impl Collector for Counted {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let counter = ConstCounter::new((self.number)());
-        counter.encode(encoder.encode_descriptor(self.name, self.help, None, counter.metric_type())?)
-    }
-}
-
-const TRANSIENT: &str = "transient";
-const OTHER: &str = "other";
-const API: &str = "api";
-
-/// Where the database can fail.
-const STAGES: [&str; 16] = [
-    API,
-    "apply",
-    "caretaker",
-    "cleaner",
-    "dead_letters",
-    "ingest",
-    "janitor",
-    "list_indexer",
-    "redriver",
-    "report",
-    "requeue",
-    "router",
-    "schedule",
-    "stranded",
-    "verifier",
-    "worker",
-];
-
-const DELIVERED: AttemptLabels = AttemptLabels { outcome: "delivered", error_code: "none" };
-
-fn failed(error_code: &'static str) -> AttemptLabels {
-    AttemptLabels { outcome: "failed", error_code }
-}
-
-fn result_label(result: IngestResult) -> ResultLabel {
-    let result = match result {
-        IngestResult::Created => "created",
-        IngestResult::Duplicate => "duplicate",
-        IngestResult::Conflict => "conflict",
-        IngestResult::Overloaded => "overloaded",
-        IngestResult::Failed => "failed",
-    };
-    ResultLabel { result }
-}
-
-fn outcome_label(result: VerificationResult) -> OutcomeLabel {
-    let outcome = match result {
-        VerificationResult::Verified => "verified",
-        VerificationResult::Retry => "retry",
-        VerificationResult::Failed => "failed",
-    };
-    OutcomeLabel { outcome }
 }

@@ -84,7 +84,7 @@ impl FullScan {
         }
     }
 
-    /// A page could not be read: the next look begins anew.
+    /// A page could not be read: the next one starts from the beginning.
     fn failed(&self) {
         let mut state = self.state();
         state.under_way = None;
@@ -184,7 +184,7 @@ impl Orchestrator {
             Ok(failing) => self.lanes.failing(&failing),
             Err(error) => {
                 self.metrics.store_error(NAME, &error);
-                tracing::warn!(%error, "which endpoints were failing was not read; they may be tried as if they were new");
+                tracing::warn!(%error, "cannot read which endpoints were failing; they may be tried as if they were new");
             }
         }
     }
@@ -194,7 +194,7 @@ impl Orchestrator {
         let load = self.store.load().await;
         if let Err(error) = &load {
             self.metrics.store_error(NAME, error);
-            tracing::warn!(%error, "the load was not read; endpoints may be given too many or too few jobs");
+            tracing::warn!(%error, "cannot read the load; endpoints may be given too many or too few jobs");
         }
         self.lanes.loaded(load.ok(), began, Instant::now());
     }

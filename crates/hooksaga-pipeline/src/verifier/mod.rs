@@ -184,7 +184,7 @@ impl Verifier {
             tracing::debug!(
                 subscription_id = check.subscription_id.0,
                 round = check.round,
-                "verification superseded: the subscription was changed or asked again meanwhile"
+                "verification superseded: the subscription was changed, or verification was requested again, in the meantime"
             );
             return Ok(verified);
         }
@@ -287,7 +287,7 @@ impl Board {
             if !self.schedule().offer(Host::of(&check.callback_url), first, check, now) {
                 tracing::debug!(
                     subscription_id,
-                    "too many verifications wait for this host; this one comes again"
+                    "too many verifications wait for this host; this one is tried again later"
                 );
             }
         }

@@ -42,7 +42,7 @@ impl Worker {
             next = Instant::now() + POLL;
             if let Err(error) = self.unpark_once().await {
                 self.metrics.store_error(Self::NAME, &error);
-                tracing::debug!(%error, "parked jobs could not be looked at; trying again");
+                tracing::debug!(%error, "cannot read parked jobs; trying again");
                 next = Instant::now() + AFTER_FAILURE;
             }
         }

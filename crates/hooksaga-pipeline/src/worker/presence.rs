@@ -41,7 +41,7 @@ impl Worker {
             }
         }
         if let Err(error) = self.store.leave(beat.worker_id).await {
-            tracing::debug!(%error, "the heartbeat stays behind until it is old");
+            tracing::debug!(%error, "the heartbeat's row was not removed; it counts until it is old");
         }
     }
 }

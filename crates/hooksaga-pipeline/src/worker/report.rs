@@ -1,7 +1,7 @@
 //! Writes what became of jobs, in batches: what has gathered while the last batch was being written is the
 //! next one, so that a single result is written at once and many share a transaction.
 //!
-//! A write that the database is not there for is tried again until the lease is over; then the job is
+//! A write that fails because the database is away is tried again until the lease is over; then the job is
 //! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
 
 use super::{
@@ -162,7 +162,7 @@ impl Reporter {
         match changed {
             Ok(changed) => self.metrics.handed_back(changed.len() as u64),
             Err(error) => {
-                tracing::error!(%error, jobs = jobs.len(), "jobs could not be given back: their leases run out");
+                tracing::error!(%error, jobs = jobs.len(), "cannot hand jobs back: they wait until their leases have run out");
             }
         }
         if self.log.wants(false) {

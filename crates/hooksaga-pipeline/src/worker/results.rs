@@ -32,7 +32,7 @@ enum State {
     Failing,
     /// Results were lost. The next probe is due then; if it fails, the one after it so much later.
     Lost { probe_at: Instant, wait: Duration },
-    /// A probe is under way. Should it come to no result (it was parked or given back), another follows.
+    /// A probe is under way. If it has no result (it was parked or handed back), another follows.
     Probing { next: Instant, wait: Duration },
 }
 
@@ -116,7 +116,7 @@ mod tests {
         gate.lost(at(510));
         assert_eq!(gate.pass(at(513)), closed, "the waits grow");
         assert_eq!(gate.pass(at(514)), ClaimAllowance::Probe);
-        // It came to no result.
+        // It had no result.
         assert_eq!(gate.pass(at(514 + 8)), ClaimAllowance::Probe);
         gate.written();
         assert_eq!(gate.pass(at(523)), ClaimAllowance::Open);

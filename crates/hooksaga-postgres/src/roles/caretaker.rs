@@ -119,10 +119,7 @@ impl CaretakerStore for Caretaker {
                 let rows =
                     client.query(&statement, &[&micros(failing_for), &since, &id, &bigint(limit)]).await?;
                 let items = rows.iter().map(troubled).collect::<DbResult<Vec<_>>>()?;
-                let full = items.len() == limit as usize;
-                let last = items.last().filter(|_| full);
-                let resume_after = last.map(|one| (one.run.since, one.subscription_id));
-                Ok(TroubledPage { items, resume_after })
+                Ok(TroubledPage::of(items, limit))
             })
             .await
     }

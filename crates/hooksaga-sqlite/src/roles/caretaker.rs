@@ -141,9 +141,7 @@ fn troubled(
         };
         Ok(Troubled { subscription_id: SubscriptionId(row.get(0)?), run })
     })?;
-    let full = items.len() == limit as usize;
-    let resume_after = items.last().filter(|_| full).map(|one| (one.run.since, one.subscription_id));
-    Ok(TroubledPage { items, resume_after })
+    Ok(TroubledPage::of(items, limit))
 }
 
 fn disable(tx: &Tx<'_>, causes: &[Disable]) -> DbResult<Vec<Announcement>> {

@@ -31,7 +31,7 @@ pub(crate) struct Client {
     transport: Transport,
 }
 
-/// An answer of the server, of any status.
+/// A response of the server, of any status.
 pub(crate) struct Reply(Response<Bytes>);
 
 impl Reply {

@@ -1,4 +1,4 @@
-//! The server's error answers (`application/problem+json`) as one clear line.
+//! The server's error responses (`application/problem+json`) as one clear line.
 
 use serde::Deserialize;
 
@@ -21,7 +21,7 @@ pub(crate) struct FieldError {
 }
 
 impl Problem {
-    /// Reads an error answer; one that is no problem document is shown by its beginning.
+    /// Reads an error response; one that is no problem document is shown by its beginning.
     pub(super) fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| {
             let text: String = String::from_utf8_lossy(body).chars().take(200).collect();

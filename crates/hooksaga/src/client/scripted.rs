@@ -1,4 +1,4 @@
-//! A server for tests that gives the answers it was told to, in order, and remembers what it was asked.
+//! A server for tests that gives the responses it was told to, in order, and remembers what it was asked.
 
 use hooksaga_testkit::server::{Server, read_request};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
-/// One answer.
+/// One response.
 #[derive(Clone)]
 pub(crate) struct Reply(u16, String);
 

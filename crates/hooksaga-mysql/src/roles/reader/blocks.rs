@@ -7,7 +7,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_store::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, QUERY_LIMIT, StoreError, ranges,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, time::Instant};
@@ -35,32 +35,24 @@ pub(super) async fn page<T>(
 ) -> DbResult<Page<T>> {
     let begun = Instant::now();
     let indexed: Option<i64> = connection.exec_first(PROGRESS, (blocks.list.number(),)).await?;
-    let (indexed, top) = (indexed.unwrap_or(0), request.top());
-    let wanted = usize::try_from(request.limit).map_err(DbError::unreadable)? + 1;
-    let mut rows = Vec::new();
-    if top > indexed {
-        rows = rows_of(connection, listed.select, listed.id, &filter(indexed..top), wanted).await?;
-    }
-    let below = top.min(indexed);
-    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
-    while rows.len() < wanted {
-        let found = next_blocks(connection, blocks, next).await?;
-        for range in ranges(&found, below) {
-            if begun.elapsed() > QUERY_LIMIT {
-                return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
-            }
-            let (filter, left) = (filter(range), wanted - rows.len());
-            rows.extend(rows_of(connection, listed.select_range, listed.id, &filter, left).await?);
-            if rows.len() >= wanted {
-                break;
-            }
+    let (mut pager, mut rows) = (BlockPager::new(indexed.unwrap_or(0), request), Vec::new());
+    while let Some(step) = pager.step() {
+        if begun.elapsed() > QUERY_LIMIT {
+            return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
         }
-        match found.last() {
-            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
-            _ => break,
-        }
+        let (select, ids, most) = match step {
+            PagerStep::Newest(ids, most) => (listed.select, ids, most),
+            PagerStep::Rows(ids, most) => (listed.select_range, ids, most),
+            PagerStep::Blocks(next) => {
+                pager.found_blocks(&next_blocks(connection, blocks, next).await?);
+                continue;
+            }
+        };
+        let found = rows_of(connection, select, listed.id, &filter(ids), most).await?;
+        pager.found_rows(found.len());
+        rows.extend(found);
     }
-    super::cut(rows, wanted - 1, listed.read)
+    super::cut(rows, request.limit as usize, listed.read)
 }
 
 /// Blocks before `next`, newest first, that hold all that is asked for.

@@ -108,12 +108,12 @@ fn stamps() -> [Stamp; 2] {
 impl Sources {
     fn of_system() -> Option<Arc<Self>> {
         let hosts = Hosts::from_system().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read {HOSTS}: names are asked of the name servers only");
+            tracing::warn!(%error, "cannot read {HOSTS}: names are resolved by the name servers only");
             Hosts::default()
         });
         let (config, options) = read_system_conf().unwrap_or_else(|error| {
             // As the C library does.
-            tracing::warn!(%error, "{RESOLV_CONF} names no name server: names are asked of 127.0.0.1");
+            tracing::warn!(%error, "{RESOLV_CONF} names no name server: 127.0.0.1 is asked");
             let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
             (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
         });

@@ -8,7 +8,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_store::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, QUERY_LIMIT, StoreError, ranges,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
 };
 use std::{ops::Range, time::Instant};
 use tokio_postgres::Row;
@@ -34,33 +34,22 @@ pub(super) async fn page<T>(
     let begun = Instant::now();
     let statement = client.prepare_cached(PROGRESS).await?;
     let indexed: i64 = client.query_one(&statement, &[&blocks.list.number()]).await?.try_get(0)?;
-    let top = request.top();
-    let wanted = usize::try_from(request.limit).map_err(DbError::unreadable)? + 1;
-    let mut rows = Vec::new();
-    if top > indexed {
-        let filter = filter(indexed..top);
-        rows = rows_of(client, listed.select, listed.id, &filter, wanted).await?;
-    }
-    let below = top.min(indexed);
-    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
-    while rows.len() < wanted {
-        let found = next_blocks(client, blocks, next).await?;
-        for range in ranges(&found, below) {
-            if begun.elapsed() > QUERY_LIMIT {
-                return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
-            }
-            let filter = filter(range);
-            rows.extend(rows_of(client, listed.select, listed.id, &filter, wanted - rows.len()).await?);
-            if rows.len() >= wanted {
-                break;
-            }
+    let (mut pager, mut rows) = (BlockPager::new(indexed, request), Vec::new());
+    while let Some(step) = pager.step() {
+        if begun.elapsed() > QUERY_LIMIT {
+            return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
         }
-        match found.last() {
-            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
-            _ => break,
+        match step {
+            PagerStep::Newest(ids, most) | PagerStep::Rows(ids, most) => {
+                let filter = filter(ids);
+                let found = rows_of(client, listed.select, listed.id, &filter, most).await?;
+                pager.found_rows(found.len());
+                rows.extend(found);
+            }
+            PagerStep::Blocks(next) => pager.found_blocks(&next_blocks(client, blocks, next).await?),
         }
     }
-    super::cut(&rows, wanted - 1, listed.read)
+    super::cut(&rows, request.limit as usize, listed.read)
 }
 
 /// Blocks before `next`, newest first, that hold all that is asked for.

@@ -9,7 +9,7 @@
 
 use crate::{error::DbResult, roles::filter::Filter, session::Tx};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{BLOCK, BLOCKS_AT_ONCE, BlockFilter, Page, PageRequest, ranges};
+use hooksaga_store::{BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep};
 use rusqlite::{Row, params_from_iter};
 use std::ops::Range;
 
@@ -59,15 +59,10 @@ pub(super) fn page<T>(
     blocks: Option<&BlockFilter>,
     request: PageRequest,
 ) -> DbResult<Page<T>> {
-    let wanted = request.limit as usize + 1;
-    let indexed = match blocks {
-        Some(blocks) => tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?,
-        None => 0,
+    let items = match blocks {
+        Some(blocks) => by_blocks(tx, listed, blocks, request)?,
+        None => newest(tx, listed, 0..request.top(), request.limit as usize + 1)?,
     };
-    let mut items = newest(tx, listed, indexed..request.top(), wanted)?;
-    if let Some(blocks) = blocks {
-        add_by_blocks(tx, listed, blocks, request.top().min(indexed), wanted, &mut items)?;
-    }
     Ok(Page::cut(items, request.limit, listed.id))
 }
 
@@ -90,30 +85,28 @@ fn newest<T>(tx: &Tx<'_>, listed: &Listed<'_, T>, ids: Range<i64>, wanted: usize
     select(tx, listed, source.from, ids, wanted)
 }
 
-/// Adds rows with ids below `below`. The query's own time limit ends a walk that finds too little.
-fn add_by_blocks<T>(
+/// Rows by the coarse index. The query's own time limit ends it where it finds too little.
+fn by_blocks<T>(
     tx: &Tx<'_>,
     listed: &Listed<'_, T>,
     blocks: &BlockFilter,
-    below: i64,
-    wanted: usize,
-    items: &mut Vec<T>,
-) -> DbResult<()> {
-    let mut next = below.saturating_add(BLOCK - 1) / BLOCK;
-    while items.len() < wanted {
-        let found = next_blocks(tx, blocks, next)?;
-        for range in ranges(&found, below) {
-            items.extend(select(tx, listed, listed.source.from_unindexed, range, wanted - items.len())?);
-            if items.len() >= wanted {
-                return Ok(());
+    request: PageRequest,
+) -> DbResult<Vec<T>> {
+    let indexed = tx.prepare(PROGRESS)?.query_row([blocks.list.number()], |row| row.get(0))?;
+    let (mut pager, mut items) = (BlockPager::new(indexed, request), Vec::new());
+    while let Some(step) = pager.step() {
+        let found = match step {
+            PagerStep::Newest(ids, most) => newest(tx, listed, ids, most)?,
+            PagerStep::Rows(ids, most) => select(tx, listed, listed.source.from_unindexed, ids, most)?,
+            PagerStep::Blocks(next) => {
+                pager.found_blocks(&next_blocks(tx, blocks, next)?);
+                continue;
             }
-        }
-        match found.last() {
-            Some(last) if found.len() == BLOCKS_AT_ONCE as usize => next = *last,
-            _ => return Ok(()),
-        }
+        };
+        pager.found_rows(found.len());
+        items.extend(found);
     }
-    Ok(())
+    Ok(items)
 }
 
 /// Blocks before `next`, newest first, that hold all that is asked for.

@@ -3,7 +3,8 @@
 mod requeue;
 
 use super::remote::{
-    self, DeadLetter, Page, Payload, Period, Query, Remote, advice, event_type, explain, id, tenant, visible,
+    self, DeadLetter, One, Page, Payload, Period, Query, Remote, advice, event_type, explain, id, tenant,
+    visible,
 };
 use crate::{
     error::CliResult,
@@ -35,13 +36,7 @@ enum Command {
     List(List),
     /// Show one dead letter with its payload
     #[command(after_help = "Example:\n  hooksaga dead-letters show 5")]
-    Show {
-        /// The id that `dead-letters list` shows
-        #[arg(value_name = "ID", value_parser = id)]
-        id: i64,
-        #[command(flatten)]
-        remote: Remote,
-    },
+    Show(One),
     Requeue(requeue::Requeue),
 }
 
@@ -109,7 +104,7 @@ impl DeadLetters {
     pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,
-            Command::Show { id, remote } => show(id, &remote).await,
+            Command::Show(One { id, remote }) => show(id, &remote).await,
             Command::Requeue(command) => command.run().await,
         }
     }

@@ -4,13 +4,13 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, Delivery, Page, Period, Query, Remote, event_id, event_type, id, tenant, visible};
+use super::remote::{self, Delivery, Listing, OfEvents, One, Query, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Clock},
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{EventType, SagaStatus, Tenant};
+use hooksaga_saga::SagaStatus;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,29 +34,14 @@ enum Command {
     List(Box<List>),
     /// Show one delivery with its attempts
     #[command(after_help = "Example:\n  hooksaga deliveries show 21")]
-    Show {
-        /// The id that `deliveries list` shows
-        #[arg(value_name = "ID", value_parser = id)]
-        id: i64,
-        #[command(flatten)]
-        remote: Remote,
-    },
+    Show(One),
     /// Send a delivery that has ended once more, as a new delivery
     #[command(after_help = "Example:\n  hooksaga deliveries resend 21")]
-    Resend {
-        /// The id that `deliveries list` shows
-        #[arg(value_name = "ID", value_parser = id)]
-        id: i64,
-        #[command(flatten)]
-        remote: Remote,
-    },
+    Resend(One),
 }
 
 #[derive(Args)]
 struct List {
-    /// Only this tenant's
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
-    tenant: Option<Tenant>,
     /// Only with one of these: Pending, InProgress, PendingRetry, Completed, DeadLettered
     #[arg(long, value_name = "STATUS,…", value_delimiter = ',', value_parser = status)]
     status: Vec<SagaStatus>,
@@ -66,37 +51,22 @@ struct List {
     /// Only those of this event
     #[arg(long, value_name = "ID", value_parser = event_id)]
     event: Option<i64>,
-    /// Only those of events of this type
-    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
-    event_type: Option<EventType>,
-    /// Only those of the event with this id of its sender
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    external_id: Option<String>,
-    /// Only those of events with this correlation id
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    correlation_id: Option<String>,
     #[command(flatten)]
-    period: Period,
+    of: OfEvents,
     #[command(flatten)]
-    page: Page,
-    #[command(flatten)]
-    remote: Remote,
+    list: Listing,
 }
 
 impl List {
     async fn run(self) -> CliResult {
         let query = Query::new("/v1/deliveries")
-            .with("tenant", self.tenant)
             .with("subscription_id", self.subscription)
-            .with("event_id", self.event)
-            .with("event_type", self.event_type)
-            .with("external_id", self.external_id)
-            .with("correlation_id", self.correlation_id);
+            .with("event_id", self.event);
         let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));
         let clock = Clock::now();
-        let query = self.period.add_to(query);
+        let query = self.of.add_to(query);
         let empty = "no such deliveries";
-        remote::list(&self.remote, query, &self.page, &TITLES, empty, |one| row(&one, clock)).await
+        self.list.show(query, &TITLES, empty, |one| row(&one, clock)).await
     }
 }
 
@@ -104,8 +74,8 @@ impl Deliveries {
     pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,
-            Command::Show { id, remote } => show::run(id, &remote).await,
-            Command::Resend { id, remote } => resend::run(id, &remote).await,
+            Command::Show(One { id, remote }) => show::run(id, &remote).await,
+            Command::Resend(One { id, remote }) => resend::run(id, &remote).await,
         }
     }
 }

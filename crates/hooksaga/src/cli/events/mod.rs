@@ -2,16 +2,13 @@
 
 use super::{
     deliveries,
-    remote::{
-        self, Event, Page, Payload, Period, Query, Remote, Routing, event_id, event_type, tenant, visible,
-    },
+    remote::{self, Event, Listing, OfEvents, Payload, Query, Remote, Routing, event_id},
 };
 use crate::{
     error::CliResult,
     output::{self, Cell, Clock, Table},
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::{EventType, Tenant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,37 +42,18 @@ enum Command {
 
 #[derive(Args)]
 struct List {
-    /// Only this tenant's
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
-    tenant: Option<Tenant>,
-    /// Only those of this type
-    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
-    event_type: Option<EventType>,
-    /// Only the one with this id of its sender
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    external_id: Option<String>,
-    /// Only those with this correlation id
-    #[arg(long, value_name = "ID", value_parser = visible)]
-    correlation_id: Option<String>,
     #[command(flatten)]
-    period: Period,
+    which: OfEvents,
     #[command(flatten)]
-    page: Page,
-    #[command(flatten)]
-    remote: Remote,
+    list: Listing,
 }
 
 impl List {
     async fn run(self) -> CliResult {
-        let query = Query::new("/v1/events")
-            .with("tenant", self.tenant)
-            .with("event_type", self.event_type)
-            .with("external_id", self.external_id)
-            .with("correlation_id", self.correlation_id);
         let clock = Clock::now();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
         let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
-        remote::list(&self.remote, self.period.add_to(query), &self.page, &titles, empty, |event: Event| {
+        let row = |event: Event| {
             vec![
                 event.id.into(),
                 event.tenant.into(),
@@ -84,8 +62,8 @@ impl List {
                 event.correlation_id.into(),
                 clock.relative(&event.created_at).into(),
             ]
-        })
-        .await
+        };
+        self.list.show(self.which.add_to(Query::new("/v1/events")), &titles, empty, row).await
     }
 }
 

@@ -138,7 +138,7 @@ impl Search {
     }
 }
 
-/// What reading all the files came to.
+/// The result of reading all the files.
 struct Found {
     events: u64,
     /// Something is in the files that cannot be read.

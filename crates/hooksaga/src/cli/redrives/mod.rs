@@ -2,13 +2,12 @@
 
 mod start;
 
-use super::remote::{self, Page, Query, Redrive, Remote, id, tenant};
+use super::remote::{self, Listing, One, Query, Redrive};
 use crate::{
     error::CliResult,
     output::{self, Cell, Clock},
 };
 use clap::{Args, Subcommand};
-use hooksaga_saga::Tenant;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,71 +30,45 @@ enum Command {
     Start(start::Start),
     /// List redrives, newest first
     #[command(after_help = "Example:\n  hooksaga redrives list")]
-    List(List),
+    List(Listing),
     /// Show how far a redrive came
     #[command(after_help = "Example:\n  hooksaga redrives show 5")]
-    Show {
-        /// The id that `redrives list` shows
-        #[arg(value_name = "ID", value_parser = id)]
-        id: i64,
-        #[command(flatten)]
-        remote: Remote,
-    },
+    Show(One),
     /// Cancel a redrive; what it has made stays
     #[command(after_help = "Example:\n  hooksaga redrives cancel 5")]
-    Cancel {
-        /// The id that `redrives list` shows
-        #[arg(value_name = "ID", value_parser = id)]
-        id: i64,
-        #[command(flatten)]
-        remote: Remote,
-    },
+    Cancel(One),
 }
 
-#[derive(Args)]
-struct List {
-    /// Only this tenant's
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
-    tenant: Option<Tenant>,
-    #[command(flatten)]
-    page: Page,
-    #[command(flatten)]
-    remote: Remote,
-}
-
-impl List {
-    async fn run(self) -> CliResult {
-        let query = Query::new("/v1/redrives").with("tenant", self.tenant);
-        let clock = Clock::now();
-        let titles =
-            ["ID", "TENANT", "WHAT", "STATUS", "EXAMINED", "CREATED", "SKIPPED", "STARTED BY", "STARTED"];
-        remote::list(&self.remote, query, &self.page, &titles, "no redrives", |redrive: Redrive| {
-            vec![
-                redrive.id.into(),
-                redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into(),
-                what(&redrive).into(),
-                redrive.status.into(),
-                redrive.examined.to_string().into(),
-                redrive.created.to_string().into(),
-                redrive.skipped.to_string().into(),
-                Cell::optional(redrive.started_by),
-                clock.relative(&redrive.created_at).into(),
-            ]
-        })
-        .await
-    }
+async fn list(asked: Listing) -> CliResult {
+    let clock = Clock::now();
+    let titles =
+        ["ID", "TENANT", "WHAT", "STATUS", "EXAMINED", "CREATED", "SKIPPED", "STARTED BY", "STARTED"];
+    let row = |redrive: Redrive| {
+        vec![
+            redrive.id.into(),
+            redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into(),
+            what(&redrive).into(),
+            redrive.status.into(),
+            redrive.examined.to_string().into(),
+            redrive.created.to_string().into(),
+            redrive.skipped.to_string().into(),
+            Cell::optional(redrive.started_by),
+            clock.relative(&redrive.created_at).into(),
+        ]
+    };
+    asked.show(Query::new("/v1/redrives"), &titles, "no redrives", row).await
 }
 
 impl Redrives {
     pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::Start(command) => command.run().await,
-            Command::List(command) => command.run().await,
-            Command::Show { id, remote } => {
+            Command::List(asked) => list(asked).await,
+            Command::Show(One { id, remote }) => {
                 let answer = remote.connect()?.get(&format!("/v1/redrives/{id}")).await?;
                 remote.print(&answer, |redrive| show(&redrive))
             }
-            Command::Cancel { id, remote } => {
+            Command::Cancel(One { id, remote }) => {
                 let answer = remote.connect()?.post(&format!("/v1/redrives/{id}/cancel"), "").await?;
                 remote.print(&answer, |redrive: Redrive| {
                     output::line(format!("redrive {id} is cancelled: {}", tally(&redrive)));

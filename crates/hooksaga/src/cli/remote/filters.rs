@@ -1,6 +1,6 @@
 //! Options that several lists share, and how their values are read.
 
-use super::Query;
+use super::{Query, Remote};
 use crate::{config::parse_duration, output::Clock};
 use clap::Args;
 use hooksaga_saga::{EventType, Invalid, Tenant};
@@ -15,6 +15,31 @@ pub(in crate::cli) struct Page {
     /// Go on where an earlier list ended
     #[arg(long, value_name = "CURSOR", value_parser = visible)]
     pub(in crate::cli) cursor: Option<String>,
+}
+
+/// What every list takes.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Listing {
+    /// Only this tenant's
+    #[arg(long, value_name = "TENANT", value_parser = tenant)]
+    pub(in crate::cli) tenant: Option<Tenant>,
+
+    #[command(flatten)]
+    pub(in crate::cli) page: Page,
+
+    #[command(flatten)]
+    pub(in crate::cli) remote: Remote,
+}
+
+/// One row, by its id.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct One {
+    /// The id that `list` shows
+    #[arg(value_name = "ID", value_parser = id)]
+    pub(in crate::cli) id: i64,
+
+    #[command(flatten)]
+    pub(in crate::cli) remote: Remote,
 }
 
 /// When something was created.
@@ -32,6 +57,35 @@ pub(in crate::cli) struct Period {
 impl Period {
     pub(in crate::cli) fn add_to(&self, query: Query) -> Query {
         query.with("created_after", self.since.as_deref()).with("created_before", self.until.as_deref())
+    }
+}
+
+/// Which events something is about.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct OfEvents {
+    /// Only those with this event type
+    #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
+    event_type: Option<EventType>,
+
+    /// Only those with this id of the event's sender
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    external_id: Option<String>,
+
+    /// Only those with this correlation id
+    #[arg(long, value_name = "ID", value_parser = visible)]
+    correlation_id: Option<String>,
+
+    #[command(flatten)]
+    period: Period,
+}
+
+impl OfEvents {
+    pub(in crate::cli) fn add_to(self, query: Query) -> Query {
+        let query = query
+            .with("event_type", self.event_type)
+            .with("external_id", self.external_id)
+            .with("correlation_id", self.correlation_id);
+        self.period.add_to(query)
     }
 }
 

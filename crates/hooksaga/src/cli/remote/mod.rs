@@ -5,7 +5,7 @@ mod pages;
 mod query;
 mod resources;
 
-pub(super) use filters::{Page, Period, event_id, event_type, id, tenant, visible};
+pub(super) use filters::{Listing, OfEvents, One, Page, Period, event_id, event_type, id, tenant, visible};
 pub(super) use pages::list;
 pub(super) use query::Query;
 pub(super) use resources::{

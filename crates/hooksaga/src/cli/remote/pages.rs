@@ -1,6 +1,6 @@
 //! Lists: as many pages as are asked for, each a bounded request.
 
-use super::{Page, Query, Remote};
+use super::{Listing, Page, Query, Remote};
 use crate::{
     client::Client,
     error::CliResult,
@@ -15,6 +15,19 @@ const LARGEST_PAGE: u32 = 500;
 struct PageOf<T> {
     items: Vec<T>,
     next_cursor: Option<String>,
+}
+
+impl Listing {
+    /// Prints what the query and these options ask for, see [`list`].
+    pub(in crate::cli) async fn show<T: DeserializeOwned>(
+        self,
+        query: Query,
+        titles: &[&str],
+        empty: &str,
+        row: impl Fn(T) -> Vec<Cell>,
+    ) -> CliResult {
+        list(&self.remote, query.with("tenant", self.tenant), &self.page, titles, empty, row).await
+    }
 }
 
 /// Prints a list: a table of rows, or with `--json` the server's pages, one line each.

@@ -1,7 +1,7 @@
 //! Many events from a file, through the batch endpoint.
 //!
 //! A line that cannot be accepted is reported with its number and never holds up the others. An overloaded
-//! server is waited for. Events without `external_id` may arrive twice if an answer is lost on the way.
+//! server is waited for. Events without `external_id` may be stored twice if a response is lost on the way.
 
 use super::{
     Event, Given,

@@ -55,7 +55,7 @@ pub(super) struct Send {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Print the server's answer as JSON, for scripts
+    /// Print the server's response as JSON, for scripts
     #[arg(long)]
     json: bool,
 

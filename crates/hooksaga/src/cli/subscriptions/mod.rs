@@ -6,10 +6,10 @@ mod change;
 mod show;
 mod verify;
 
-use super::remote::{self, Page, Query, Remote, id, tenant, visible};
+use super::remote::{self, Listing, One, Query, visible};
 use crate::{error::CliResult, output::Clock};
 use clap::{Args, Subcommand};
-use hooksaga_saga::{Invalid, Tenant, Topics};
+use hooksaga_saga::{Invalid, Topics};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,21 +61,8 @@ enum Command {
     Delete(One),
 }
 
-/// One subscription.
-#[derive(Args)]
-struct One {
-    /// The id that `subscriptions list` shows
-    #[arg(value_name = "ID", value_parser = id)]
-    id: i64,
-    #[command(flatten)]
-    remote: Remote,
-}
-
 #[derive(Args)]
 struct List {
-    /// Only this tenant's
-    #[arg(long, value_name = "TENANT", value_parser = tenant)]
-    tenant: Option<Tenant>,
     /// Only those with exactly this topic
     #[arg(long = "type", value_name = "TOPIC", value_parser = visible)]
     event_type: Option<String>,
@@ -92,15 +79,12 @@ struct List {
     #[arg(long, value_name = "BOOL")]
     disabled: Option<bool>,
     #[command(flatten)]
-    page: Page,
-    #[command(flatten)]
-    remote: Remote,
+    list: Listing,
 }
 
 impl List {
     async fn run(self) -> CliResult {
         let query = Query::new("/v1/subscriptions")
-            .with("tenant", self.tenant)
             .with("event_type", self.event_type)
             .with("callback_url", self.callback_url)
             .with("active", self.active)
@@ -108,8 +92,7 @@ impl List {
             .with("disabled", self.disabled);
         let clock = Clock::now();
         let empty = "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`";
-        remote::list(&self.remote, query, &self.page, &show::TITLES, empty, |one| show::row(&one, clock))
-            .await
+        self.list.show(query, &show::TITLES, empty, |one| show::row(&one, clock)).await
     }
 }
 

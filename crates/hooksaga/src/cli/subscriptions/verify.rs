@@ -87,7 +87,7 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> CliResult {
             }
             return Ok(());
         }
-        // What an earlier challenge of this round came to, once each.
+        // The result of an earlier challenge of this round, once each.
         if let (Some(code), true) = (&verification.last_error, verification.checked_at != reported) {
             progress.clear();
             output::note(format!("not yet: {}; it is sent another challenge", explain(code)));

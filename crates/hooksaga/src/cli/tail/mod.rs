@@ -66,7 +66,7 @@ struct Page {
     next_cursor: Option<String>,
 }
 
-/// Why a look did not come to its end.
+/// Why a look was not completed.
 enum Interrupted {
     /// Nobody is there.
     Unreachable(CliError),

@@ -6,7 +6,8 @@
 //! do 128-bit integers, which few readers of JSON can hold. A float that JSON has no number for is `null`, and
 //! an absent optional field is left out. Spans are not shown.
 //!
-//! Every line is valid JSON, whatever the names and values hold.
+//! Every line is valid JSON, whatever the names and values hold. Strings are escaped here and not by `serde_json`: that
+//! escapes whole values, and a value with only a text form comes in pieces, as its `Debug` writes them.
 
 use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use std::{
@@ -87,15 +88,12 @@ impl Visit for Fields<'_> {
 
     fn record_i64(&mut self, field: &Field, value: i64) {
         self.name(field);
-        if value < 0 {
-            self.0.push('-');
-        }
-        push_digits(self.0, value.unsigned_abs());
+        self.0.push_str(itoa::Buffer::new().format(value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.name(field);
-        push_digits(self.0, value);
+        self.0.push_str(itoa::Buffer::new().format(value));
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -131,7 +129,7 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// The characters that may not stand for themselves in a JSON string. All are ASCII, so that a text may be
+/// The characters that have to be escaped in a JSON string. All are ASCII, so that a text may be
 /// cut before and after each of them.
 fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
@@ -177,21 +175,6 @@ fn push_escaped(line: &mut String, text: &str) {
         }
     }
     line.push_str(&text[clean..]);
-}
-
-fn push_digits(line: &mut String, mut value: u64) {
-    // u64::MAX has twenty digits.
-    let mut digits = [b'0'; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] += (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    line.push_str(str::from_utf8(&digits[start..]).expect("digits are ASCII"));
 }
 
 #[cfg(test)]

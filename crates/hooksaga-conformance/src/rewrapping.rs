@@ -1,10 +1,8 @@
 //! Secrets are sealed with another key while a server runs.
 
-use crate::adapter::{fresh, options};
-use hooksaga_conformance::TestDatabase as _;
-use hooksaga_mysql::rewrap as rewrap_all;
+use super::{TestDatabase, fixture::new_subscription};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{NewSubscription, Rewrap, SealedSecret, StoreError, StoreResult, Stores, TenantScope};
+use hooksaga_store::{Rewrap, SealedSecret, StoreError, StoreResult, Stores, TenantScope};
 use std::time::Duration;
 
 fn sealed(key_id: &str, n: u8) -> SealedSecret {
@@ -21,29 +19,18 @@ fn reseal(subscription: SubscriptionId, old: &SealedSecret) -> StoreResult<Seale
 }
 
 async fn subscribe(stores: &Stores, n: u8, secret: SealedSecret) {
-    let new = NewSubscription {
-        tenant: "default".parse().unwrap(),
-        topics: "t".parse().unwrap(),
-        callback_url: hooksaga_saga::CallbackUrl::parse(&format!("https://example.com/{n}"), false).unwrap(),
-        description: None,
-        active: true,
-        max_retry_limit: None,
-        rate_limit: None,
-        headers: None,
-    };
+    let new = new_subscription("t", &format!("https://example.com/{n}"));
     stores.admin.create(&new, &secret).await.unwrap();
 }
 
-#[tokio::test]
-async fn everything_is_sealed_with_the_new_key_and_again_is_nothing() {
-    let database = fresh().await;
-    let (stores, options) = (database.stores(), options(&database.url));
+pub async fn everything_is_sealed_with_the_new_key_and_again_is_nothing(db: &dyn TestDatabase) {
+    let stores = db.stores();
     for n in 0..150 {
         subscribe(&stores, n, sealed("old", n)).await;
     }
     subscribe(&stores, 200, sealed("new", 200)).await;
     let rewrap = Rewrap { key_id: "new", reseal: &reseal };
-    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 150);
+    assert_eq!(db.rewrap(rewrap).await.unwrap(), 150);
     assert_eq!(stores.verifier.secret_key_ids().await.unwrap(), ["new"]);
     let checks = stores.verifier.take_checks(500, Duration::from_secs(10)).await.unwrap();
     let mut found: Vec<_> = checks.iter().map(|check| check.secrets[0].secret.clone()).collect();
@@ -51,15 +38,15 @@ async fn everything_is_sealed_with_the_new_key_and_again_is_nothing() {
     let mut expected: Vec<_> = (0..150).map(|n| sealed("new", n + 1)).collect();
     expected.push(sealed("new", 200));
     assert_eq!(found, expected);
-    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 0);
+    assert_eq!(db.rewrap(rewrap).await.unwrap(), 0);
 
     subscribe(&stores, 201, sealed("lost", 201)).await;
-    let failed = rewrap_all(&options, rewrap).await;
+    let failed = db.rewrap(rewrap).await;
     assert!(matches!(failed, Err(StoreError::Other(_))), "{failed:?}");
 
-    // Once it has expired nobody opens it any more, and it is in nobody's way.
+    // Once it has expired nobody opens it any more, and it blocks nothing.
     let (last, secret) = (SubscriptionId(152), sealed("old", 151));
     assert!(stores.admin.rotate_secret(&TenantScope::All, last, &secret, Duration::ZERO, 2).await.unwrap());
-    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 1);
-    assert_eq!(rewrap_all(&options, rewrap).await.unwrap(), 0);
+    assert_eq!(db.rewrap(rewrap).await.unwrap(), 1);
+    assert_eq!(db.rewrap(rewrap).await.unwrap(), 0);
 }

@@ -1,6 +1,6 @@
 //! The bytes of response bodies that wait for their clients.
 
-use super::connections::{Counts, Peer};
+use super::{connections::Counts, peer::Peer};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -23,7 +23,7 @@ const COPIED: usize = 64 << 10;
 pub struct Unmetered;
 
 /// How much may wait, and how much does.
-pub(super) struct Answers {
+pub(super) struct WaitingResponses {
     limit: usize,
     held: Arc<Held>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Share {
     held: Arc<Held>,
 }
 
-impl Answers {
+impl WaitingResponses {
     pub(super) fn new(limit: usize, counts: Arc<Counts>) -> Self {
         Self { limit, held: Arc::new(Held { bytes: AtomicUsize::new(0), counts }) }
     }
@@ -57,7 +57,7 @@ impl Answers {
     /// Room for a body that must be sent.
     pub(super) fn take(&self, bytes: usize) -> Share {
         self.held.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.held.counts.answer_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.held.counts.response_bytes.fetch_add(bytes, Ordering::Relaxed);
         Share { bytes, held: Arc::clone(&self.held) }
     }
 
@@ -70,7 +70,7 @@ impl Answers {
 impl Drop for Share {
     fn drop(&mut self) {
         self.held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        self.held.counts.answer_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.held.counts.response_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -137,16 +137,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_until_room_is_given_back() {
-        let answers = Answers::new(100, Arc::default());
-        let first = answers.try_take(60).ok();
-        assert_eq!(answers.try_take(50).err(), Some(10));
-        let forced = answers.take(50);
-        assert_eq!(answers.excess(), 10);
+        let responses = WaitingResponses::new(100, Arc::default());
+        let first = responses.try_take(60).ok();
+        assert_eq!(responses.try_take(50).err(), Some(10));
+        let forced = responses.take(50);
+        assert_eq!(responses.excess(), 10);
         drop(first);
-        assert!(answers.try_take(50).is_ok());
+        assert!(responses.try_take(50).is_ok());
         drop(forced);
-        assert!(answers.try_take(1000).is_ok(), "alone, even one that is too large");
-        assert_eq!(answers.held.bytes.load(Ordering::Relaxed), 0);
-        assert_eq!(answers.held.counts.answer_bytes(), 0);
+        assert!(responses.try_take(1000).is_ok(), "alone, even one that is too large");
+        assert_eq!(responses.held.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(responses.held.counts.response_bytes(), 0);
     }
 }

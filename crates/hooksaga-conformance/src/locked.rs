@@ -1,0 +1,39 @@
+//! While somebody keeps a table locked: for the back ends that are servers. Each locks it in its own words and calls these
+//! cases from tests of its own.
+
+use super::fixture::ALL;
+use hooksaga_store::{DeliveryFilter, PageRequest, QUERY_LIMIT, StoreError, Stores};
+use std::time::{Duration, Instant};
+
+const FIRST: PageRequest = PageRequest { limit: 50, before: None };
+
+/// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion. Whoever reads sagas has to wait
+/// until this returns.
+pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
+    let begun = Instant::now();
+    let mut lists = tokio::task::JoinSet::new();
+    // Twice as many as there are connections for them.
+    for _ in 0..16 {
+        let reader = stores.reader.clone();
+        lists
+            .spawn(async move { reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop) });
+    }
+    while begun.elapsed() < QUERY_LIMIT - Duration::from_secs(1) {
+        let asked = Instant::now();
+        stores.reader.ready().await.unwrap();
+        assert!(stores.key_reader.find(&[7; 32]).await.unwrap().is_none());
+        assert!(stores.ingest.append(&[]).await.unwrap().is_empty());
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for list in lists.join_all().await {
+        assert!(matches!(list, Err(StoreError::TooSlow(_))), "{list:?}");
+    }
+    // A wait for a connection, and the query.
+    assert!(begun.elapsed() < QUERY_LIMIT * 2 + Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+/// Once the lock is gone.
+pub async fn lists_work_again(stores: &Stores) {
+    stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap();
+}

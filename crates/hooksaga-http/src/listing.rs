@@ -1,0 +1,51 @@
+//! What is asked of a list: whose rows, which of them, and which page. The API and the dashboard read it alike.
+
+use crate::{
+    auth::{Allowed, Caller, Read},
+    cursor::List,
+    errors::FieldErrors,
+    problem::Problem,
+    query::Params,
+    state::SharedState,
+};
+use axum::extract::FromRequestParts;
+use hooksaga_store::{PageRequest, TenantScope};
+use http::request::Parts;
+use std::sync::Arc;
+
+/// The filter of a list.
+pub(crate) trait ListQuery: Sized {
+    /// The list whose cursors are accepted.
+    const LIST: List;
+
+    /// Takes the parameters that belong to it.
+    fn read(params: &mut Params, errors: &mut FieldErrors) -> Self;
+}
+
+/// A request for a page of a list. As an extractor it asks for a key with the scope `read`.
+pub(crate) struct Listing<Q> {
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) scope: TenantScope,
+    pub(crate) query: Q,
+    pub(crate) page: PageRequest,
+}
+
+impl<Q: ListQuery> Listing<Q> {
+    /// Reads all parameters; what is wrong with any of them is reported together.
+    pub(crate) fn read(caller: &Arc<Caller>, mut params: Params) -> Result<Self, Problem> {
+        let mut errors = FieldErrors::default();
+        let scope = params.scope(caller, &mut errors)?;
+        let query = Q::read(&mut params, &mut errors);
+        let page = params.page(Q::LIST, errors)?;
+        Ok(Self { caller: Arc::clone(caller), scope, query, page })
+    }
+}
+
+impl<Q: ListQuery> FromRequestParts<SharedState> for Listing<Q> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {
+        let Allowed { caller, .. } = Allowed::<Read>::from_request_parts(parts, state).await?;
+        Self::read(&caller, Params::from_request_parts(parts, state).await?)
+    }
+}
