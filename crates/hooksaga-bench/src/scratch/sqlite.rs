@@ -1,9 +1,20 @@
-//! Fills a scratch database for measurements. Never the live tables.
+//! Fills and watches a scratch database for measurements. Never the live tables.
 
 use hooksaga_sqlite::store_error;
 use hooksaga_store::{StoreError, StoreResult};
 use rusqlite::Connection;
-use std::path::Path;
+use std::{fs, path::Path};
+
+/// How many transactions have changed the database since its log was opened: a count in the header of the log's index,
+/// which is a file of its own (SQLite's documentation, "WAL-mode File Format").
+pub(crate) fn commits(path: &Path) -> Option<u64> {
+    const AT: usize = 8;
+    let mut name = path.file_name()?.to_owned();
+    name.push("-shm");
+    let header = fs::read(path.with_file_name(name)).ok()?;
+    let count = header.get(AT..AT + 4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(count).into())
+}
 
 /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
 pub(crate) fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
@@ -82,4 +93,30 @@ fn try_fill(
     }
     transaction.commit()?;
     connection.execute_batch("ANALYZE; PRAGMA wal_checkpoint(TRUNCATE)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_counted_from_outside() {
+        let folder = std::env::temp_dir().join(format!("hooksaga_commits_{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a scratch folder");
+        let path = folder.join("scratch.db");
+        let counted = (|| {
+            let connection = Connection::open(&path).ok()?;
+            connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (i)").ok()?;
+            let before = commits(&path)?;
+            for _ in 0..3 {
+                connection
+                    .execute_batch("BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); COMMIT")
+                    .ok()?;
+            }
+            Some(commits(&path)? - before)
+        })();
+        fs::remove_dir_all(&folder).expect("it was made here");
+        assert_eq!(counted, Some(3));
+        assert_eq!(commits(&path), None);
+    }
 }
