@@ -168,7 +168,7 @@ impl Place {
     pub(super) async fn add_finished(&self, count: u64, subscription: i64) -> BenchResult {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
-            Database::Embedded(path) => Ok(sqlite::add_finished(path, count, subscription)?),
+            Database::Embedded(path) => Ok(sqlite::add_finished(path, count, subscription).await?),
             Database::Server(server) => server.add_finished(count, subscription).await,
         }
     }
@@ -188,7 +188,7 @@ impl Place {
     pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> BenchResult {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
-            Database::Embedded(path) => Ok(sqlite::add_waiting(path, count, subscription)?),
+            Database::Embedded(path) => Ok(sqlite::add_waiting(path, count, subscription).await?),
             Database::Server(server) => server.add_waiting(count, subscription).await,
         }
     }

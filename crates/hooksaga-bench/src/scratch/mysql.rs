@@ -28,13 +28,26 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Drops it, and the roles that its migration made.
+    /// Drops it, whoever is still connected, and the roles that its migration made.
     pub(crate) async fn drop(self) -> StoreResult<()> {
+        self.disconnect_all().await?;
         self.execute(&format!("DROP DATABASE {}", identifier(&self.name))).await?;
         for role in Role::ALL {
             self.execute(&format!("DROP ROLE IF EXISTS '{}'", role_name(&self.name, *role))).await?;
         }
         Ok(())
+    }
+
+    /// Ends what others still do there, such as an interrupted filling: the drop would wait for it.
+    async fn disconnect_all(&self) -> StoreResult<()> {
+        let mut connection = connect_to_server(&self.server).await?;
+        let sql = "SELECT id FROM information_schema.processlist WHERE db = ?";
+        let others: Vec<u64> = checked(connection.exec(sql, (&self.name,)).await)?;
+        for id in others {
+            // It may have gone by itself.
+            let _ = connection.query_drop(format!("KILL CONNECTION {id}")).await;
+        }
+        checked(connection.disconnect().await)
     }
 
     async fn execute(&self, sql: &str) -> StoreResult<()> {

@@ -2,8 +2,9 @@
 
 use hooksaga_sqlite::store_error;
 use hooksaga_store::{StoreError, StoreResult};
-use rusqlite::Connection;
+use rusqlite::{Connection, InterruptHandle};
 use std::{fs, path::Path};
+use tokio::task::spawn_blocking;
 
 /// How many transactions have changed the database since its log was opened: a count in the header of the log's index,
 /// which is a file of its own (SQLite's documentation, "WAL-mode File Format").
@@ -17,13 +18,13 @@ pub(crate) fn commits(path: &Path) -> Option<u64> {
 }
 
 /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-pub(crate) fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, FINISHED)
+pub(crate) async fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, FINISHED).await
 }
 
 /// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-pub(crate) fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, WAITING)
+pub(crate) async fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, WAITING).await
 }
 
 const EVENTS: &str = "
@@ -47,7 +48,21 @@ const WAITING: &[&str] =
      SELECT id, :subscription, 0, 'PendingRetry', 1, 5, :now + 86400000000, 'TIMEOUT', :now, :now
      FROM events WHERE id > :first"];
 
-fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> StoreResult<()> {
+/// Ends a statement that takes minutes as soon as nobody waits for it any more.
+struct Abandon(InterruptHandle);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.interrupt();
+    }
+}
+
+async fn fill(
+    path: &Path,
+    count: i64,
+    subscription: i64,
+    statements: &'static [&'static str],
+) -> StoreResult<()> {
     let mut connection = Connection::open(path).map_err(|error| store_error(&error))?;
     let sql = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE event_type NOT LIKE 'bench.%')";
     let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| store_error(&error))?;
@@ -56,7 +71,12 @@ fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> Stor
             "this is not a scratch database: it has other subscriptions".to_owned(),
         ));
     }
-    try_fill(&mut connection, count, subscription, statements).map_err(|error| store_error(&error))
+    let _abandoned = Abandon(connection.get_interrupt_handle());
+    // On a thread of its own: a run can be interrupted meanwhile.
+    let filling = spawn_blocking(move || try_fill(&mut connection, count, subscription, statements));
+    let filled =
+        filling.await.map_err(|error| StoreError::Setup(format!("the filling was given up: {error}")))?;
+    filled.map_err(|error| store_error(&error))
 }
 
 fn try_fill(
