@@ -42,9 +42,14 @@ impl Process {
     }
 
     /// Ctrl-C; its exit code and everything that it printed.
-    pub(crate) async fn interrupt(mut self) -> (Option<i32>, Vec<String>) {
+    pub(crate) async fn interrupt(self) -> (Option<i32>, Vec<String>) {
+        self.end_with("INT").await
+    }
+
+    /// The same with another signal, such as `TERM`.
+    pub(crate) async fn end_with(mut self, signal: &str) -> (Option<i32>, Vec<String>) {
         let id = self.child.id().expect("still running").to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().await.unwrap().success());
+        assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().await.unwrap().success());
         let ended = timeout(PATIENCE, self.child.wait()).await.expect("ends at once").unwrap();
         (ended.code(), self.lines.lock().unwrap().clone())
     }

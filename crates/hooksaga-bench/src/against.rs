@@ -6,12 +6,12 @@
 
 use super::{
     FAN_OUT, Plan, Reporter, SINGLE,
-    error::{BenchError, BenchResult},
+    error::BenchResult,
     measure::Bench,
     millis,
-    place::{Place, Server},
-    receiver::Receiver,
+    place::Place,
     report::{Bar, number},
+    server::Server,
     site::Site,
 };
 use serde::Serialize;
@@ -102,14 +102,12 @@ pub(super) async fn measure(
     other: &Path,
     progress: &dyn Reporter,
 ) -> BenchResult<Comparison> {
-    let receiver = Receiver::start().await;
-    let receiver = receiver.map_err(|error| BenchError::new(format!("cannot open a receiver: {error}")))?;
-    let bench = Bench { progress, receiver, clients: plan.clients, payload_bytes: plan.payload_bytes };
+    let bench = Bench::open(progress, plan.clients, plan.payload_bytes).await?;
     let sides = [
         start(&bench, site.place_for(other).await?, plan.fan_out).await?,
         start(&bench, site.place().await?, plan.fan_out).await?,
     ];
-    let mut comparison = Comparison { database: sides[1].place.database(), figures: Vec::new() };
+    let mut comparison = Comparison { database: site.database(), figures: Vec::new() };
     throughput(plan, &bench, &sides, &mut comparison, ("single events", SINGLE, 1, plan.events)).await?;
     if plan.fan_out > 0 {
         let name = format!("fan-out {}", plan.fan_out);

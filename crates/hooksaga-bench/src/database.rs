@@ -2,6 +2,7 @@
 
 use super::{
     error::{BenchError, BenchResult},
+    meter::Counts,
     scratch::{mysql, postgres},
     usage::Postmaster,
 };
@@ -19,7 +20,7 @@ pub(super) struct DatabaseServer {
     pub(super) url: String,
     observer: Observer,
     /// Where it runs on this machine.
-    process: Option<Postmaster>,
+    pub(super) process: Option<Postmaster>,
 }
 
 enum Observer {
@@ -53,16 +54,21 @@ impl DatabaseServer {
         Ok(Self { url, observer, process })
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        match self.observer {
-            Observer::Postgres(_) => "PostgreSQL",
-            Observer::MySql(_) => "MySQL",
-        }
+    /// What it has counted so far.
+    pub(super) async fn counts(&self) -> BenchResult<Counts> {
+        Ok(match &self.observer {
+            Observer::Postgres(observer) => observer.counts().await?,
+            Observer::MySql(observer) => observer.counts().await?,
+        })
     }
 
-    /// The CPU time of the server, where it runs on this machine.
-    pub(super) fn cpu(&self) -> Option<Duration> {
-        self.process.as_ref().map(Postmaster::cpu)
+    /// How much later than the work its counts are complete.
+    pub(super) fn counts_after(&self) -> Duration {
+        match self.observer {
+            // A session that has nothing to do tells what it did within ten seconds.
+            Observer::Postgres(_) => Duration::from_secs(11),
+            Observer::MySql(_) => Duration::ZERO,
+        }
     }
 
     /// How many transactions the server has ended.

@@ -66,6 +66,11 @@ impl Client {
 /// When each event was posted, in nanoseconds of its tally.
 pub(super) type Posted = Arc<Vec<AtomicU64>>;
 
+/// How many events were posted: all, unless the time was over.
+pub(super) fn count(posted: &Posted) -> u64 {
+    posted.iter().filter(|at| at.load(Ordering::Acquire) > 0).count() as u64
+}
+
 fn posted(events: u64) -> Posted {
     Arc::new((0..events).map(|_| AtomicU64::new(0)).collect())
 }
@@ -77,20 +82,28 @@ pub(super) struct OnTime {
     pub(super) answers: Vec<u64>,
 }
 
-/// Posts `events` events from `clients` connections, each as fast as it is answered.
+/// When posting has to end, in nanoseconds of the tally.
+fn end(tally: &Tally, longest: Duration) -> u64 {
+    tally.now().saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Posts `events` events from `clients` connections, each as fast as it is answered, for `longest` at the most. The
+/// connections are spread over the aims.
 pub(super) async fn closed_loop(
-    aim: &Aim,
+    aims: &[Aim],
     tally: &Arc<Tally>,
     events: u64,
     clients: usize,
+    longest: Duration,
 ) -> Result<Posted, String> {
     let (next, posted) = (Arc::new(AtomicU64::new(0)), posted(events));
     let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
-    for _ in 0..clients {
+    let end = end(tally, longest);
+    for aim in aims.iter().cycle().take(clients) {
         let mut client = Client::connect(aim.clone()).await?;
         let (next, posted, tally) = (Arc::clone(&next), Arc::clone(&posted), Arc::clone(tally));
         tasks.spawn(async move {
-            loop {
+            while tally.now() < end {
                 let event = next.fetch_add(1, Ordering::Relaxed);
                 let Some(slot) = usize::try_from(event).ok().and_then(|event| posted.get(event)) else {
                     return Ok(());
@@ -98,6 +111,7 @@ pub(super) async fn closed_loop(
                 slot.store(tally.now(), Ordering::Release);
                 client.post(event).await?;
             }
+            Ok(())
         });
     }
     while let Some(ended) = tasks.join_next().await {
@@ -107,7 +121,7 @@ pub(super) async fn closed_loop(
 }
 
 /// Posts `events` events at `rate` a second, on time, however slow the responses are: each client has every n-th
-/// event and posts it when it is due, or as soon after as it can.
+/// event and posts it when it is due, or as soon after as it can, for `longest` at the most.
 ///
 /// An event whose client was late counts from when it was due, not from when the client was free: a server
 /// that stalls cannot hide it.
@@ -117,6 +131,7 @@ pub(super) async fn open_loop(
     rate: u32,
     events: u64,
     clients: usize,
+    longest: Duration,
 ) -> Result<OnTime, String> {
     let posted = posted(events);
     let mut tasks: JoinSet<Result<Vec<u64>, String>> = JoinSet::new();
@@ -124,12 +139,15 @@ pub(super) async fn open_loop(
     for _ in 0..clients {
         connected.push(Client::connect(aim.clone()).await?);
     }
-    let (start, began) = (Instant::now(), tally.now());
+    let (start, began, end) = (Instant::now(), tally.now(), end(tally, longest));
     for (number, mut client) in connected.into_iter().enumerate() {
         let (posted, tally) = (Arc::clone(&posted), Arc::clone(tally));
         tasks.spawn(async move {
             let mut answers = Vec::new();
             for (event, slot) in posted.iter().enumerate().skip(number).step_by(clients) {
+                if tally.now() >= end {
+                    break;
+                }
                 let event = event as u64;
                 let offset = Duration::from_secs(event) / rate.max(1);
                 let due = began + u64::try_from(offset.as_nanos()).unwrap_or(u64::MAX);
@@ -191,5 +209,14 @@ mod tests {
             (50, 99, 99)
         );
         assert_eq!(percentile(&[], 0.5), 0);
+    }
+
+    #[test]
+    fn what_was_posted_is_counted() {
+        let posted = posted(5);
+        assert_eq!(count(&posted), 0);
+        posted[1].store(7, Ordering::Release);
+        posted[4].store(9, Ordering::Release);
+        assert_eq!(count(&posted), 2);
     }
 }

@@ -33,7 +33,7 @@ mod tests {
     fn the_middle_is_by_share_of_the_ceiling_and_hides_no_repeats() {
         let round = |ceiling, per_second, repeats| Pace {
             ceiling,
-            reached: Throughput { per_second, cpu: None, repeats },
+            reached: Throughput { per_second, cpu: None, database_cpu: None, repeats },
         };
         let middle = Pace::middle(vec![round(100.0, 30.0, 1), round(10.0, 4.0, 0), round(50.0, 10.0, 2)]);
         let middle = middle.map(|pace| (pace.ceiling, pace.reached.per_second, pace.reached.repeats));

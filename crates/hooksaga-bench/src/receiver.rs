@@ -4,6 +4,7 @@
 //! `hooksaga listen`, which checks signatures and passes every body on: the receiver shares the machine with what it
 //! measures, and the ceiling is measured against it too.
 
+use super::error::{BenchError, BenchResult};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -11,8 +12,9 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use std::{
     convert::Infallible,
+    fmt::Write as _,
     sync::{
-        Arc, RwLock,
+        Arc, OnceLock, RwLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -26,6 +28,7 @@ pub(super) struct Tally {
     fan_out: usize,
     /// When each delivery arrived first, in nanoseconds from `began`; 0: not yet.
     arrived: Vec<AtomicU64>,
+    expected: AtomicU64,
     first: AtomicU64,
     again: AtomicU64,
 }
@@ -38,6 +41,7 @@ impl Tally {
             began: Instant::now(),
             fan_out,
             arrived: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            expected: AtomicU64::new(slots as u64),
             first: AtomicU64::new(0),
             again: AtomicU64::new(0),
         })
@@ -62,7 +66,12 @@ impl Tally {
 
     /// How many deliveries there are to be.
     pub(super) fn expected(&self) -> u64 {
-        self.arrived.len() as u64
+        self.expected.load(Ordering::Acquire)
+    }
+
+    /// Expects only so many events any more: the time for posting was over.
+    pub(super) fn expect(&self, events: u64) {
+        self.expected.store(events * self.fan_out as u64, Ordering::Release);
     }
 
     /// How many arrived once more.
@@ -96,9 +105,8 @@ impl Tally {
 
     /// Waits until everything has arrived, or nothing has for `patience`; whether everything has.
     pub(super) async fn complete(&self, patience: Duration, mut seen: impl FnMut(u64)) -> bool {
-        let expected = self.expected();
         let (mut before, mut moved) = (self.count(), Instant::now());
-        while before < expected {
+        while before < self.expected() {
             tokio::time::sleep(Duration::from_millis(5)).await;
             let count = self.count();
             seen(count);
@@ -186,7 +194,13 @@ impl Manner {
 }
 
 impl Receiver {
-    pub(super) async fn start() -> std::io::Result<Arc<Self>> {
+    /// On a port of its own.
+    pub(super) async fn open() -> BenchResult<Arc<Self>> {
+        let opened = Self::start().await;
+        opened.map_err(|error| BenchError::new(format!("cannot open a receiver: {error}")))
+    }
+
+    async fn start() -> std::io::Result<Arc<Self>> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let receiver = Arc::new(Self {
             address: listener.local_addr()?,
@@ -266,11 +280,39 @@ impl Receiver {
     }
 }
 
+/// The largest payload of a measurement: what a server takes by default.
+pub const LARGEST_PAYLOAD: usize = 1 << 20;
+
 /// A payload of `size` bytes that carries its event's number.
 pub(super) fn payload(event: u64, size: usize) -> String {
     let head = format!("{{\"n\":{event},\"pad\":\"");
-    let pad = size.saturating_sub(head.len() + 2);
-    format!("{head}{}\"}}", "x".repeat(pad))
+    let pad = size.min(LARGEST_PAYLOAD).saturating_sub(head.len() + 2);
+    let start = usize::try_from(event % STARTS).unwrap_or(0);
+    format!("{head}{}\"}}", &filling()[start..start + pad])
+}
+
+/// Payloads begin at so many places of the filling, so that each differs from the one before.
+const STARTS: u64 = 4096;
+
+/// Text for payloads: words and numbers, which compress about as much as JSON of real life does. Some databases compress
+/// large values, and how long that takes depends on what they find.
+fn filling() -> &'static str {
+    static FILLING: OnceLock<String> = OnceLock::new();
+    FILLING.get_or_init(|| {
+        const WORDS: [&str; 8] =
+            ["order", "customer", "amount", "shipped", "address", "invoice", "created", "reference"];
+        let size = LARGEST_PAYLOAD + usize::try_from(STARTS).unwrap_or(0);
+        let (mut text, mut state) = (String::with_capacity(size + 32), 0x9e37_79b9_7f4a_7c15_u64);
+        while text.len() < size {
+            // A plain xorshift: the same text in every run.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let word = WORDS.get(usize::try_from(state >> 61).unwrap_or(0)).unwrap_or(&"");
+            let _ = write!(text, "{word}: {:08x}, ", state & 0xffff_ffff);
+        }
+        text
+    })
 }
 
 fn event_number(body: &[u8]) -> Option<usize> {
@@ -295,6 +337,21 @@ mod tests {
         assert_eq!(event_number(payload.as_bytes()), Some(17));
         assert!(serde_json::from_str::<serde_json::Value>(&payload).is_ok());
         assert_eq!(event_number(b"{}"), None);
+        let largest = super::payload(u64::MAX, LARGEST_PAYLOAD);
+        assert_eq!(largest.len(), LARGEST_PAYLOAD);
+        assert!(serde_json::from_str::<serde_json::Value>(&largest).is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_was_not_posted_is_not_waited_for() {
+        let tally = Tally::new(10, 2);
+        for event in 0..3 {
+            tally.arrive(event, 0);
+            tally.arrive(event, 1);
+        }
+        assert!(!tally.complete(Duration::ZERO, |_| {}).await);
+        tally.expect(3);
+        assert!(tally.complete(Duration::ZERO, |_| {}).await);
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! What was measured, against what must be reached.
+//! What was measured, against what must be reached (bars) and what is aimed at (goals).
 
+use crate::{error::BenchError, machine::Watch, targets::Target};
 use serde::Serialize;
+use std::sync::Arc;
 
-/// What a figure must reach.
+/// What a figure is held against.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bar {
@@ -17,6 +19,13 @@ impl Bar {
             Self::AtMost(most) => value <= most,
         }
     }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!("≥ {}", number(least)),
+            Self::AtMost(most) => format!("≤ {}", number(most)),
+        }
+    }
 }
 
 /// One figure.
@@ -29,6 +38,19 @@ pub struct Figure {
     pub bar: Option<Bar>,
     /// Whether the bar is reached; true where there is none.
     pub reached: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Bar>,
+    /// Whether the goal is reached; true where there is none.
+    pub goal_reached: bool,
+    /// The part of the machine's CPU time that others used meanwhile.
+    pub others: f64,
+}
+
+/// A measurement that gave no figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Failure {
+    pub name: String,
+    pub reason: String,
 }
 
 /// All figures of one run.
@@ -36,35 +58,81 @@ pub struct Figure {
 pub struct Report {
     pub database: &'static str,
     pub figures: Vec<Figure>,
+    pub failures: Vec<Failure>,
+    #[serde(skip)]
+    watch: Option<Arc<Watch>>,
 }
 
 impl Report {
-    /// Adds a figure, and shows it at once unless it goes into JSON.
-    pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
-        let reached = bar.is_none_or(|bar| bar.is_reached(value));
-        self.figures.push(Figure { name: name.into(), value, unit, bar, reached });
+    pub(crate) fn new(watch: &Arc<Watch>) -> Self {
+        Self { watch: Some(Arc::clone(watch)), ..Self::default() }
     }
 
-    /// The names of the bars that are missed.
+    /// Adds a figure that has a bar, or nothing to be held against.
+    pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
+        self.hold(name, value, unit, Target { bar, goal: None });
+    }
+
+    /// Adds a figure, and what it is held against.
+    pub(crate) fn hold(&mut self, name: impl Into<String>, value: f64, unit: &'static str, target: Target) {
+        let is_reached = |bar: Option<Bar>| bar.is_none_or(|bar| bar.is_reached(value));
+        self.figures.push(Figure {
+            name: name.into(),
+            value,
+            unit,
+            bar: target.bar,
+            reached: is_reached(target.bar),
+            goal: target.goal,
+            goal_reached: is_reached(target.goal),
+            others: self.watch.as_ref().map_or(0.0, |watch| watch.others_lately()),
+        });
+    }
+
+    /// Notes that a measurement gave no figures; the others go on.
+    pub(crate) fn fail(&mut self, name: &str, error: &BenchError) {
+        self.failures.push(Failure { name: name.to_owned(), reason: error.to_string() });
+    }
+
+    /// Adds how busy the machine was with other things.
+    pub(crate) fn close(&mut self) {
+        let Some(watch) = self.watch.take() else { return };
+        let (others, stolen) = watch.whole();
+        self.add("CPU used by other processes, whole run", others * 100.0, "% of the machine", None);
+        self.add("CPU taken by the host, whole run", stolen * 100.0, "% of the machine", None);
+    }
+
+    /// The names of the bars that are missed, and of the measurements that gave no figures.
     pub fn missed(&self) -> Vec<&str> {
-        self.figures.iter().filter(|figure| !figure.reached).map(|figure| figure.name.as_str()).collect()
+        let missed = self.figures.iter().filter(|figure| !figure.reached).map(|figure| figure.name.as_str());
+        missed.chain(self.failures.iter().map(|failure| failure.name.as_str())).collect()
+    }
+
+    /// The names of the goals that are missed.
+    pub fn missed_goals(&self) -> Vec<&str> {
+        self.figures.iter().filter(|figure| !figure.goal_reached).map(|figure| figure.name.as_str()).collect()
     }
 
     /// As the rows of a table for people.
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let mut rows = vec![["", "measured", "", "bar", ""].map(str::to_owned).to_vec()];
+        let verdict = |bar: Option<Bar>, reached: bool, missed: &str| match (bar, reached) {
+            (None, _) => String::new(),
+            (_, true) => "ok".to_owned(),
+            (_, false) => missed.to_owned(),
+        };
+        let text = |bar: Option<Bar>| bar.map(Bar::text).unwrap_or_default();
+        let mut rows =
+            vec![["", "measured", "", "bar", "", "goal", "", "others"].map(str::to_owned).to_vec()];
         rows.extend(self.figures.iter().map(|figure| {
-            let bar = match figure.bar {
-                Some(Bar::AtLeast(least)) => format!("≥ {}", number(least)),
-                Some(Bar::AtMost(most)) => format!("≤ {}", number(most)),
-                None => String::new(),
-            };
-            let verdict = match (figure.bar, figure.reached) {
-                (None, _) => "",
-                (_, true) => "ok",
-                (_, false) => "MISSED",
-            };
-            vec![figure.name.clone(), number(figure.value), figure.unit.to_owned(), bar, verdict.to_owned()]
+            vec![
+                figure.name.clone(),
+                number(figure.value),
+                figure.unit.to_owned(),
+                text(figure.bar),
+                verdict(figure.bar, figure.reached, "MISSED"),
+                text(figure.goal),
+                verdict(figure.goal, figure.goal_reached, "missed"),
+                format!("{:.0} %", figure.others * 100.0),
+            ]
         }));
         rows
     }
@@ -94,6 +162,27 @@ mod tests {
         assert_eq!(report.missed(), ["too slow"]);
         let table = report.rows().concat().join("\n");
         assert!(table.contains("MISSED") && table.contains("≤ 2.50"), "{table}");
+    }
+
+    #[test]
+    fn a_missed_goal_is_not_a_missed_bar() {
+        let mut report = Report::default();
+        let target = Target { bar: Some(Bar::AtMost(10.0)), goal: Some(Bar::AtMost(2.0)) };
+        report.hold("within both", 1.0, "ms", target);
+        report.hold("within the bar", 5.0, "ms", target);
+        report.hold("in neither", 11.0, "ms", target);
+        assert_eq!(report.missed(), ["in neither"]);
+        assert_eq!(report.missed_goals(), ["within the bar", "in neither"]);
+        let row = &report.rows()[2];
+        assert_eq!([&row[4], &row[6]], ["ok", "missed"]);
+    }
+
+    #[test]
+    fn a_measurement_without_figures_counts_as_missed() {
+        let mut report = Report::default();
+        report.add("fine", 1.0, "", Some(Bar::AtMost(2.0)));
+        report.fail("copies", &BenchError::new("only 3 of 4 deliveries arrived"));
+        assert_eq!(report.missed(), ["copies"]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{
     Backend,
     error::{BenchError, BenchResult},
+    machine::Watch,
     place::Place,
     scratch::Scratch,
 };
@@ -21,6 +22,8 @@ pub(super) struct Site {
     /// The database is an empty one that was named for this: every place is there, and nothing is dropped.
     pub(super) given: bool,
     given_place: OnceCell<Arc<Place>>,
+    /// Watches the machine, with the database server once a place is there.
+    pub(super) watch: Arc<Watch>,
     made: Arc<Mutex<Vec<Made>>>,
 }
 
@@ -32,7 +35,13 @@ struct Made {
 
 impl Site {
     pub(super) fn new(backend: &Backend, given: bool) -> Self {
-        Self { backend: backend.clone(), given, given_place: OnceCell::new(), made: Arc::default() }
+        let watch = Arc::new(Watch::start());
+        Self { backend: backend.clone(), given, given_place: OnceCell::new(), watch, made: Arc::default() }
+    }
+
+    /// What the database is called.
+    pub(super) fn database(&self) -> &'static str {
+        self.backend.name()
     }
 
     /// Makes a place for servers of this program. A given database is one place for all.
@@ -51,7 +60,11 @@ impl Site {
         let making = tokio::spawn(async move { make(&mut *made.lock().await, &backend, given).await });
         let failed = |error| BenchError::new(format!("cannot make a place to measure in: {error}"));
         let (folder, url) = making.await.map_err(failed)??;
-        Ok(Arc::new(Place::open(&self.backend, folder, url, program.to_owned()).await?))
+        let place = Place::open(&self.backend, folder, url, program.to_owned()).await?;
+        if let Some(database) = place.database_process() {
+            self.watch.include(database);
+        }
+        Ok(Arc::new(place))
     }
 
     /// Removes one place before the end; its server must have ended. A given database stays.

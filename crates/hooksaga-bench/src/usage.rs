@@ -1,4 +1,4 @@
-//! CPU time and memory of processes, from /proc.
+//! CPU time, memory and writes of processes, from /proc.
 
 use std::{fs, time::Duration};
 
@@ -29,7 +29,7 @@ fn stat(process: u32) -> Option<Stat> {
     })
 }
 
-fn ticks(ticks: u64) -> Duration {
+pub(super) fn ticks(ticks: u64) -> Duration {
     Duration::from_secs(ticks) / TICKS
 }
 
@@ -38,7 +38,32 @@ pub(super) fn cpu(process: u32) -> Duration {
     stat(process).map_or(Duration::ZERO, |stat| ticks(stat.own))
 }
 
-/// The CPU time of a database server on this machine.
+/// The processes that a process has started and that still run.
+fn children(process: u32) -> impl Iterator<Item = (u32, Stat)> {
+    let running = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let running = running.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    running.filter_map(|id| Some((id, stat(id)?))).filter(move |(_, stat)| stat.parent == process)
+}
+
+/// The CPU time of this process and of all that it has started.
+pub(super) fn family_cpu() -> Duration {
+    let this = std::process::id();
+    let ours = stat(this).into_iter().chain(children(this).map(|(_, stat)| stat));
+    ticks(ours.map(|stat| stat.own + stat.children).sum())
+}
+
+/// How many bytes a process has sent to disks, its ended children included. Nothing if that is not ours to know.
+pub(super) fn written(process: u32) -> Option<u64> {
+    written_in(&fs::read_to_string(format!("/proc/{process}/io")).ok()?)
+}
+
+/// Pages that were written again before they reached the disk count once; files in memory do not count.
+fn written_in(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.trim().parse().ok())
+}
+
+/// A database server on this machine.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Postmaster(u32);
 
 impl Postmaster {
@@ -53,13 +78,15 @@ impl Postmaster {
         stat(process).filter(|stat| names.contains(&stat.name.as_str())).map(|_| Self(process))
     }
 
-    /// Of all its processes, those that have ended included.
-    pub(super) fn cpu(&self) -> Duration {
+    /// The CPU time of all its processes, those that have ended included.
+    pub(super) fn cpu(self) -> Duration {
         let own = stat(self.0).map_or(0, |stat| stat.own + stat.children);
-        let running = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let running = running.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let running = running.filter_map(stat).filter(|stat| stat.parent == self.0);
-        ticks(own + running.map(|stat| stat.own).sum::<u64>())
+        ticks(own + children(self.0).map(|(_, stat)| stat.own).sum::<u64>())
+    }
+
+    /// What all its processes have sent to disks. Nothing if that is not ours to know.
+    pub(super) fn written(self) -> Option<u64> {
+        Some(written(self.0)? + children(self.0).filter_map(|(id, _)| written(id)).sum::<u64>())
     }
 }
 
@@ -80,5 +107,14 @@ mod tests {
         assert!(peak_memory(std::process::id()) > 1 << 20);
         assert!(stat(std::process::id()).is_some_and(|stat| stat.parent > 0));
         assert_eq!(cpu(u32::MAX), Duration::ZERO);
+        assert!(family_cpu() >= cpu(std::process::id()));
+    }
+
+    #[test]
+    fn bytes_on_their_way_to_the_disk_are_read() {
+        let io = "rchar: 1\nwchar: 2\nread_bytes: 3\nwrite_bytes: 4096\ncancelled_write_bytes: 5\n";
+        assert_eq!(written_in(io), Some(4096));
+        assert_eq!(written_in("rchar: 1\n"), None);
+        assert!(written(std::process::id()).is_some() && written(u32::MAX).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! Scratch databases on MySQL and MariaDB.
 
 use super::beside;
+use crate::meter::Counts;
 use hooksaga_mysql::{connect_as_login, connect_to_server, identifier, role_name, store_error};
 use hooksaga_store::{Role, StoreResult};
 use mysql_async::{Conn, Error, prelude::Queryable as _};
@@ -27,13 +28,26 @@ impl Scratch {
         Ok(scratch)
     }
 
-    /// Drops it, and the roles that its migration made.
+    /// Drops it, whoever is still connected, and the roles that its migration made.
     pub(crate) async fn drop(self) -> StoreResult<()> {
+        self.disconnect_all().await?;
         self.execute(&format!("DROP DATABASE {}", identifier(&self.name))).await?;
         for role in Role::ALL {
             self.execute(&format!("DROP ROLE IF EXISTS '{}'", role_name(&self.name, *role))).await?;
         }
         Ok(())
+    }
+
+    /// Ends what others still do there, such as an interrupted filling: the drop would wait for it.
+    async fn disconnect_all(&self) -> StoreResult<()> {
+        let mut connection = connect_to_server(&self.server).await?;
+        let sql = "SELECT id FROM information_schema.processlist WHERE db = ?";
+        let others: Vec<u64> = checked(connection.exec(sql, (&self.name,)).await)?;
+        for id in others {
+            // It may have gone by itself.
+            let _ = connection.query_drop(format!("KILL CONNECTION {id}")).await;
+        }
+        checked(connection.disconnect().await)
     }
 
     async fn execute(&self, sql: &str) -> StoreResult<()> {
@@ -67,6 +81,17 @@ impl Observer {
         let sql = "SHOW GLOBAL STATUS WHERE variable_name IN ('Handler_commit', 'Handler_rollback')";
         let counts: Vec<(String, i64)> = checked(self.0.lock().await.query(sql).await)?;
         Ok(counts.into_iter().map(|(_, count)| count).sum())
+    }
+
+    /// Commits, flushes and bytes of the log, of the whole server.
+    pub(crate) async fn counts(&self) -> StoreResult<Counts> {
+        let sql = "SHOW GLOBAL STATUS WHERE variable_name IN \
+                   ('Handler_commit', 'Innodb_os_log_fsyncs', 'Innodb_data_fsyncs', 'Innodb_os_log_written')";
+        let counts: Vec<(String, u64)> = checked(self.0.lock().await.query(sql).await)?;
+        let count = |name: &str| counts.iter().find(|(found, _)| found == name).map(|(_, count)| *count);
+        // Some versions count the flushes of all files together.
+        let syncs = count("Innodb_os_log_fsyncs").or_else(|| count("Innodb_data_fsyncs"));
+        Ok(Counts { commits: count("Handler_commit"), syncs, log: count("Innodb_os_log_written") })
     }
 
     /// Whether nobody has stored an event here.

@@ -1,6 +1,7 @@
 //! Scratch databases on PostgreSQL.
 
 use super::beside;
+use crate::meter::Counts;
 use hooksaga_postgres::{connect_as_login, store_error};
 use hooksaga_store::StoreResult;
 use tokio_postgres::{Client, Error};
@@ -51,6 +52,28 @@ impl Observer {
         let sql =
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))
+    }
+
+    /// Commits of this database, and flushes and bytes of the whole server's log.
+    pub(crate) async fn counts(&self) -> StoreResult<Counts> {
+        let sql = "SELECT xact_commit, (pg_current_wal_insert_lsn() - '0/0')::int8, \
+                   current_setting('server_version_num')::int4 \
+                   FROM pg_stat_database WHERE datname = current_database()";
+        let row = checked(self.0.query_one(sql, &[]).await)?;
+        let count = |index: usize| -> StoreResult<Option<u64>> {
+            Ok(checked(row.try_get::<_, Option<i64>>(index))?.and_then(|count| u64::try_from(count).ok()))
+        };
+        let syncs = match checked(row.try_get::<_, i32>(2))? {
+            ..140_000 => None,
+            140_000..180_000 => Some("SELECT wal_sync FROM pg_stat_wal"),
+            180_000.. => Some("SELECT sum(fsyncs)::int8 FROM pg_stat_io WHERE object = 'wal'"),
+        };
+        let syncs: Option<i64> = match syncs {
+            Some(sql) => checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))?,
+            None => None,
+        };
+        let syncs = syncs.and_then(|count| u64::try_from(count).ok());
+        Ok(Counts { commits: count(0)?, syncs, log: count(1)? })
     }
 
     /// Whether nobody has stored an event here.

@@ -1,18 +1,30 @@
-//! Fills a scratch database for measurements. Never the live tables.
+//! Fills and watches a scratch database for measurements. Never the live tables.
 
 use hooksaga_sqlite::store_error;
 use hooksaga_store::{StoreError, StoreResult};
-use rusqlite::Connection;
-use std::path::Path;
+use rusqlite::{Connection, InterruptHandle};
+use std::{fs, path::Path};
+use tokio::task::spawn_blocking;
+
+/// How many transactions have changed the database since its log was opened: a count in the header of the log's index,
+/// which is a file of its own (SQLite's documentation, "WAL-mode File Format").
+pub(crate) fn commits(path: &Path) -> Option<u64> {
+    const AT: usize = 8;
+    let mut name = path.file_name()?.to_owned();
+    name.push("-shm");
+    let header = fs::read(path.with_file_name(name)).ok()?;
+    let count = header.get(AT..AT + 4)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(count).into())
+}
 
 /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-pub(crate) fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, FINISHED)
+pub(crate) async fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, FINISHED).await
 }
 
 /// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-pub(crate) fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, WAITING)
+pub(crate) async fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
+    fill(path, count, subscription, WAITING).await
 }
 
 const EVENTS: &str = "
@@ -36,7 +48,21 @@ const WAITING: &[&str] =
      SELECT id, :subscription, 0, 'PendingRetry', 1, 5, :now + 86400000000, 'TIMEOUT', :now, :now
      FROM events WHERE id > :first"];
 
-fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> StoreResult<()> {
+/// Ends a statement that takes minutes as soon as nobody waits for it any more.
+struct Abandon(InterruptHandle);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.interrupt();
+    }
+}
+
+async fn fill(
+    path: &Path,
+    count: i64,
+    subscription: i64,
+    statements: &'static [&'static str],
+) -> StoreResult<()> {
     let mut connection = Connection::open(path).map_err(|error| store_error(&error))?;
     let sql = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE event_type NOT LIKE 'bench.%')";
     let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| store_error(&error))?;
@@ -45,7 +71,12 @@ fn fill(path: &Path, count: i64, subscription: i64, statements: &[&str]) -> Stor
             "this is not a scratch database: it has other subscriptions".to_owned(),
         ));
     }
-    try_fill(&mut connection, count, subscription, statements).map_err(|error| store_error(&error))
+    let _abandoned = Abandon(connection.get_interrupt_handle());
+    // On a thread of its own: a run can be interrupted meanwhile.
+    let filling = spawn_blocking(move || try_fill(&mut connection, count, subscription, statements));
+    let filled =
+        filling.await.map_err(|error| StoreError::Setup(format!("the filling was given up: {error}")))?;
+    filled.map_err(|error| store_error(&error))
 }
 
 fn try_fill(
@@ -82,4 +113,30 @@ fn try_fill(
     }
     transaction.commit()?;
     connection.execute_batch("ANALYZE; PRAGMA wal_checkpoint(TRUNCATE)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_counted_from_outside() {
+        let folder = std::env::temp_dir().join(format!("hooksaga_commits_{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a scratch folder");
+        let path = folder.join("scratch.db");
+        let counted = (|| {
+            let connection = Connection::open(&path).ok()?;
+            connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (i)").ok()?;
+            let before = commits(&path)?;
+            for _ in 0..3 {
+                connection
+                    .execute_batch("BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); COMMIT")
+                    .ok()?;
+            }
+            Some(commits(&path)? - before)
+        })();
+        fs::remove_dir_all(&folder).expect("it was made here");
+        assert_eq!(counted, Some(3));
+        assert_eq!(commits(&path), None);
+    }
 }

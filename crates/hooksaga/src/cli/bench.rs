@@ -7,8 +7,8 @@ use crate::{
     output, signals,
 };
 use clap::{Args, builder::PossibleValuesParser};
-use hooksaga_bench::{Backend, Comparison, Plan, Report, Scenario, Sending};
-use std::path::PathBuf;
+use hooksaga_bench::{Backend, Comparison, LARGEST_PAYLOAD, Peer, Plan, Report, Scenario, Sending};
+use std::{path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,12 +16,17 @@ Examples:
   hooksaga bench --events 100000 --clients 128     a longer run
   hooksaga bench --history 5000000                 beside five million finished deliveries, too
   hooksaga bench --scenario hanging                a healthy endpoint beside ones that hang, and nothing else
+  hooksaga bench --scenario rates                  CPU, commits, bytes and latency at 100 to 6000 events a second
+  hooksaga bench --scenario copies --copies 2,3,5  several servers on the configured database server
+  hooksaga bench --scenario sustained --minutes 60 an hour of half the full load, with history being removed
   hooksaga bench --check                           everything, and exit code 1 when a bar is missed
   hooksaga bench --against ./hooksaga-before       this program and another one, measured in turn
 
 It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server (or in
 an empty database named with --database-url and --given); never in the live tables. Everything shares this
-machine: compare ratios, not absolute figures. Interrupted, it still removes what it made.";
+machine: compare ratios, not absolute figures; the last column is the part of the machine's CPU time that other processes
+used meanwhile. A missed goal is shown and fails nothing; a missed bar fails --check. Interrupted, it still shows what it
+has and removes what it made.";
 
 /// Measure deliveries per second and latency, in a scratch database
 #[derive(Args)]
@@ -34,7 +39,7 @@ pub(super) struct Bench {
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// Size of a payload in bytes
-    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    #[arg(long, default_value_t = 400, value_parser = size())]
     payload_bytes: u32,
     /// Endpoints per event in the fan-out measurement; 0 leaves it out
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=100))]
@@ -57,10 +62,37 @@ pub(super) struct Bench {
     /// Deliveries that wait for the hanging endpoints
     #[arg(long, default_value_t = 20_000)]
     hanging_backlog: usize,
-    /// Only measure isolation: a healthy endpoint beside others in this state; can be repeated [with --check: all,
-    /// after everything else]
+    /// Only measure this; can be repeated [with --check: all, after everything else]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Scenario::ALL.map(Scenario::name)))]
     scenario: Vec<String>,
+    /// Events a second in the scenario rates
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', default_values_t = [100, 300, 1000, 3000, 6000],
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rates: Vec<u32>,
+    /// Seconds that each of them takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+    rate_seconds: u32,
+    /// Servers on one database in the scenario copies
+    #[arg(long, value_name = "COPIES,…", value_delimiter = ',', default_values_t = [1, 2, 3],
+          value_parser = clap::value_parser!(u16).range(1..=16))]
+    copies: Vec<u16>,
+    /// Sizes in bytes in the scenario payloads
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_values_t = [1000, 10_000, 100 << 10, 1 << 20],
+          value_parser = size())]
+    sizes: Vec<u32>,
+    /// Length of the scenario sustained; events stay for a minute, in 15 minutes and more for five
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=240))]
+    minutes: u32,
+    /// Deliveries that wait, and events that are sent again, in the scenarios limited and redrive
+    #[arg(long, value_name = "DELIVERIES", default_value_t = 100_000,
+          value_parser = clap::value_parser!(u32).range(1000..=5_000_000))]
+    waiting: u32,
+    /// Deliveries a second of another product on this machine, with one endpoint and with ten, to compare with
+    #[arg(long, value_name = "SINGLE,FAN_OUT", default_value = "1027,3194", value_parser = peer)]
+    peer: Peer,
+    /// No scenario begins after so many minutes; what is left out counts as missed
+    #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1440))]
+    longest: u32,
     /// Measure throughput, latency and idling of this program and of that one, in turn
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["scenario", "history", "backlog", "hanging", "given"])]
     against: Option<PathBuf>,
@@ -108,8 +140,13 @@ impl Bench {
                 compared.missed().join(", ")
             }
             None => {
-                let report = Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries, interrupted)).await?;
+                let (report, ended) =
+                    Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries, interrupted)).await;
                 print(&report, self.json);
+                ended?;
+                if !self.check && !report.failures.is_empty() {
+                    return Err(CliError::new("some measurements gave no figures"));
+                }
                 report.missed().join(", ")
             }
         };
@@ -140,9 +177,30 @@ impl Bench {
             hanging_backlog: self.hanging_backlog,
             speed: self.scenario.is_empty(),
             scenarios: Scenario::ALL.into_iter().filter(|scenario| all || named(scenario)).collect(),
+            rates: self.rates.clone(),
+            rate_seconds: self.rate_seconds,
+            copies: self.copies.iter().copied().map(usize::from).collect(),
+            sizes: self.sizes.iter().map(|size| *size as usize).collect(),
+            minutes: self.minutes,
+            waiting: self.waiting as usize,
+            peer: self.peer,
+            longest: Duration::from_secs(u64::from(self.longest) * 60),
             given: self.given,
         }
     }
+}
+
+/// Two speeds with a comma between them.
+fn peer(text: &str) -> Result<Peer, String> {
+    let speed = |text: &str| text.trim().parse().ok().filter(|speed: &u32| *speed > 0).map(f64::from);
+    let speeds = text.split_once(',').and_then(|(single, fan_out)| Some((speed(single)?, speed(fan_out)?)));
+    let (single, fan_out) = speeds.ok_or("two whole numbers above 0, such as 1027,3194")?;
+    Ok(Peer { single, fan_out })
+}
+
+/// Sizes of payloads that a server takes by default.
+fn size() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(64..=i64::try_from(LARGEST_PAYLOAD).expect("a mebibyte fits"))
 }
 
 /// Deliveries that have arrived, on a person's terminal.
@@ -169,7 +227,28 @@ fn print_comparison(comparison: &Comparison, json: bool) {
 fn print(report: &Report, json: bool) {
     if json {
         output::line(serde_json::to_string_pretty(report).unwrap_or_default());
-    } else {
-        output::table(&report.rows()).into_iter().for_each(output::line);
+        return;
+    }
+    output::table(&report.rows()).into_iter().for_each(output::line);
+    for failure in &report.failures {
+        output::line(format!("no figures of {}: {}", failure.name, failure.reason));
+    }
+    let goals = report.missed_goals();
+    if !goals.is_empty() {
+        output::line(format!("goals missed, which fails nothing: {}", goals.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_two_speeds() {
+        let read = peer("1027, 3194").map(|peer| (peer.single, peer.fan_out));
+        assert_eq!(read, Ok((1027.0, 3194.0)));
+        for wrong in ["", "1027", "0,1", "1,-1", "1,2,3", "a,b"] {
+            assert!(peer(wrong).is_err(), "{wrong}");
+        }
     }
 }

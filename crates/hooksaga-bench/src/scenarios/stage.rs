@@ -1,11 +1,12 @@
 //! A server, a healthy endpoint, and a receiver for the endpoints that are not.
 
-use super::Isolation;
+use super::Scenarios;
 use crate::{
-    error::{BenchError, BenchResult},
+    error::BenchResult,
     measure::{Bench, Latency},
-    place::{Place, Server},
+    place::Place,
     receiver::{Receiver, payload},
+    server::Server,
     site::Site,
 };
 use serde_json::{Value, json};
@@ -24,36 +25,33 @@ pub(super) struct Stage<'a> {
     pub(super) others: Arc<Receiver>,
     name: String,
     rate: u32,
+    alone_seconds: u32,
     /// What was made here; on a given database it is paused at the end.
     subscriptions: Vec<i64>,
 }
 
 impl<'a> Stage<'a> {
-    /// How long the healthy endpoint is measured alone.
+    /// How long the healthy endpoint is measured alone, at the most.
     const ALONE_SECONDS: u32 = 4;
 
     pub(super) async fn set(
-        isolation: &Isolation<'a>,
+        scenarios: &Scenarios<'a>,
         name: &str,
         settings: &[(&'static str, &'static str)],
     ) -> BenchResult<Self> {
-        let no_receiver = |error: std::io::Error| BenchError::new(format!("cannot open a receiver: {error}"));
-        let place = isolation.site.place().await?;
+        let (site, plan) = (scenarios.site, scenarios.plan);
+        let place = site.place().await?;
         let (server, _) = place.start_with(settings).await?;
         let mut stage = Self {
-            site: isolation.site,
+            site,
             place,
             settings: settings.to_vec(),
             server,
-            healthy: Bench {
-                progress: isolation.progress,
-                receiver: Receiver::start().await.map_err(no_receiver)?,
-                clients: isolation.clients,
-                payload_bytes: isolation.payload_bytes,
-            },
-            others: Receiver::start().await.map_err(no_receiver)?,
+            healthy: scenarios.bench(plan.payload_bytes).await?,
+            others: Receiver::open().await?,
             name: name.replace('-', "_"),
-            rate: isolation.rate,
+            rate: plan.healthy_rate(),
+            alone_seconds: plan.seconds.min(Self::ALONE_SECONDS),
             subscriptions: Vec::new(),
         };
         let url = stage.healthy.receiver.url("/ok/0");
@@ -86,7 +84,7 @@ impl<'a> Stage<'a> {
     /// The healthy endpoint without the others, once connections and plans are warm.
     pub(super) async fn alone(&self) -> BenchResult<Latency> {
         self.latency(1).await?;
-        self.latency(Self::ALONE_SECONDS).await
+        self.latency(self.alone_seconds).await
     }
 
     pub(super) async fn latency(&self, seconds: u32) -> BenchResult<Latency> {

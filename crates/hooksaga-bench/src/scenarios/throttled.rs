@@ -1,6 +1,6 @@
 //! An endpoint that serves a few requests at a time gets everything, and hardly more at once than it can serve.
 
-use super::Isolation;
+use super::Scenarios;
 use crate::{
     error::{BenchError, BenchResult},
     report::Bar,
@@ -12,7 +12,7 @@ const SETTINGS: [(&str, &str); 2] =
     [("HOOKSAGA_RETRY_BASE_DELAY", "1s"), ("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "5")];
 const PATIENCE: Duration = Duration::from_secs(120);
 
-impl Isolation<'_> {
+impl Scenarios<'_> {
     pub(super) async fn throttled(&mut self) -> BenchResult {
         const DEAD: &str = "hooksaga_dead_letters_total";
         let mut stage = self.stage("throttled", &SETTINGS).await?;

@@ -1,6 +1,6 @@
 //! A paused subscription costs nothing, and goes on soon after it is resumed.
 
-use super::{Isolation, stage::Stage};
+use super::{Scenarios, stage::Stage};
 use crate::{
     error::{BenchError, BenchResult},
     receiver::Tally,
@@ -14,7 +14,7 @@ const BEFORE: u64 = 5_000;
 const LONG: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Isolation<'_> {
+impl Scenarios<'_> {
     pub(super) async fn paused(&mut self) -> BenchResult {
         let mut stage = self.stage("paused", &[]).await?;
         let ids = stage.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
@@ -47,13 +47,7 @@ impl Isolation<'_> {
         self.report.add(name, grown, "", Some(Bar::AtMost(0.0)));
         let bar = Bar::AtMost(1000.0);
         self.report.add("paused: resumed to arrival", after.as_secs_f64() * 1e3, "ms", Some(bar));
-        #[expect(clippy::cast_precision_loss, reason = "a small count")]
-        self.report.add(
-            "paused: delivered more than once",
-            tally.repeats() as f64,
-            "",
-            Some(Bar::AtMost(0.0)),
-        );
+        self.add_repeats("paused", tally.repeats());
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! A healthy endpoint beside ones that hang, are slow, or begin to hang.
 
-use super::Isolation;
+use super::Scenarios;
 use crate::{
     error::{BenchError, BenchResult},
     measure::Latency,
@@ -32,7 +32,7 @@ pub(super) fn most(alone: u64) -> f64 {
     (2.0 * alone).max(alone + 100.0)
 }
 
-impl Isolation<'_> {
+impl Scenarios<'_> {
     /// Adds both figures.
     pub(super) fn compare(&mut self, what: &str, alone: Latency, beside: Latency) {
         self.report.add(format!("p95 alone, before {what}"), millis(alone.p95), "ms", None);

@@ -3,7 +3,7 @@
 //! Their deliveries are shown without a bar. Thousands of endpoints that all want something now are far more than the worker
 //! slots, each is entitled to as much as the healthy one, and that is less than 300 deliveries a second.
 
-use super::{Isolation, beside::most};
+use super::{Scenarios, beside::most};
 use crate::{
     error::{BenchError, BenchResult},
     millis,
@@ -16,7 +16,7 @@ const SUBSCRIBERS: usize = 10_000;
 const EVENTS: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Isolation<'_> {
+impl Scenarios<'_> {
     pub(super) async fn many(&mut self) -> BenchResult {
         let mut stage = self.stage("many", &[]).await?;
         stage.subscribe((0..SUBSCRIBERS).map(|n| ("n".to_owned(), format!("/ok/{n}")))).await?;

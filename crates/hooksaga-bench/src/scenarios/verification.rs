@@ -1,6 +1,6 @@
 //! A good endpoint is verified soon, however many others hang.
 
-use super::Isolation;
+use super::Scenarios;
 use crate::{
     error::{BenchError, BenchResult},
     report::Bar,
@@ -16,7 +16,7 @@ const GOOD: usize = 5;
 const APART: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Isolation<'_> {
+impl Scenarios<'_> {
     pub(super) async fn verification(&mut self) -> BenchResult {
         let stage = self.stage("verification", &[]).await?;
         let hosts = silent_hosts()?;
