@@ -4,8 +4,8 @@
 //! at least [`hooksaga_saga::LEAST_FAILURES`] of them, within seconds of the result that shows it. What it does, and what
 //! the verifier did, becomes an event of the reserved tenant, once, whoever dies when. Any number of copies may run.
 //!
-//! It reads the counters that the orchestrator keeps of failing endpoints, never deliveries. An idle one looks whether
-//! anything waits for it every two seconds.
+//! It reads the counters that the orchestrator keeps of failing endpoints, never deliveries. Two loops: one is woken for
+//! what happened, the other looks through the runs of failures at intervals, since time alone makes them too long.
 //!
 //! Not done here: deciding about deliveries. Those of a disabled subscription wait as those of a paused one do.
 
@@ -17,7 +17,7 @@ use hooksaga_store::{
 use jiff::{SignedDuration, civil::DateTime};
 use serde_json::json;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -27,8 +27,6 @@ pub struct Caretaker {
     disable_after: Option<Duration>,
     signals: Signals,
     metrics: Arc<Metrics>,
-    /// When the runs of failures were last looked through.
-    looked: Mutex<Option<Instant>>,
 }
 
 impl Caretaker {
@@ -45,58 +43,63 @@ impl Caretaker {
         signals: Signals,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { store, disable_after, signals, metrics, looked: Mutex::default() }
+        Self { store, disable_after, signals, metrics }
     }
 
     pub async fn run(&self, shutdown: &Shutdown) {
-        let driver = Driver {
+        let driver = |rhythm| Driver {
             name: Self::NAME,
-            rhythm: Rhythm::Woken(Stage::Caretaker),
+            rhythm,
             signals: &self.signals,
             metrics: &self.metrics,
             shutdown,
         };
-        driver.run(|| self.pass()).await;
-    }
-
-    /// One pass of the running component: those that are gone at once, those that fail when it is time to look.
-    async fn pass(&self) -> StoreResult<Progress> {
-        let now = Instant::now();
-        let due = self.look_due(now);
-        let progress = self.care(due).await?;
-        if due {
-            // Only what succeeded counts as looked at.
-            *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        }
-        Ok(progress.or_after(self.disable_after.map(Self::look_every)))
+        let news = driver(Rhythm::WokenSeldom(Stage::Caretaker));
+        let look = async {
+            if let Some(disable_after) = self.disable_after {
+                let every = driver(Rhythm::Every(Self::look_every(disable_after)));
+                every.run(|| self.look_on_time(disable_after)).await;
+            }
+        };
+        tokio::join!(news.run(|| self.care()), look);
     }
 
     fn look_every(disable_after: Duration) -> Duration {
         (disable_after / 8).clamp(Self::LOOK_AT_MOST_EVERY, Self::LOOK_EVERY)
     }
 
-    fn look_due(&self, now: Instant) -> bool {
-        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        self.disable_after.is_some_and(|after| {
-            looked.is_none_or(|at| now.saturating_duration_since(at) >= Self::look_every(after))
-        })
+    /// Disables what has failed for too long; the other loop announces it.
+    async fn look_on_time(&self, disable_after: Duration) -> StoreResult<Progress> {
+        let started = Instant::now();
+        if self.look(disable_after).await? > 0 {
+            self.metrics.pass(Self::NAME, started.elapsed());
+            self.signals.wake(Stage::Caretaker);
+        }
+        Ok(Progress::IDLE)
     }
 
     /// One pass over everything: disables what is gone or has failed for too long, and announces.
     pub async fn run_once(&self) -> StoreResult<Progress> {
-        self.care(true).await
+        let progress = self.care().await?;
+        let Some(disable_after) = self.disable_after else { return Ok(progress) };
+        let disabled = self.look(disable_after).await?;
+        if disabled == 0 {
+            return Ok(progress);
+        }
+        Ok(match self.care().await? {
+            Progress::Worked => Progress::Worked,
+            _ => Progress::of_batch(disabled, u32::MAX),
+        })
     }
 
-    async fn care(&self, look: bool) -> StoreResult<Progress> {
+    /// Disables what is gone, and announces what happened.
+    async fn care(&self) -> StoreResult<Progress> {
         let started = Instant::now();
         let gone = self.store.gone(Self::BATCH).await?;
         let mut more = gone.len() >= Self::BATCH as usize;
         let mut done = gone.len();
         if !gone.is_empty() {
             self.disable(&gone).await?;
-        }
-        if let Some(disable_after) = self.disable_after.filter(|_| look) {
-            done += self.look(disable_after).await?;
         }
         let verified = self.store.note_verified(Self::BATCH).await?;
         more |= verified >= Self::BATCH;

@@ -36,7 +36,7 @@ impl DeadLetters {
     pub async fn run(&self, shutdown: &Shutdown) {
         let driver = Driver {
             name: Self::NAME,
-            rhythm: Rhythm::Woken(Stage::DeadLetters),
+            rhythm: Rhythm::WokenSeldom(Stage::DeadLetters),
             signals: &self.signals,
             metrics: &self.metrics,
             shutdown,

@@ -1,9 +1,9 @@
 //! The loop around every component's `run_once`.
 //!
 //! It runs a pass again at once while there is more to do; else it sleeps until the stage is woken, until a
-//! time that the pass named, or until a poll that grows from 50 ms to 2 s, whichever comes first. The poll
-//! is the safety net under lost wake-ups. Where wake-ups of other processes do not arrive it is what finds
-//! their work, and then grows to 1 s only.
+//! time that the pass named, or until a poll that grows from 50 ms to 2 s, whichever comes first; to 10 s for
+//! components that are not on the way of a delivery. The poll is the safety net under lost wake-ups. Where wake-ups of
+//! other processes do not arrive it is what finds their work, and then grows to 1 s only.
 //!
 //! Under load it rests between passes, see [`crate::rest`].
 //!
@@ -32,6 +32,8 @@ pub struct Driver<'a> {
 pub enum Rhythm {
     /// When its stage is woken; a poll is the safety net.
     Woken(Stage),
+    /// The same for what is not on the way of a delivery: an idle one polls every ten seconds.
+    WokenSeldom(Stage),
     /// At a fixed interval.
     Every(Duration),
 }
@@ -89,13 +91,14 @@ impl Driver<'_> {
     async fn sleep(&self, poll: &mut Poll, until: Option<Duration>) -> bool {
         let longest = match self.rhythm {
             Rhythm::Every(interval) => interval,
-            Rhythm::Woken(_) => poll.next(self.signals.hears_all()),
+            Rhythm::Woken(_) => poll.next(self.signals.hears_all(), Poll::LONGEST),
+            Rhythm::WokenSeldom(_) => poll.next(self.signals.hears_all(), Poll::LONGEST_SELDOM),
         };
         // A pass that names a time which has come, again and again, must not make this loop spin.
         let wait = until.map_or(longest, |until| until.clamp(Duration::from_millis(1), longest));
         let woken = async {
             match self.rhythm {
-                Rhythm::Woken(stage) => self.signals.woken(stage).await,
+                Rhythm::Woken(stage) | Rhythm::WokenSeldom(stage) => self.signals.woken(stage).await,
                 Rhythm::Every(_) => std::future::pending().await,
             }
         };
@@ -114,15 +117,16 @@ struct Poll(Duration);
 impl Poll {
     const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(2);
+    const LONGEST_SELDOM: Duration = Duration::from_secs(10);
     const LONGEST_UNHEARING: Duration = Duration::from_secs(1);
 
     fn new() -> Self {
         Self(Self::FIRST)
     }
 
-    fn next(&mut self, hears_all: bool) -> Duration {
-        let wait = self.0.min(if hears_all { Self::LONGEST } else { Self::LONGEST_UNHEARING });
-        self.0 = (self.0 * 2).min(Self::LONGEST);
+    fn next(&mut self, hears_all: bool, longest: Duration) -> Duration {
+        let wait = self.0.min(if hears_all { longest } else { Self::LONGEST_UNHEARING });
+        self.0 = (self.0 * 2).min(longest);
         wait
     }
 }
@@ -200,14 +204,16 @@ mod tests {
     /// Runs a driver of the router's stage over scripted passes, and stops it after the last one. Returns
     /// when each pass began.
     async fn drive(signals: &Signals, script: Vec<StoreResult<Progress>>) -> Vec<Duration> {
+        drive_at(Rhythm::Woken(Stage::Router), signals, script).await
+    }
+
+    async fn drive_at(
+        rhythm: Rhythm,
+        signals: &Signals,
+        script: Vec<StoreResult<Progress>>,
+    ) -> Vec<Duration> {
         let (metrics, shutdown) = (Metrics::new(), Shutdown::new());
-        let driver = Driver {
-            name: "test",
-            rhythm: Rhythm::Woken(Stage::Router),
-            signals,
-            metrics: &metrics,
-            shutdown: &shutdown,
-        };
+        let driver = Driver { name: "test", rhythm, signals, metrics: &metrics, shutdown: &shutdown };
         let (began, starts) = (Instant::now(), RefCell::new(Vec::new()));
         let script = RefCell::new(script.into_iter());
         driver
@@ -259,9 +265,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn one_that_no_delivery_waits_for_polls_every_ten_seconds_and_is_woken_at_once() {
+        let signals = Signals::new(Stage::ALL);
+        let seldom = Rhythm::WokenSeldom(Stage::Router);
+        let starts = drive_at(seldom, &signals, idle(10)).await;
+        assert_gaps(&starts, &[50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+
+        signals.wake(Stage::Router);
+        assert_gaps(&drive_at(seldom, &signals, idle(2)).await, &[0, 50]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_component_that_hears_nobody_polls_every_second() {
-        let starts = drive(&Signals::new(&[Stage::Router]), idle(8)).await;
-        assert_gaps(&starts, &[50, 100, 200, 400, 800, 1000, 1000, 1000]);
+        let hears_nobody = Signals::new(&[Stage::Router]);
+        for rhythm in [Rhythm::Woken(Stage::Router), Rhythm::WokenSeldom(Stage::Router)] {
+            let starts = drive_at(rhythm, &hears_nobody, idle(8)).await;
+            assert_gaps(&starts, &[50, 100, 200, 400, 800, 1000, 1000, 1000]);
+        }
     }
 
     #[tokio::test(start_paused = true)]

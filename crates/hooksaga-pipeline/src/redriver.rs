@@ -49,7 +49,7 @@ impl Redriver {
     pub async fn run(&self, shutdown: &Shutdown) {
         let driver = Driver {
             name: Self::NAME,
-            rhythm: Rhythm::Woken(Stage::Redrives),
+            rhythm: Rhythm::WokenSeldom(Stage::Redrives),
             signals: &self.signals,
             metrics: &self.metrics,
             shutdown,

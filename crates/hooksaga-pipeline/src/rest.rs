@@ -17,6 +17,14 @@ pub(crate) async fn rest_after(rows: usize, began: Instant) {
     }
 }
 
+/// After a batch of a few rows that began at `began`, so long is waited for company where nobody waits for what they say.
+pub(crate) const FEW_EVERY: Duration = Duration::from_millis(10);
+
+/// Whether a batch is of a few rows.
+pub(crate) fn is_few(rows: usize) -> bool {
+    rows < BUSY.start
+}
+
 /// The end of the rest. A quick batch is followed by none: the timer's millisecond would be longer.
 pub(crate) fn end_of_rest(rows: usize, began: Instant, ended: Instant) -> Instant {
     const QUICK: Duration = Duration::from_millis(1);

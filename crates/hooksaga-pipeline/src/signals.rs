@@ -4,7 +4,8 @@
 //! for other processes instead; [`crate::forward_wakeups`] sends the marks on. A stage that runs here is
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
-//! The scheduler is also told where to look, by those who know: so it need not look everywhere for each event.
+//! The scheduler is also told where to look, by those who know: so it need not look everywhere for each event. And it
+//! says whether results are awaited: while nobody waits for the room that they make, they may gather.
 //!
 //! A wake-up is a hint. Many of them may melt into one, and one may be lost in a crash: every loop also
 //! polls, slowly.
@@ -18,7 +19,7 @@ use std::{
         atomic::{AtomicBool, AtomicU16, Ordering},
     },
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The wake-ups of one process. Clones share them.
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ struct Shared {
     /// Whether every wake-up meant for a stage here arrives (a lost one aside).
     hears_all: AtomicBool,
     to_schedule: Mutex<ToSchedule>,
+    results_awaited: watch::Sender<bool>,
 }
 
 /// What the scheduler was told since it last asked.
@@ -63,6 +65,8 @@ impl Signals {
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
             to_schedule: Mutex::default(),
+            // Where another process schedules, nobody here knows better.
+            results_awaited: watch::Sender::new(true),
         }))
     }
 
@@ -98,6 +102,17 @@ impl Signals {
     fn to_schedule(&self) -> MutexGuard<'_, ToSchedule> {
         // Nothing panics while it is held.
         self.0.to_schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The scheduler says whether somebody waits for results: for the room that they make.
+    pub(crate) fn set_results_awaited(&self, awaited: bool) {
+        self.0.results_awaited.send_if_modified(|now| std::mem::replace(now, awaited) != awaited);
+    }
+
+    /// Waits until somebody waits for results.
+    pub(crate) async fn results_awaited(&self) {
+        // The sender lives as long as this does.
+        let _ = self.0.results_awaited.subscribe().wait_for(|awaited| *awaited).await;
     }
 
     fn notify(&self, stage: Stage) {
@@ -182,6 +197,24 @@ mod tests {
         signals.wake(Stage::Schedule);
         assert_eq!(signals.take_to_schedule(), ToSchedule { anywhere: true, subscriptions: ids(&[1]) });
         assert_eq!(signals.take_to_schedule(), ToSchedule::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn results_are_awaited_unless_the_scheduler_says_otherwise() {
+        let signals = Signals::new(&[Stage::Worker]);
+        let awaited = |signals: Signals| async move {
+            tokio::time::timeout(Duration::from_millis(1), signals.results_awaited()).await.is_ok()
+        };
+        assert!(awaited(signals.clone()).await);
+        signals.set_results_awaited(false);
+        assert!(!awaited(signals.clone()).await);
+        let waiting = tokio::spawn({
+            let signals = signals.clone();
+            async move { signals.results_awaited().await }
+        });
+        tokio::task::yield_now().await;
+        signals.set_results_awaited(true);
+        waiting.await.expect("whoever waits is told");
     }
 
     #[tokio::test(start_paused = true)]

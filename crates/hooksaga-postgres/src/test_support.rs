@@ -6,7 +6,7 @@ use crate::{
     options::SessionKind,
     roles::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
-        orchestrator::{apply, limited, schedule},
+        orchestrator::{apply, counts, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
         worker::{self, claim},
     },
@@ -73,8 +73,9 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Claim => (
             Role::JobWorker,
             &[
-                (claim::CLAIM, "512, 60000000, 1, '2000-01-01', '{}', 67108864"),
-                (claim::CLAIM, "512, 60000000, 1, '2000-01-01', '{1,2}', 67108864"),
+                (claim::CLAIM, "512, 60000000, 1, '2000-01-01', 67108864"),
+                (claim::CLAIM_SOME, "512, 60000000, 1, '2000-01-01', 67108864, '{}'"),
+                (claim::CLAIM_SOME, "512, 60000000, 1, '2000-01-01', 67108864, '{1,2}'"),
                 (claim::TARGETS, "'{1,2}'"),
             ],
         ),
@@ -87,11 +88,18 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         ),
         HotStatement::Report => (
             Role::JobWorker,
-            &[(
-                worker::REPORT,
-                "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}', \
-                 '{now,NULL}', '{https://a.example/,NULL}', '{NULL,now}'",
-            )],
+            &[
+                (
+                    worker::REPORT,
+                    "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}', \
+                     '{now,NULL}', '{https://a.example/,NULL}', '{NULL,now}'",
+                ),
+                (
+                    worker::REPORT_DELIVERED,
+                    "'{1,2}', '{now,now}', '{1,1}', '{200,200}', '{1,2}', '{now,now}', \
+                     '{https://a.example/,https://a.example/}'",
+                ),
+            ],
         ),
         HotStatement::Apply => (
             Role::SagaOrchestrator,
@@ -102,8 +110,10 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (
                     apply::WRITE_RESULTS,
                     "'{1,2}', '{now,now}', '{Completed,PendingRetry}', '{1,1}', '{now,now}', '{NULL,TIMEOUT}', \
-                     '{1,2}', 0, '{0,NULL}', '{7,NULL}'",
+                     '{1,2}', 0, '{1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7}', '{1,2}'",
                 ),
+                (counts::COUNT_RESULTS, "0, '{1,1,0,0,1,0,0,0,0,0,0,0,0,0,0,0,7}'"),
+                (apply::QUEUE_DEAD, "'{1,2}'"),
                 (endpoint::LOCK_FAILURES, "'{1,2}'"),
                 (endpoint::END_RUNS, "'{1,2}'"),
                 (

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod connecting;
+mod counting;
 mod encryption;
 mod failing_writes;
 mod hosts;

@@ -166,6 +166,11 @@ impl Lanes {
         state.waits(now)
     }
 
+    /// Whether anybody waits for room.
+    pub(super) fn anybody_waits(&self, now: Instant) -> bool {
+        self.state().waits(now)
+    }
+
     /// Whether endpoints that were failing when this process began are still to be asked for.
     pub(super) fn wants_failing(&self) -> bool {
         !self.state().knows_failing

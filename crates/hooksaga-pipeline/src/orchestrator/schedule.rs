@@ -133,6 +133,7 @@ impl Orchestrator {
             return Ok(Progress::Worked);
         }
         let now = Instant::now();
+        self.signals.set_results_awaited(self.lanes.anybody_waits(now));
         Ok(Progress::of_batch(scheduled, u32::MAX)
             .or_after(self.due.until_next(now))
             .or_after(self.look.until_wanted(now)))

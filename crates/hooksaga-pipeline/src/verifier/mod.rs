@@ -81,7 +81,7 @@ impl Verifier {
         let board = Board::new();
         let driver = Driver {
             name: Self::NAME,
-            rhythm: Rhythm::Woken(Stage::Verifier),
+            rhythm: Rhythm::WokenSeldom(Stage::Verifier),
             signals: &self.signals,
             metrics: &self.metrics,
             shutdown,

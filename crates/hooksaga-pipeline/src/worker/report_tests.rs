@@ -155,3 +155,26 @@ async fn jobs_are_handed_back_by_their_delay() {
     assert_eq!(*store.handed_back.lock().unwrap(), [(Duration::ZERO, vec![1, 3]), (second, vec![2])]);
     assert!(store.calls.lock().unwrap().is_empty(), "nothing to report is no call");
 }
+
+/// Three results, 3 ms apart; `awaited`: after so many of them somebody waits for results. Returns what was written together.
+async fn written_in_turn(awaited: usize) -> Vec<Vec<i64>> {
+    let (store, signals, _, reporter) = reporter();
+    let (sender, receiver) = mpsc::channel(16);
+    let send = async move {
+        for (sent, settled) in finished(1..=3).into_iter().enumerate() {
+            signals.set_results_awaited(sent >= awaited);
+            sender.try_send(settled).unwrap();
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    tokio::join!(send, reporter.run(receiver));
+    store.calls.lock().unwrap().clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_results_gather_while_nobody_waits_for_them() {
+    assert_eq!(written_in_turn(3).await, [vec![1], vec![2, 3]]);
+    assert_eq!(written_in_turn(2).await, [vec![1], vec![2, 3]], "the third comes with the one that waits");
+    assert_eq!(written_in_turn(1).await, [[1], [2], [3]]);
+    assert_eq!(written_in_turn(0).await, [[1], [2], [3]]);
+}

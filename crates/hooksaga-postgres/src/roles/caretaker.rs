@@ -70,7 +70,7 @@ ORDER BY subscription_id, kind, at LIMIT $1";
 const ANNOUNCE: &str = "/* caretaker.announce */
 WITH new AS (
     INSERT INTO events (tenant, event_type, external_id, correlation_id, payload)
-    VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING id
+    VALUES ($1::text, $2::text, $3::text, $4::text, $5) ON CONFLICT DO NOTHING RETURNING id
 ), queued AS (
     INSERT INTO unrouted_events (event_id) SELECT id FROM new
 )

@@ -49,8 +49,7 @@ pub(super) async fn failing(client: &Client, limit: u32) -> DbResult<Vec<(Subscr
     rows.iter().map(read).collect()
 }
 
-/// Counts the failures of a batch that has some, and ends the runs of those that were delivered to. (A batch without
-/// failures ends them in the statement that writes the results.)
+/// Counts the failures of a batch, and ends the runs of those that were delivered to.
 pub(super) async fn note_failures(
     transaction: &Transaction<'_>,
     news: &BTreeMap<SubscriptionId, EndpointNews>,

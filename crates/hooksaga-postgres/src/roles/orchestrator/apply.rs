@@ -1,5 +1,6 @@
 //! Results of finished jobs, applied to their sagas exactly once.
 
+use super::counts::{COUNT_RESULTS, Counts, add_counts};
 use crate::{
     error::{DbError, DbResult},
     roles::{
@@ -12,11 +13,11 @@ use crate::{
 };
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{
-    Applied, ErrorCode, JobId, JobResult, Latencies, Outcome, Saga, SagaId, SubscriptionId, Timestamp,
+    Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
 use std::{collections::HashSet, time::Duration};
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Row, Statement, types::ToSql};
 
 /// One statement. The queue's rows hold the results, which were committed together with the finished jobs. Its snapshot
 /// shows them with everything that came before; nothing but such a result can change what is read of its saga here,
@@ -49,72 +50,36 @@ FROM finished";
 pub(crate) const PROMOTE: &str = super::schedule::MOVE;
 
 /// The decisions. Guarded by InProgress and the JOB's attempt_at: this and the queue's lock each keep a result
-/// from being applied twice. (The usual status is written out, as above.) Dead letters are queued, and counters added
-/// to, for what this update changed and nothing else; how long its attempts took is counted in the same row, by range, which is
-/// null where no request was sent. A success ends its endpoint's run of failures: a look by key into a
-/// table that holds only endpoints that have failed.
-pub(crate) const WRITE_RESULTS: &str = "/* orchestrator.write_results */
+/// from being applied twice. (The usual status is written out, as above.)
+///
+/// Counters are added to for what this update changed and nothing else: if that is all of it, as it nearly always is, by
+/// the sums that came along, else by those of what it has changed ([`COUNT_RESULTS`]). The last column: whether one of
+/// the endpoints that was delivered to has failed before, a look by key into a table that holds only those.
+pub(crate) const WRITE_RESULTS: &str = concat!(
+    "/* orchestrator.write_results */
 WITH changed AS (
     UPDATE webhook_delivery_sagas s
     SET status = CASE u.status WHEN 'Completed' THEN 'Completed'::saga_status ELSE u.status::saga_status END,
         attempt_count = u.attempt_count, next_attempt_at = u.next_attempt_at,
         final_error_code = u.final_error_code, updated_at = now()
     FROM unnest($1::bigint[], $2::timestamptz[], $3::text[], $4::int[], $5::timestamptz[], $6::text[],
-                $7::bigint[], $9::smallint[], $10::int[])
-         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id, range, took_ms)
+                $7::bigint[])
+         AS u (id, attempt_at, status, attempt_count, next_attempt_at, final_error_code, job_id)
     WHERE s.id = u.id AND s.next_attempt_at = u.attempt_at AND s.status = (SELECT 'InProgress'::saga_status)
-    RETURNING s.id, s.subscription_id, s.status, u.job_id, u.range, u.took_ms
-), dead AS (
-    INSERT INTO pending_dead_letters (saga_id)
-    SELECT id FROM changed WHERE status = 'DeadLettered' ORDER BY id
-    ON CONFLICT DO NOTHING
+    RETURNING u.job_id
 ), counted AS (
-    INSERT INTO delivery_counts AS c
-        (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
-         ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms)
-    SELECT date_trunc('minute', now(), 'UTC'), subscription_id, $8::int,
-           count(*) FILTER (WHERE status = 'Completed'),
-           count(*) FILTER (WHERE status <> 'Completed'),
-           count(*) FILTER (WHERE status = 'DeadLettered'),
-           count(*) FILTER (WHERE range = 0),
-           count(*) FILTER (WHERE range = 1),
-           count(*) FILTER (WHERE range = 2),
-           count(*) FILTER (WHERE range = 3),
-           count(*) FILTER (WHERE range = 4),
-           count(*) FILTER (WHERE range = 5),
-           count(*) FILTER (WHERE range = 6),
-           count(*) FILTER (WHERE range = 7),
-           count(*) FILTER (WHERE range = 8),
-           count(*) FILTER (WHERE range = 9),
-           count(*) FILTER (WHERE range = 10),
-           count(*) FILTER (WHERE range = 11),
-           coalesce(max(took_ms), 0)
-    FROM changed GROUP BY subscription_id ORDER BY subscription_id
-    ON CONFLICT (minute, subscription_id, shard) DO UPDATE
-    SET delivered = c.delivered + excluded.delivered,
-        failed = c.failed + excluded.failed,
-        dead_lettered = c.dead_lettered + excluded.dead_lettered,
-        ms_10 = c.ms_10 + excluded.ms_10,
-        ms_20 = c.ms_20 + excluded.ms_20,
-        ms_50 = c.ms_50 + excluded.ms_50,
-        ms_100 = c.ms_100 + excluded.ms_100,
-        ms_200 = c.ms_200 + excluded.ms_200,
-        ms_500 = c.ms_500 + excluded.ms_500,
-        ms_1000 = c.ms_1000 + excluded.ms_1000,
-        ms_2000 = c.ms_2000 + excluded.ms_2000,
-        ms_5000 = c.ms_5000 + excluded.ms_5000,
-        ms_10000 = c.ms_10000 + excluded.ms_10000,
-        ms_20000 = c.ms_20000 + excluded.ms_20000,
-        ms_more = c.ms_more + excluded.ms_more,
-        slowest_ms = greatest(c.slowest_ms, excluded.slowest_ms)
-), well AS (
-    UPDATE endpoint_failures SET since = NULL, failures = 0, announced = false
-    WHERE subscription_id = ANY (ARRAY(
-              SELECT DISTINCT subscription_id FROM changed WHERE status = 'Completed' ORDER BY subscription_id))
-      AND since IS NOT NULL
-      AND (SELECT count(*) FROM changed WHERE status <> 'Completed') = 0
+    ",
+    add_counts!("$8", "$9", "WHERE (SELECT count(*) FROM changed) = cardinality($1::bigint[])"),
+    "
 )
-SELECT array_agg(job_id) FROM changed";
+SELECT array_agg(job_id),
+       EXISTS (SELECT FROM endpoint_failures WHERE subscription_id = ANY ($10::bigint[]) AND since IS NOT NULL)
+FROM changed"
+);
+
+/// What the update has made DeadLettered.
+pub(crate) const QUEUE_DEAD: &str = "/* orchestrator.queue_dead */
+INSERT INTO pending_dead_letters (saga_id) SELECT unnest($1::bigint[]) ON CONFLICT DO NOTHING";
 
 /// Reporters commit in another order than they draw numbers in, one batch at a time in each process. What commits later
 /// than that much after it is applied within a second.
@@ -148,10 +113,10 @@ pub(super) async fn apply(
 
     // Statements that are polled together travel together, and the server runs them in the order of their
     // first poll: `biased` makes that the order written here.
-    let promotion: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
-        [&changes.promoted_ids, &changes.promoted_attempts];
-    let writing = changes.parameters(&shard);
-    let (_, changed) = tokio::try_join!(
+    let promotion: [&(dyn ToSql + Sync); 2] = [&changes.promoted_ids, &changes.promoted_attempts];
+    let counts = Counts::of(read.iter().zip(&applied)).rows();
+    let writing = changes.parameters(&shard, &counts);
+    let (_, row) = tokio::try_join!(
         biased;
         async {
             if changes.promoted_ids.is_empty() {
@@ -162,11 +127,20 @@ pub(super) async fn apply(
         },
         transaction.query_one(&write, &writing),
     )?;
-    let changed: Option<Vec<i64>> = changed.try_get(0)?;
-    let mut changed: HashSet<i64> = changed.into_iter().flatten().collect();
-    let new = read.iter().map(|read| &read.finished).filter(|finished| changed.contains(&finished.job_id.0));
-    if new.clone().any(|finished| finished.result.outcome != Outcome::Delivered) {
-        endpoint::note_failures(&transaction, &endpoint_news(new)).await?;
+    let written: Vec<i64> = row.try_get::<_, Option<_>>(0)?.unwrap_or_default();
+    let is_all = written.len() == changes.ids.len();
+    // A job that was queued twice counts once.
+    let mut written: HashSet<i64> = written.into_iter().collect();
+    let changed: Vec<bool> = read.iter().map(|read| written.remove(&read.finished.job_id.0)).collect();
+    let new = read.iter().zip(&applied).zip(&changed).filter(|(_, changed)| **changed).map(|(one, _)| one);
+    if !is_all {
+        count(&transaction, shard, &Counts::of(new.clone())).await?;
+    }
+    queue_dead(&transaction, new.clone()).await?;
+    let finished = new.map(|(read, _)| &read.finished);
+    let has_failed: bool = row.try_get(1)?;
+    if has_failed || finished.clone().any(|finished| finished.result.outcome != Outcome::Delivered) {
+        endpoint::note_failures(&transaction, &endpoint_news(finished)).await?;
     }
     transaction.commit().await?;
 
@@ -178,13 +152,31 @@ pub(super) async fn apply(
     let results = read
         .into_iter()
         .zip(applied)
-        .map(|(read, applied)| {
-            // A job that was queued twice counts once.
-            let changed = changed.remove(&read.finished.job_id.0);
-            read.into_applied(applied, changed)
-        })
+        .zip(changed)
+        .map(|((read, applied), changed)| read.into_applied(applied, changed))
         .collect();
     Ok(ApplyBatch { now, results })
+}
+
+async fn count(transaction: &Transaction<'_>, shard: i32, counts: &Counts) -> DbResult<()> {
+    let statement = transaction.prepare_cached(COUNT_RESULTS).await?;
+    transaction.execute(&statement, &[&shard, &counts.rows()]).await?;
+    Ok(())
+}
+
+/// Queues the dead letters among what was written.
+async fn queue_dead<'a>(
+    transaction: &Transaction<'_>,
+    written: impl Iterator<Item = (&'a QueuedResult, &'a Applied)>,
+) -> DbResult<()> {
+    let is_dead = |applied: &Applied| matches!(applied, Applied::Changed { saga, .. } if saga.status == SagaStatus::DeadLettered);
+    let dead = written.filter(|(_, applied)| is_dead(applied)).map(|(read, _)| read.finished.saga_id.0);
+    let dead: Vec<i64> = dead.collect();
+    if !dead.is_empty() {
+        let statement = transaction.prepare_cached(QUEUE_DEAD).await?;
+        transaction.execute(&statement, &[&dead]).await?;
+    }
+    Ok(())
 }
 
 /// The database's clock and the results that were taken, each with its event, and how far the walk came.
@@ -251,8 +243,8 @@ struct Changes<'a> {
     next_attempts: Vec<Time>,
     error_codes: Vec<Option<&'a str>>,
     job_ids: Vec<i64>,
-    ranges: Vec<Option<i16>>,
-    took_ms: Vec<Option<i32>>,
+    /// The subscriptions that were delivered to.
+    delivered_to: Vec<i64>,
 }
 
 impl<'a> Changes<'a> {
@@ -272,14 +264,16 @@ impl<'a> Changes<'a> {
             changes.next_attempts.push(Time(saga.next_attempt_at));
             changes.error_codes.push(saga.final_error_code.as_ref().map(ErrorCode::as_str));
             changes.job_ids.push(read.finished.job_id.0);
-            let took = Latencies::measured(&read.finished.result.outcome, read.duration);
-            changes.ranges.push(took.and_then(|ms| i16::try_from(Latencies::range_of(ms)).ok()));
-            changes.took_ms.push(took.map(integer));
+            if saga.status == SagaStatus::Completed {
+                changes.delivered_to.push(read.finished.subscription_id.0);
+            }
         }
+        changes.delivered_to.sort_unstable();
+        changes.delivered_to.dedup();
         changes
     }
 
-    fn parameters<'p>(&'p self, shard: &'p i32) -> [&'p (dyn tokio_postgres::types::ToSql + Sync); 10] {
+    fn parameters<'p>(&'p self, shard: &'p i32, counts: &'p Vec<i64>) -> [&'p (dyn ToSql + Sync); 10] {
         [
             &self.ids,
             &self.attempts,
@@ -289,8 +283,8 @@ impl<'a> Changes<'a> {
             &self.error_codes,
             &self.job_ids,
             shard,
-            &self.ranges,
-            &self.took_ms,
+            counts,
+            &self.delivered_to,
         ]
     }
 }

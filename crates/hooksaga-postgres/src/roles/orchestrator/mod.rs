@@ -1,6 +1,7 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
+pub(crate) mod counts;
 pub(crate) mod limited;
 mod reached;
 pub(crate) mod schedule;

@@ -18,11 +18,49 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Row, Statement, types::ToSql};
 
 /// Walks the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
 /// job. The update goes by the picked rows' places in the table, which nobody can change while they are locked; a status
 /// that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index.
+///
+/// For a claim that passes nobody over and whose payloads fit into the limit of bytes, were each as long as the longest:
+/// nearly every one. If they do not, nothing is leased, the first line says so, and [`CLAIM_SOME`] does it: a larger
+/// statement, which would cost a single job half as much again. The jobs of one event are mostly claimed together, and
+/// `sent` reads each event once for all of them. A large payload is not read for its length.
+///
+/// The first line is the clock, how far the walk came, and how many the limit of bytes left (-1: it does not fit); then
+/// come the jobs, then the events.
+pub(crate) const CLAIM: &str = "/* worker.claim */
+WITH picked AS MATERIALIZED (
+    SELECT ctid AS place, lease_until, event_id FROM webhook_delivery_jobs
+    WHERE status = 'Pending' AND lease_until BETWEEN $4::timestamptz AND now()
+    ORDER BY lease_until LIMIT $1
+    FOR UPDATE SKIP LOCKED
+), sent AS MATERIALIZED (
+    SELECT id, tenant, event_type, correlation_id, payload FROM events
+    WHERE id = ANY (ARRAY(SELECT event_id FROM picked))
+), pass AS MATERIALIZED (
+    SELECT coalesce((SELECT count(*) FROM picked) * max(octet_length(payload)), 0) <= $5::bigint AS fits FROM sent
+), leased AS (
+    UPDATE webhook_delivery_jobs j
+    SET status = 'Leased', lease_until = now() + $2::bigint * interval '1 microsecond', lease_token = $3,
+        updated_at = now()
+    WHERE j.ctid = ANY (ARRAY(SELECT place FROM picked WHERE (SELECT fits FROM pass)))
+      AND j.status = (SELECT 'Pending'::job_status)
+    RETURNING j.id, j.saga_id, j.subscription_id, j.event_id, j.attempt, j.attempt_at, j.lease_until, j.lease_resets
+)
+SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint, (SELECT max(lease_until) FROM picked), NULL::int, NULL::int,
+       CASE WHEN (SELECT fits FROM pass) THEN 0 ELSE -1 END::bigint, NULL::text, NULL::text, NULL::text, NULL::text
+UNION ALL
+SELECT lease_until, id, saga_id, subscription_id, attempt_at, lease_resets, attempt, event_id,
+       NULL, NULL, NULL, NULL
+FROM leased
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, id, event_type, correlation_id, tenant, payload
+FROM sent WHERE (SELECT fits FROM pass)";
+
+/// The same for a claim that passes subscriptions over, or that takes what fits into the limit of bytes.
 ///
 /// - `numbered`: `first_of` is the event of a job, where the one before is of another. The jobs of one event were made
 ///   together and are mostly claimed together, so `sent` reads each event once for all of them. A large payload is not
@@ -30,14 +68,11 @@ use tokio_postgres::{Row, Statement};
 /// - `taken` is how many of them fit into the limit of bytes; the first does, whatever its size. Lengths stand in the
 ///   references, too. Adding them up job by job is for those whose largest payload would not fit as often.
 /// - The least of what was left because of its subscription is where the next walk may begin at the latest.
-///
-/// The first line is the clock, how far the walk came, and how many the limit of bytes left; then come the jobs, then
-/// the events.
-pub(crate) const CLAIM: &str = "/* worker.claim */
+pub(crate) const CLAIM_SOME: &str = "/* worker.claim_some */
 WITH picked AS MATERIALIZED (
     SELECT ctid AS place, lease_until, event_id FROM webhook_delivery_jobs
     WHERE status = 'Pending' AND lease_until BETWEEN $4::timestamptz AND now()
-      AND subscription_id <> ALL ($5::bigint[])
+      AND subscription_id <> ALL ($6::bigint[])
     ORDER BY lease_until LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), numbered AS MATERIALIZED (
@@ -48,13 +83,13 @@ WITH picked AS MATERIALIZED (
     SELECT n.nth, e.id, e.tenant, e.event_type, e.correlation_id, e.payload
     FROM numbered n JOIN events e ON e.id = n.first_of
 ), taken AS MATERIALIZED (
-    SELECT CASE WHEN (SELECT count(*) FROM picked) * max(octet_length(payload)) <= $6::bigint
+    SELECT CASE WHEN (SELECT count(*) FROM picked) * max(octet_length(payload)) <= $5::bigint
                 THEN (SELECT count(*) FROM picked)
                 ELSE (
         SELECT greatest(count(*), 1) FROM (
             SELECT sum(octet_length(e.payload)) OVER (ROWS UNBOUNDED PRECEDING) AS bytes
             FROM picked p LEFT JOIN events e ON e.id = p.event_id
-        ) p WHERE p.bytes <= $6::bigint
+        ) p WHERE p.bytes <= $5::bigint
     ) END AS jobs
     FROM sent
 ), leased AS (
@@ -67,10 +102,10 @@ WITH picked AS MATERIALIZED (
 )
 SELECT now(), NULL::bigint, NULL::bigint, NULL::bigint,
        least((SELECT max(lease_until) FROM numbered WHERE nth <= (SELECT jobs FROM taken)),
-             CASE WHEN cardinality($5::bigint[]) > 0 THEN (
+             CASE WHEN cardinality($6::bigint[]) > 0 THEN (
                  SELECT lease_until FROM webhook_delivery_jobs
                  WHERE status = 'Pending' AND lease_until BETWEEN $4::timestamptz AND now()
-                   AND subscription_id = ANY ($5::bigint[])
+                   AND subscription_id = ANY ($6::bigint[])
                  ORDER BY lease_until LIMIT 1
              ) END),
        NULL::int, NULL::int, (SELECT count(*) FROM picked) - (SELECT jobs FROM taken),
@@ -130,11 +165,24 @@ impl Recent {
 pub(super) struct Claims {
     recent: Recent,
     frontier: Frontier,
+    /// When a claim did not fit into the limit of bytes: the next ones probably do not, either.
+    too_large: Mutex<Option<Instant>>,
 }
 
 impl Claims {
+    const SOME_FOR: Duration = Duration::from_secs(10);
+
     pub(super) fn new() -> Self {
-        Self { recent: Recent::default(), frontier: Frontier::new(micros(MARGIN)) }
+        Self {
+            recent: Recent::default(),
+            frontier: Frontier::new(micros(MARGIN)),
+            too_large: Mutex::default(),
+        }
+    }
+
+    fn too_large(&self) -> MutexGuard<'_, Option<Instant>> {
+        // Nothing panics while it is held.
+        self.too_large.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn claim(
@@ -144,11 +192,28 @@ impl Claims {
         lease: Duration,
         token: LeaseToken,
     ) -> DbResult<ClaimedBatch> {
-        let skip: &Vec<i64> = &limits.skip.iter().map(|id| id.0).collect();
-        let statement = client.prepare_cached(CLAIM).await?;
+        let expects_all = limits.skip.is_empty()
+            && self.too_large().is_none_or(|at: Instant| at.elapsed() >= Self::SOME_FOR);
+        if expects_all {
+            let statement = client.prepare_cached(CLAIM).await?;
+            let claiming = Claiming { client, limits, lease, token, statement, skip: None };
+            if let Some(claimed) = self.claim_with(&claiming).await? {
+                return Ok(claimed);
+            }
+            *self.too_large() = Some(Instant::now());
+        }
+        let statement = client.prepare_cached(CLAIM_SOME).await?;
+        let skip = Some(limits.skip.iter().map(|id| id.0).collect());
+        let claimed = self.claim_with(&Claiming { client, limits, lease, token, statement, skip }).await?;
+        claimed.ok_or_else(|| DbError::unreadable("a claim that takes what fits did not fit"))
+    }
+
+    /// Nothing: it does not fit.
+    async fn claim_with(&self, claiming: &Claiming<'_>) -> DbResult<Option<ClaimedBatch>> {
+        let client = claiming.client;
         let recent = self.recent.get();
         let claim = |from| {
-            let claim = claim_from(client, &statement, limits, skip, lease, token, from);
+            let claim = claiming.claim_from(from);
             let targets = targets(client, &recent);
             async move {
                 // They travel together; `biased`: the claim first, so that the targets are as it finds them or
@@ -158,33 +223,52 @@ impl Claims {
             }
         };
         let (claimed, mut targets) = self.frontier.walk(claim).await?;
+        let Some(claimed) = claimed else { return Ok(None) };
         let subscriptions: BTreeSet<i64> =
             claimed.jobs.iter().map(|job| job.held.subscription_id.0).collect();
         self.recent.set(&subscriptions);
         targets.retain(|id, _| subscriptions.contains(&id.0));
         let unread = subscriptions.into_iter().filter(|id| !targets.contains_key(&SubscriptionId(*id)));
         targets.extend(self::targets(client, &unread.collect::<Vec<_>>()).await?);
-        Ok(ClaimedBatch { targets, ..claimed })
+        Ok(Some(ClaimedBatch { targets, ..claimed }))
     }
 }
 
-/// What was claimed, without its targets, and how far the walk came.
-async fn claim_from(
-    client: &Client,
-    statement: &Statement,
-    limits: &ClaimLimits,
-    skip: &Vec<i64>,
+/// One of the two statements with its arguments.
+struct Claiming<'a> {
+    client: &'a Client,
+    limits: &'a ClaimLimits,
     lease: Duration,
     token: LeaseToken,
-    from: i64,
-) -> DbResult<(ClaimedBatch, Option<i64>)> {
-    let (jobs, lease, from) = (bigint(limits.jobs), micros(lease), Time(Timestamp::from_micros(from)));
-    let bytes = bigint(limits.payload_bytes);
-    let rows = client.query(statement, &[&jobs, &lease, &token.0, &from, skip, &bytes]).await?;
-    // A UNION ALL returns its parts in turn.
-    let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
-    let reached = clock.try_get::<_, Option<Time>>(4)?.map(|time| time.0.as_micros());
-    let cut_short = clock.try_get::<_, i64>(7)? > 0;
+    statement: Statement,
+    /// Of [`CLAIM_SOME`].
+    skip: Option<Vec<i64>>,
+}
+
+impl Claiming<'_> {
+    /// What was claimed, without its targets, and how far the walk came. Where it does not fit, nothing, and the walk stays
+    /// where it was.
+    async fn claim_from(&self, from: i64) -> DbResult<(Option<ClaimedBatch>, Option<i64>)> {
+        let (jobs, lease) = (bigint(self.limits.jobs), micros(self.lease));
+        let (bytes, begin) = (bigint(self.limits.payload_bytes), Time(Timestamp::from_micros(from)));
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&jobs, &lease, &self.token.0, &begin, &bytes];
+        parameters.extend(self.skip.iter().map(|skip| skip as &(dyn ToSql + Sync)));
+        let rows = self.client.query(&self.statement, &parameters).await?;
+        // A UNION ALL returns its parts in turn.
+        let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
+        let left: i64 = clock.try_get(7)?;
+        if left < 0 {
+            return Ok((None, Some(from)));
+        }
+        let now = clock.try_get::<_, Time>(0)?.0;
+        let jobs = leases(rows, self.token)?;
+        let reached = clock.try_get::<_, Option<Time>>(4)?.map(|time| time.0.as_micros());
+        Ok((Some(ClaimedBatch { now, jobs, cut_short: left > 0, targets: HashMap::new() }), reached))
+    }
+}
+
+/// The jobs, then their events.
+fn leases(rows: &[Row], token: LeaseToken) -> DbResult<Vec<Lease<DeliveryJob>>> {
     let first_event = rows.iter().position(|row| matches!(row.try_get::<_, Option<i64>>(1), Ok(None)));
     let (jobs, events) = rows.split_at(first_event.unwrap_or(rows.len()));
     // Each is there once at least; it is kept once, however many subscriptions it goes to.
@@ -215,8 +299,7 @@ async fn claim_from(
         let until = row.try_get::<_, Time>(0)?.0;
         leases.push(Lease { job_id: JobId(row.try_get(1)?), token, until, held });
     }
-    let now = clock.try_get::<_, Time>(0)?.0;
-    Ok((ClaimedBatch { now, jobs: leases, cut_short, targets: HashMap::new() }, reached))
+    Ok(leases)
 }
 
 async fn targets(client: &Client, ids: &[i64]) -> DbResult<HashMap<SubscriptionId, Arc<Target>>> {
