@@ -140,16 +140,50 @@ pub async fn catching_up_goes_back_no_further_than_it_may(db: &dyn TestDatabase)
     assert_eq!(events_of(db, other).await, []);
 }
 
-pub async fn a_subscription_that_is_paused_does_not_catch_up(db: &dyn TestDatabase) {
+async fn look_again(db: &dyn TestDatabase) {
+    changes(db, &format!("UPDATE catch_ups SET next_at = {}", db.dialect().now()), 1).await;
+}
+
+/// Paused before the first step, and in the middle.
+pub async fn catching_up_waits_while_the_subscription_is_paused(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
-    append_many(&stores, 2).await;
+    let missed = append_many(&stores, 6).await;
     route(&stores).await;
     set_active(&stores, id, false).await;
     verify(&stores, id).await;
     assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0);
-    assert_eq!(count(db, "catch_ups").await, 0);
+    assert_eq!(events_of(db, id).await, [], "a paused one gets no sagas");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    append_many(&stores, 1).await;
+    route(&stores).await;
+
     set_active(&stores, id, true).await;
+    look_again(db).await;
+    stores.redrives.catch_up(limits(2, 2), DAY).await.unwrap().unwrap();
+    assert_eq!(events_of(db, id).await.len(), 2);
+    set_active(&stores, id, false).await;
+    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 0, "it waits again");
+    set_active(&stores, id, true).await;
+    look_again(db).await;
+    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 4);
+    assert_eq!(
+        events_of(db, id).await,
+        missed,
+        "what came after the verification it missed because of the pause"
+    );
+    assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+pub async fn a_subscription_that_is_deleted_does_not_catch_up(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    append_many(&stores, 2).await;
+    route(&stores).await;
+    verify(&stores, id).await;
+    stores.admin.delete(&ALL, id).await.unwrap();
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0);
+    assert_eq!(count(db, "catch_ups").await, 0);
     assert_eq!(events_of(db, id).await, []);
 }
 

@@ -11,11 +11,11 @@ use super::{
 use hooksaga_saga::{ErrorCode, KeyId, RedriveId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     CancelOutcome, DeadLetterFilter, PageRequest, Redrive, RedriveStatus, RedriveWork, RunningLimits,
-    StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope,
+    StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope, TooMany,
 };
 use std::time::Duration;
 
-const ANY_NUMBER: RunningLimits = RunningLimits { in_all: MANY, of_a_tenant: MANY };
+const ANY_NUMBER: RunningLimits = RunningLimits { in_all: MANY, for_tenants: MANY, of_a_tenant: MANY };
 const PAGE: PageRequest = PageRequest { limit: 100, before: None };
 
 fn limits(examine: u32, create: u32) -> StepLimits {
@@ -275,17 +275,27 @@ pub async fn a_redrive_fails_when_its_subscription_is_paused(db: &dyn TestDataba
 
 pub async fn only_so_many_redrives_run_at_a_time(db: &dyn TestDatabase) {
     let stores = db.stores();
-    let few = RunningLimits { in_all: 3, of_a_tenant: 2 };
+    let few = RunningLimits { in_all: 4, for_tenants: 3, of_a_tenant: 2 };
     let start = |scope: TenantScope| {
         let stores = stores.clone();
         async move { stores.redrives.start(&scope, &all_letters(), &somebody(), few).await.unwrap() }
     };
     assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
     assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
-    assert_eq!(start(scope("acme")).await, StartOutcome::TooMany(2), "its own share is used up");
+    assert_eq!(
+        start(scope("acme")).await,
+        StartOutcome::TooMany(TooMany::OfTenant(2)),
+        "its own share is used up"
+    );
     assert!(matches!(start(ALL).await, StartOutcome::Started(_)));
-    assert!(matches!(start(scope("globex")).await, StartOutcome::TooMany(_)), "so is everybody's");
-    assert_eq!(stores.redrives.running().await.unwrap(), 3);
+    assert_eq!(
+        start(scope("globex")).await,
+        StartOutcome::TooMany(TooMany::InAll),
+        "so is that of all tenants"
+    );
+    assert!(matches!(start(ALL).await, StartOutcome::Started(_)), "a place is kept for the operator");
+    assert_eq!(start(ALL).await, StartOutcome::TooMany(TooMany::InAll));
+    assert_eq!(stores.redrives.running().await.unwrap(), 4);
     to_the_end(&stores, limits(10, 10)).await;
     assert_eq!(stores.redrives.running().await.unwrap(), 0);
     assert!(matches!(start(scope("globex")).await, StartOutcome::Started(_)));

@@ -113,7 +113,8 @@ macro_rules! conformance_suite {
                 a_verification_that_is_lost_again_loses_no_event,
                 the_verification_and_its_queue_are_one_transaction,
                 catching_up_goes_back_no_further_than_it_may,
-                a_subscription_that_is_paused_does_not_catch_up,
+                catching_up_waits_while_the_subscription_is_paused,
+                a_subscription_that_is_deleted_does_not_catch_up,
                 two_that_catch_up_at_once_make_each_saga_once,
             }
             unmatched {
@@ -287,6 +288,7 @@ macro_rules! conformance_suite {
                 a_check_whose_holder_died_is_taken_over,
                 a_success_verifies_the_url_and_ends_the_round,
                 a_failed_try_is_repeated_after_its_delay,
+                another_url_begins_without_the_former_ones_result,
                 a_round_that_is_given_up_rests_until_it_is_asked_for_again,
                 a_new_round_does_not_wait_for_the_old_ones_delay,
                 a_failed_reverification_does_not_unverify,

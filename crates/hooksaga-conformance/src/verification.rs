@@ -2,11 +2,13 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, verified},
+    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, url, verified},
     rows::{all_rows, db_now},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId};
-use hooksaga_store::{Check, CheckOutcome, NewSubscription, Stores, Verification, VerificationStatus};
+use hooksaga_store::{
+    Check, CheckOutcome, NewSubscription, Stores, SubscriptionPatch, Verification, VerificationStatus,
+};
 use std::{collections::HashSet, time::Duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -105,6 +107,23 @@ pub async fn a_failed_try_is_repeated_after_its_delay(db: &dyn TestDatabase) {
     let wait = stores.verifier.next_check_at().await.unwrap().expect("a try waits").since(before);
     assert!(wait >= HOUR && wait < HOUR + Duration::from_secs(60), "{wait:?}");
     assert_eq!(state(&stores, id).await.1.last_error, Some(ErrorCode::http(404)));
+}
+
+/// What was found out about one URL says nothing about another.
+pub async fn another_url_begins_without_the_former_ones_result(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let check = only(take(&stores, HOUR).await);
+    assert!(record(&stores, &check, CheckOutcome::GivenUp(ErrorCode::TIMEOUT)).await);
+    let (_, before) = state(&stores, id).await;
+    assert!(before.last_error.is_some() && before.checked_at.is_some());
+    let patch = SubscriptionPatch {
+        callback_url: Some(url("https://second.example/")),
+        ..SubscriptionPatch::default()
+    };
+    stores.admin.update(&ALL, id, &patch).await.unwrap();
+    let (_, after) = state(&stores, id).await;
+    assert_eq!((after.status, after.last_error, after.checked_at), (VerificationStatus::Pending, None, None));
 }
 
 pub async fn a_round_that_is_given_up_rests_until_it_is_asked_for_again(db: &dyn TestDatabase) {

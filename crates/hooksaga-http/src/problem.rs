@@ -118,7 +118,9 @@ impl Kind {
                 (StatusCode::CONFLICT, "not-deliverable", "The subscription is not active and verified")
             }
             Self::StillOpen => (StatusCode::CONFLICT, "still-open", "The delivery has not ended"),
-            Self::TooManyRedrives => (StatusCode::CONFLICT, "too-many-redrives", "Too many redrives run"),
+            Self::TooManyRedrives => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-redrives", "Too many redrives run")
+            }
             Self::NotRunning => (StatusCode::CONFLICT, "not-running", "The redrive has ended"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
             Self::NotJsonByType => {

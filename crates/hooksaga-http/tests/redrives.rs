@@ -77,7 +77,9 @@ async fn a_redrive_is_cancelled_once_and_only_so_many_run() {
     for _ in 0..4 {
         api.start(&all).await.expect(202);
     }
-    let problem = api.start(&all).await.expect(409);
+    let refused = api.start(&all).await;
+    assert!(refused.header("retry-after").parse::<u32>().is_ok());
+    let problem = refused.expect(429);
     assert!(problem["detail"].as_str().unwrap().contains("cancel one"), "{problem}");
     let cancel = format!("/v1/redrives/{}/cancel", first["id"]);
     assert_eq!(api.post_nothing(&cancel).await.expect(200)["status"], "cancelled");

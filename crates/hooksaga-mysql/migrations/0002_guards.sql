@@ -252,6 +252,8 @@ CREATE TRIGGER subscriptions_keep_gap BEFORE UPDATE ON subscriptions FOR EACH RO
 BEGIN
     IF NOT (NEW.callback_url <=> OLD.callback_url) THEN
         SET NEW.unverified_since = COALESCE(OLD.unverified_since, NEW.updated_at);
+        -- What a check of the former URL found goes with it.
+        SET NEW.check_error = NULL, NEW.checked_at = NULL;
     END IF;
     IF NEW.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url THEN
         INSERT INTO catch_ups (subscription_id, since) VALUES (NEW.id, NEW.unverified_since);

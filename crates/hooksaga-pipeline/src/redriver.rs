@@ -110,6 +110,12 @@ impl Redriver {
                 );
             }
         }
+        if step.redrive_id.is_none() && step.ended == Some(RedriveStatus::Cancelled) {
+            tracing::warn!(
+                "a subscription no longer catches up with the events before its verification: it was deleted, or could \
+                 not be delivered to for longer than callbacks.catch_up"
+            );
+        }
         if let (Some(id), Some(status)) = (step.redrive_id, step.ended) {
             match status {
                 RedriveStatus::Failed => {

@@ -241,12 +241,16 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON redrives
     EXECUTE FUNCTION hooksaga_guard_listed('redrive', 'a redrive only goes when it has ended, as old history');
 
 -- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
--- A URL that changes begins the gap; one that was verified before ends it at once. With the rights of the schema's
--- owner: whoever changes a URL need not be able to queue anything.
+-- A URL that changes begins the gap; one that was verified before ends it at once. What a check of the former URL found goes
+-- with it. With the rights of the schema's owner: whoever changes a URL need not be able to queue anything.
 
 CREATE FUNCTION hooksaga_keep_gap() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.unverified_since := coalesce(OLD.unverified_since, NEW.updated_at);
+    IF NEW.callback_url <> OLD.callback_url THEN
+        NEW.check_error := NULL;
+        NEW.checked_at := NULL;
+    END IF;
     IF NEW.verified_url = NEW.callback_url THEN
         INSERT INTO catch_ups (subscription_id, since) VALUES (NEW.id, NEW.unverified_since);
         NEW.unverified_since := NULL;

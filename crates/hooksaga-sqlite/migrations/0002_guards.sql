@@ -181,6 +181,11 @@ CREATE TRIGGER note_unverified AFTER UPDATE OF callback_url ON subscriptions
 WHEN NEW.callback_url <> OLD.callback_url AND NEW.unverified_since IS NULL
 BEGIN UPDATE subscriptions SET unverified_since = NEW.updated_at WHERE id = NEW.id; END;
 
+-- What a check of the former URL found goes with it.
+CREATE TRIGGER forget_check AFTER UPDATE OF callback_url ON subscriptions
+WHEN NEW.callback_url <> OLD.callback_url AND OLD.checked_at IS NOT NULL
+BEGIN UPDATE subscriptions SET check_error = NULL, checked_at = NULL WHERE id = NEW.id; END;
+
 CREATE TRIGGER queue_catch_up AFTER UPDATE OF callback_url, verified_url ON subscriptions
 WHEN NEW.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url
 BEGIN

@@ -48,8 +48,9 @@ fn allowed(role: Role, context: AuthContext<'_>) -> bool {
         }
         AuthAction::Update { table_name, column_name } => {
             right(table_name).is_some_and(|right| right.may_update(column_name))
-                || ((ours && (table_name, column_name) == ("subscriptions", "unverified_since"))
-                    && keeps_the_gap(context.accessor))
+                || (ours
+                    && table_name == "subscriptions"
+                    && is_kept_by_trigger(column_name, context.accessor))
         }
         AuthAction::Delete { table_name } => right(table_name).is_some_and(rights::Right::may_delete),
         AuthAction::Select
@@ -69,6 +70,15 @@ fn is_guard(trigger: &str, table: &str, column: &str) -> bool {
     trigger == "guard_saga_insert"
         && table == "webhook_delivery_sagas"
         && ["status", "attempt_count"].contains(&column)
+}
+
+/// A column of subscriptions that a trigger of the schema keeps, whoever changes the URL.
+fn is_kept_by_trigger(column: &str, accessor: Option<&str>) -> bool {
+    match column {
+        "unverified_since" => keeps_the_gap(accessor),
+        "check_error" | "checked_at" => accessor == Some("forget_check"),
+        _ => false,
+    }
 }
 
 /// The triggers that keep the gap of a subscription that is not verified, for whoever changes its URL or verifies it. Only

@@ -87,8 +87,9 @@ pub use reader::{
     SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification, VerificationStatus,
 };
 pub use redrives::{
-    CATCH_UP_LATER, CancelOutcome, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, UnknownRedriveStatus,
+    CancelOutcome, CatchUpTurn, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
+    RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, TooMany,
+    UnknownRedriveStatus,
 };
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};

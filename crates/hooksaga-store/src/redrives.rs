@@ -164,13 +164,35 @@ impl From<RedriveColumns> for RedriveWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningLimits {
     pub in_all: u32,
+    /// Of all that run when one tenant asks: the rest is kept for whoever speaks for every tenant, so that customers cannot
+    /// lock the operator out.
+    pub for_tenants: u32,
     /// Of one tenant's. Those of every tenant count for none.
     pub of_a_tenant: u32,
 }
 
 impl RunningLimits {
     /// What a process allows.
-    pub const DEFAULT: Self = Self { in_all: 20, of_a_tenant: 5 };
+    pub const DEFAULT: Self = Self { in_all: 20, for_tenants: 15, of_a_tenant: 5 };
+
+    /// What stands in the way of one more. `of_tenant`: how many run of the tenant that it is for, if it is for one.
+    pub fn refusal(&self, scope: &TenantScope, in_all: u64, of_tenant: Option<u64>) -> Option<TooMany> {
+        let most = if scope.tenant().is_some() { self.for_tenants } else { self.in_all };
+        match of_tenant {
+            Some(running) if running >= u64::from(self.of_a_tenant) => Some(TooMany::OfTenant(running)),
+            _ if in_all >= u64::from(most) => Some(TooMany::InAll),
+            _ => None,
+        }
+    }
+}
+
+/// Why no other redrive may run now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooMany {
+    /// So many of this tenant's run.
+    OfTenant(u64),
+    /// Others' do; how many is nobody's business.
+    InAll,
 }
 
 /// What became of a request for a redrive.
@@ -181,8 +203,7 @@ pub enum StartOutcome {
     NoSuchSubscription(SubscriptionId),
     /// The subscription is not active and verified.
     NotDeliverable(SubscriptionId),
-    /// So many run already.
-    TooMany(u64),
+    TooMany(TooMany),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,11 +258,51 @@ impl RedriveStep {
 }
 
 /// Why a redrive of events ends as failed.
-pub const NOT_DELIVERABLE: &str =
-    "the subscription is no longer active and verified; resume or verify it, and start another redrive";
+pub const NOT_DELIVERABLE: &str = "the subscription is no longer active and verified, or was deleted; if it is there, resume or verify it and start \
+     another redrive";
 
-/// How long a subscription that has lost its verification again is left alone before its catching up is looked at.
-pub const CATCH_UP_LATER: Duration = Duration::from_secs(5);
+/// What a look at a subscription that catches up leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatchUpTurn {
+    /// It goes on, with events of this time at the earliest.
+    Walk {
+        oldest: Timestamp,
+    },
+    /// It waits so long. `until`: the end of what it missed, as far as that is known.
+    Later {
+        until: Option<Timestamp>,
+        wait: Duration,
+    },
+    Forget,
+}
+
+impl CatchUpTurn {
+    /// Between looks at one that has lost its verification again.
+    const UNVERIFIED: Duration = Duration::from_secs(5);
+    /// Between looks at one that is paused or disabled, which may last.
+    const INACTIVE: Duration = Duration::from_secs(60);
+
+    /// `subscription`: whether it is active and whether it is verified; nothing once it is deleted. What it missed until it
+    /// was verified waits while it is paused or disabled, as its deliveries do, for `window` after that.
+    pub fn decide(
+        subscription: Option<(bool, bool)>,
+        (since, until): (Timestamp, Option<Timestamp>),
+        window: Option<Duration>,
+        now: Timestamp,
+    ) -> Self {
+        let (Some((active, verified)), Some(window)) = (subscription, window) else { return Self::Forget };
+        let oldest = now.before(window);
+        if active && verified {
+            return Self::Walk { oldest };
+        }
+        // What comes while it is paused it misses for another reason.
+        let until = until.or_else(|| verified.then_some(now));
+        if until.unwrap_or(since) <= oldest {
+            return Self::Forget;
+        }
+        Self::Later { until, wait: if verified { Self::INACTIVE } else { Self::UNVERIFIED } }
+    }
+}
 
 #[async_trait]
 pub trait RedriveStore: Send + Sync {

@@ -22,8 +22,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{CancelOutcome, Page, Redrive, RunningLimits, Stage, StartOutcome, Starter};
-use http::{StatusCode, header};
+use hooksaga_store::{CancelOutcome, Page, Redrive, RunningLimits, Stage, StartOutcome, Starter, TooMany};
+use http::{HeaderValue, StatusCode, header};
 
 /// Start a redrive
 ///
@@ -67,11 +67,20 @@ pub(crate) async fn start_from(state: &ApiState, caller: &Caller, body: &[u8]) -
         }
         StartOutcome::NoSuchSubscription(id) => Err(Problem::no_such("subscription", id.0)),
         StartOutcome::NotDeliverable(id) => Err(cannot_send_again(state, id).await),
-        StartOutcome::TooMany(running) => Err(Problem::new(
-            Kind::TooManyRedrives,
-            format!("{running} redrives run already: wait until one is done, or cancel one"),
-        )),
+        StartOutcome::TooMany(refusal) => Err(too_many(refusal)),
     }
+}
+
+/// How long a redrive takes nobody knows; a look once a minute is enough.
+fn too_many(refusal: TooMany) -> Problem {
+    let detail = match refusal {
+        TooMany::OfTenant(running) => {
+            format!("{running} redrives of this tenant run already: wait until one is done, or cancel one")
+        }
+        TooMany::InAll => "as many redrives run as may at a time: wait until one is done".to_owned(),
+    };
+    Problem::new(Kind::TooManyRedrives, detail)
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("60"))
 }
 
 /// List redrives

@@ -137,7 +137,7 @@ fn shown(key: &ApiKey) -> serde_json::Value {
 }
 
 async fn list(options: &ConfigOptions, json: bool) -> CliResult {
-    let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
+    let store = wiring::open_present_keys(&options.load(Vec::new(), false)?.database).await?;
     let keys = store.list().await?;
     if json {
         output::line(serde_json::Value::Array(keys.iter().map(shown).collect()).to_string());
@@ -167,7 +167,7 @@ async fn list(options: &ConfigOptions, json: bool) -> CliResult {
 }
 
 async fn revoke(options: &ConfigOptions, id: KeyId) -> CliResult {
-    let store = wiring::open_keys(&options.load(Vec::new(), false)?.database).await?;
+    let store = wiring::open_present_keys(&options.load(Vec::new(), false)?.database).await?;
     match store.revoke(id).await? {
         Some(key) => {
             record(&*store, "key.revoke", &key).await;

@@ -5,6 +5,8 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    kind: String,
     title: String,
     detail: String,
     /// What a conflict is with.
@@ -46,9 +48,12 @@ impl Problem {
         }
         let advice = match status {
             401 => Some("set HOOKSAGA_API_KEY to a valid key (`hooksaga keys create` makes one)"),
-            403 => Some("use a key that may do this (`hooksaga keys create`)"),
+            // The server says what is needed, unless it is a scope.
+            403 if self.kind.ends_with(":scope-missing") => {
+                Some("use a key that may do this (`hooksaga keys create`)")
+            }
             404 => Some("the lists show what there is"),
-            429 => Some("this key has sent too many requests: try again in a moment"),
+            429 => Some("try again in a moment"),
             503 => Some("try again in a moment"),
             _ => None,
         };

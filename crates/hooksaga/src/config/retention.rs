@@ -49,6 +49,12 @@ impl RetentionConfig {
         if archive.as_ref().is_some_and(|folder| folder.as_os_str().is_empty()) {
             return Err(settings.complain("retention.archive", "the name of the folder is empty"));
         }
+        if archive.is_some() && finished.is_none() {
+            return Err(settings.complain(
+                "retention.archive",
+                "nothing is removed, and so archived, while retention.finished is off: set that too, or remove this",
+            ));
+        }
         Ok(Self { finished, dead_letters, archive })
     }
 }

@@ -111,6 +111,17 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
     }
 }
 
+/// The API keys of a database that is there: a mistyped path is told, not filled with a new database.
+pub(crate) async fn open_present_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
+    match &config.backend {
+        Backend::Sqlite(path) if !path.exists() => Err(CliError::new(format!(
+            "there is no database at {}: start the server once, or correct database.url",
+            path.display()
+        ))),
+        _ => open_keys(config).await,
+    }
+}
+
 /// The API keys alone, also beside a running embedded server.
 pub(crate) async fn open_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
     Ok(match &config.backend {

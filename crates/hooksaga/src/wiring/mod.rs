@@ -22,8 +22,8 @@ mod backend;
 mod component;
 
 pub(crate) use backend::{
-    Database, examine, migrate, move_ids_forward, open_keys, open_reader, rewrap, role_sql, schema_version,
-    sealing_keys,
+    Database, examine, migrate, move_ids_forward, open_keys, open_present_keys, open_reader, rewrap,
+    role_sql, schema_version, sealing_keys,
 };
 pub(crate) use component::Component;
 

@@ -130,9 +130,8 @@ async fn start(
     }
     let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (&tenant,)).await?;
     let (in_all, of_tenant) = counts.map_or((0, 0), |(in_all, of_tenant)| (count(in_all), count(of_tenant)));
-    if in_all >= u64::from(limits.in_all) || (tenant.is_some() && of_tenant >= u64::from(limits.of_a_tenant))
-    {
-        return Ok(StartOutcome::TooMany(if tenant.is_some() { of_tenant } else { in_all }));
+    if let Some(refusal) = limits.refusal(scope, in_all, tenant.is_some().then_some(of_tenant)) {
+        return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
     let values: Vec<Value> = vec![

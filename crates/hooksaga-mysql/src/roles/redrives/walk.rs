@@ -23,7 +23,7 @@ WHERE e.created_at >= ? AND e.created_at < ? AND (e.created_at > ? OR e.id > ?)
 ORDER BY e.created_at, e.id LIMIT ?";
 
 const SUBSCRIPTION: &str = "/* redrives.subscription */
-SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ?";
+SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
 
 /// Twice is once, by the unique key: what exists was left out before, and what comes in between fails the whole, to be looked
 /// at again. The event is locked against the janitor; one that has gone meanwhile gets no saga.

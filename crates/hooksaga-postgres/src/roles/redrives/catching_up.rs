@@ -7,7 +7,7 @@ use crate::{
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CATCH_UP_LATER, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
 use std::time::Duration;
 
 pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
@@ -34,14 +34,16 @@ pub(super) async fn step(
     let after_at: Option<Time> = row.try_get(4)?;
     let after_id: i64 = row.try_get(5)?;
     let now = row.try_get::<_, Time>(6)?.0;
-    let oldest = window.map(|window| now.before(window));
     let mut step = RedriveStep::nothing(None);
     // How it goes on: until, after_at, after_id, and when; nothing: not at all.
     let mut onward = None;
-    match (Subscription::read(transaction, SubscriptionId(row.try_get(1)?)).await?, oldest) {
-        (Some(subscription), Some(oldest)) if subscription.is_deliverable() => {
+    let subscription = Subscription::read(transaction, SubscriptionId(row.try_get(1)?)).await?;
+    let is_what = subscription.as_ref().map(|subscription| (subscription.active, subscription.verified));
+    let ends = until.map(|time| time.0);
+    match (CatchUpTurn::decide(is_what, (since, ends), window, now), subscription) {
+        (CatchUpTurn::Walk { oldest }, Some(subscription)) => {
             let at = after_at.map_or_else(|| since.max(oldest), |time| time.0);
-            let until = until.map_or(now, |time| time.0);
+            let until = ends.unwrap_or(now);
             let after = Place { at, id: after_id };
             let (chosen, sagas) = walk(transaction, &subscription, after, until, now, limits).await?;
             step.sagas = sagas;
@@ -49,11 +51,10 @@ pub(super) async fn step(
             let reached = chosen.reached.filter(|_| !chosen.is_end);
             onward = reached.map(|place| (Some(Time(until)), Some(Time(place.at)), place.id, Duration::ZERO));
         }
-        // It lost its verification again.
-        (Some(subscription), Some(oldest)) if subscription.active && since > oldest => {
-            onward = Some((until, after_at, after_id, CATCH_UP_LATER));
+        (CatchUpTurn::Later { until, wait }, _) => {
+            onward = Some((until.map(Time), after_at, after_id, wait));
         }
-        _ => step.ended = Some(RedriveStatus::Cancelled),
+        (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
     }
     if let Some((until, at, after, later)) = onward {
         let statement = transaction.prepare_cached(MOVE).await?;

@@ -169,9 +169,8 @@ async fn start(
     let statement = client.prepare_cached(RUNNING).await?;
     let row = client.query_one(&statement, &[&tenant]).await?;
     let (in_all, of_tenant) = (count(row.try_get(0)?), count(row.try_get(1)?));
-    if in_all >= u64::from(limits.in_all) || (tenant.is_some() && of_tenant >= u64::from(limits.of_a_tenant))
-    {
-        return Ok(StartOutcome::TooMany(if tenant.is_some() { of_tenant } else { in_all }));
+    if let Some(refusal) = limits.refusal(scope, in_all, tenant.is_some().then_some(of_tenant)) {
+        return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
     let statement = client.prepare_cached(START).await?;

@@ -21,7 +21,7 @@ WHERE e.created_at >= $1 AND e.created_at < $2 AND (e.created_at > $1 OR e.id > 
 ORDER BY e.created_at, e.id LIMIT $4";
 
 const SUBSCRIPTION: &str = "/* redrives.subscription */
-SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = $1";
+SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
 
 /// Twice is once: the unique key (event, subscription, generation) lets one of them in. The event is locked against the
 /// janitor; one that has gone meanwhile gets no saga.

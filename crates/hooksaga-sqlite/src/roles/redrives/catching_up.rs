@@ -3,7 +3,7 @@
 use super::{Place, Subscription, Subscriptions, Walked, insert, walk};
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{EventId, SubscriptionId, Timestamp};
-use hooksaga_store::{CATCH_UP_LATER, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
@@ -36,12 +36,8 @@ pub(super) struct Plan {
 }
 
 enum What {
-    Walk {
-        until: Timestamp,
-        walked: Walked,
-    },
-    /// It lost its verification again.
-    Later,
+    Walk { until: Timestamp, walked: Walked },
+    Later { until: Option<Timestamp>, wait: Duration },
     Forget,
 }
 
@@ -61,9 +57,9 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
         .optional()?;
     let Some(from) = found else { return Ok(None) };
     let subscription = Subscription::read(tx, from.subscription_id)?;
-    let oldest = window.map(|window| tx.now.before(window));
-    let what = match (subscription, oldest) {
-        (Some(subscription), Some(oldest)) if subscription.is_deliverable() => {
+    let is_what = subscription.as_ref().map(|subscription| (subscription.active, subscription.verified));
+    let what = match (CatchUpTurn::decide(is_what, (from.since, from.until), window, tx.now), subscription) {
+        (CatchUpTurn::Walk { oldest }, Some(subscription)) => {
             let after = Place {
                 at: from.after_at.unwrap_or_else(|| from.since.max(oldest)),
                 id: EventId(from.after_id),
@@ -71,8 +67,8 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
             let until = from.until.unwrap_or(tx.now);
             What::Walk { until, walked: walk(tx, &subscription, after, until, limits)? }
         }
-        (Some(subscription), Some(oldest)) if subscription.active && from.since > oldest => What::Later,
-        _ => What::Forget,
+        (CatchUpTurn::Later { until, wait }, _) => What::Later { until, wait },
+        (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => What::Forget,
     };
     Ok(Some(Plan { from, what }))
 }
@@ -86,8 +82,8 @@ pub(super) fn carry_out(tx: &Tx<'_>, plan: Plan, default_limit: u32) -> DbResult
         tx.execute(MOVE, (from.id, seen_at, from.after_id, until, at, id, next.as_micros()))
     };
     match what {
-        What::Later => {
-            go(from.until, from.after_at, from.after_id, tx.now.after(CATCH_UP_LATER))?;
+        What::Later { until, wait } => {
+            go(until, from.after_at, from.after_id, tx.now.after(wait))?;
         }
         What::Forget => {
             tx.execute(FORGET, (from.id, seen_at, from.after_id))?;

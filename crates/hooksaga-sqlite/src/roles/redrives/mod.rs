@@ -131,9 +131,8 @@ fn start(
     }
     let (in_all, of_tenant) =
         tx.prepare(RUNNING)?.query_row([&tenant], |row| Ok((rows::count(row, 0)?, rows::count(row, 1)?)))?;
-    if in_all >= u64::from(limits.in_all) || (tenant.is_some() && of_tenant >= u64::from(limits.of_a_tenant))
-    {
-        return Ok(StartOutcome::TooMany(if tenant.is_some() { of_tenant } else { in_all }));
+    if let Some(refusal) = limits.refusal(scope, in_all, tenant.is_some().then_some(of_tenant)) {
+        return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
     // What comes later, sent again in vain for one, is not part of it: else it might never end.

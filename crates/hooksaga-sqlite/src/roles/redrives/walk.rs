@@ -15,7 +15,7 @@ SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
  ORDER BY e.created_at, e.id LIMIT ?4";
 
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription_to_walk_for */
-SELECT tenant, event_type, active, verified FROM subscriptions WHERE id = ?1";
+SELECT tenant, event_type, active, verified FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
 
 /// Whom the walk is for.
 pub(super) struct Subscription {

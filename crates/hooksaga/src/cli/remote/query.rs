@@ -25,6 +25,10 @@ impl Query {
         self.pairs.extend(value.map(|value| (name, value)));
     }
 
+    pub(in crate::cli) fn has_filter(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
     /// Path and query, as they stand in a request.
     pub(in crate::cli) fn target(&self) -> String {
         if self.pairs.is_empty() {

@@ -91,7 +91,11 @@ impl List {
             .with("verified", self.verified)
             .with("disabled", self.disabled);
         let clock = Clock::now();
-        let empty = "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`";
+        let empty = if query.has_filter() {
+            "no such subscriptions"
+        } else {
+            "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`"
+        };
         self.list.show(query, &show::TITLES, empty, |one| show::row(&one, clock)).await
     }
 }

@@ -28,7 +28,7 @@ Examples:
   hooksaga tail --tenant acme --failures
   hooksaga tail --subscription 3
 
-One line per attempt that has ended, until Ctrl-C. Times are UTC.";
+One line per delivery that has changed, looked at twice a second, until Ctrl-C. Times are UTC.";
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// Deliveries per request.
