@@ -106,7 +106,7 @@ pub(super) async fn sweep(stores: &Stores, retention: &Retention) -> Removed {
     loop {
         let found = stores.janitor.old_events(retention, after, 3).await.unwrap();
         let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
-        let removed = stores.janitor.remove(&going, retention, 1000, found.as_of).await.unwrap();
+        let removed = stores.janitor.remove(&going, retention, found.as_of).await.unwrap();
         assert_eq!(removed.events, going.len() as u64);
         sum.events += removed.events;
         sum.sagas += removed.sagas;

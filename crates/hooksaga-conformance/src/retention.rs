@@ -6,12 +6,17 @@ use super::{
         DAY, HOUR, MINUTE, RETENTION, ago, last_id, old_delivery, old_event, old_letter, old_saga, sweep,
         tree,
     },
-    fixture::{ALL, DEFAULT_LIMIT, TYPE, URL, append, external_id, new_event, only, verified},
+    fixture::{
+        ALL, DEFAULT_LIMIT, TYPE, URL, append, external_id, new_event, only, scope, verified, verified_for,
+    },
     guards::refused,
     rows::{changes, count, db_now, ids},
 };
-use hooksaga_saga::{EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{Appended, NewEvent, Removed, ResendOutcome, Role, StoreError};
+use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    Appended, DeadLetterFilter, NewEvent, RedriveWork, Removed, RequeueOutcome, RequeueStep, ResendOutcome,
+    Role, RunningLimits, StartOutcome, Starter, StepLimits, StoreError, Stores,
+};
 use std::time::Duration;
 
 pub async fn old_and_final_history_goes_with_all_that_belongs_to_it(db: &dyn TestDatabase) {
@@ -62,7 +67,7 @@ pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
     let all: Vec<EventId> = ids(db, "SELECT id FROM events").await.into_iter().map(EventId).collect();
     // A clock that is ahead makes nothing older than it is.
     for as_of in [db_now(db).await, Timestamp::MAX] {
-        let removed = stores.janitor.remove(&all, &RETENTION, 1000, as_of).await.unwrap();
+        let removed = stores.janitor.remove(&all, &RETENTION, as_of).await.unwrap();
         assert_eq!(removed, Removed::default());
     }
     // However short the time, nothing goes within a minute.
@@ -70,14 +75,14 @@ pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
     old_delivery(db, MINUTE / 2).await;
     let last = [EventId(last_id(db, "events").await)];
     let now = db_now(db).await;
-    assert_eq!(stores.janitor.remove(&last, &at_once, 1000, now).await.unwrap(), Removed::default());
+    assert_eq!(stores.janitor.remove(&last, &at_once, now).await.unwrap(), Removed::default());
     assert_eq!(tree(db).await, [before[0] + 1, before[1] + 1, before[2] + 1, before[3], 0, 0]);
 
     // Letters that are kept for good keep their events.
     let for_good = Retention { dead_letters: None, ..RETENTION };
     let shorter = Retention { dead_letters: Some(Duration::from_secs(HOUR)), ..RETENTION };
-    assert_eq!(stores.janitor.remove(&[buried], &for_good, 1000, now).await.unwrap().events, 0);
-    assert_eq!(stores.janitor.remove(&[buried], &shorter, 1000, now).await.unwrap().events, 1);
+    assert_eq!(stores.janitor.remove(&[buried], &for_good, now).await.unwrap().events, 0);
+    assert_eq!(stores.janitor.remove(&[buried], &shorter, now).await.unwrap().events, 1);
 }
 
 pub async fn what_stays_holds_up_nothing_behind_it(db: &dyn TestDatabase) {
@@ -97,7 +102,7 @@ pub async fn what_stays_holds_up_nothing_behind_it(db: &dyn TestDatabase) {
         }
         assert_eq!(found.may_go.len() + found.kept as usize, 1);
         let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
-        stores.janitor.remove(&going, &RETENTION, 1000, found.as_of).await.unwrap();
+        stores.janitor.remove(&going, &RETENTION, found.as_of).await.unwrap();
         after = found.last;
         seen += 1;
     }
@@ -208,12 +213,88 @@ pub async fn an_event_with_many_deliveries_goes_in_bounded_steps(db: &dyn TestDa
     let looked = stores.janitor.old_events(&RETENTION, None, 10).await.unwrap();
     let found = only(looked.may_go);
     assert_eq!((found.id, found.rows), (event, 15), "itself, seven sagas, seven jobs");
-    let step = async || {
-        let removed = stores.janitor.remove(&[event], &RETENTION, 3, looked.as_of).await.unwrap();
-        (removed.events, removed.sagas, removed.jobs)
+    let mut after = None;
+    let mut step = async || {
+        let part = stores.janitor.remove_part(event, &RETENTION, looked.as_of, after, 3).await.unwrap();
+        after = part.resume_after;
+        let removed = part.removed;
+        (removed.events, removed.sagas, removed.jobs, after.map(|place| place.subscription_id.0))
     };
-    assert_eq!([step().await, step().await, step().await], [(0, 3, 3), (0, 3, 3), (1, 1, 1)]);
+    assert_eq!([step().await, step().await], [(0, 3, 3, Some(3)), (0, 3, 3, Some(6))]);
+    assert_eq!(tree(db).await, [1, 1, 1, 0, 0, 1], "it stays listed while some of it is left");
+    assert_eq!(step().await, (1, 1, 1, None));
     assert_eq!(tree(db).await, [0; 6]);
+    assert_eq!(step().await, (0, 0, 0, None), "nothing is left");
+}
+
+pub async fn what_is_young_open_or_changed_goes_in_no_step(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let event = old_event(db, DAY).await;
+    for subscription in 1..=3 {
+        old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
+    }
+    let step = async |as_of, after| {
+        let part = stores.janitor.remove_part(event, &RETENTION, as_of, after, 1).await.unwrap();
+        (part.removed.sagas, part.resume_after)
+    };
+    let now = db_now(db).await;
+    assert_eq!(step(now.before(Duration::from_secs(DAY)), None).await, (0, None), "not as old as that then");
+    let (removed, after) = step(now, None).await;
+    assert_eq!((removed, after.is_some()), (1, true));
+    // As somebody who does not look at the list would make it.
+    old_saga(db, event, (2, 1), SagaStatus::Completed, HOUR / 2).await;
+    let (removed, after) = step(now, after).await;
+    assert_eq!((removed, after.is_some()), (1, true));
+    assert_eq!(step(now, after).await, (0, None), "too young, whatever was decided before");
+    assert_eq!(tree(db).await, [1, 2, 2, 0, 0, 1]);
+    let all = stores.janitor.remove(&[event], &RETENTION, now).await.unwrap();
+    assert_eq!(all, Removed::default());
+}
+
+pub async fn what_is_being_removed_is_not_sent_again(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified(&stores, TYPE, URL).await;
+    let other = verified(&stores, TYPE, "https://other.example/").await;
+    let event = old_event(db, 2 * DAY).await;
+    old_saga(db, event, (subscription.0, 0), SagaStatus::Completed, 2 * DAY).await;
+    let dead = old_saga(db, event, (other.0, 0), SagaStatus::DeadLettered, 2 * DAY).await;
+    old_letter(db, dead, 2 * DAY).await;
+    let letter = DeadLetterId(last_id(db, "dead_letters").await);
+    let whole = old_event(db, DAY).await;
+    let now = db_now(db).await;
+    let part = stores.janitor.remove_part(event, &RETENTION, now, None, 1).await.unwrap();
+    assert_eq!((part.removed.sagas, part.removed.events), (1, 0));
+
+    // Not the delivery that is left, nor its letter, one by one or with others.
+    let resent = stores.dead_letters.resend(&ALL, dead, DEFAULT_LIMIT).await.unwrap();
+    assert!(matches!(resent, ResendOutcome::NotFound), "{resent:?}");
+    let requeued = stores.dead_letters.requeue(&ALL, letter, DEFAULT_LIMIT).await.unwrap();
+    assert!(matches!(requeued, RequeueOutcome::NotFound), "{requeued:?}");
+    let step = RequeueStep {
+        filter: DeadLetterFilter::default(),
+        after: None,
+        requeue: 10,
+        examine: 10,
+        dry_run: false,
+        default_limit: DEFAULT_LIMIT,
+    };
+    assert_eq!(stores.dead_letters.requeue_step(&ALL, &step).await.unwrap().requeued, 0);
+    // Nor, to the subscription whose saga is gone, the event: only the one that is whole.
+    let since = now.before(Duration::from_secs(3 * DAY));
+    let work = RedriveWork::Events { subscription_id: subscription, since, until: None };
+    let starter = Starter { key_id: None, name: "somebody".to_owned() };
+    let limits = RunningLimits { in_all: 10, of_a_tenant: 10 };
+    let started = stores.redrives.start(&ALL, &work, &starter, limits).await.unwrap();
+    assert!(matches!(started, StartOutcome::Started(_)), "{started:?}");
+    let limits = StepLimits { examine: 10, create: 10, default_limit: DEFAULT_LIMIT };
+    let step = stores.redrives.advance(limits).await.unwrap().unwrap();
+    assert_eq!((step.created(), step.skipped), (1, 1));
+    assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE event_id = {whole}")).await, 1);
+    assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE event_id = {event}")).await, 1);
+
+    let rest = stores.janitor.remove_part(event, &RETENTION, now, part.resume_after, 10).await.unwrap();
+    assert_eq!((rest.removed.events, rest.removed.dead_letters), (1, 1));
+    assert_eq!(count(db, "removals").await, 0);
 }
 
 pub async fn two_janitors_at_once_remove_each_event_once(db: &dyn TestDatabase) {
@@ -224,8 +305,8 @@ pub async fn two_janitors_at_once_remove_each_event_once(db: &dyn TestDatabase) 
     }
     let now = db_now(db).await;
     let (first, second) = tokio::join!(
-        one.janitor.remove(&events, &RETENTION, 1000, now),
-        two.janitor.remove(&events, &RETENTION, 1000, now)
+        one.janitor.remove(&events, &RETENTION, now),
+        two.janitor.remove(&events, &RETENTION, now)
     );
     assert_eq!(first.unwrap().events + second.unwrap().events, 20);
     assert_eq!(tree(db).await, [0; 6]);
@@ -240,7 +321,7 @@ pub async fn what_is_sent_again_meanwhile_stays(db: &dyn TestDatabase) {
     assert_eq!(only(found.may_go).id, event);
     let resent = stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT).await.unwrap();
     assert!(matches!(resent, ResendOutcome::Created(..)), "{resent:?}");
-    let removed = stores.janitor.remove(&[event], &RETENTION, 1000, found.as_of).await.unwrap();
+    let removed = stores.janitor.remove(&[event], &RETENTION, found.as_of).await.unwrap();
     assert_eq!(removed, Removed::default());
     assert_eq!(count(db, "webhook_delivery_sagas").await, 2);
 
@@ -249,8 +330,7 @@ pub async fn what_is_sent_again_meanwhile_stays(db: &dyn TestDatabase) {
     old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
     old_saga(db, event, (subscription, 1), SagaStatus::Completed, 2 * HOUR).await;
     let now = db_now(db).await;
-    let remove =
-        async |as_of: Timestamp| stores.janitor.remove(&[event], &RETENTION, 1000, as_of).await.unwrap();
+    let remove = async |as_of: Timestamp| stores.janitor.remove(&[event], &RETENTION, as_of).await.unwrap();
     assert_eq!(remove(now.before(Duration::from_secs(3 * HOUR))).await, Removed::default());
     assert_eq!(count(db, "webhook_delivery_sagas").await, 4);
     assert_eq!(remove(now).await, Removed { events: 1, sagas: 2, jobs: 2, dead_letters: 0 });
@@ -265,7 +345,7 @@ pub async fn an_event_is_never_sent_again_and_removed_at_once(db: &dyn TestDatab
         let (events, now) = ([event], db_now(db).await);
         let (resent, removed) = tokio::join!(
             stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT),
-            other.janitor.remove(&events, &RETENTION, 1000, now)
+            other.janitor.remove(&events, &RETENTION, now)
         );
         let (resent, removed) = (resent.unwrap(), removed.unwrap());
         let left = count(db, &format!("webhook_delivery_sagas WHERE event_id = {event}")).await;
@@ -294,9 +374,11 @@ pub async fn old_records_go_and_young_ones_stay(db: &dyn TestDatabase) {
         let sql =
             format!("INSERT INTO audit_records (at, key_name, action, target) VALUES ({at}, 'k', 'a', 't')");
         changes(db, &sql, 1).await;
+        // Hours stay two days at the least: statistics are made of them.
+        let hour = ago(db, if age > HOUR { 3 * DAY } else { DAY }).await;
         let sql = format!(
             "INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered) \
-             VALUES ({at}, 1, 1, 1, 1)"
+             VALUES ({hour}, 1, 1, 1, 1)"
         );
         changes(db, &sql, 1).await;
     }
@@ -307,14 +389,57 @@ pub async fn old_records_go_and_young_ones_stay(db: &dyn TestDatabase) {
     let refusal = db.execute_as(Role::HistoryJanitor, &running).await;
     assert!(matches!(refusal, Err(StoreError::Refused(_))), "{refusal:?}");
 
-    let removed = stores.janitor.remove_records(RETENTION.finished, 10).await.unwrap();
+    let removed = stores.janitor.remove_records(Some(RETENTION.finished), 10).await.unwrap();
     assert_eq!((removed.redrives, removed.audit_records, removed.hours), (1, 2, 2));
     let left =
         [count(db, "redrives").await, count(db, "audit_records").await, count(db, "delivery_hours").await];
     assert_eq!(left, [2, 1, 1]);
     assert_eq!(count(db, "removals").await, 0);
-    let again = stores.janitor.remove_records(RETENTION.finished, 10).await.unwrap();
+    let again = stores.janitor.remove_records(Some(RETENTION.finished), 10).await.unwrap();
     assert_eq!((again.redrives, again.audit_records, again.hours), (0, 0, 0));
+}
+
+pub async fn keys_go_a_while_after_they_expired_and_no_others(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    for (n, expired_days_ago) in [Some(8_u64), Some(9), Some(30), Some(6), None].into_iter().enumerate() {
+        let expires_at = match expired_days_ago {
+            Some(days) => ago(db, days * DAY).await,
+            None => "NULL".to_owned(),
+        };
+        let sha256 = db.dialect().bytes(&[u8::try_from(n).unwrap(); 32]);
+        let at = ago(db, 60 * DAY).await;
+        let sql = format!(
+            "INSERT INTO api_keys (name, scopes, sha256, created_at, expires_at) \
+             VALUES ('key {n}', 'read', {sha256}, {at}, {expires_at})"
+        );
+        changes(db, &sql, 1).await;
+    }
+    refused(db, "DELETE FROM api_keys WHERE expires_at IS NULL").await;
+    // Also where history stays for good, and in bounded steps.
+    let step = async || stores.janitor.remove_records(None, 2).await.unwrap().keys;
+    assert_eq!([step().await, step().await, step().await], [2, 1, 0]);
+    let left = db.query_text("SELECT name FROM api_keys ORDER BY id").await.unwrap();
+    let left: Vec<_> = left.iter().filter_map(|row| row[0].as_deref()).collect();
+    assert_eq!(left, ["key 3", "key 4"], "one that expired lately, and one that never does");
+}
+
+/// A count of a minute: delivered 1, failed 10, dead-lettered 100.
+async fn counted(db: &dyn TestDatabase, at: i64, subscription: i64, shard: u32) {
+    let at = db.dialect().time(Timestamp::from_micros(at));
+    let sql = format!(
+        "INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered) \
+         VALUES ({at}, {subscription}, {shard}, 1, 10, 100)"
+    );
+    changes(db, &sql, 1).await;
+}
+
+/// Sums up all there is. Returns the number of steps.
+async fn roll_up(stores: &Stores, limit: u32) -> u32 {
+    let mut steps = 1;
+    while stores.janitor.roll_up_counts(limit).await.unwrap() {
+        steps += 1;
+    }
+    steps
 }
 
 pub async fn counts_of_minutes_become_counts_of_hours(db: &dyn TestDatabase) {
@@ -323,30 +448,23 @@ pub async fn counts_of_minutes_become_counts_of_hours(db: &dyn TestDatabase) {
     let hour = 3_600_000_000;
     let old_hour = now - now % hour - 72 * hour;
     let minute = |n: i64| old_hour + n * 60_000_000;
+    let (past, present) = (now - now % hour - 2 * hour, now - now % 60_000_000);
     for (at, subscription, shard) in [
         (minute(0), 1, 0),
         (minute(0), 1, 1),
         (minute(59), 1, 0),
         (minute(60), 1, 0),
         (minute(5), 2, 0),
-        (now - hour, 1, 0),
+        (minute(5), 9, 0),
+        (past, 1, 0),
+        (present, 1, 0),
     ] {
-        let at = db.dialect().time(Timestamp::from_micros(at));
-        let sql = format!(
-            "INSERT INTO delivery_counts (minute, subscription_id, shard, delivered, failed, dead_lettered) \
-             VALUES ({at}, {subscription}, {shard}, 1, 10, 100)"
-        );
-        changes(db, &sql, 1).await;
+        counted(db, at, subscription, shard).await;
     }
-    let mut steps = Vec::new();
-    loop {
-        steps.push(stores.janitor.roll_up_counts(2).await.unwrap());
-        if steps.last() == Some(&0) {
-            break;
-        }
-    }
-    assert_eq!(steps, [2, 2, 1, 0], "in bounded steps");
-    assert_eq!(count(db, "delivery_counts").await, 1, "the last two days stay as they are");
+    let steps = roll_up(&stores, 2).await;
+    assert!(steps >= 6, "a minute, three steps of hours, three of removals: {steps}");
+    let left = format!("delivery_counts WHERE minute >= {}", db.dialect().time(Timestamp::from_micros(past)));
+    assert_eq!([count(db, "delivery_counts").await, count(db, &left).await], [2; 2], "two days stay");
     let sql = format!(
         "SELECT {}, subscription_id, delivered, failed, dead_lettered FROM delivery_hours ORDER BY hour, subscription_id",
         db.dialect().micros("hour")
@@ -354,10 +472,61 @@ pub async fn counts_of_minutes_become_counts_of_hours(db: &dyn TestDatabase) {
     let hours = db.query_text(&sql).await.unwrap();
     let hours: Vec<Vec<i64>> =
         hours.iter().map(|row| row.iter().map(|n| n.as_ref().unwrap().parse().unwrap()).collect()).collect();
-    assert_eq!(
-        hours,
-        [vec![old_hour, 1, 3, 30, 300], vec![old_hour, 2, 1, 10, 100], vec![old_hour + hour, 1, 1, 10, 100]]
-    );
+    let expected = [
+        vec![old_hour, 1, 3, 30, 300],
+        vec![old_hour, 2, 1, 10, 100],
+        vec![old_hour, 9, 1, 10, 100],
+        vec![old_hour + hour, 1, 1, 10, 100],
+        vec![past, 1, 1, 10, 100],
+    ];
+    assert_eq!(hours, expected, "whole past hours, and not the present one");
+    assert_eq!(roll_up(&stores, 2).await, 1, "once is enough");
+}
+
+pub async fn statistics_are_the_same_however_much_is_summed_up(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let mine = verified_for(&stores, "acme", TYPE, URL).await.0;
+    let other = verified(&stores, TYPE, "https://other.example/").await.0;
+    let now = db_now(db).await.as_micros();
+    let this_minute = now - now % 60_000_000;
+    for minutes_ago in [0, 2, 7, 8, 60, 61, 170, 185, 300, 301, 700, 1380, 1435, 1445, 1500] {
+        let at = this_minute - minutes_ago * 60_000_000;
+        for shard in 0..2 {
+            counted(db, at, mine, shard).await;
+        }
+        counted(db, at, other, 0).await;
+        // Of a subscription that is not there, and so of no tenant.
+        counted(db, at, other + 7, 0).await;
+    }
+    let shown = async |scope| {
+        let stats = stores.reader.stats(&scope).await.unwrap();
+        (stats.minutes, stats.subscriptions)
+    };
+    let before = (shown(ALL).await, shown(scope("acme")).await, shown(scope("nobody")).await);
+    let (_, subscriptions) = &before.0;
+    let delivered: Vec<u64> = subscriptions.iter().map(|one| one.delivered).collect();
+    assert_eq!((delivered, before.0.0.len()), (vec![26, 13, 13], 7), "24 hours, and three");
+    assert_eq!((before.1.1.len(), before.1.1[0].delivered, before.1.0[0].delivered), (1, 26, 2));
+    assert_eq!(before.2, (vec![], vec![]));
+
+    // However far it came.
+    loop {
+        let more = stores.janitor.roll_up_counts(1).await.unwrap();
+        let after = (shown(ALL).await, shown(scope("acme")).await, shown(scope("nobody")).await);
+        assert_eq!(after, before);
+        if !more {
+            break;
+        }
+    }
+    // Whole hours are read, not their minutes; the hour that ended three hours ago has been summed up.
+    let whole = Timestamp::from_micros(now - now % 3_600_000_000 - 3 * 3_600_000_000);
+    let whole = db.dialect().time(whole);
+    let day = db.dialect().time(Timestamp::from_micros(now - 22 * 3_600_000_000));
+    db.execute_as_owner(&format!("DELETE FROM delivery_counts WHERE minute < {whole} AND minute > {day}"))
+        .await
+        .unwrap();
+    assert_eq!(shown(ALL).await, before.0);
+    assert_eq!(shown(scope("acme")).await, before.1);
 }
 
 pub async fn what_is_archived_is_all_that_there_is(db: &dyn TestDatabase) {
@@ -374,17 +543,24 @@ pub async fn what_is_archived_is_all_that_there_is(db: &dyn TestDatabase) {
         events.iter().map(|event| (event.id, &*event.payload, &*event.correlation_id)).collect();
     assert_eq!(heads, [(first, r#"{"n": 1}"#, "c-1"), (second, r#"{"n": 1}"#, "c-1")]);
 
-    let mut deliveries = Vec::new();
+    let deliveries = stores.janitor.archived_deliveries(&[first, second]).await.unwrap();
+    let keys: Vec<_> = deliveries.iter().map(|one| (one.event_id, one.place())).collect();
+    let mut sorted = keys.clone();
+    sorted.sort_unstable();
+    assert_eq!(keys, sorted, "by event, subscription and generation");
+    // The same by pages.
+    let (mut paged, mut after) = (Vec::new(), None);
     loop {
-        let after =
-            deliveries.last().map_or(SagaId(0), |last: &hooksaga_store::ArchivedDelivery| last.saga_id);
-        let page = stores.janitor.archived_deliveries(&[first, second], after, 2).await.unwrap();
-        if page.is_empty() {
-            break;
-        }
-        assert!(page.len() <= 2);
-        deliveries.extend(page);
+        let page = stores.janitor.archived_page(first, after, 1).await.unwrap();
+        let Some(last) = page.last() else { break };
+        assert_eq!(page.len(), 1);
+        after = Some(last.place());
+        paged.extend(page);
     }
+    let second_page = stores.janitor.archived_page(second, None, 10).await.unwrap();
+    assert_eq!((paged.len(), second_page.len()), (2, 1));
+    paged.extend(second_page);
+    assert_eq!(paged, deliveries);
     assert_eq!(deliveries.len(), 3);
     let of_dead = deliveries.iter().find(|delivery| delivery.saga_id == dead).unwrap();
     assert_eq!((of_dead.event_id, of_dead.subscription_id), (first, SubscriptionId(subscription)));

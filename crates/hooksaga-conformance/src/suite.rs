@@ -425,11 +425,15 @@ macro_rules! conformance_suite {
                 an_external_id_is_remembered_as_long_as_its_event,
                 no_id_is_given_out_again,
                 an_event_with_many_deliveries_goes_in_bounded_steps,
+                what_is_being_removed_is_not_sent_again,
+                what_is_young_open_or_changed_goes_in_no_step,
                 two_janitors_at_once_remove_each_event_once,
                 what_is_sent_again_meanwhile_stays,
                 an_event_is_never_sent_again_and_removed_at_once,
                 old_records_go_and_young_ones_stay,
+                keys_go_a_while_after_they_expired_and_no_others,
                 counts_of_minutes_become_counts_of_hours,
+                statistics_are_the_same_however_much_is_summed_up,
                 what_is_archived_is_all_that_there_is,
             }
             wakeups {

@@ -221,6 +221,12 @@ pub(super) const TABLES: &[Table] = &[
         &["hour", "subscription_id", "delivered", "failed", "dead_lettered"],
         &["hour", "subscription_id", "delivered", "failed", "dead_lettered"],
     ),
+    table(
+        "minute_totals",
+        &["minute", "tenant", "delivered", "failed", "dead_lettered"],
+        &["minute", "tenant", "delivered", "failed", "dead_lettered"],
+    ),
+    table("count_progress", &["sums", "below", "after_subscription_id"], &["sums"]),
     table("removals", &["kind", "subject_id"], &["kind", "subject_id"]),
     table(
         "workers",

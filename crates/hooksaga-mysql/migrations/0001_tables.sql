@@ -314,6 +314,8 @@ CREATE TABLE IF NOT EXISTS api_keys (
     revoked_at DATETIME(6) NULL,
     last_used_at DATETIME(6) NULL,
     UNIQUE KEY uniq_key_sha256 (sha256),
+    -- For the janitor: every portal session has a key, and most keys there ever were have expired.
+    KEY idx_key_expiry (expires_at),
     CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '' AND tenant <> ''),
     CONSTRAINT key_no_blank_end CHECK (tenant NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
@@ -353,19 +355,42 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) ENGINE = InnoDB;
 
--- The same per hour, of what is older than two days.
+-- Sums of counts, which the janitor makes of minutes that nobody adds to any more: per hour, of everything; and per minute,
+-- of everybody (with an empty tenant) and of each tenant, for the last hours.
 
 CREATE TABLE IF NOT EXISTS delivery_hours (
     hour            DATETIME(6) NOT NULL,
     subscription_id BIGINT NOT NULL,
-    delivered       BIGINT NOT NULL DEFAULT 0,
-    failed          BIGINT NOT NULL DEFAULT 0,
-    dead_lettered   BIGINT NOT NULL DEFAULT 0,
+    delivered       BIGINT NOT NULL,
+    failed          BIGINT NOT NULL,
+    dead_lettered   BIGINT NOT NULL,
     PRIMARY KEY (hour, subscription_id)
 ) ENGINE = InnoDB;
 
--- What the janitor removes in its present transaction: events, ended redrives and audit records can only be deleted while
--- they are listed here, and what is open or young does not get here (0002_guards.sql). Empty between transactions.
+CREATE TABLE IF NOT EXISTS minute_totals (
+    minute        DATETIME(6) NOT NULL,
+    tenant        VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    delivered     BIGINT NOT NULL,
+    failed        BIGINT NOT NULL,
+    dead_lettered BIGINT NOT NULL,
+    PRIMARY KEY (minute, tenant)
+) ENGINE = InnoDB;
+
+-- How far that is. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is there, and of the hour that begins with
+-- it, subscriptions up to `after_subscription_id`.
+
+CREATE TABLE IF NOT EXISTS count_progress (
+    sums                  SMALLINT NOT NULL PRIMARY KEY,
+    below                 DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00.000000',
+    after_subscription_id BIGINT NOT NULL DEFAULT 0,
+    CONSTRAINT count_sums CHECK (sums IN (1, 2))
+) ENGINE = InnoDB;
+
+INSERT INTO count_progress (sums) VALUES (1), (2) ON DUPLICATE KEY UPDATE sums = VALUES(sums);
+
+-- What the janitor removes: events, ended redrives and audit records can only be deleted while they are listed here, and
+-- what is open or young does not get here (0002_guards.sql). Empty between transactions, but for an event with very many
+-- deliveries, which goes in several: while it is listed nobody sends it again.
 
 CREATE TABLE IF NOT EXISTS removals (
     kind       VARCHAR(10) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,

@@ -261,6 +261,16 @@ BEGIN
     END IF;
 END;
 
+-- api_keys -------------------------------------------------------------------------------------------------
+
+DROP TRIGGER IF EXISTS keys_refuse_delete;
+CREATE TRIGGER keys_refuse_delete BEFORE DELETE ON api_keys FOR EACH ROW
+BEGIN
+    IF OLD.expires_at IS NULL OR OLD.expires_at > UTC_TIMESTAMP(6) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'api_keys: only a key that has expired is deleted';
+    END IF;
+END;
+
 -- audit_records --------------------------------------------------------------------------------------------
 
 DROP TRIGGER IF EXISTS audit_refuse_update;

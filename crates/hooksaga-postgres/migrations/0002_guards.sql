@@ -267,6 +267,12 @@ CREATE TRIGGER keep_gap BEFORE UPDATE ON subscriptions
         OR (OLD.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url))
     EXECUTE FUNCTION hooksaga_keep_gap();
 
+-- api_keys -------------------------------------------------------------------------------------------------
+
+CREATE TRIGGER refuse_delete AFTER DELETE ON api_keys
+    FOR EACH ROW WHEN (OLD.expires_at IS NULL OR OLD.expires_at > now())
+    EXECUTE FUNCTION hooksaga_refuse('only a key that has expired is deleted');
+
 -- audit_records --------------------------------------------------------------------------------------------
 
 CREATE TRIGGER refuse_update AFTER UPDATE ON audit_records

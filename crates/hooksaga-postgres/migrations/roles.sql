@@ -25,8 +25,8 @@ BEGIN
                 unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets,
                 subscription_headers, subscription_topics, api_keys, audit_records, workers, delivery_counts,
                 endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
-                ingest_limits, delivery_hours, removals, list_blocks, list_block_times, list_progress,
-                schema_migrations FROM %I', component);
+                ingest_limits, delivery_hours, minute_totals, count_progress, removals, list_blocks, list_block_times,
+                list_progress, schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
     END LOOP;
@@ -36,8 +36,8 @@ $$;
 REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_headers,
     subscription_topics, api_keys, audit_records, workers, delivery_counts, endpoint_failures, pending_announcements,
-    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, delivery_hours, removals, list_blocks,
-    list_block_times, list_progress, schema_migrations FROM PUBLIC;
+    rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, delivery_hours, minute_totals, count_progress,
+    removals, list_blocks, list_block_times, list_progress, schema_migrations FROM PUBLIC;
 
 -- Ingestion: appends events; says what the servers were started with. It owns hooksaga_append (outbox.sql), which gets its
 -- rights from here.
@@ -116,7 +116,7 @@ GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
 GRANT SELECT, INSERT ON webhook_delivery_sagas, dead_letters TO dead_letter_operator;
 -- (The locks that keep the janitor from what is sent again want the right to UPDATE a column; no event ever changes.)
 GRANT SELECT, UPDATE (id) ON events TO dead_letter_operator;
-GRANT SELECT ON subscriptions TO dead_letter_operator;
+GRANT SELECT ON subscriptions, removals TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (saga_id) ON pending_dead_letters TO dead_letter_operator;
 GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at)
     ON redrives TO dead_letter_operator;
@@ -141,14 +141,16 @@ GRANT SELECT, DELETE, UPDATE (id) ON events TO history_janitor;
 GRANT SELECT, DELETE ON webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, unmatched_events, redrives,
     audit_records, delivery_counts TO history_janitor;
 GRANT SELECT, INSERT, DELETE ON removals TO history_janitor;
-GRANT SELECT, INSERT, UPDATE (delivered, failed, dead_lettered), DELETE ON delivery_hours TO history_janitor;
+GRANT SELECT, INSERT, DELETE ON delivery_hours, minute_totals TO history_janitor;
+GRANT SELECT, UPDATE (below, after_subscription_id) ON count_progress TO history_janitor;
 GRANT SELECT ON unrouted_events, pending_dead_letters TO history_janitor;
-GRANT SELECT (id, callback_url) ON subscriptions TO history_janitor;
+GRANT SELECT (id, tenant, callback_url) ON subscriptions TO history_janitor;
+GRANT SELECT (id, expires_at), DELETE ON api_keys TO history_janitor;
 
 -- API reads and metrics: everything but secrets.
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts, delivery_hours,
-    endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
+    minute_totals, count_progress, endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
     audit_records, list_blocks, list_block_times, list_progress TO api_reader;
 GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;
 

@@ -1,6 +1,6 @@
 //! When finished history may go.
 
-use crate::Timestamp;
+use crate::{SagaStatus, Timestamp};
 use std::time::Duration;
 
 /// How long finished history stays.
@@ -41,6 +41,38 @@ pub struct EventRemains {
     pub last_change: Option<Timestamp>,
     pub letters: u32,
     pub last_letter: Option<Timestamp>,
+}
+
+/// What decides about one saga of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SagaRemains {
+    pub status: SagaStatus,
+    pub updated_at: Timestamp,
+    /// When its dead letter was stored, if it has one.
+    pub letter_at: Option<Timestamp>,
+}
+
+impl EventRemains {
+    /// An event that waits in no queue, as far as these of its sagas say.
+    pub fn of_sagas(created_at: Timestamp, sagas: impl IntoIterator<Item = SagaRemains>) -> Self {
+        let mut event = Self {
+            created_at,
+            is_queued: false,
+            open_sagas: 0,
+            dead_sagas: 0,
+            last_change: None,
+            letters: 0,
+            last_letter: None,
+        };
+        for saga in sagas {
+            event.open_sagas += u32::from(!saga.status.is_final());
+            event.dead_sagas += u32::from(saga.status == SagaStatus::DeadLettered);
+            event.last_change = event.last_change.max(Some(saga.updated_at));
+            event.letters += u32::from(saga.letter_at.is_some());
+            event.last_letter = event.last_letter.max(saga.letter_at);
+        }
+        event
+    }
 }
 
 /// Whether an event may go, with all that belongs to it.

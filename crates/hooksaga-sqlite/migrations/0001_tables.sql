@@ -263,6 +263,8 @@ CREATE TABLE api_keys (
 ) STRICT;
 
 CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
+-- For the janitor: every portal session has a key, and most keys there ever were have expired.
+CREATE INDEX idx_key_expiry ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Who did what. Only ever added to, until the janitor removes what is old.
 CREATE TABLE audit_records (
@@ -303,7 +305,8 @@ CREATE TABLE delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) STRICT, WITHOUT ROWID;
 
--- The same per hour, of what is older than two days.
+-- Sums of counts, which the janitor makes of minutes that nobody adds to any more: per hour, of everything; and per minute,
+-- of everybody (with an empty tenant) and of each tenant, for the last hours.
 CREATE TABLE delivery_hours (
     hour            INTEGER NOT NULL,
     subscription_id INTEGER NOT NULL,
@@ -313,8 +316,28 @@ CREATE TABLE delivery_hours (
     PRIMARY KEY (hour, subscription_id)
 ) STRICT, WITHOUT ROWID;
 
--- What the janitor removes in its present transaction: events, ended redrives and audit records can only be deleted while
--- they are listed here, and what is open or young does not get here (0002_guards.sql). Empty between transactions.
+CREATE TABLE minute_totals (
+    minute        INTEGER NOT NULL,
+    tenant        TEXT    NOT NULL CHECK (length(tenant) <= 100),
+    delivered     INTEGER NOT NULL,
+    failed        INTEGER NOT NULL,
+    dead_lettered INTEGER NOT NULL,
+    PRIMARY KEY (minute, tenant)
+) STRICT, WITHOUT ROWID;
+
+-- How far that is. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is there, and of the hour that begins with
+-- it, subscriptions up to `after_subscription_id`.
+CREATE TABLE count_progress (
+    sums                  INTEGER PRIMARY KEY CHECK (sums IN (1, 2)),
+    below                 INTEGER NOT NULL DEFAULT 0,
+    after_subscription_id INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+INSERT INTO count_progress (sums) VALUES (1), (2);
+
+-- What the janitor removes: events, ended redrives and audit records can only be deleted while they are listed here, and
+-- what is open or young does not get here (0002_guards.sql). Empty between transactions, but for an event with very many
+-- deliveries, which goes in several: while it is listed nobody sends it again.
 CREATE TABLE removals (
     kind       TEXT    NOT NULL CHECK (kind = 'event' OR kind = 'redrive' OR kind = 'audit'),
     subject_id INTEGER NOT NULL,

@@ -152,7 +152,8 @@ WHEN (SELECT deleted_at FROM subscriptions WHERE id = OLD.subscription_id) IS NU
 BEGIN SELECT RAISE(FAIL, 'secrets go with their subscription only'); END;
 
 CREATE TRIGGER guard_key_delete BEFORE DELETE ON api_keys
-BEGIN SELECT RAISE(FAIL, 'no key is ever deleted'); END;
+WHEN OLD.expires_at IS NULL OR OLD.expires_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER)
+BEGIN SELECT RAISE(FAIL, 'only a key that has expired is deleted'); END;
 
 -- A redrive that has ended never changes, what it was started with never changes, and its progress never goes back.
 CREATE TRIGGER guard_redrive_insert BEFORE INSERT ON redrives

@@ -38,6 +38,8 @@ const UNMATCHED_EVENTS: Right = on("unmatched_events");
 const REDRIVES: Right = on("redrives");
 const DELIVERY_COUNTS: Right = on("delivery_counts");
 const DELIVERY_HOURS: Right = on("delivery_hours");
+const MINUTE_TOTALS: Right = on("minute_totals");
+const COUNT_PROGRESS: Right = on("count_progress");
 const REMOVALS: Right = on("removals");
 const WORKERS: Right = on("workers");
 const ENDPOINT_FAILURES: Right = on("endpoint_failures");
@@ -221,6 +223,7 @@ const DEAD_LETTER_OPERATOR: &[Right] = &[
         "updated_at",
     ]),
     CATCH_UPS.drain().update(&["until", "after_at", "after_id", "next_at"]),
+    REMOVALS.select(),
     AUDIT.insert(),
 ];
 
@@ -255,11 +258,14 @@ const HISTORY_JANITOR: &[Right] = &[
     REDRIVES.select().delete(),
     AUDIT.select().delete(),
     DELIVERY_COUNTS.select().delete(),
-    DELIVERY_HOURS.select().insert().update(&["delivered", "failed", "dead_lettered"]).delete(),
+    DELIVERY_HOURS.select().insert().delete(),
+    MINUTE_TOTALS.select().insert().delete(),
+    COUNT_PROGRESS.select().update(&["below", "after_subscription_id"]),
     REMOVALS.select().insert().delete(),
     UNROUTED_EVENTS.select(),
     PENDING_DEAD_LETTERS.select(),
-    SUBSCRIPTIONS.select_only(&["id", "callback_url"]),
+    SUBSCRIPTIONS.select_only(&["id", "tenant", "callback_url"]),
+    API_KEYS.select_only(&["id", "expires_at"]).delete(),
 ];
 
 // the API's read routes, metrics
@@ -276,6 +282,8 @@ const API_READER: &[Right] = &[
     PENDING_DEAD_LETTERS.select(),
     DELIVERY_COUNTS.select(),
     DELIVERY_HOURS.select(),
+    MINUTE_TOTALS.select(),
+    COUNT_PROGRESS.select(),
     UNMATCHED_EVENTS.select(),
     REDRIVES.select(),
     CATCH_UPS.select(),

@@ -45,16 +45,33 @@ pub struct Removed {
     pub dead_letters: u64,
 }
 
+/// A place among the deliveries of an event: behind the one of this subscription and generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeliveryPlace {
+    pub subscription_id: SubscriptionId,
+    pub generation: u32,
+}
+
+/// What one step of removing a large event came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedPart {
+    pub removed: Removed,
+    /// The next step begins behind this delivery. Nothing: the event is gone, or it has to be looked at again.
+    pub resume_after: Option<DeliveryPlace>,
+}
+
 /// How many records were removed that belong to no event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedRecords {
     pub redrives: u64,
     pub audit_records: u64,
     pub hours: u64,
+    pub keys: u64,
 }
 
-/// How long counts per minute stay; then they become counts per hour.
-pub const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3600);
+/// How long a key that has expired can still be seen; then its row goes, whether history is kept or not. Every portal session
+/// has a key of its own.
+pub const EXPIRED_KEYS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// An event as it was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +105,13 @@ pub struct ArchivedDelivery {
     pub dead_letter: Option<ArchivedLetter>,
 }
 
+impl ArchivedDelivery {
+    /// Its place among the deliveries of its event.
+    pub fn place(&self) -> DeliveryPlace {
+        DeliveryPlace { subscription_id: self.subscription_id, generation: self.generation }
+    }
+}
+
 /// The dead letter of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchivedLetter {
@@ -111,16 +135,20 @@ pub trait JanitorStore: Send + Sync {
     /// These events, in the order of their ids. Those that are gone are left out.
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>>;
 
-    /// Up to `limit` deliveries of these events behind `after`, in the order of their ids.
-    async fn archived_deliveries(
+    /// All deliveries of these events. The caller chooses events with few ([`OldEvent::rows`]).
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>>;
+
+    /// Up to `limit` deliveries of one event behind a place, in the order of subscriptions and generations. A page costs
+    /// what it holds, however many deliveries there are.
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>>;
 
-    /// Removes those of these events that may go, in one transaction, with all that belongs to them. Of their sagas at most
-    /// `most_sagas` go; an event goes with its last one. Events that somebody else has locked are left alone.
+    /// Removes those of these events that may go, in one transaction, with all that belongs to them. Events that somebody
+    /// else has locked are left alone.
     ///
     /// What may go is decided as of `as_of`, or of now if that is earlier. With [`OldEvents::as_of`], an event stays of which
     /// anything changed since it was found, even if all of it is old and final by now: what was read of it since then, for
@@ -129,13 +157,26 @@ pub trait JanitorStore: Send + Sync {
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed>;
 
-    /// Removes up to `limit` each of ended redrives, audit records and counts per hour that are older than `kept_for`.
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords>;
+    /// Removes up to `most_sagas` sagas of one event behind a place, if it may go as [`JanitorStore::remove`] says. The event
+    /// itself goes with its last saga. From the first step on it is not sent again: nobody makes a saga of it.
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart>;
 
-    /// Adds up to `limit` counts of minutes that are older than [`MINUTES_KEPT`] to those of their hours. Returns how many.
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64>;
+    /// Removes up to `limit` each of ended redrives, audit records and counts per hour that are older than `kept_for`
+    /// (nothing: these stay; hours stay at least [`MINUTES_KEPT`](crate::MINUTES_KEPT)), and of keys that expired [`EXPIRED_KEYS_KEPT`] ago.
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords>;
+
+    /// One step of summing up counts: a minute into its totals, up to `limit` subscriptions into their hour, or up to `limit`
+    /// counts and totals that are no longer needed go ([`MINUTES_KEPT`](crate::MINUTES_KEPT)). Returns whether there is
+    /// more to do.
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool>;
 }

@@ -28,6 +28,7 @@ mod audit;
 mod block_pager;
 mod caretaker;
 mod cleaner;
+mod counts;
 pub mod database_tls;
 mod dead_letters;
 mod endpoint;
@@ -58,6 +59,10 @@ pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
 pub use block_pager::{BlockPager, PagerStep};
 pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
 pub use cleaner::{CleanerStore, ResetLease};
+pub use counts::{
+    CountProgress, CountedDay, CountedMinutes, HOUR, MINUTE, MINUTES_KEPT, MINUTES_SETTLED,
+    SUBSCRIPTIONS_LOOKED_AT, TOTALS_KEPT, each, floor,
+};
 pub use dead_letters::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
     RequeuedSaga, ResendOutcome, TestOutcome,
@@ -67,8 +72,8 @@ pub use error::{QUERY_LIMIT, StoreError, StoreResult};
 pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{
-    ArchivedDelivery, ArchivedEvent, ArchivedLetter, JanitorStore, MINUTES_KEPT, OldEvent, OldEvents,
-    Removed, RemovedRecords,
+    ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, JanitorStore,
+    OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
 };
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};

@@ -11,7 +11,7 @@
 //! With an archive, what goes is written there first, and is on disk before it is removed: a crash in between writes it once
 //! more, and loses nothing. What changes in between stays, and is written again when it goes.
 //!
-//! Not done here: deciding what may go, and the counts of minutes that are younger than two days.
+//! Not done here: deciding what may go.
 
 mod archive;
 mod line;
@@ -19,9 +19,9 @@ mod line;
 pub use archive::Archive;
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm, pace::Pace};
-use hooksaga_saga::{EventId, Retention, SagaId, Timestamp};
+use hooksaga_saga::{EventId, Retention, Timestamp};
 use hooksaga_store::{
-    ArchivedDelivery, JanitorStore, OldEvent, Removed, RemovedRecords, StoreError, StoreResult,
+    ArchivedDelivery, DeliveryPlace, JanitorStore, OldEvent, Removed, RemovedRecords, StoreError, StoreResult,
 };
 use line::Lines;
 use std::{
@@ -85,6 +85,8 @@ struct Large {
     id: EventId,
     /// When it was found, by the database's clock.
     as_of: Timestamp,
+    /// Everything up to here is gone.
+    after: Option<DeliveryPlace>,
     /// After a failure it is left alone for a while.
     not_before: Option<Instant>,
 }
@@ -179,12 +181,11 @@ impl Janitor {
             None => false,
         };
         if !more {
-            more = self.store.roll_up_counts(Self::RECORDS).await? >= u64::from(Self::RECORDS);
-            if let Some(retention) = &self.retention {
-                let removed = self.store.remove_records(retention.finished, Self::RECORDS).await?;
-                self.metrics.records_removed(&removed);
-                more |= is_full(&removed, Self::RECORDS.into());
-            }
+            more = self.store.roll_up_counts(Self::RECORDS).await?;
+            let kept_for = self.retention.map(|retention| retention.finished);
+            let removed = self.store.remove_records(kept_for, Self::RECORDS).await?;
+            self.metrics.records_removed(&removed);
+            more |= is_full(&removed, Self::RECORDS.into());
         }
         if more {
             self.metrics.pass(Self::NAME, started.elapsed());
@@ -295,29 +296,22 @@ impl Janitor {
         if let [event] = part
             && event.rows > Self::MOST_ROWS
         {
-            self.walks().large.push(Large { id: event.id, as_of, not_before: None });
+            self.walks().large.push(Large { id: event.id, as_of, after: None, not_before: None });
             return Ok(());
         }
         let ids: Vec<EventId> = part.iter().map(|event| event.id).collect();
-        self.remove(&ids, retention, Self::MOST_ROWS, as_of).await?;
-        Ok(())
+        self.remove(&ids, retention, as_of).await
     }
 
     /// Removes events in one transaction, and rests.
-    async fn remove(
-        &self,
-        ids: &[EventId],
-        retention: &Retention,
-        most_sagas: u32,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
+    async fn remove(&self, ids: &[EventId], retention: &Retention, as_of: Timestamp) -> StoreResult<()> {
         let began = Instant::now();
-        let result = self.store.remove(ids, retention, most_sagas, as_of).await;
+        let result = self.store.remove(ids, retention, as_of).await;
         if let Ok(removed) = &result {
             self.account(*removed);
         }
         self.rest(began.elapsed()).await;
-        result
+        result.map(|_| ())
     }
 
     /// Rests after a transaction that took so long, unless it is to stop.
@@ -369,11 +363,11 @@ impl Janitor {
         if let [event] = events.as_slice() {
             // As many deliveries as it may have: some at a time.
             lines.begin(event);
-            let (mut after, mut is_end) = (SagaId(0), false);
+            let (mut after, mut is_end) = (None, false);
             while !is_end {
-                let page = self.store.archived_deliveries(&ids, after, Self::PAGE).await?;
+                let page = self.store.archived_page(event.id, after, Self::PAGE).await?;
                 is_end = page.len() < Self::PAGE as usize;
-                after = page.last().map_or(after, |last| last.saga_id);
+                after = page.last().map(ArchivedDelivery::place).or(after);
                 page.iter().for_each(|delivery| lines.delivery(delivery));
                 if lines.len() > Self::MOST_TEXT {
                     archive.append(lines.take()).await.map_err(failed)?;
@@ -382,8 +376,7 @@ impl Janitor {
             lines.end();
         } else {
             let mut deliveries: HashMap<EventId, Vec<ArchivedDelivery>> = HashMap::with_capacity(ids.len());
-            let most = Self::MOST_ROWS;
-            for delivery in self.store.archived_deliveries(&ids, SagaId(0), most).await? {
+            for delivery in self.store.archived_deliveries(&ids).await? {
                 deliveries.entry(delivery.event_id).or_default().push(delivery);
             }
             for event in &events {
@@ -400,15 +393,22 @@ impl Janitor {
     /// Removes some deliveries of an event that has very many. Returns whether there was any.
     async fn remove_large(&self, retention: &Retention) -> StoreResult<bool> {
         let began = Instant::now();
-        let Some(Large { id, as_of, .. }) = self.walks().due(began) else { return Ok(false) };
-        let result = self.remove(&[id], retention, Self::MOST_SAGAS, as_of).await;
+        let Some(Large { id, as_of, after, .. }) = self.walks().due(began) else { return Ok(false) };
+        let result = self.store.remove_part(id, retention, as_of, after, Self::MOST_SAGAS).await;
+        if let Ok(part) = &result {
+            self.account(part.removed);
+        }
+        self.rest(began.elapsed()).await;
         let mut walks = self.walks();
         // It has rested for this part.
         (walks.large_took, walks.rested) = (began.elapsed(), Duration::ZERO);
         match result {
-            Ok(removed) => {
-                if removed.events > 0 || removed.sagas == 0 {
+            Ok(part) => {
+                if part.resume_after.is_none() {
                     walks.large.retain(|large| large.id != id);
+                }
+                for large in walks.large.iter_mut().filter(|large| large.id == id) {
+                    large.after = part.resume_after;
                 }
             }
             Err(error) if is_of_batch(&error) => {
@@ -455,7 +455,9 @@ fn is_of_batch(error: &StoreError) -> bool {
 
 /// Whether one of these is as many as were asked for.
 fn is_full(removed: &RemovedRecords, limit: u64) -> bool {
-    removed.redrives >= limit || removed.audit_records >= limit || removed.hours >= limit
+    [removed.redrives, removed.audit_records, removed.hours, removed.keys]
+        .into_iter()
+        .any(|rows| rows >= limit)
 }
 
 fn add(sum: &mut Removed, more: Removed) {

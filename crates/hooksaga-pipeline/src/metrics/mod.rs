@@ -21,7 +21,7 @@
 //! | `hooksaga_dead_letters_total` | | dead letters stored |
 //! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
 //! | `hooksaga_subscriptions_disabled_total` | `reason`: GONE, FAILING | subscriptions that the caretaker disabled |
-//! | `hooksaga_retention_removed_total` | `kind`: events, deliveries, attempts, dead_letters, redrives, audit_records, hours | rows of history that the janitor removed |
+//! | `hooksaga_retention_removed_total` | `kind`: events, deliveries, attempts, dead_letters, redrives, audit_records, hours, keys | rows of history that the janitor removed |
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
 //! | `hooksaga_store_errors_total` | `stage` (`api`: requests), `kind`: transient, other | passes and requests that failed in the database |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
@@ -292,6 +292,7 @@ impl Metrics {
             ("redrives", removed.redrives),
             ("audit_records", removed.audit_records),
             ("hours", removed.hours),
+            ("keys", removed.keys),
         ]);
     }
 

@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobId, Retention, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, ClaimLimits, ClaimedBatch,
-    CleanerStore, DeadLetterStore, Decide, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef,
-    LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, Removed, RemovedRecords, RequeueOutcome,
-    RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, Scheduled,
-    Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope, TestOutcome, WaitingPage,
-    WorkerBeat, WorkerStore,
+    CleanerStore, DeadLetterStore, Decide, DeliveryPlace, IngestStore, JanitorStore, JobReport, JobsCreated,
+    LeaseRef, LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, Removed, RemovedPart, RemovedRecords,
+    RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
+    RouterStore, Scheduled, Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
+    TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -270,30 +270,44 @@ impl JanitorStore for Faulty<dyn JanitorStore> {
         self.plan.call(self.inner.archived_events(events)).await
     }
 
-    async fn archived_deliveries(
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.plan.call(self.inner.archived_deliveries(events)).await
+    }
+
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.plan.call(self.inner.archived_deliveries(events, after, limit)).await
+        self.plan.call(self.inner.archived_page(event, after, limit)).await
     }
 
     async fn remove(
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed> {
-        self.plan.call(self.inner.remove(events, retention, most_sagas, as_of)).await
+        self.plan.call(self.inner.remove(events, retention, as_of)).await
     }
 
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart> {
+        self.plan.call(self.inner.remove_part(event, retention, as_of, after, most_sagas)).await
+    }
+
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
         self.plan.call(self.inner.remove_records(kept_for, limit)).await
     }
 
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
         self.plan.call(self.inner.roll_up_counts(limit)).await
     }
 }

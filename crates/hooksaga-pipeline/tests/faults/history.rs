@@ -4,11 +4,11 @@
 use super::decorator::{Fault, FaultPlan, faulty};
 use async_trait::async_trait;
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Progress, Signals};
-use hooksaga_saga::{EventId, Retention, SagaId, Timestamp};
+use hooksaga_saga::{EventId, Retention, Timestamp};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions, test_support::RawConnection};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvents, Removed, RemovedRecords, Stage, StoreError,
-    StoreResult, Stores,
+    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvents, Removed, RemovedPart,
+    RemovedRecords, Stage, StoreError, StoreResult, Stores,
 };
 use hooksaga_testkit::scratch::ScratchDir;
 use std::{
@@ -136,20 +136,23 @@ impl JanitorStore for Troubled {
         self.inner.archived_events(events).await
     }
 
-    async fn archived_deliveries(
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.inner.archived_deliveries(events).await
+    }
+
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.inner.archived_deliveries(events, after, limit).await
+        self.inner.archived_page(event, after, limit).await
     }
 
     async fn remove(
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed> {
         match &self.trouble {
@@ -164,14 +167,28 @@ impl JanitorStore for Troubled {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        self.inner.remove(events, retention, most_sagas, as_of).await
+        self.inner.remove(events, retention, as_of).await
     }
 
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart> {
+        match &self.trouble {
+            Trouble::Refused(id) if event == *id => Err(StoreError::Refused("injected".to_owned())),
+            _ => self.inner.remove_part(event, retention, as_of, after, most_sagas).await,
+        }
+    }
+
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
         self.inner.remove_records(kept_for, limit).await
     }
 
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
         self.inner.roll_up_counts(limit).await
     }
 }

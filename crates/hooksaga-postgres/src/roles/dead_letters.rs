@@ -7,7 +7,7 @@ use crate::{
     time::Time,
 };
 use async_trait::async_trait;
-use deadpool_postgres::{Client, GenericClient};
+use deadpool_postgres::{GenericClient, Transaction};
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
@@ -42,13 +42,25 @@ SELECT id, event_id, subscription_id, correlation_id, code, NULL::bigint, tenant
 UNION ALL
 SELECT saga_id, NULL, NULL, NULL, NULL, id, NULL FROM letters";
 
-/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as.
+/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+macro_rules! is_going {
+    () => {
+        "EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = e.id OFFSET 0)"
+    };
+}
+pub(super) use is_going;
+
+/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as. It cannot be delivered
+/// once its event is going.
 macro_rules! saga {
     ($more:literal, $from:literal) => {
         concat!(
             "
 SELECT now(), s.event_id, s.subscription_id, s.generation, s.status::text, s.attempt_count,
-       s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit, coalesce(sub.active AND sub.verified, false),
+       s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit,
+       coalesce(sub.active AND sub.verified, false) AND NOT ",
+            is_going!(),
+            ",
        e.correlation_id, successor.id",
             $more,
             "
@@ -71,9 +83,15 @@ const LETTER: &str = saga!(
     "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
 );
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The event is locked against the
-/// janitor; one that has gone meanwhile gets no saga.
-const REQUEUE: &str = "/* dead_letters.requeue */
+/// The janitor locks an event before it removes any of it. What is read after this, by another statement, shows whether it
+/// has begun.
+pub(crate) const LOCK_EVENTS: &str = "/* dead_letters.lock_events */
+SELECT FROM events WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE";
+
+/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The events are locked; one that has
+/// gone meanwhile, or is going, gets no saga.
+const REQUEUE: &str = concat!(
+    "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
@@ -82,10 +100,13 @@ SELECT u.event_id, u.subscription_id, u.generation, u.status::saga_status, u.att
 FROM unnest($1::bigint[], $2::bigint[], $3::int[], $4::text[], $5::int[], $6::int[], $7::timestamptz[])
      AS u (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at)
 JOIN events e ON e.id = u.event_id
+WHERE NOT ",
+    is_going!(),
+    "
 ORDER BY u.event_id, u.subscription_id, u.generation
-FOR KEY SHARE OF e
 ON CONFLICT DO NOTHING
-RETURNING id, event_id, subscription_id, generation";
+RETURNING id, event_id, subscription_id, generation"
+);
 
 /// A subscription that a test event may go to, whether it can, and the delivery that there is.
 const TEST: &str = "/* dead_letters.test */
@@ -95,7 +116,8 @@ JOIN events e ON e.id = $1 AND e.tenant = s.tenant
 LEFT JOIN webhook_delivery_sagas g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
 WHERE s.id = $2 AND ($3::text IS NULL OR s.tenant = $3) AND s.deleted_at IS NULL";
 
-const IN_SCOPE: &str = "$2::text IS NULL OR e.tenant = $2";
+/// What is going is not there any more.
+const IN_SCOPE: &str = concat!("($2::text IS NULL OR e.tenant = $2) AND NOT ", is_going!());
 
 pub(crate) struct DeadLetters {
     pool: RolePool,
@@ -104,6 +126,23 @@ pub(crate) struct DeadLetters {
 impl DeadLetters {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool }
+    }
+
+    async fn again(
+        &self,
+        sql: &str,
+        scope: &TenantScope,
+        id: i64,
+        default_limit: u32,
+    ) -> StoreResult<ResendOutcome> {
+        self.pool
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let outcome = again(&transaction, sql, scope, id, default_limit).await?;
+                transaction.commit().await?;
+                Ok(outcome)
+            })
+            .await
     }
 }
 
@@ -148,9 +187,8 @@ impl DeadLetterStore for DeadLetters {
         id: DeadLetterId,
         default_limit: u32,
     ) -> StoreResult<RequeueOutcome> {
-        let sql = &format!("/* dead_letters.letter */{LETTER} WHERE d.id = $1 AND ({IN_SCOPE})");
-        let again = |client| async move { again(&client, sql, scope, id.0, default_limit).await };
-        Ok(self.pool.run(again).await?.into())
+        let sql = &format!("/* dead_letters.letter */{LETTER} WHERE d.id = $1 AND {IN_SCOPE}");
+        Ok(self.again(sql, scope, id.0, default_limit).await?.into())
     }
 
     async fn resend(
@@ -159,8 +197,8 @@ impl DeadLetterStore for DeadLetters {
         id: SagaId,
         default_limit: u32,
     ) -> StoreResult<ResendOutcome> {
-        let sql = &format!("/* dead_letters.saga */{SAGA} WHERE s.id = $1 AND ({IN_SCOPE})");
-        self.pool.run(|client| async move { again(&client, sql, scope, id.0, default_limit).await }).await
+        let sql = &format!("/* dead_letters.saga */{SAGA} WHERE s.id = $1 AND {IN_SCOPE}");
+        self.again(sql, scope, id.0, default_limit).await
     }
 
     async fn send_test(
@@ -171,13 +209,18 @@ impl DeadLetterStore for DeadLetters {
         default_limit: u32,
     ) -> StoreResult<TestOutcome> {
         self.pool
-            .run(|client| async move { send_test(&client, scope, event, subscription, default_limit).await })
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let outcome = send_test(&transaction, scope, event, subscription, default_limit).await?;
+                transaction.commit().await?;
+                Ok(outcome)
+            })
             .await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
         self.pool
-            .run(|client| async move {
+            .run(|mut client| async move {
                 let look = Examined {
                     filter: &step.filter,
                     after: step.after,
@@ -206,7 +249,9 @@ impl DeadLetterStore for DeadLetters {
                 if step.dry_run {
                     batch.requeued = length(chosen.len());
                 } else if !chosen.is_empty() {
-                    batch.sagas = insert(&client, &chosen).await?;
+                    let transaction = client.transaction().await?;
+                    batch.sagas = insert(&transaction, &chosen).await?;
+                    transaction.commit().await?;
                     batch.requeued = length(batch.sagas.len());
                 }
                 Ok(batch)
@@ -217,7 +262,7 @@ impl DeadLetterStore for DeadLetters {
 
 /// Sends the saga that `sql` finds by this id again, if it has ended.
 async fn again(
-    client: &Client,
+    client: &Transaction<'_>,
     sql: &str,
     scope: &TenantScope,
     id: i64,
@@ -246,7 +291,7 @@ async fn again(
 }
 
 async fn send_test(
-    client: &Client,
+    client: &Transaction<'_>,
     scope: &TenantScope,
     event: EventId,
     subscription: SubscriptionId,
@@ -397,8 +442,15 @@ impl Ended {
     }
 }
 
+/// Keeps the janitor from these events until the transaction ends.
+pub(super) async fn lock_events(transaction: &Transaction<'_>, events: &[i64]) -> DbResult<()> {
+    let statement = transaction.prepare_cached(LOCK_EVENTS).await?;
+    transaction.execute(&statement, &[&events]).await?;
+    Ok(())
+}
+
 /// Inserts sagas; returns those that were not there yet, with their correlation ids.
-pub(super) async fn insert(client: &impl GenericClient, sagas: &[&Next]) -> DbResult<Vec<RequeuedSaga>> {
+pub(super) async fn insert(client: &Transaction<'_>, sagas: &[&Next]) -> DbResult<Vec<RequeuedSaga>> {
     let column = |of: fn(&Next) -> i64| sagas.iter().map(|next| of(next)).collect::<Vec<i64>>();
     let narrow = |of: fn(&Next) -> u32| sagas.iter().map(|next| integer(of(next))).collect::<Vec<i32>>();
     let event_ids = column(|next| next.event_id.0);
@@ -409,6 +461,7 @@ pub(super) async fn insert(client: &impl GenericClient, sagas: &[&Next]) -> DbRe
     let limits = narrow(|next| next.saga.max_retry_limit);
     let next_attempts: Vec<Time> = sagas.iter().map(|next| Time(next.saga.next_attempt_at)).collect();
 
+    lock_events(client, &event_ids).await?;
     let statement = client.prepare_cached(REQUEUE).await?;
     let rows = client
         .query(

@@ -28,7 +28,15 @@ ON CONFLICT DO NOTHING";
 const LEAVE_QUEUE: &str = "/* dead_letter_operator: leave_queue */
 DELETE FROM pending_dead_letters WHERE saga_id = ?1";
 
-/// A saga, the correlation id, and the saga that it was sent again as.
+/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+macro_rules! is_going {
+    () => {
+        "EXISTS (SELECT 1 FROM removals AS r WHERE r.kind = 'event' AND r.subject_id = e.id)"
+    };
+}
+pub(super) use is_going;
+
+/// A saga, the correlation id, and the saga that it was sent again as. Of an event that is going nothing is found.
 macro_rules! saga {
     ($name:literal, $from:literal, $id:literal) => {
         concat!(
@@ -45,7 +53,8 @@ SELECT g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g
     ON n.event_id = g.event_id AND n.subscription_id = g.subscription_id AND n.generation = g.generation + 1
  WHERE ",
             $id,
-            " = ?1 AND (?2 IS NULL OR e.tenant = ?2)"
+            " = ?1 AND (?2 IS NULL OR e.tenant = ?2) AND NOT ",
+            is_going!()
         )
     };
 }
@@ -67,12 +76,17 @@ SELECT g.id FROM subscriptions AS s
   LEFT JOIN webhook_delivery_sagas AS g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
  WHERE s.id = ?2 AND (?3 IS NULL OR s.tenant = ?3) AND s.deleted_at IS NULL";
 
-pub(super) const INSERT_SAGA: &str = "/* dead_letter_operator: insert_saga */
+/// An event that has gone meanwhile, or is going, gets no saga.
+pub(super) const INSERT_SAGA: &str = concat!(
+    "/* dead_letter_operator: insert_saga */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)
-ON CONFLICT DO NOTHING";
+SELECT e.id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8 FROM events AS e WHERE e.id = ?1 AND NOT ",
+    is_going!(),
+    "
+ON CONFLICT DO NOTHING"
+);
 
 /// What a step looks at, oldest first, whether it matches but for its error code, whether it was requeued, and that code. The
 /// filter is no condition of the walk: each letter that is passed counts.
@@ -86,7 +100,9 @@ SELECT d.id, d.subscription_id,
        (:tenant IS NULL OR e.tenant = :tenant)
        AND (:created_after IS NULL OR d.created_at >= :created_after)
        AND (:created_before IS NULL OR d.created_at < :created_before)
-       AND (:event_type IS NULL OR e.event_type = :event_type),
+       AND (:event_type IS NULL OR e.event_type = :event_type) AND NOT ",
+            is_going!(),
+            ",
        EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
                         WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
                           AND n.generation = g.generation + 1),

@@ -19,11 +19,27 @@ use hooksaga_store::{
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::collections::HashMap;
 
-/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as.
-const COLUMNS: &str = "
+/// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
+macro_rules! is_going {
+    () => {
+        "EXISTS (SELECT 1 FROM removals r FORCE INDEX (PRIMARY) WHERE r.kind = 'event' AND r.subject_id = e.id)"
+    };
+}
+pub(crate) use is_going;
+
+/// What must be known of a saga to send it again; `successor` is the saga that it was sent again as. It cannot be delivered
+/// once its event is going.
+const COLUMNS: &str = concat!(
+    "
 SELECT UTC_TIMESTAMP(6), s.event_id, s.subscription_id, s.generation, s.status, s.attempt_count,
-       s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit, COALESCE(sub.active AND sub.verified, FALSE),
-       e.correlation_id, successor.id, e.tenant";
+       s.max_retry_limit, s.next_attempt_at, sub.max_retry_limit,
+       COALESCE(sub.active AND sub.verified, FALSE) AND NOT ",
+    is_going!(),
+    ",
+       e.correlation_id, successor.id, e.tenant"
+);
+/// What is going is not there any more.
+const IS_THERE: &str = concat!("NOT ", is_going!());
 const OF_LETTER: &str = "
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id";
 const JOINED: &str = "
@@ -51,11 +67,17 @@ SELECT d.id FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
 STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = sub.id
 WHERE sub.tenant = ? AND d.id > ? ORDER BY d.id LIMIT ?";
 
+/// The janitor locks an event before it removes any of it. What is read after this, by another statement, shows whether it
+/// has begun. (The comments: each server has its own words for a shared lock.)
+pub(crate) const LOCK_EVENTS: &str = "/* dead_letters.lock_events */
+SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
+
 /// Twice is once: the unique key (event, subscription, generation) lets one of them in. A plain insert: letters with a
-/// successor were left out before, and one that gets it in between fails the whole, to be looked at again. The event is
-/// locked against the janitor; one that has gone meanwhile gets no saga. (The comments: each server has its own words for a
-/// shared lock.)
-const REQUEUE: &str = "/* dead_letters.requeue */
+/// successor were left out before, and one that gets it in between fails the whole, to be looked at again. The events are
+/// locked; one that has gone meanwhile, or is going, gets no saga.
+const REQUEUE: &str = concat!(
+    "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
@@ -65,7 +87,10 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', generation INT PATH '$[2]',
     status VARCHAR(40) PATH '$[3]', attempt_count INT PATH '$[4]', max_retry_limit INT PATH '$[5]',
     next_attempt_at DATETIME(6) PATH '$[6]')) AS t) u
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id
+WHERE NOT ",
+    is_going!()
+);
 
 const REQUEUED: &str = "/* dead_letters.requeued */
 SELECT s.id, s.event_id, s.subscription_id
@@ -125,8 +150,9 @@ pub(super) async fn letter(
     id: DeadLetterId,
     default_limit: u32,
 ) -> DbResult<RequeueOutcome> {
-    let sql =
-        format!("/* dead_letters.letter */{COLUMNS} FROM dead_letters d{OF_LETTER}{JOINED} WHERE d.id = ?");
+    let sql = format!(
+        "/* dead_letters.letter */{COLUMNS} FROM dead_letters d{OF_LETTER}{JOINED} WHERE d.id = ? AND {IS_THERE}"
+    );
     Ok(again(connection, sql, scope, id.0, default_limit).await?.into())
 }
 
@@ -137,8 +163,9 @@ pub(super) async fn delivery(
     id: SagaId,
     default_limit: u32,
 ) -> DbResult<ResendOutcome> {
-    let sql =
-        format!("/* dead_letters.saga */{COLUMNS} FROM webhook_delivery_sagas s{JOINED} WHERE s.id = ?");
+    let sql = format!(
+        "/* dead_letters.saga */{COLUMNS} FROM webhook_delivery_sagas s{JOINED} WHERE s.id = ? AND {IS_THERE}"
+    );
     again(connection, sql, scope, id.0, default_limit).await
 }
 
@@ -371,6 +398,7 @@ pub(crate) async fn insert(
             Field::At(saga.next_attempt_at),
         ]
     }) {
+        transaction.exec_drop(LOCK_EVENTS, (document.as_str(),)).await?;
         transaction.exec_drop(REQUEUE, (document.as_str(),)).await?;
         let sagas: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
         for (saga, event, subscription) in sagas {

@@ -1,5 +1,6 @@
 //! History as it is archived.
 
+use super::part::place;
 use crate::{
     error::DbResult,
     roles::{
@@ -10,7 +11,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt, DeliveryPlace};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{collections::HashMap, sync::Arc};
 
@@ -19,18 +20,40 @@ SELECT e.id, e.tenant, e.event_type, e.external_id, e.correlation_id, e.created_
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
 
-/// With its dead letter and what that was requeued as.
-pub(crate) const DELIVERIES: &str = "/* janitor.deliveries */
+/// Deliveries, each with its dead letter and what that was requeued as.
+macro_rules! deliveries {
+    ($name:literal, $sagas:literal) => {
+        concat!(
+            "/* ",
+            $name,
+            " */
 SELECT g.id, g.event_id, g.subscription_id, COALESCE(s.callback_url, ''), g.generation, g.status, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at, n.id
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription) ON g.event_id = u.id
+FROM ",
+            $sagas,
+            "
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = g.subscription_id
 LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = g.id
 LEFT JOIN webhook_delivery_sagas n FORCE INDEX (uniq_saga_event_subscription)
     ON d.id IS NOT NULL AND n.event_id = g.event_id AND n.subscription_id = g.subscription_id
-   AND n.generation = g.generation + 1
-WHERE g.id > ? ORDER BY g.id LIMIT ?";
+   AND n.generation = g.generation + 1"
+        )
+    };
+}
+
+pub(crate) const DELIVERIES: &str = deliveries!(
+    "janitor.deliveries",
+    "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription) ON g.event_id = u.id"
+);
+
+/// By the unique key, from where the last page ended.
+pub(crate) const PAGE: &str = deliveries!(
+    "janitor.page",
+    "(SELECT * FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
+      WHERE event_id = ? AND subscription_id >= ? AND (subscription_id > ? OR generation > ?)
+      ORDER BY event_id, subscription_id, generation LIMIT ?) g"
+);
 
 /// The columns of an attempt in the order in which the reader has them; then its saga.
 pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
@@ -60,21 +83,30 @@ pub(super) async fn events(mut connection: Conn, events: &[EventId]) -> DbResult
     Ok(found)
 }
 
-pub(super) async fn deliveries(
+pub(super) async fn deliveries(mut connection: Conn, events: &[EventId]) -> DbResult<Vec<ArchivedDelivery>> {
+    let mut found = Vec::new();
+    for document in Batch::ids(events.iter().map(|id| id.0)) {
+        let read: Vec<Row> = connection.exec(DELIVERIES, (document,)).await?;
+        found.extend(read);
+    }
+    with_attempts(connection, found).await
+}
+
+pub(super) async fn page(
     mut connection: Conn,
-    events: &[EventId],
-    after: SagaId,
+    event: EventId,
+    after: Option<DeliveryPlace>,
     limit: u32,
 ) -> DbResult<Vec<ArchivedDelivery>> {
-    let mut deliveries = Vec::new();
-    for document in Batch::ids(events.iter().map(|id| id.0)) {
-        let read: Vec<Row> = connection.exec(DELIVERIES, (document, after.0, limit)).await?;
-        for row in read {
-            deliveries.push(delivery(row)?);
-        }
-    }
-    deliveries.sort_unstable_by_key(|delivery| delivery.saga_id);
-    deliveries.truncate(limit as usize);
+    let (subscription, generation) = place(after);
+    let values = (event.0, subscription, subscription, generation, limit);
+    let read: Vec<Row> = connection.exec(PAGE, values).await?;
+    with_attempts(connection, read).await
+}
+
+async fn with_attempts(mut connection: Conn, rows: Vec<Row>) -> DbResult<Vec<ArchivedDelivery>> {
+    let mut deliveries = rows.into_iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
+    deliveries.sort_unstable_by_key(|one| (one.event_id, one.subscription_id, one.generation));
 
     let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(deliveries.len());
     for document in Batch::ids(deliveries.iter().map(|delivery| delivery.saga_id.0)) {

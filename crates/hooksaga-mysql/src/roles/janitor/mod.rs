@@ -1,6 +1,8 @@
 //! `history_janitor`: removes finished history, whole events at a time.
 
 pub(crate) mod archived;
+pub(crate) mod counts;
+pub(crate) mod part;
 pub(crate) mod records;
 
 use crate::{
@@ -13,12 +15,13 @@ use crate::{
     time::Time,
 };
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaId, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
+    RemovedRecords, StoreResult,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 const CLOCK: &str = "/* janitor.clock */ SELECT UTC_TIMESTAMP(6)";
 
@@ -46,14 +49,16 @@ pub(crate) const LOCK: &str = "/* janitor.lock */
 SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id FOR UPDATE SKIP LOCKED";
 
+/// An event of which some sagas went before is listed already.
 pub(crate) const MARK: &str = "/* janitor.mark */
 INSERT INTO removals (kind, subject_id)
-SELECT 'event', u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS u";
+SELECT 'event', u.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+LEFT JOIN removals r FORCE INDEX (PRIMARY) ON r.kind = 'event' AND r.subject_id = u.id
+WHERE r.subject_id IS NULL";
 
 pub(crate) const SAGAS: &str = "/* janitor.sagas */
 SELECT s.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = u.id
-LIMIT ?";
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = u.id";
 
 pub(crate) const DELETE_LETTERS: &str = "/* janitor.delete_letters */
 DELETE d FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
@@ -66,11 +71,6 @@ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_saga_attempt) ON j.s
 pub(crate) const DELETE_SAGAS: &str = "/* janitor.delete_sagas */
 DELETE s FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id";
-
-/// Events that have sagas left.
-pub(crate) const REST: &str = "/* janitor.rest */
-SELECT DISTINCT s.event_id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription) ON s.event_id = u.id";
 
 pub(crate) const DELETE_EVENTS: &str = "/* janitor.delete_events */
 DELETE e FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
@@ -109,52 +109,73 @@ impl JanitorStore for Janitor {
         self.pool.run(|connection| archived::events(connection, events)).await
     }
 
-    async fn archived_deliveries(
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.pool.run(|connection| archived::deliveries(connection, events)).await
+    }
+
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|connection| archived::deliveries(connection, events, after, limit)).await
+        self.pool.run(|connection| archived::page(connection, event, after, limit)).await
     }
 
     async fn remove(
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed> {
         self.pool
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let removed = remove(&mut transaction, events, retention, most_sagas, as_of).await?;
+                let removed = remove(&mut transaction, events, retention, as_of).await?;
                 transaction.commit().await?;
                 Ok(removed)
             })
             .await
     }
 
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart> {
         self.pool
             .run(|mut connection| async move {
-                let before = Time(now(&mut connection).await?.before(kept_for));
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let removed = records::remove(&mut transaction, before, limit).await?;
+                let part = part::remove(&mut transaction, event, retention, as_of, after, most_sagas).await?;
                 transaction.commit().await?;
-                Ok(removed)
+                Ok(part)
             })
             .await
     }
 
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
         self.pool
             .run(|mut connection| async move {
                 let now = now(&mut connection).await?;
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let added = records::roll_up(&mut transaction, now, limit).await?;
+                let removed = records::remove(&mut transaction, now, kept_for, limit).await?;
                 transaction.commit().await?;
-                Ok(added)
+                Ok(removed)
+            })
+            .await
+    }
+
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
+        self.pool
+            .run(|mut connection| async move {
+                let now = now(&mut connection).await?;
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let more = counts::roll_up(&mut transaction, now, limit).await?;
+                transaction.commit().await?;
+                Ok(more)
             })
             .await
     }
@@ -235,7 +256,6 @@ async fn remove(
     transaction: &mut Transaction<'_>,
     events: &[EventId],
     retention: &Retention,
-    most_sagas: u32,
     as_of: Timestamp,
 ) -> DbResult<Removed> {
     let mut wanted: Vec<i64> = events.iter().map(|id| id.0).collect();
@@ -256,30 +276,40 @@ async fn remove(
         transaction.exec_drop(MARK, (document,)).await?;
     }
     for document in &listed {
-        let left = u64::from(most_sagas).saturating_sub(removed.sagas);
-        let mut sagas: Vec<i64> = transaction.exec(SAGAS, (document, left)).await?;
-        sagas.sort_unstable();
-        for sagas in Batch::ids(sagas) {
-            removed.dead_letters += delete(transaction, DELETE_LETTERS, &sagas).await?;
-            removed.jobs += delete(transaction, DELETE_JOBS, &sagas).await?;
-            removed.sagas += delete(transaction, DELETE_SAGAS, &sagas).await?;
-        }
+        let sagas: Vec<i64> = transaction.exec(SAGAS, (document,)).await?;
+        delete_sagas(transaction, sagas, &mut removed).await?;
     }
-    // An event goes with its last saga.
-    if removed.sagas >= u64::from(most_sagas) {
-        for document in &listed {
-            let rest: HashSet<i64> = transaction.exec(REST, (document,)).await?.into_iter().collect();
-            going.retain(|id| !rest.contains(id));
-        }
+    delete_events(transaction, &listed, &mut removed).await?;
+    Ok(removed)
+}
+
+/// Removes sagas with what belongs to them.
+async fn delete_sagas(
+    transaction: &mut Transaction<'_>,
+    mut sagas: Vec<i64>,
+    removed: &mut Removed,
+) -> DbResult<()> {
+    sagas.sort_unstable();
+    for sagas in Batch::ids(sagas) {
+        removed.dead_letters += delete(transaction, DELETE_LETTERS, &sagas).await?;
+        removed.jobs += delete(transaction, DELETE_JOBS, &sagas).await?;
+        removed.sagas += delete(transaction, DELETE_SAGAS, &sagas).await?;
     }
-    for document in Batch::ids(going) {
-        removed.events += delete(transaction, DELETE_EVENTS, &document).await?;
-        delete(transaction, DELETE_UNMATCHED, &document).await?;
-    }
-    for document in &listed {
+    Ok(())
+}
+
+/// Removes events that have no sagas left.
+async fn delete_events(
+    transaction: &mut Transaction<'_>,
+    events: &[String],
+    removed: &mut Removed,
+) -> DbResult<()> {
+    for document in events {
+        removed.events += delete(transaction, DELETE_EVENTS, document).await?;
+        delete(transaction, DELETE_UNMATCHED, document).await?;
         delete(transaction, UNMARK, document).await?;
     }
-    Ok(removed)
+    Ok(())
 }
 
 /// Runs a DELETE; how many rows went.

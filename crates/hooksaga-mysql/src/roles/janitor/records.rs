@@ -1,20 +1,15 @@
-//! What belongs to no event: ended redrives, audit records, and counts.
+//! What belongs to no event: ended redrives, audit records, counts, and expired keys.
 
 use super::delete;
 use crate::{
     error::DbResult,
-    roles::{
-        batch::{Batch, Field},
-        rows::rows,
-    },
+    roles::batch::{Batch, Field},
     time::Time,
 };
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{MINUTES_KEPT, RemovedRecords};
+use hooksaga_store::{EXPIRED_KEYS_KEPT, MINUTES_KEPT, RemovedRecords};
 use mysql_async::{Transaction, prelude::Queryable as _};
-use std::collections::BTreeMap;
-
-const HOUR_MICROS: i64 = 3_600_000_000;
+use std::time::Duration;
 
 const OLD_REDRIVES: &str = "/* janitor.old_redrives */
 SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
@@ -27,6 +22,14 @@ SELECT id, at <= ? FROM audit_records FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? 
 const OLD_HOURS: &str = "/* janitor.old_hours */
 SELECT hour, subscription_id FROM delivery_hours FORCE INDEX (PRIMARY)
 WHERE hour <= ? ORDER BY hour, subscription_id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+const EXPIRED_KEYS: &str = "/* janitor.expired_keys */
+SELECT id FROM api_keys FORCE INDEX (idx_key_expiry)
+WHERE expires_at <= ? ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED";
+
+const DELETE_KEYS: &str = "/* janitor.delete_keys */
+DELETE k FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN api_keys k FORCE INDEX (PRIMARY) ON k.id = u.id";
 
 const MARK: &str = "/* janitor.mark_records */
 INSERT INTO removals (kind, subject_id)
@@ -49,40 +52,27 @@ DELETE h FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     hour DATETIME(6) PATH '$[0]', subscription_id BIGINT PATH '$[1]')) AS t) u
 STRAIGHT_JOIN delivery_hours h FORCE INDEX (PRIMARY) ON h.hour = u.hour AND h.subscription_id = u.subscription_id";
 
-const OLD_MINUTES: &str = "/* janitor.old_minutes */
-SELECT minute, subscription_id, shard, delivered, failed, dead_lettered FROM delivery_counts FORCE INDEX (PRIMARY)
-WHERE minute < ? ORDER BY minute, subscription_id, shard LIMIT ? FOR UPDATE SKIP LOCKED";
-
-const ADD_TO_HOURS: &str = "/* janitor.add_to_hours */
-INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered)
-SELECT u.hour, u.subscription_id, u.delivered, u.failed, u.dead_lettered
-FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    hour DATETIME(6) PATH '$[0]', subscription_id BIGINT PATH '$[1]', delivered BIGINT PATH '$[2]',
-    failed BIGINT PATH '$[3]', dead_lettered BIGINT PATH '$[4]')) AS u
-ON DUPLICATE KEY UPDATE delivery_hours.delivered = delivery_hours.delivered + VALUES(delivered),
-    delivery_hours.failed = delivery_hours.failed + VALUES(failed),
-    delivery_hours.dead_lettered = delivery_hours.dead_lettered + VALUES(dead_lettered)";
-
-const DELETE_MINUTES: &str = "/* janitor.delete_minutes */
-DELETE c FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
-    minute DATETIME(6) PATH '$[0]', subscription_id BIGINT PATH '$[1]', shard INT PATH '$[2]')) AS t) u
-STRAIGHT_JOIN delivery_counts c FORCE INDEX (PRIMARY)
-    ON c.minute = u.minute AND c.subscription_id = u.subscription_id AND c.shard = u.shard";
-
 pub(super) async fn remove(
     transaction: &mut Transaction<'_>,
-    before: Time,
+    now: Timestamp,
+    kept_for: Option<Duration>,
     limit: u32,
 ) -> DbResult<RemovedRecords> {
+    let mut removed = RemovedRecords::default();
+    let expired = Time(now.before(EXPIRED_KEYS_KEPT));
+    let keys: Vec<i64> = transaction.exec(EXPIRED_KEYS, (expired, limit)).await?;
+    for document in Batch::ids(keys) {
+        removed.keys += delete(transaction, DELETE_KEYS, &document).await?;
+    }
+    let Some(kept_for) = kept_for else { return Ok(removed) };
+    let before = Time(now.before(kept_for));
     let redrives: Vec<i64> = transaction.exec(OLD_REDRIVES, (before, limit)).await?;
     let records: Vec<(i64, bool)> = transaction.exec(OLD_RECORDS, (before, limit)).await?;
     let records = records.into_iter().filter(|(_, is_old)| *is_old).map(|(id, _)| id).collect();
-    let hours: Vec<(Time, i64)> = transaction.exec(OLD_HOURS, (before, limit)).await?;
-    let mut removed = RemovedRecords {
-        redrives: listed(transaction, "redrive", DELETE_REDRIVES, redrives).await?,
-        audit_records: listed(transaction, "audit", DELETE_RECORDS, records).await?,
-        hours: 0,
-    };
+    let hours_before = Time(now.before(kept_for.max(MINUTES_KEPT)));
+    let hours: Vec<(Time, i64)> = transaction.exec(OLD_HOURS, (hours_before, limit)).await?;
+    removed.redrives = listed(transaction, "redrive", DELETE_REDRIVES, redrives).await?;
+    removed.audit_records = listed(transaction, "audit", DELETE_RECORDS, records).await?;
     for document in Batch::of(hours, |(hour, id)| [Field::At(hour.0), Field::Int(id)]) {
         removed.hours += delete(transaction, DELETE_HOURS, &document).await?;
     }
@@ -104,30 +94,4 @@ async fn listed(
         transaction.exec_drop(UNMARK, (document.as_str(), kind)).await?;
     }
     Ok(gone)
-}
-
-pub(super) async fn roll_up(transaction: &mut Transaction<'_>, now: Timestamp, limit: u32) -> DbResult<u64> {
-    let before = Time(now.before(MINUTES_KEPT));
-    type Minute = (Time, i64, i64, i64, i64, i64);
-    let minutes: Vec<Minute> = transaction.exec(OLD_MINUTES, (before, limit)).await?;
-    let mut hours: BTreeMap<(i64, i64), [i64; 3]> = BTreeMap::new();
-    for (minute, subscription, _, delivered, failed, dead) in &minutes {
-        let micros = minute.0.as_micros();
-        let sums = hours.entry((micros - micros.rem_euclid(HOUR_MICROS), *subscription)).or_default();
-        for (sum, more) in sums.iter_mut().zip([delivered, failed, dead]) {
-            *sum = sum.saturating_add(*more);
-        }
-    }
-    let added = Batch::of(hours, |((hour, subscription), [delivered, failed, dead])| {
-        let hour = Field::At(Timestamp::from_micros(hour));
-        [hour, Field::Int(subscription), Field::Int(delivered), Field::Int(failed), Field::Int(dead)]
-    });
-    for document in added {
-        transaction.exec_drop(ADD_TO_HOURS, (document,)).await?;
-    }
-    let key = |minute: &Minute| [Field::At(minute.0.0), Field::Int(minute.1), Field::Int(minute.2)];
-    for document in Batch::of(&minutes, key) {
-        delete(transaction, DELETE_MINUTES, &document).await?;
-    }
-    Ok(rows(minutes.len()))
 }

@@ -1,16 +1,16 @@
 //! How much waits where, and what ended when.
 
+use super::counts;
 use crate::{
     error::{DbError, DbResult},
     roles::rows::{count, natural, take},
     time::{Time, micros},
 };
-use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_saga::Timestamp;
 use hooksaga_store::{
-    Gauges, LivingWorker, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantGauges, TenantScope,
-    WORKER_GONE_AFTER,
+    Gauges, LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER,
 };
-use mysql_async::{Conn, Params, Row, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 /// Counts come from the ranges of indexes that hold only what is open: finished rows cost nothing. What is held, and
 /// what has been due for longest, is looked up per subscription, by those indexes.
@@ -77,28 +77,6 @@ SELECT UTC_TIMESTAMP(6),
             WHERE w.waiting_subscription_id = sub.id))
 FROM subscriptions sub FORCE INDEX (idx_sub_tenant) WHERE sub.tenant = ? AND sub.deliverable";
 
-/// The parts of the two statements below.
-const COUNTS: &str = "CAST(SUM(c.delivered) AS SIGNED), CAST(SUM(c.failed) AS SIGNED),
-       CAST(SUM(c.dead_lettered) AS SIGNED)
-FROM delivery_counts c";
-const OF_TENANT: &str =
-    " STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = c.subscription_id AND sub.tenant = ?";
-
-fn minutes_statement(of_tenant: &str) -> String {
-    format!(
-        "/* reader.minutes */ SELECT c.minute, {COUNTS}{of_tenant}
-WHERE c.minute > UTC_TIMESTAMP(6) - INTERVAL 3 HOUR GROUP BY c.minute ORDER BY c.minute"
-    )
-}
-
-fn subscriptions_statement(of_tenant: &str) -> String {
-    format!(
-        "/* reader.subscription_counts */ SELECT c.subscription_id, {COUNTS}{of_tenant}
-WHERE c.minute > UTC_TIMESTAMP(6) - INTERVAL 24 HOUR
-GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000"
-    )
-}
-
 const WORKERS: &str = "/* reader.workers */
 SELECT id, slots, version, started_at, seen_at FROM workers
 WHERE seen_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY started_at, id LIMIT 1000";
@@ -133,32 +111,8 @@ pub(super) async fn stats(mut connection: Conn, scope: &TenantScope) -> DbResult
             (now, Gauges::Tenant(gauges))
         }
     };
-    let (of_tenant, parameters) = match scope.tenant() {
-        None => ("", Params::Empty),
-        Some(tenant) => (OF_TENANT, Params::Positional(vec![tenant.into()])),
-    };
-    let minutes: Vec<(Time, i64, i64, i64)> =
-        connection.exec(minutes_statement(of_tenant), parameters.clone()).await?;
-    let subscriptions: Vec<(i64, i64, i64, i64)> =
-        connection.exec(subscriptions_statement(of_tenant), parameters).await?;
-    let minute = |(minute, delivered, failed, dead): (Time, i64, i64, i64)| MinuteCount {
-        minute: minute.0,
-        delivered: count(delivered),
-        failed: count(failed),
-        dead_lettered: count(dead),
-    };
-    let subscription = |(id, delivered, failed, dead): (i64, i64, i64, i64)| SubscriptionCount {
-        subscription_id: SubscriptionId(id),
-        delivered: count(delivered),
-        failed: count(failed),
-        dead_lettered: count(dead),
-    };
-    Ok(Stats {
-        now,
-        gauges,
-        minutes: minutes.into_iter().map(minute).collect(),
-        subscriptions: subscriptions.into_iter().map(subscription).collect(),
-    })
+    let (minutes, subscriptions) = counts::read(&mut connection, scope.tenant()).await?;
+    Ok(Stats { now, gauges, minutes, subscriptions })
 }
 
 async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp, TenantGauges)> {

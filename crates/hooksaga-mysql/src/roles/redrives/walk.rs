@@ -4,6 +4,7 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         batch::{Batch, Field},
+        dead_letters::requeue::{LOCK_EVENTS, is_going},
         rows::{natural, parsed, rows, take},
     },
     time::Time,
@@ -14,26 +15,35 @@ use mysql_async::{Row, Transaction, prelude::Queryable as _};
 use std::collections::HashMap;
 
 /// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
-pub(crate) const NEXT_EVENTS: &str = "/* redrives.next_events */
+pub(crate) const NEXT_EVENTS: &str = concat!(
+    "/* redrives.next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
-       e.tenant = ? AND EXISTS (SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
-                                WHERE g.event_id = e.id AND g.subscription_id = ? AND g.generation = 0)
+       e.tenant = ? AND (EXISTS (SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
+                                 WHERE g.event_id = e.id AND g.subscription_id = ? AND g.generation = 0)
+                         OR ",
+    is_going!(),
+    ")
 FROM events e FORCE INDEX (idx_event_created)
 WHERE e.created_at >= ? AND e.created_at < ? AND (e.created_at > ? OR e.id > ?)
-ORDER BY e.created_at, e.id LIMIT ?";
+ORDER BY e.created_at, e.id LIMIT ?"
+);
 
 const SUBSCRIPTION: &str = "/* redrives.subscription */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
 
 /// Twice is once, by the unique key: what exists was left out before, and what comes in between fails the whole, to be looked
-/// at again. The event is locked against the janitor; one that has gone meanwhile gets no saga.
-pub(crate) const INSERT: &str = "/* redrives.insert */
+/// at again. The events are locked against the janitor; one that has gone meanwhile, or is going, gets no saga.
+pub(crate) const INSERT: &str = concat!(
+    "/* redrives.insert */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
 SELECT u.event_id, ?, 0, ?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6)
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id
+WHERE NOT ",
+    is_going!()
+);
 
 pub(crate) const MADE: &str = "/* redrives.made */
 SELECT s.id, s.event_id
@@ -137,6 +147,7 @@ async fn insert(
             Time(saga.next_attempt_at),
             document.as_str(),
         );
+        transaction.exec_drop(LOCK_EVENTS, (document.as_str(),)).await?;
         transaction.exec_drop(INSERT, values).await?;
         let sagas: Vec<(i64, i64)> = transaction.exec(MADE, (document.as_str(), subscription.id.0)).await?;
         made.extend(sagas.into_iter().map(|(saga, event)| RequeuedSaga {

@@ -1,5 +1,6 @@
 //! History as it is archived.
 
+use super::part::place;
 use crate::{
     error::DbResult,
     roles::{
@@ -10,7 +11,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt, DeliveryPlace};
 use std::{collections::HashMap, sync::Arc};
 use tokio_postgres::Row;
 
@@ -18,22 +19,43 @@ pub(crate) const EVENTS: &str = "/* janitor.events */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload
 FROM events WHERE id = ANY ($1) ORDER BY id";
 
-/// With its dead letter and what that was requeued as. OFFSET 0: by the events, not by all ids behind the last one, and each
-/// look by its key, also in a plan that was made while the tables were small.
-pub(crate) const DELIVERIES: &str = "/* janitor.deliveries */
+/// Deliveries, each with its dead letter and what that was requeued as. OFFSET 0: each look by its key, also in a plan that was
+/// made while the tables were small.
+macro_rules! deliveries {
+    ($name:literal, $sagas:literal) => {
+        concat!(
+            "/* ",
+            $name,
+            " */
 SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.generation, g.status::text, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at,
        CASE WHEN d.id IS NOT NULL THEN
            (SELECT n.id FROM webhook_delivery_sagas n
             WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id AND n.generation = g.generation + 1)
        END
-FROM (SELECT * FROM (SELECT * FROM webhook_delivery_sagas WHERE event_id = ANY ($1) OFFSET 0) of_events
-      WHERE id > $2 ORDER BY id LIMIT $3) g
+FROM (",
+            $sagas,
+            ") g
 LEFT JOIN LATERAL (SELECT callback_url FROM subscriptions WHERE id = g.subscription_id OFFSET 0) s ON true
 LEFT JOIN LATERAL (
     SELECT id, final_error_code, created_at FROM dead_letters WHERE saga_id = g.id OFFSET 0
 ) d ON true
-ORDER BY g.id";
+ORDER BY g.event_id, g.subscription_id, g.generation"
+        )
+    };
+}
+
+pub(crate) const DELIVERIES: &str = deliveries!(
+    "janitor.deliveries",
+    "SELECT * FROM webhook_delivery_sagas WHERE event_id = ANY ($1) OFFSET 0"
+);
+
+/// By the unique key, from where the last page ended.
+pub(crate) const PAGE: &str = deliveries!(
+    "janitor.page",
+    "SELECT * FROM webhook_delivery_sagas WHERE event_id = $1 AND (subscription_id, generation) > ($2, $3)
+      ORDER BY subscription_id, generation LIMIT $4"
+);
 
 /// The columns of an attempt in the order in which the reader has them; then its saga.
 pub(crate) const ATTEMPTS: &str = "/* janitor.attempts */
@@ -58,17 +80,26 @@ pub(super) async fn events(client: &Client, events: &[EventId]) -> DbResult<Vec<
     client.query(&statement, &[&ids]).await?.iter().map(read).collect()
 }
 
-pub(super) async fn deliveries(
-    client: &Client,
-    events: &[EventId],
-    after: SagaId,
-    limit: u32,
-) -> DbResult<Vec<ArchivedDelivery>> {
+pub(super) async fn deliveries(client: &Client, events: &[EventId]) -> DbResult<Vec<ArchivedDelivery>> {
     let ids: Vec<i64> = events.iter().map(|id| id.0).collect();
     let statement = client.prepare_cached(DELIVERIES).await?;
-    let rows = client.query(&statement, &[&ids, &after.0, &bigint(limit)]).await?;
-    let mut deliveries = rows.iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
+    with_attempts(client, &client.query(&statement, &[&ids]).await?).await
+}
 
+pub(super) async fn page(
+    client: &Client,
+    event: EventId,
+    after: Option<DeliveryPlace>,
+    limit: u32,
+) -> DbResult<Vec<ArchivedDelivery>> {
+    let (subscription, generation) = place(after);
+    let statement = client.prepare_cached(PAGE).await?;
+    let rows = client.query(&statement, &[&event.0, &subscription, &generation, &bigint(limit)]).await?;
+    with_attempts(client, &rows).await
+}
+
+async fn with_attempts(client: &Client, rows: &[Row]) -> DbResult<Vec<ArchivedDelivery>> {
+    let mut deliveries = rows.iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
     let sagas: Vec<i64> = deliveries.iter().map(|delivery| delivery.saga_id.0).collect();
     let statement = client.prepare_cached(ATTEMPTS).await?;
     let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(sagas.len());

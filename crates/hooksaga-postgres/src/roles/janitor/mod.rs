@@ -3,6 +3,8 @@
 //! Its commits do not wait for the disk: what a crash of the database brings back is removed again.
 
 pub(crate) mod archived;
+pub(crate) mod counts;
+pub(crate) mod part;
 pub(crate) mod records;
 
 use crate::{
@@ -13,9 +15,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaId, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
+    RemovedRecords, StoreResult,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -65,11 +68,13 @@ pub(crate) const REMAINS: &str =
 pub(crate) const LOCK: &str = "/* janitor.lock */
 SELECT id FROM events WHERE id = ANY ($1) ORDER BY id FOR UPDATE SKIP LOCKED";
 
+/// An event of which some sagas went before is listed already.
 pub(crate) const MARK: &str = "/* janitor.mark */
-INSERT INTO removals (kind, subject_id) SELECT 'event', id FROM unnest($1::bigint[]) AS id ORDER BY id";
+INSERT INTO removals (kind, subject_id) SELECT 'event', id FROM unnest($1::bigint[]) AS id ORDER BY id
+ON CONFLICT DO NOTHING";
 
 pub(crate) const SAGAS: &str = "/* janitor.sagas */
-SELECT id FROM webhook_delivery_sagas WHERE event_id = ANY ($1) LIMIT $2";
+SELECT id FROM webhook_delivery_sagas WHERE event_id = ANY ($1)";
 
 /// One statement: the guards look when all of it is done.
 pub(crate) const DELETE_SAGAS: &str = "/* janitor.delete_sagas */
@@ -93,8 +98,11 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone";
 
+/// An event that is not gone stays listed: nobody sends again what is no longer whole.
 pub(crate) const UNMARK: &str = "/* janitor.unmark */
-DELETE FROM removals WHERE kind = 'event' AND subject_id = ANY ($1)";
+DELETE FROM removals r
+WHERE r.kind = 'event' AND r.subject_id = ANY ($1)
+  AND NOT EXISTS (SELECT FROM events e WHERE e.id = r.subject_id OFFSET 0)";
 
 pub(crate) struct Janitor {
     pool: RolePool,
@@ -145,33 +153,54 @@ impl JanitorStore for Janitor {
         self.pool.run(|client| async move { archived::events(&client, events).await }).await
     }
 
-    async fn archived_deliveries(
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.pool.run(|client| async move { archived::deliveries(&client, events).await }).await
+    }
+
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|client| async move { archived::deliveries(&client, events, after, limit).await }).await
+        self.pool.run(|client| async move { archived::page(&client, event, after, limit).await }).await
     }
 
     async fn remove(
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed> {
         self.pool
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let removed = remove(&transaction, events, retention, most_sagas, as_of).await?;
+                let removed = remove(&transaction, events, retention, as_of).await?;
                 transaction.commit().await?;
                 Ok(removed)
             })
             .await
     }
 
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart> {
+        self.pool
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let part = part::remove(&transaction, event, retention, as_of, after, most_sagas).await?;
+                transaction.commit().await?;
+                Ok(part)
+            })
+            .await
+    }
+
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
         self.pool
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
@@ -182,8 +211,15 @@ impl JanitorStore for Janitor {
             .await
     }
 
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
-        self.pool.run(|client| async move { records::roll_up(&client, limit).await }).await
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
+        self.pool
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let more = counts::roll_up(&transaction, limit).await?;
+                transaction.commit().await?;
+                Ok(more)
+            })
+            .await
     }
 }
 
@@ -208,7 +244,6 @@ async fn remove(
     transaction: &Transaction<'_>,
     events: &[EventId],
     retention: &Retention,
-    most_sagas: u32,
     as_of: Timestamp,
 ) -> DbResult<Removed> {
     let wanted: Vec<i64> = events.iter().map(|id| id.0).collect();
@@ -228,9 +263,7 @@ async fn remove(
     let statement = transaction.prepare_cached(MARK).await?;
     transaction.execute(&statement, &[&going]).await?;
 
-    let statement = transaction.prepare_cached(SAGAS).await?;
-    let rows = transaction.query(&statement, &[&going, &bigint(most_sagas)]).await?;
-    let sagas = rows.iter().map(|row| Ok(row.try_get(0)?)).collect::<DbResult<Vec<i64>>>()?;
+    let sagas = ids(transaction, SAGAS, &going).await?;
     let statement = transaction.prepare_cached(DELETE_SAGAS).await?;
     let counts = transaction.query_one(&statement, &[&sagas]).await?;
     let statement = transaction.prepare_cached(DELETE_EVENTS).await?;

@@ -1,12 +1,8 @@
-//! What belongs to no event: ended redrives, audit records, and counts.
+//! What belongs to no event: ended redrives, audit records, counts, and expired keys.
 
-use crate::{
-    error::DbResult,
-    roles::rows::{bigint, count},
-    time::micros,
-};
-use deadpool_postgres::{Client, Transaction};
-use hooksaga_store::{MINUTES_KEPT, RemovedRecords};
+use crate::{error::DbResult, roles::rows::bigint, time::micros};
+use deadpool_postgres::Transaction;
+use hooksaga_store::{EXPIRED_KEYS_KEPT, MINUTES_KEPT, RemovedRecords};
 use std::time::Duration;
 
 /// One at a time: of two that list the same rows one would find them gone. (A lock on rows wants a right to change them.)
@@ -32,45 +28,37 @@ const DELETE_REDRIVES: &str = "/* janitor.delete_redrives */ DELETE FROM redrive
 
 const DELETE_RECORDS: &str = "/* janitor.delete_records */ DELETE FROM audit_records WHERE id = ANY ($1)";
 
+const DELETE_KEYS: &str = "/* janitor.delete_keys */
+DELETE FROM api_keys WHERE id = ANY (ARRAY(
+    SELECT id FROM api_keys WHERE expires_at <= now() - $1::bigint * interval '1 microsecond'
+    ORDER BY expires_at LIMIT $2))";
+
 const DELETE_HOURS: &str = "/* janitor.delete_hours */
 DELETE FROM delivery_hours h
 USING (SELECT hour, subscription_id FROM delivery_hours WHERE hour <= now() - $1::bigint * interval '1 microsecond'
        ORDER BY hour, subscription_id LIMIT $2) old
 WHERE h.hour = old.hour AND h.subscription_id = old.subscription_id";
 
-/// In the order of the key: two of them wait for each other, and of a minute only one of them finds the row.
-const ROLL_UP: &str = "/* janitor.roll_up */
-WITH old AS (
-    DELETE FROM delivery_counts c
-    USING (SELECT minute, subscription_id, shard FROM delivery_counts
-           WHERE minute < now() - $1::bigint * interval '1 microsecond'
-           ORDER BY minute, subscription_id, shard LIMIT $2) o
-    WHERE c.minute = o.minute AND c.subscription_id = o.subscription_id AND c.shard = o.shard
-    RETURNING date_trunc('hour', c.minute, 'UTC') AS hour, c.subscription_id, c.delivered, c.failed, c.dead_lettered
-), added AS (
-    INSERT INTO delivery_hours AS h (hour, subscription_id, delivered, failed, dead_lettered)
-    SELECT hour, subscription_id, sum(delivered), sum(failed), sum(dead_lettered)
-    FROM old GROUP BY hour, subscription_id ORDER BY hour, subscription_id
-    ON CONFLICT (hour, subscription_id) DO UPDATE
-    SET delivered = h.delivered + excluded.delivered, failed = h.failed + excluded.failed,
-        dead_lettered = h.dead_lettered + excluded.dead_lettered
-)
-SELECT count(*) FROM old";
-
 pub(super) async fn remove(
     transaction: &Transaction<'_>,
-    kept_for: Duration,
+    kept_for: Option<Duration>,
     limit: u32,
 ) -> DbResult<RemovedRecords> {
     let statement = transaction.prepare_cached(TAKE_TURN).await?;
     if !transaction.query_one(&statement, &[]).await?.try_get::<_, bool>(0)? {
         return Ok(RemovedRecords::default());
     }
+    let statement = transaction.prepare_cached(DELETE_KEYS).await?;
+    let keys = transaction.execute(&statement, &[&micros(EXPIRED_KEYS_KEPT), &bigint(limit)]).await?;
+    let Some(kept_for) = kept_for else {
+        return Ok(RemovedRecords { keys, ..RemovedRecords::default() });
+    };
     let redrives = listed(transaction, "redrive", [OLD_REDRIVES, DELETE_REDRIVES], kept_for, limit).await?;
     let audit_records = listed(transaction, "audit", [OLD_RECORDS, DELETE_RECORDS], kept_for, limit).await?;
     let statement = transaction.prepare_cached(DELETE_HOURS).await?;
-    let hours = transaction.execute(&statement, &[&micros(kept_for), &bigint(limit)]).await?;
-    Ok(RemovedRecords { redrives, audit_records, hours })
+    let hours_kept = micros(kept_for.max(MINUTES_KEPT));
+    let hours = transaction.execute(&statement, &[&hours_kept, &bigint(limit)]).await?;
+    Ok(RemovedRecords { redrives, audit_records, hours, keys })
 }
 
 /// Removes old rows of a kind, which have to be listed while they go.
@@ -94,10 +82,4 @@ async fn listed(
     let statement = transaction.prepare_cached(UNMARK).await?;
     transaction.execute(&statement, &[&kind, &ids]).await?;
     Ok(gone)
-}
-
-pub(super) async fn roll_up(client: &Client, limit: u32) -> DbResult<u64> {
-    let statement = client.prepare_cached(ROLL_UP).await?;
-    let row = client.query_one(&statement, &[&micros(MINUTES_KEPT), &bigint(limit)]).await?;
-    Ok(count(row.try_get(0)?))
 }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod blocks;
+pub(crate) mod counts;
 mod dead_letters;
 mod deliveries;
 mod events;

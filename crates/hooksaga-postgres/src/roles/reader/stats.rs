@@ -1,6 +1,6 @@
 //! How much waits where, and what ended when.
 
-use super::tenant_stats;
+use super::{counts, tenant_stats};
 use crate::{
     error::DbResult,
     roles::{rows::count, waiting::with_waiting},
@@ -61,35 +61,27 @@ SELECT
     now()"
 );
 
-const MINUTES: &str = "/* reader.minutes */
-SELECT minute, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
-FROM delivery_counts WHERE minute > now() - interval '3 hours'
-GROUP BY minute ORDER BY minute";
-
-const SUBSCRIPTIONS: &str = "/* reader.subscription_counts */
-SELECT subscription_id, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
-FROM delivery_counts WHERE minute > now() - interval '24 hours'
-GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
-
 pub(super) async fn gauges(client: &Client) -> DbResult<QueueGauges> {
     Ok(read(client).await?.1)
 }
 
 pub(super) async fn stats(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
-    let TenantScope::One(tenant) = scope else {
-        let (minutes, subscriptions) =
-            tokio::try_join!(client.prepare_cached(MINUTES), client.prepare_cached(SUBSCRIPTIONS))?;
-        let ((now, gauges), minutes, subscriptions) =
-            tokio::try_join!(read(client), async { Ok(client.query(&minutes, &[]).await?) }, async {
-                Ok(client.query(&subscriptions, &[]).await?)
-            },)?;
-        return counted(now, Gauges::Server(gauges), &minutes, &subscriptions);
+    let (now, gauges) = match scope {
+        TenantScope::All => {
+            let (now, gauges) = read(client).await?;
+            (now, Gauges::Server(gauges))
+        }
+        TenantScope::One(tenant) => {
+            let (now, gauges) = tenant_stats::read(client, tenant.as_str()).await?;
+            (now, Gauges::Tenant(gauges))
+        }
     };
-    tenant_stats::read(client, tenant.as_str()).await
+    let (minutes, subscriptions) = counts::read(client, scope.tenant()).await?;
+    counted(now, gauges, &minutes, &subscriptions)
 }
 
 /// Statistics from rows of minutes and of subscriptions: each with delivered, failed and dead-lettered ones.
-pub(super) fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
+fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
     Ok(Stats {
         now: now.0,
         gauges,

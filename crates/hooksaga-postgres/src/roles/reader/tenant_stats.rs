@@ -1,12 +1,12 @@
-//! One tenant's statistics: from its subscriptions on, so that others' rows cost nothing, and bounded.
+//! What waits for one tenant: from its subscriptions on, so that others' rows cost nothing, and bounded.
 
-use super::stats::counted;
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count},
+    time::Time,
 };
 use deadpool_postgres::Client;
-use hooksaga_store::{Gauges, Stats, TenantGauges};
+use hooksaga_store::TenantGauges;
 
 /// `waiting`: what waits for each of the tenant's subscriptions, from `idx_saga_waiting`, up to three times as many as a
 /// count shows: new ones, retries and held ones are told apart only when they are read. Open jobs are few, whoever's they
@@ -47,30 +47,9 @@ SELECT now(),
           + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint),
     (SELECT coalesce((extract(epoch FROM now() - min(next_attempt_at)) * 1000000)::bigint, 0) FROM due)";
 
-const MINUTES: &str = "/* reader.tenant_minutes */
-SELECT c.minute, sum(c.delivered)::bigint, sum(c.failed)::bigint, sum(c.dead_lettered)::bigint
-FROM delivery_counts c JOIN subscriptions s ON s.id = c.subscription_id
-WHERE s.tenant = $1 AND c.minute > now() - interval '3 hours'
-GROUP BY c.minute ORDER BY c.minute";
-
-const SUBSCRIPTIONS: &str = "/* reader.tenant_subscription_counts */
-SELECT c.subscription_id, sum(c.delivered)::bigint, sum(c.failed)::bigint, sum(c.dead_lettered)::bigint
-FROM delivery_counts c JOIN subscriptions s ON s.id = c.subscription_id
-WHERE s.tenant = $1 AND c.minute > now() - interval '24 hours'
-GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
-
-pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<Stats> {
-    let (gauges, minutes, subscriptions) = tokio::try_join!(
-        client.prepare_cached(GAUGES),
-        client.prepare_cached(MINUTES),
-        client.prepare_cached(SUBSCRIPTIONS),
-    )?;
-    let most = bigint(TenantGauges::MOST);
-    let (row, minutes, subscriptions) = tokio::try_join!(
-        async { client.query_one(&gauges, &[&tenant, &most]).await },
-        async { client.query(&minutes, &[&tenant]).await },
-        async { client.query(&subscriptions, &[&tenant]).await },
-    )?;
+pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<(Time, TenantGauges)> {
+    let statement = client.prepare_cached(GAUGES).await?;
+    let row = client.query_one(&statement, &[&tenant, &bigint(TenantGauges::MOST)]).await?;
     let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
     let gauges = TenantGauges {
         pending_sagas: number(1)?,
@@ -79,5 +58,5 @@ pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<Stats> {
         held_sagas: number(4)?,
         oldest_due_age_micros: number(5)?,
     };
-    counted(row.try_get(0)?, Gauges::Tenant(gauges), &minutes, &subscriptions)
+    Ok((row.try_get(0)?, gauges))
 }

@@ -2,7 +2,10 @@
 
 use crate::{
     error::{DbError, DbResult},
-    roles::rows::{bigint, integer, natural, parsed},
+    roles::{
+        dead_letters::{is_going, lock_events},
+        rows::{bigint, integer, natural, parsed},
+    },
     time::Time,
 };
 use deadpool_postgres::Transaction;
@@ -12,29 +15,38 @@ use std::collections::HashMap;
 
 /// By the index of creation times, from where the walk is, and no more than asked for: events of one moment are sorted as
 /// they come (Incremental Sort).
-pub(crate) const NEXT_EVENTS: &str = "/* redrives.next_events */
+pub(crate) const NEXT_EVENTS: &str = concat!(
+    "/* redrives.next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
-       e.tenant = $6 AND EXISTS (SELECT FROM webhook_delivery_sagas g
-                                 WHERE g.event_id = e.id AND g.subscription_id = $5 AND g.generation = 0)
+       e.tenant = $6 AND (EXISTS (SELECT FROM webhook_delivery_sagas g
+                                  WHERE g.event_id = e.id AND g.subscription_id = $5 AND g.generation = 0)
+                          OR ",
+    is_going!(),
+    ")
 FROM events e
 WHERE e.created_at >= $1 AND e.created_at < $2 AND (e.created_at > $1 OR e.id > $3)
-ORDER BY e.created_at, e.id LIMIT $4";
+ORDER BY e.created_at, e.id LIMIT $4"
+);
 
 const SUBSCRIPTION: &str = "/* redrives.subscription */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The event is locked against the
-/// janitor; one that has gone meanwhile gets no saga.
-pub(crate) const INSERT: &str = "/* redrives.insert */
+/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The events are locked against the
+/// janitor; one that has gone meanwhile, or is going, gets no saga.
+pub(crate) const INSERT: &str = concat!(
+    "/* redrives.insert */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
 SELECT e.id, $2, 0, $3::text::saga_status, $4, $5, $6, now(), now()
 FROM unnest($1::bigint[]) AS u (event_id) JOIN events e ON e.id = u.event_id
+WHERE NOT ",
+    is_going!(),
+    "
 ORDER BY e.id
-FOR KEY SHARE OF e
 ON CONFLICT DO NOTHING
-RETURNING id, event_id";
+RETURNING id, event_id"
+);
 
 /// Whom the walk is for.
 pub(super) struct Subscription {
@@ -130,6 +142,7 @@ async fn insert(
     }
     let events: Vec<i64> = chosen.send.iter().map(|place| place.id).collect();
     let saga = Saga::new(subscription.max_retry_limit.unwrap_or(default_limit), now);
+    lock_events(transaction, &events).await?;
     let statement = transaction.prepare_cached(INSERT).await?;
     let rows = transaction
         .query(

@@ -1,28 +1,30 @@
 //! History as it is archived.
 
+use super::part::place;
 use crate::{
     error::DbResult,
     roles::{reader::attempt, rows},
     session::Tx,
 };
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace};
 
 const EVENT: &str = "/* history_janitor: event */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload FROM events WHERE id = ?1";
 
-/// With its dead letter and what that was requeued as.
-const DELIVERIES: &str = "/* history_janitor: deliveries */
+/// By the unique key, from where the last page ended; each with its dead letter and what that was requeued as.
+pub(super) const PAGE: &str = "/* history_janitor: page */
 SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.generation, g.status, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at,
        CASE WHEN d.id IS NOT NULL THEN
            (SELECT n.id FROM webhook_delivery_sagas AS n
              WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id AND n.generation = g.generation + 1)
        END
-  FROM webhook_delivery_sagas AS g
+  FROM webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription
   LEFT JOIN subscriptions AS s ON s.id = g.subscription_id
   LEFT JOIN dead_letters AS d ON d.saga_id = g.id
- WHERE g.event_id = ?1 AND g.id > ?2 ORDER BY g.id LIMIT ?3";
+ WHERE g.event_id = ?1 AND (g.subscription_id, g.generation) > (?2, ?3)
+ ORDER BY g.subscription_id, g.generation LIMIT ?4";
 
 const ATTEMPTS: &str = "/* history_janitor: attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
@@ -49,19 +51,22 @@ pub(super) fn events(tx: &Tx<'_>, ids: &[EventId]) -> DbResult<Vec<ArchivedEvent
     Ok(found)
 }
 
-pub(super) fn deliveries(
-    tx: &Tx<'_>,
-    events: &[EventId],
-    after: SagaId,
-    limit: u32,
-) -> DbResult<Vec<ArchivedDelivery>> {
+pub(super) fn deliveries(tx: &Tx<'_>, events: &[EventId]) -> DbResult<Vec<ArchivedDelivery>> {
     let mut found = Vec::new();
     for event in events {
-        found.extend(rows::all(tx, DELIVERIES, (event.0, after.0, limit), delivery)?);
+        found.extend(page(tx, *event, None, u32::MAX)?);
     }
-    // Each event's first so many: among them are the first so many of all.
-    found.sort_unstable_by_key(|delivery| delivery.saga_id);
-    found.truncate(limit as usize);
+    Ok(found)
+}
+
+pub(super) fn page(
+    tx: &Tx<'_>,
+    event: EventId,
+    after: Option<DeliveryPlace>,
+    limit: u32,
+) -> DbResult<Vec<ArchivedDelivery>> {
+    let (subscription, generation) = place(after);
+    let mut found = rows::all(tx, PAGE, (event.0, subscription, generation, limit), delivery)?;
     for delivery in &mut found {
         delivery.attempts = rows::all(tx, ATTEMPTS, [delivery.saga_id.0], attempt)?;
     }

@@ -1,14 +1,17 @@
 //! `history_janitor`: removes finished history, whole events at a time.
 
 mod archived;
+mod counts;
+mod part;
 mod records;
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaId, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
+    RemovedRecords, StoreResult,
 };
 use rusqlite::OptionalExtension;
 use std::time::Duration;
@@ -36,14 +39,15 @@ SELECT e.created_at, EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = e.id
   LEFT JOIN webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription ON g.event_id = e.id
  WHERE e.id = ?1 GROUP BY e.id";
 
+/// An event of which some sagas went before is listed already.
 const MARK: &str = "/* history_janitor: mark */
-INSERT INTO removals (kind, subject_id) VALUES ('event', ?1)";
+INSERT INTO removals (kind, subject_id) VALUES ('event', ?1) ON CONFLICT DO NOTHING";
 
 const UNMARK: &str = "/* history_janitor: unmark */
 DELETE FROM removals WHERE kind = 'event' AND subject_id = ?1";
 
 const SAGAS: &str = "/* history_janitor: sagas */
-SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1 LIMIT ?2";
+SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1";
 
 const DELETE_LETTER: &str = "/* history_janitor: delete_letter */
 DELETE FROM dead_letters WHERE saga_id = ?1";
@@ -72,6 +76,14 @@ pub(crate) const HOT: &[&str] = &[
     DELETE_SAGA,
     DELETE_UNMATCHED,
     DELETE_EVENT,
+    part::LISTED,
+    part::PART,
+    part::HAS_SAGAS,
+    archived::PAGE,
+    counts::NEXT_MINUTE,
+    counts::ADD_TENANTS,
+    counts::NEXT_SUBSCRIPTION,
+    counts::ADD_HOURS,
 ];
 
 pub(crate) struct Janitor(pub(crate) RoleHandle);
@@ -93,28 +105,43 @@ impl JanitorStore for Janitor {
         self.0.read(move |tx| archived::events(tx, &events)).await
     }
 
-    async fn archived_deliveries(
+    async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        let events = events.to_vec();
+        self.0.read(move |tx| archived::deliveries(tx, &events)).await
+    }
+
+    async fn archived_page(
         &self,
-        events: &[EventId],
-        after: SagaId,
+        event: EventId,
+        after: Option<DeliveryPlace>,
         limit: u32,
     ) -> StoreResult<Vec<ArchivedDelivery>> {
-        let events = events.to_vec();
-        self.0.read(move |tx| archived::deliveries(tx, &events, after, limit)).await
+        self.0.read(move |tx| archived::page(tx, event, after, limit)).await
     }
 
     async fn remove(
         &self,
         events: &[EventId],
         retention: &Retention,
-        most_sagas: u32,
         as_of: Timestamp,
     ) -> StoreResult<Removed> {
         let (events, retention) = (events.to_vec(), *retention);
-        self.0.write(move |tx| remove(tx, &events, &retention, most_sagas, as_of)).await
+        self.0.write(move |tx| remove(tx, &events, &retention, as_of)).await
     }
 
-    async fn remove_records(&self, kept_for: Duration, limit: u32) -> StoreResult<RemovedRecords> {
+    async fn remove_part(
+        &self,
+        event: EventId,
+        retention: &Retention,
+        as_of: Timestamp,
+        after: Option<DeliveryPlace>,
+        most_sagas: u32,
+    ) -> StoreResult<RemovedPart> {
+        let retention = *retention;
+        self.0.write(move |tx| part::remove(tx, event, &retention, as_of, after, most_sagas)).await
+    }
+
+    async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
         // A look that finds nothing, as nearly all do, is no reason to write.
         if !self.0.read(move |tx| records::are_old(tx, kept_for)).await? {
             return Ok(RemovedRecords::default());
@@ -122,11 +149,11 @@ impl JanitorStore for Janitor {
         self.0.write(move |tx| records::remove(tx, kept_for, limit)).await
     }
 
-    async fn roll_up_counts(&self, limit: u32) -> StoreResult<u64> {
-        if !self.0.read(records::has_old_minutes).await? {
-            return Ok(0);
+    async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
+        if !self.0.read(counts::are_due).await? {
+            return Ok(false);
         }
-        self.0.write(move |tx| records::roll_up(tx, limit)).await
+        self.0.write(move |tx| counts::roll_up(tx, limit)).await
     }
 }
 
@@ -181,37 +208,28 @@ fn old_events(
     Ok(found)
 }
 
-fn remove(
-    tx: &Tx<'_>,
-    events: &[EventId],
-    retention: &Retention,
-    most_sagas: u32,
-    as_of: Timestamp,
-) -> DbResult<Removed> {
+fn remove(tx: &Tx<'_>, events: &[EventId], retention: &Retention, as_of: Timestamp) -> DbResult<Removed> {
     let as_of = clock(tx)?.min(as_of);
     let mut removed = Removed::default();
     for id in events {
-        let left = i64::from(most_sagas).saturating_sub_unsigned(removed.sagas);
-        let Some((event, ..)) = remains(tx, *id)?.filter(|_| left > 0) else { continue };
-        if !may_go(&event, retention, as_of) {
+        if !remains(tx, *id)?.is_some_and(|(event, ..)| may_go(&event, retention, as_of)) {
             continue;
         }
         tx.execute(MARK, [id.0])?;
-        // One more than may go tells whether these are the last.
-        let mut sagas = rows::all(tx, SAGAS, (id.0, left + 1), |row| row.get::<_, i64>(0))?;
-        let most = usize::try_from(left).unwrap_or(usize::MAX);
-        let are_all = sagas.len() <= most;
-        sagas.truncate(most);
-        for saga in sagas {
-            removed.dead_letters += tx.execute(DELETE_LETTER, [saga])? as u64;
-            removed.jobs += tx.execute(DELETE_JOBS, [saga])? as u64;
-            removed.sagas += tx.execute(DELETE_SAGA, [saga])? as u64;
+        for saga in rows::all(tx, SAGAS, [id.0], |row| row.get::<_, i64>(0))? {
+            delete_saga(tx, saga, &mut removed)?;
         }
-        if are_all {
-            tx.execute(DELETE_UNMATCHED, [id.0])?;
-            removed.events += tx.execute(DELETE_EVENT, [id.0])? as u64;
-        }
+        tx.execute(DELETE_UNMATCHED, [id.0])?;
+        removed.events += tx.execute(DELETE_EVENT, [id.0])? as u64;
         tx.execute(UNMARK, [id.0])?;
     }
     Ok(removed)
+}
+
+/// Removes a saga with what belongs to it.
+fn delete_saga(tx: &Tx<'_>, saga: i64, removed: &mut Removed) -> DbResult<()> {
+    removed.dead_letters += tx.execute(DELETE_LETTER, [saga])? as u64;
+    removed.jobs += tx.execute(DELETE_JOBS, [saga])? as u64;
+    removed.sagas += tx.execute(DELETE_SAGA, [saga])? as u64;
+    Ok(())
 }

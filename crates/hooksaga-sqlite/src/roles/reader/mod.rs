@@ -1,6 +1,7 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
 mod audit;
+mod counts;
 mod dead_letters;
 mod deliveries;
 mod events;

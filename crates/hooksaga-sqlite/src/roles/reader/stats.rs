@@ -1,12 +1,11 @@
 //! How much waits where, and what ended when. Nothing here reads finished rows.
 
+use super::counts;
 #[cfg(feature = "test-support")]
 use super::health;
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{
-    Gauges, LivingWorker, MinuteCount, QueueGauges, Stats, SubscriptionCount, TenantGauges, TenantScope,
-    WORKER_GONE_AFTER,
+    Gauges, LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER,
 };
 
 const QUEUES: &str = "/* api_reader: queues */
@@ -77,29 +76,25 @@ SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEX
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant
          WHERE tenant = ?1 AND deliverable LIMIT ?2) AS s";
 
-/// A null tenant is everybody's.
-const MINUTES: &str = "/* api_reader: minutes */
-SELECT c.minute, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
-  FROM delivery_counts AS c
- WHERE c.minute > ?1
-   AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
- GROUP BY c.minute ORDER BY c.minute";
-
-const SUBSCRIPTIONS: &str = "/* api_reader: subscription_counts */
-SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
-  FROM delivery_counts AS c
- WHERE c.minute > ?1
-   AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
- GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
-
 const WORKERS: &str = "/* api_reader: workers */
 SELECT id, slots, version, started_at, seen_at FROM workers WHERE seen_at > ?1 ORDER BY started_at, id LIMIT 1000";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] =
-    &[QUEUES, OPEN, HELD, OLDEST_DUE, health::DAY, health::WAITING, health::LAST_FAILURE];
-
-const HOUR: i64 = 3_600_000_000;
+pub(crate) const HOT: &[&str] = &[
+    QUEUES,
+    OPEN,
+    HELD,
+    OLDEST_DUE,
+    health::DAY,
+    health::WAITING,
+    health::LAST_FAILURE,
+    counts::TOTAL,
+    counts::MINUTE_COUNT,
+    counts::OF_HOUR,
+    counts::OF_MINUTE,
+    counts::OWN_OF_HOUR,
+    counts::OWN_OF_MINUTE,
+];
 
 pub(super) fn gauges(tx: &Tx<'_>) -> DbResult<QueueGauges> {
     let mut gauges = QueueGauges::default();
@@ -146,23 +141,7 @@ fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
 }
 
 pub(super) fn stats(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
-    let now = tx.now.as_micros();
-    let minutes = rows::all(tx, MINUTES, (now - 3 * HOUR, scope.tenant()), |row| {
-        Ok(MinuteCount {
-            minute: rows::time(row, 0)?,
-            delivered: unsigned(row.get(1)?),
-            failed: unsigned(row.get(2)?),
-            dead_lettered: unsigned(row.get(3)?),
-        })
-    })?;
-    let subscriptions = rows::all(tx, SUBSCRIPTIONS, (now - 24 * HOUR, scope.tenant()), |row| {
-        Ok(SubscriptionCount {
-            subscription_id: SubscriptionId(row.get(0)?),
-            delivered: unsigned(row.get(1)?),
-            failed: unsigned(row.get(2)?),
-            dead_lettered: unsigned(row.get(3)?),
-        })
-    })?;
+    let (minutes, subscriptions) = counts::read(tx, scope.tenant())?;
     let gauges = match scope {
         TenantScope::All => Gauges::Server(gauges(tx)?),
         TenantScope::One(tenant) => Gauges::Tenant(tenant_gauges(tx, tenant.as_str())?),

@@ -1,18 +1,27 @@
 //! The walk over the events of a time, in the order of their creation: which of them a subscription has no saga of.
 
-use crate::{error::DbResult, roles::rows, session::Tx};
+use crate::{
+    error::DbResult,
+    roles::{dead_letters::is_going, rows},
+    session::Tx,
+};
 use hooksaga_saga::{Chosen, EventId, EventType, Fate, SubscriptionId, Timestamp, Topics, choose};
 use hooksaga_store::StepLimits;
 use std::collections::HashMap;
 
 /// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
-pub(crate) const NEXT_EVENTS: &str = "/* dead_letter_operator: next_events */
+pub(crate) const NEXT_EVENTS: &str = concat!(
+    "/* dead_letter_operator: next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
-       e.tenant = ?6 AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
-                                  WHERE g.event_id = e.id AND g.subscription_id = ?5 AND g.generation = 0)
+       e.tenant = ?6 AND (EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
+                                   WHERE g.event_id = e.id AND g.subscription_id = ?5 AND g.generation = 0)
+                          OR ",
+    is_going!(),
+    ")
   FROM events AS e INDEXED BY idx_event_created
  WHERE e.created_at >= ?1 AND e.created_at < ?2 AND (e.created_at > ?1 OR e.id > ?3)
- ORDER BY e.created_at, e.id LIMIT ?4";
+ ORDER BY e.created_at, e.id LIMIT ?4"
+);
 
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription_to_walk_for */
 SELECT tenant, event_type, active, verified FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";

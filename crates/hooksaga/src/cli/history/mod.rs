@@ -111,7 +111,7 @@ fn list(json: bool, files: &[PathBuf]) -> CliResult {
         output::line(show::TITLES);
     }
     let found =
-        read_all(files, |_, _, line, head| if json { show::head_json(head) } else { show::row(line, head) })?;
+        read_all(files, |_, _, line, head| if json { show::head_json(head) } else { show::row(line, head) });
     found.end("the files hold no events")
 }
 
@@ -130,7 +130,7 @@ impl Search {
             };
             shown += 1;
             Ok(goes_on)
-        })?;
+        });
         if shown == 0 {
             output::note(format!("none of {} matches", output::count(found.events, "archived event")));
         }
@@ -139,8 +139,11 @@ impl Search {
 }
 
 /// The result of reading all the files.
+#[derive(Default)]
 struct Found {
     events: u64,
+    /// Files that cannot be opened or read.
+    unread: u64,
     /// Something is in the files that cannot be read.
     damaged: bool,
 }
@@ -152,6 +155,10 @@ impl Found {
                 "some of it could not be read (see above): restore these files from a backup",
             ));
         }
+        if self.unread > 0 {
+            let files = output::count(self.unread, "file");
+            return Err(CliError::new(format!("{files} could not be read (see above)")));
+        }
         if self.events == 0 {
             output::note(empty);
         }
@@ -162,14 +169,14 @@ impl Found {
 type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 'a;
 
 /// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is one
-/// record that cannot be read: it is counted, and the next one is read. What is missing in a file is said on stderr, and the
-/// next file is read.
+/// record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file cannot be read
+/// at all, is said on stderr, and the next file is read.
 fn read_all(
     files: &[PathBuf],
     mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,
-) -> CliResult<Found> {
+) -> Found {
     let each: &mut Each<'_> = &mut each;
-    let mut found = Found { events: 0, damaged: false };
+    let mut found = Found::default();
     for file in files {
         let shown = file.display();
         let mut unreadable = 0_u64;
@@ -186,7 +193,14 @@ fn read_all(
                 }
             }
         });
-        let reading = reading.map_err(|error| CliError::new(format!("cannot read {shown}: {error}")))?;
+        let reading = match reading {
+            Ok(reading) => reading,
+            Err(error) => {
+                output::note(format!("cannot read {shown}: {error}"));
+                found.unread += 1;
+                continue;
+            }
+        };
         for gap in &reading.gaps {
             output::note(format!("{shown}: {}", gap.text()));
         }
@@ -205,7 +219,7 @@ fn read_all(
             break;
         }
     }
-    Ok(found)
+    found
 }
 
 impl Gap {
@@ -242,7 +256,6 @@ mod tests {
             if head.id == 2 { Err(CliError::new("not as expected")) } else { Ok(true) }
         });
         std::fs::remove_file(&path).expect("removes");
-        let found = found.expect("can be opened");
         assert_eq!((seen, found.events, found.damaged), (vec![1, 2, 3], 2, true));
         assert!(found.end("").is_err());
     }

@@ -1,0 +1,101 @@
+//! Events with very many deliveries: they go some at a time.
+//!
+//! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
+//! saga of an event that is listed, so that later steps only look at the sagas that they remove: what a step costs does not
+//! depend on how many there are.
+
+use super::{DELETE_EVENTS, DELETE_SAGAS, LOCK, MARK, REMAINS, UNMARK, ids, remains};
+use crate::{
+    error::DbResult,
+    roles::rows::{bigint, count, integer, natural, parsed},
+    time::Time,
+};
+use deadpool_postgres::Transaction;
+use hooksaga_saga::{EventId, EventRemains, Retention, SagaRemains, SubscriptionId, Timestamp, may_go};
+use hooksaga_store::{DeliveryPlace, Removed, RemovedPart};
+
+pub(crate) const LISTED: &str = "/* janitor.listed */
+SELECT e.created_at, EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = e.id), now()
+FROM events e WHERE e.id = $1";
+
+/// By the unique key, from where the last step ended.
+pub(crate) const PART: &str = "/* janitor.part */
+SELECT g.id, g.subscription_id, g.generation, g.status::text, g.updated_at, d.created_at
+FROM (
+    SELECT id, subscription_id, generation, status, updated_at FROM webhook_delivery_sagas
+    WHERE event_id = $1 AND (subscription_id, generation) > ($2, $3)
+    ORDER BY subscription_id, generation LIMIT $4
+) g
+LEFT JOIN LATERAL (SELECT created_at FROM dead_letters WHERE saga_id = g.id OFFSET 0) d ON true";
+
+pub(super) async fn remove(
+    transaction: &Transaction<'_>,
+    event: EventId,
+    retention: &Retention,
+    as_of: Timestamp,
+    after: Option<DeliveryPlace>,
+    most_sagas: u32,
+) -> DbResult<RemovedPart> {
+    let going = ids(transaction, LOCK, &[event.0]).await?;
+    if going.is_empty() {
+        return Ok(RemovedPart::default());
+    }
+    // Statements of their own: they see what was committed before the lock was taken.
+    let statement = transaction.prepare_cached(LISTED).await?;
+    let row = transaction.query_one(&statement, &[&event.0]).await?;
+    let (created_at, is_listed) = (row.try_get::<_, Time>(0)?.0, row.try_get::<_, bool>(1)?);
+    let as_of = as_of.min(row.try_get::<_, Time>(2)?.0);
+    if !is_listed {
+        let statement = transaction.prepare_cached(REMAINS).await?;
+        let row = transaction.query_one(&statement, &[&going]).await?;
+        if !may_go(&remains(&row)?.1, retention, as_of) {
+            return Ok(RemovedPart::default());
+        }
+        let statement = transaction.prepare_cached(MARK).await?;
+        transaction.execute(&statement, &[&going]).await?;
+    }
+
+    let (subscription, generation) = place(after);
+    let statement = transaction.prepare_cached(PART).await?;
+    let rows =
+        transaction.query(&statement, &[&event.0, &subscription, &generation, &bigint(most_sagas)]).await?;
+    let mut sagas: Vec<i64> = Vec::with_capacity(rows.len());
+    let mut part = Vec::with_capacity(rows.len());
+    let mut last = None;
+    for row in &rows {
+        sagas.push(row.try_get(0)?);
+        last = Some(DeliveryPlace {
+            subscription_id: SubscriptionId(row.try_get(1)?),
+            generation: natural(row.try_get(2)?),
+        });
+        part.push(SagaRemains {
+            status: parsed(row.try_get(3)?)?,
+            updated_at: row.try_get::<_, Time>(4)?.0,
+            letter_at: row.try_get::<_, Option<Time>>(5)?.map(|time| time.0),
+        });
+    }
+    if !may_go(&EventRemains::of_sagas(created_at, part), retention, as_of) {
+        return Ok(RemovedPart::default());
+    }
+    let statement = transaction.prepare_cached(DELETE_SAGAS).await?;
+    let counts = transaction.query_one(&statement, &[&sagas]).await?;
+    let mut removed = Removed {
+        events: 0,
+        sagas: count(counts.try_get(2)?),
+        jobs: count(counts.try_get(1)?),
+        dead_letters: count(counts.try_get(0)?),
+    };
+    if sagas.len() >= most_sagas as usize {
+        return Ok(RemovedPart { removed, resume_after: last });
+    }
+    let statement = transaction.prepare_cached(DELETE_EVENTS).await?;
+    removed.events = count(transaction.query_one(&statement, &[&going]).await?.try_get(0)?);
+    let statement = transaction.prepare_cached(UNMARK).await?;
+    transaction.execute(&statement, &[&going]).await?;
+    Ok(RemovedPart { removed, resume_after: None })
+}
+
+/// A place as the key has it; without one, before all.
+pub(super) fn place(after: Option<DeliveryPlace>) -> (i64, i32) {
+    after.map_or((0, 0), |place| (place.subscription_id.0, integer(place.generation)))
+}

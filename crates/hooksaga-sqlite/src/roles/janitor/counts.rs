@@ -1,0 +1,165 @@
+//! Counts of minutes become totals of minutes and counts of hours, and go when they are old.
+
+use crate::{error::DbResult, roles::rows, session::Tx};
+use hooksaga_saga::Timestamp;
+use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each, floor};
+use rusqlite::OptionalExtension;
+
+const PROGRESS: &str = "/* history_janitor: count_progress */
+SELECT (SELECT below FROM count_progress WHERE sums = 1), below, after_subscription_id
+  FROM count_progress WHERE sums = 2";
+
+const MOVE: &str = "/* history_janitor: move_count_progress */
+UPDATE count_progress SET below = ?2, after_subscription_id = ?3 WHERE sums = ?1";
+
+pub(super) const NEXT_MINUTE: &str = "/* history_janitor: next_minute */
+SELECT minute FROM delivery_counts WHERE minute >= ?1 AND minute < ?2 ORDER BY minute LIMIT 1";
+
+const FORGET_TOTALS: &str =
+    "/* history_janitor: forget_totals */ DELETE FROM minute_totals WHERE minute = ?1";
+
+const ADD_TOTAL: &str = "/* history_janitor: add_total */
+INSERT INTO minute_totals (minute, tenant, delivered, failed, dead_lettered)
+SELECT minute, '', sum(delivered), sum(failed), sum(dead_lettered) FROM delivery_counts WHERE minute = ?1 GROUP BY minute";
+
+pub(super) const ADD_TENANTS: &str = "/* history_janitor: add_tenants */
+INSERT INTO minute_totals (minute, tenant, delivered, failed, dead_lettered)
+SELECT c.minute, s.tenant, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
+  FROM delivery_counts AS c CROSS JOIN subscriptions AS s ON s.id = c.subscription_id
+ WHERE c.minute = ?1 GROUP BY s.tenant";
+
+pub(super) const NEXT_SUBSCRIPTION: &str = "/* history_janitor: next_subscription */
+SELECT subscription_id FROM delivery_counts
+ WHERE minute = ?1 AND subscription_id > ?2 ORDER BY subscription_id LIMIT 1";
+
+const FORGET_HOURS: &str = "/* history_janitor: forget_hours */
+DELETE FROM delivery_hours WHERE hour = ?1 AND subscription_id BETWEEN ?2 AND ?3";
+
+pub(super) const ADD_HOURS: &str = "/* history_janitor: add_hours */
+INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered)
+WITH RECURSIVE minutes (minute) AS (
+    SELECT ?1 UNION ALL SELECT minute + 60000000 FROM minutes WHERE minute < ?1 + 59 * 60000000)
+SELECT ?1, c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
+  FROM minutes CROSS JOIN delivery_counts AS c
+    ON c.minute = minutes.minute AND c.subscription_id BETWEEN ?2 AND ?3
+ GROUP BY c.subscription_id";
+
+const OLD_MINUTES: &str = "/* history_janitor: old_minutes */
+SELECT minute, subscription_id, shard FROM delivery_counts
+ WHERE minute < ?1 ORDER BY minute, subscription_id, shard LIMIT ?2";
+
+const DELETE_MINUTE: &str = "/* history_janitor: delete_minute */
+DELETE FROM delivery_counts WHERE minute = ?1 AND subscription_id = ?2 AND shard = ?3";
+
+const OLD_TOTALS: &str = "/* history_janitor: old_totals */
+SELECT minute, tenant FROM minute_totals WHERE minute < ?1 ORDER BY minute, tenant LIMIT ?2";
+
+const DELETE_TOTAL: &str = "/* history_janitor: delete_total */
+DELETE FROM minute_totals WHERE minute = ?1 AND tenant = ?2";
+
+fn progress(tx: &Tx<'_>) -> DbResult<CountProgress> {
+    Ok(tx.prepare(PROGRESS)?.query_row([], |row| {
+        Ok(CountProgress {
+            minutes_below: rows::time(row, 0)?,
+            hours_below: rows::time(row, 1)?,
+            after_subscription_id: row.get(2)?,
+        })
+    })?)
+}
+
+/// Whether there is anything to do that is worth a write.
+pub(super) fn are_due(tx: &Tx<'_>) -> DbResult<bool> {
+    let progress = progress(tx)?;
+    if next_minute(tx, &progress.minutes(tx.now))?.is_some() || !progress.hours().is_empty() {
+        return Ok(true);
+    }
+    // Nothing was counted since the last sums: the hours move on with the next one.
+    Ok(tx.prepare(OLD_MINUTES)?.exists((progress.minutes_kept_from(tx.now).as_micros(), 1))?
+        || tx.prepare(OLD_TOTALS)?.exists((tx.now.before(TOTALS_KEPT).as_micros(), 1))?)
+}
+
+pub(super) fn roll_up(tx: &Tx<'_>, limit: u32) -> DbResult<bool> {
+    let mut progress = progress(tx)?;
+    if sum_minute(tx, &mut progress)? || sum_hour(tx, &mut progress, limit)? {
+        return Ok(true);
+    }
+    let kept_from = progress.minutes_kept_from(tx.now).as_micros();
+    let minutes = rows::all(tx, OLD_MINUTES, (kept_from, limit), |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+    })?;
+    for key in &minutes {
+        tx.execute(DELETE_MINUTE, *key)?;
+    }
+    let kept_from = tx.now.before(TOTALS_KEPT).as_micros();
+    let totals = rows::all(tx, OLD_TOTALS, (kept_from, limit), |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+    })?;
+    for (minute, tenant) in &totals {
+        tx.execute(DELETE_TOTAL, (minute, tenant))?;
+    }
+    Ok(minutes.len().max(totals.len()) >= limit as usize)
+}
+
+fn next_minute(tx: &Tx<'_>, open: &std::ops::Range<Timestamp>) -> DbResult<Option<Timestamp>> {
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let range = (open.start.as_micros(), open.end.as_micros());
+    Ok(tx.prepare(NEXT_MINUTE)?.query_row(range, |row| rows::time(row, 0)).optional()?)
+}
+
+/// Makes the totals of the next minute that has counts. Returns whether there was one.
+fn sum_minute(tx: &Tx<'_>, progress: &mut CountProgress) -> DbResult<bool> {
+    let open = progress.minutes(tx.now);
+    if open.is_empty() {
+        return Ok(false);
+    }
+    let next = next_minute(tx, &open)?;
+    if let Some(minute) = next {
+        for sql in [FORGET_TOTALS, ADD_TOTAL, ADD_TENANTS] {
+            tx.execute(sql, [minute.as_micros()])?;
+        }
+    }
+    progress.minutes_below = next.map_or(open.end, |minute| minute.after(MINUTE));
+    tx.execute(MOVE, (1, progress.minutes_below.as_micros(), 0))?;
+    Ok(next.is_some())
+}
+
+/// Sums up some subscriptions of the next hour that has counts. Returns whether there was one.
+fn sum_hour(tx: &Tx<'_>, progress: &mut CountProgress, limit: u32) -> DbResult<bool> {
+    let open = progress.hours();
+    if open.is_empty() {
+        return Ok(false);
+    }
+    let hour = next_minute(tx, &open)?.map_or(open.end, |minute| floor(minute, HOUR));
+    // What was done of an hour counts for no other.
+    let after = if hour == progress.hours_below { progress.after_subscription_id } else { 0 };
+    (progress.hours_below, progress.after_subscription_id) = (hour, after);
+    if hour < open.end {
+        if let Some(first) = next_subscription(tx, hour, after)? {
+            let last = first.saturating_add(i64::from(limit.max(1)) - 1);
+            for sql in [FORGET_HOURS, ADD_HOURS] {
+                tx.execute(sql, (hour.as_micros(), first, last))?;
+            }
+            progress.after_subscription_id = last;
+        } else {
+            (progress.hours_below, progress.after_subscription_id) = (hour.after(HOUR), 0);
+        }
+    }
+    tx.execute(MOVE, (2, progress.hours_below.as_micros(), progress.after_subscription_id))?;
+    Ok(hour < open.end)
+}
+
+/// The first subscription behind this one that has counts in the hour: a look into each of its minutes.
+fn next_subscription(tx: &Tx<'_>, hour: Timestamp, after: i64) -> DbResult<Option<i64>> {
+    let mut first: Option<i64> = None;
+    let mut look = tx.prepare(NEXT_SUBSCRIPTION)?;
+    for minute in each(&(hour..hour.after(HOUR)), MINUTE) {
+        let found: Option<i64> = look.query_row((minute.as_micros(), after), |row| row.get(0)).optional()?;
+        first = match (first, found) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+    }
+    Ok(first)
+}
