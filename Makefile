@@ -37,8 +37,9 @@ unit: build-tests ## every test, beside private database servers
 # SECONDS and SEED of the environment or the command line: make torture SECONDS=900 SEED=7
 torture: build-tests ## faults without end on every back end, as long as told; the suite has a few seconds of it
 	@$(TIMED) torture env HOOKSAGA_TORTURE_SECONDS=$(or $(SECONDS),300) HOOKSAGA_TORTURE_SEED=$(or $(SEED),1) \
-		HOOKSAGA_CUTS=$(or $(CUTS),1000000) $(BUILT)/debug/with-servers sh -c \
-		'$(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
+		HOOKSAGA_CUTS=$(or $(CUTS),1000000) HOOKSAGA_MODEL=large $(BUILT)/debug/with-servers sh -c \
+		'$(CARGO) test -p hooksaga-saga --locked --test main model::whole::large model::back_ends -- --nocapture --test-threads 1 && \
+		 $(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga-pipeline --locked --test main cuts -- --nocapture --test-threads 1'
 
 dist: ## what is handed out, in dist/: a static binary, tar.gz, .deb, OCI image, checksums

@@ -55,9 +55,14 @@ impl Server {
         files: u32,
         arguments: &[&str],
     ) -> Self {
-        let mut limited = Command::new("/bin/sh");
-        limited
-            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\""), BINARY])
+        Self::start_after(installation, &format!("ulimit -n {files}"), arguments).await
+    }
+
+    /// The same for a process that a shell prepares.
+    pub(crate) async fn start_after(installation: &Installation, before: &str, arguments: &[&str]) -> Self {
+        let mut prepared = Command::new("/bin/sh");
+        prepared
+            .args(["-c", &format!("{before} && exec \"$0\" \"$@\""), BINARY])
             .args(arguments)
             .current_dir(installation.folder.path())
             .env_clear()
@@ -66,7 +71,7 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        Self::started(limited, arguments).await
+        Self::started(prepared, arguments).await
     }
 
     async fn started(mut command: Command, arguments: &[&str]) -> Self {
@@ -119,11 +124,24 @@ impl Server {
         &self.address
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id().expect("still running")
+    }
+
     /// How much memory it holds.
     pub(crate) fn resident_mib(&self) -> u64 {
-        let id = self.process.id().expect("still running");
-        let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        self.memory_mib("VmRSS:")
+    }
+
+    /// How much it has held at the most.
+    pub(crate) fn peak_mib(&self) -> u64 {
+        self.memory_mib("VmHWM:")
+    }
+
+    fn memory_mib(&self, which: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
     }
 
@@ -135,7 +153,7 @@ impl Server {
 
     /// Sends a signal, such as `TERM`.
     pub(crate) async fn signal(&self, name: &str) {
-        let id = self.process.id().expect("still running").to_string();
+        let id = self.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap().success());
     }
 

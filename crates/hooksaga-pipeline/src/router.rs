@@ -5,7 +5,8 @@
 //! locked, so a change is seen by the next pass.
 //!
 //! A pass is bounded by the sagas that it writes: an event with more subscriptions than that takes several, and how far it
-//! came is stored with each. A pass that takes too long is halved.
+//! came is stored with each. A pass that takes too long is halved. After each pass that leaves an event half routed, small
+//! events are let past: one that few want does not wait for thousands before it that many want.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
@@ -29,6 +30,9 @@ pub struct Router {
 impl Router {
     /// What a pass may cost: events taken, and sagas written. On SQLite, posts wait while a pass writes.
     const LIMITS: RouteLimits = RouteLimits { events: 1000, sagas: 2000 };
+    /// Small events that are let past a crowd after each pass: how many of the newest are looked at, and how many
+    /// subscriptions such an event has at the most.
+    const SMALL: RouteLimits = RouteLimits { events: 100, sagas: 20 };
     const NAME: &str = "router";
 
     pub fn new(
@@ -62,6 +66,7 @@ impl Router {
             self.account(&batch);
         }
         if batch.events.iter().any(|event| !event.complete) {
+            self.account(&self.store.route_small(Self::SMALL, self.default_limit).await?);
             return Ok(Progress::Worked);
         }
         Ok(Progress::of_batch(batch.events.len(), limits.events))

@@ -47,6 +47,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (router::ROUTE_FEW.careful, "1000, 5, 1, 5000, 32"),
                 (router::ROUTE_MANY.plain, "1000, 5, 1, 5000"),
                 (router::ROUTE_MANY.careful, "1000, 5, 1, 5000"),
+                (router::SMALL, "100, 20"),
             ],
         ),
         HotStatement::Waiting => (Role::SagaOrchestrator, &[(schedule::WAITING, "0, 1000")]),

@@ -58,6 +58,19 @@ impl RateLimit {
         Passage { passed, full_at: now.after(micros(empty_for + self.cost(passed))) }
     }
 
+    /// The bucket to store after so many have passed; nothing if it may stay as it is. One that a clock which was ahead has put
+    /// further ahead than it is large is put right also where nothing passed: else it would hold everything until then.
+    pub fn to_store(
+        self,
+        gate: Gate,
+        full_at: Option<Timestamp>,
+        passed: u32,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let after = self.pass(gate, full_at, passed, now).full_at;
+        (passed > 0 || full_at.is_some_and(|at| after < at)).then_some(after)
+    }
+
     /// How long it takes until `more` may pass, or as many as ever may at once.
     pub fn wait(self, gate: Gate, full_at: Option<Timestamp>, more: u32, now: Timestamp) -> Duration {
         let level = self.capacity(gate) - self.empty_for(gate, full_at, now);

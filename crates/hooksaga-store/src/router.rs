@@ -88,4 +88,9 @@ pub trait RouterStore: Send + Sync {
     /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
     /// behind it are not touched. What an event's topics matched in vain is stored beside it, where there is any. Never more than one event of a pass is incomplete, and it is the last one.
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
+
+    /// The same for small events behind a crowd: of the newest `limits.events` in the queue, each that matches no more than
+    /// `limits.sagas` subscriptions, whole. The others are not touched. So an event that few want does not wait for those
+    /// before it that many want.
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 }

@@ -34,6 +34,12 @@ impl PostgresServer {
         Self::start_with(&[], None)
     }
 
+    /// The same with these settings, such as `max_connections=60`.
+    pub fn start_with_settings(settings: &[&str]) -> Self {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Self::start_with(&settings, None)
+    }
+
     /// The same with TLS. Without it, only the superuser's connection to the database `postgres` is accepted; the database
     /// `mutual` asks for a certificate of the same authority, too.
     pub fn start_with_tls(authority: &Authority, identity: &Identity) -> Self {

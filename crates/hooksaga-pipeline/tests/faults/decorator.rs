@@ -1,14 +1,17 @@
 //! Stores that let every call through but one.
 
 use async_trait::async_trait;
-use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobId, Retention, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{
+    DeadLetterId, ErrorCode, EventId, JobId, RedriveId, Retention, SagaId, SubscriptionId, Timestamp,
+};
 use hooksaga_store::{
-    Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, ClaimLimits, ClaimedBatch,
-    CleanerStore, DeadLetterStore, Decide, DeliveryPlace, IngestStore, JanitorStore, JobReport, JobsCreated,
-    LeaseRef, LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, Removed, RemovedPart, RemovedRecords,
-    RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
-    RouterStore, Scheduled, Started, Starting, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
-    TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
+    Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome, ClaimLimits,
+    ClaimedBatch, CleanerStore, DeadLetterStore, Decide, DeliveryPlace, IngestStore, JanitorStore, JobReport,
+    JobsCreated, LeaseRef, LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, RedriveStep,
+    RedriveStore, RedriveWork, Removed, RemovedPart, RemovedRecords, RequeueOutcome, RequeueStep,
+    RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, Scheduled,
+    StartOutcome, Started, Starter, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep,
+    TenantScope, TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -98,6 +101,7 @@ pub(crate) fn faulty(stores: &Stores, plan: &Arc<FaultPlan>) -> Stores {
         cleaner: wrap(&stores.cleaner, plan),
         dead_letters: wrap(&stores.dead_letters, plan),
         janitor: wrap(&stores.janitor, plan),
+        redrives: wrap(&stores.redrives, plan),
         ..stores.clone()
     }
 }
@@ -117,6 +121,10 @@ impl IngestStore for Faulty<dyn IngestStore> {
 impl RouterStore for Faulty<dyn RouterStore> {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         self.plan.call(self.inner.route(limits, default_limit)).await
+    }
+
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.plan.call(self.inner.route_small(limits, default_limit)).await
     }
 }
 
@@ -309,5 +317,38 @@ impl JanitorStore for Faulty<dyn JanitorStore> {
 
     async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
         self.plan.call(self.inner.roll_up_counts(limit)).await
+    }
+}
+
+#[async_trait]
+impl RedriveStore for Faulty<dyn RedriveStore> {
+    async fn start(
+        &self,
+        scope: &TenantScope,
+        work: &RedriveWork,
+        starter: &Starter,
+        limits: RunningLimits,
+    ) -> StoreResult<StartOutcome> {
+        self.plan.call(self.inner.start(scope, work, starter, limits)).await
+    }
+
+    async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
+        self.plan.call(self.inner.cancel(scope, id)).await
+    }
+
+    async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
+        self.plan.call(self.inner.advance(limits)).await
+    }
+
+    async fn catch_up(
+        &self,
+        limits: StepLimits,
+        window: Option<Duration>,
+    ) -> StoreResult<Option<RedriveStep>> {
+        self.plan.call(self.inner.catch_up(limits, window)).await
+    }
+
+    async fn running(&self) -> StoreResult<u64> {
+        self.plan.call(self.inner.running()).await
     }
 }

@@ -5,11 +5,14 @@
 //! before anything happened, with an error although it was committed (a lost acknowledgement), or because
 //! the process is killed right before or right after it. Afterwards a new process takes over.
 //!
+//! Redrives have a story of their own, see [`redrives`].
+//!
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
 mod cuts;
 mod decorator;
 mod history;
+mod redrives;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};

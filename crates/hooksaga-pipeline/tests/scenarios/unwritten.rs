@@ -136,6 +136,10 @@ impl RouterStore for Slow {
         }
         self.inner.route(limits, default_limit).await
     }
+
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.inner.route_small(limits, default_limit).await
+    }
 }
 
 #[tokio::test]

@@ -270,6 +270,29 @@ CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), 
 pub(crate) const ROUTE_MANY: Insert =
     Insert { plain: route_many!(""), careful: route_many!("ON CONFLICT DO NOTHING") };
 
+/// Of the newest events in the queue those that match few: each is then routed by [`ROUTE_FEW`], alone. Reads no more entries of
+/// a topic than decide. No lock: one that another router takes meanwhile is simply gone.
+pub(crate) const SMALL: &str = concat!(
+    "/* router.small */
+SELECT q.event_id
+FROM (SELECT event_id, after_subscription_id AS after FROM unrouted_events ORDER BY event_id DESC LIMIT $1) q
+CROSS JOIN LATERAL (SELECT tenant, event_type FROM events WHERE id = q.event_id OFFSET 0) e
+CROSS JOIN LATERAL (
+    SELECT count(*) AS matching
+    FROM (
+        ",
+    matching_topics!("e.event_type"),
+    "
+    ) t
+    CROSS JOIN LATERAL (
+        SELECT subscription_id FROM subscription_topics
+        WHERE tenant = e.tenant AND topic = t.topic AND subscription_id > q.after
+        ORDER BY subscription_id LIMIT $2::bigint + 1
+    ) entry
+) m
+WHERE m.matching <= $2::bigint ORDER BY q.event_id"
+);
+
 /// Ids are handed out before the commits of ingestion, of which two groups run at a time in each process. What commits
 /// later than that much after it is routed within a second.
 const MARGIN: i64 = 2000;
@@ -327,6 +350,30 @@ impl Router {
     }
 }
 
+impl Router {
+    async fn route_few(
+        &self,
+        client: &Client,
+        limits: RouteLimits,
+        default_limit: u32,
+    ) -> DbResult<RouteBatch> {
+        let few = bigint(limits.sagas.clamp(1, FEW));
+        let statement = client.prepare_cached(SMALL).await?;
+        let rows = client.query(&statement, &[&bigint(limits.events), &few]).await?;
+        let mut batch = RouteBatch::default();
+        for row in &rows {
+            let from: i64 = row.try_get(0)?;
+            let (one, default_limit) = (1_i64, integer(default_limit));
+            let parameters: [&(dyn ToSql + Sync); 5] = [&one, &default_limit, &from, &few, &few];
+            let routed = routed_events(&self.sagas.run(client, ROUTE_FEW, &parameters).await?)?;
+            batch.events.extend(routed.unwrap_or_default());
+        }
+        let matched = batch.events.iter().filter(|event| !event.sagas.is_empty());
+        self.correlations.remember(matched.map(|event| (event.event_id.0, &*event.correlation_id)));
+        Ok(batch)
+    }
+}
+
 /// The events of a pass with their sagas; nothing if it did not fit.
 fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
     // A UNION ALL returns its halves in turn: the events, then all their sagas, and whom they missed, in one line.
@@ -371,5 +418,9 @@ impl RouterStore for Router {
             self.frontier.walk(|from| self.route_from(&client, limits, default_limit, from)).await
         };
         self.pool.run(route).await
+    }
+
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.pool.run(|client| async move { self.route_few(&client, limits, default_limit).await }).await
     }
 }

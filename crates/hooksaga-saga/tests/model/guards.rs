@@ -21,6 +21,8 @@ guards! {
     RouteLock,
     /// 2: subscriptions are read after that lock.
     RouteReadsListAfterLock,
+    /// 2: the list of subscriptions is not older than the sight of the queue row: one snapshot, or read later.
+    RouteListNotOlderThanQueue,
     /// 2: the queue row is deleted in the commit that writes the last saga.
     RouteDeletesInOneCommit,
     /// 2: a saga and how far the event has come are one commit.
@@ -33,8 +35,9 @@ guards! {
     ActiveJobKey,
     /// 3: the job is inserted before the saga moves.
     JobsFirst,
-    /// 3b: on the connection of 3a or not at all: a crash of the database, which may forget the job, ends it.
-    MoveOnTheJobsConnection,
+    /// 3b: in another session than 3a's, which a crash of the database ends together with what it may forget, the job is
+    /// looked for. (SQLite: after a commit that failed nothing is moved.)
+    MoveLooksForItsJob,
     /// 3b: … WHERE status is Pending or PendingRetry.
     MoveChecksStatus,
     /// 3b: … AND next_attempt_at = the job's attempt_at.
@@ -51,6 +54,10 @@ guards! {
     ReportQueuesInOneCommit,
     /// 4': … WHERE token = mine.
     HandBackChecksToken,
+    /// Parked jobs of subscriptions that deliver are looked for, again and again: no word of a resume is relied on.
+    UnparkLooksAgain,
+    /// A deleted subscription's sagas are scheduled, and its parked jobs come back, though it is not active.
+    DeletedIsServed,
     /// Cleaner: … WHERE status is Leased.
     CleanerChecksStatus,
     /// 6: the queue row is locked until the commit.
@@ -133,6 +140,12 @@ pub(super) struct Model {
     /// The commits of routing, scheduling and moving do not wait for the disk: a crash of the database may forget
     /// the last of them, although they were acknowledged.
     pub deferred_commits: bool,
+    /// A scheduler whose session is gone gives its move up, as on SQLite, instead of making it in another.
+    pub gives_up_moves: bool,
+    /// Jobs of a paused subscription are parked.
+    pub parking: bool,
+    /// The subscription may be deleted.
+    pub deleting: bool,
 }
 
 impl Model {
@@ -147,12 +160,28 @@ impl Model {
         resending: false,
         results_in_queue: false,
         deferred_commits: false,
+        gives_up_moves: false,
+        parking: false,
+        deleting: false,
     };
 
+    /// SQLite: one writer, whose transactions are serial. Results are read from the jobs. Every commit durable.
+    pub(super) const SQLITE: Self = Self::SMALL;
+
+    /// SQLite while nobody else waits for the writer: routing, scheduling and moving are answered before their commit, which
+    /// may fail, or never come. Whoever was told so compares the number of commits that failed.
+    pub(super) const SQLITE_SHARED: Self =
+        Self { deferred_commits: true, gives_up_moves: true, ..Self::SMALL };
+
+    /// MySQL and MariaDB: queue rows and sagas are locked before they are read, results are read from the jobs, every
+    /// commit is durable.
+    pub(super) const MYSQL: Self = Self::SMALL;
+
     /// PostgreSQL's form: results in the queue rows, so that what guards reading the jobs does not apply; sagas not
-    /// locked before the update; deferred commits.
+    /// locked before the update; queue row and subscriptions in one snapshot, which is older than the lock; deferred commits.
     pub(super) const POSTGRES: Self = Self {
         guards: Guards::ALL.without(&[
+            Guard::RouteReadsListAfterLock,
             Guard::ApplyLocksSaga,
             Guard::ApplyReadsAfterLock,
             Guard::ApplyLeavesUnfinished,

@@ -15,6 +15,8 @@ use super::{
 
 const MODEL: Model = Model::SMALL;
 const STEPS: Model = Model { subscriptions: 2, limit: 1, ..MODEL };
+const PARKING: Model = Model { parking: true, limit: 1, ..MODEL };
+const DELETING: Model = Model { deleting: true, ..PARKING };
 
 /// Leaving out all of `set` shows `violation`; leaving out all but one of it shows none.
 fn breaks(model: &Model, set: &[Guard], violation: Violation) {
@@ -34,7 +36,8 @@ fn breaks(model: &Model, set: &[Guard], violation: Violation) {
 macro_rules! left_out {
     ($($(#[$doc:meta])* $name:ident: $model:expr, [$($guard:ident),+] => $violation:ident;)+) => {
         $($(#[$doc])* #[test] fn $name() { breaks(&$model, &[$(Guard::$guard),+], $violation); })+
-        const SETS: &[&[Guard]] = &[$(&[$(Guard::$guard),+]),+];
+        /// Each set, and the run that shows that it is needed.
+        pub(super) const SETS: &[(Model, &[Guard])] = &[$(($model, &[$(Guard::$guard),+])),+];
     };
 }
 
@@ -43,8 +46,6 @@ left_out! {
 
     /// A crash between the event and its queue row: nobody ever routes it.
     ingest_in_two_commits: MODEL, [IngestQueuesInOneCommit] => STUCK;
-    /// The subscription became active, then the event came; the router's list was older than both.
-    list_read_before_the_lock: MODEL, [RouteReadsListAfterLock] => STUCK;
     /// A crash after the delete: the event is nowhere.
     routing_deletes_first: MODEL, [RouteDeletesInOneCommit] => STUCK;
     /// A crash after the progress was written: one subscription is skipped.
@@ -57,8 +58,13 @@ left_out! {
     /// A crash after the move: InProgress, and no job will ever come.
     saga_before_its_job: MODEL, [JobsFirst] => STUCK;
     /// A crash of the database forgets the job; its scheduler, which was told that it is there, moves the saga.
-    move_after_a_crash_of_the_database: Model::POSTGRES,
-        [MoveOnTheJobsConnection] => STUCK;
+    move_after_a_crash_of_the_database: Model::POSTGRES, [MoveLooksForItsJob] => STUCK;
+    /// The same on SQLite, after a commit that failed.
+    move_after_a_commit_that_failed: Model::SQLITE_SHARED, [MoveLooksForItsJob] => STUCK;
+    /// Parked in the moment in which its subscription resumed.
+    nobody_looks_at_what_is_parked: PARKING, [UnparkLooksAgain] => STUCK;
+    /// Open deliveries of a deleted subscription, which never resumes.
+    a_deleted_subscription_is_forgotten: DELETING, [DeletedIsServed] => STUCK;
     /// A late scheduler reopens a completed saga.
     move_whatever_the_status: MODEL, [MoveChecksStatus] => FINAL_CHANGED;
     /// A late scheduler moves a saga that waits for its retry, whose job does not exist.
@@ -83,6 +89,11 @@ left_out! {
     burying_deletes_first: MODEL, [BuryDeletesInOneCommit] => STUCK;
 
     // Pairs: each is the other's backup.
+
+    /// The subscription became active, then the event came; the router's list was older than both. (On PostgreSQL, whose
+    /// lock is younger than the snapshot, the list's age alone decides.)
+    list_read_before_the_lock: MODEL, [RouteReadsListAfterLock, RouteListNotOlderThanQueue] => STUCK;
+    postgres_list_older_than_the_queue: Model::POSTGRES, [RouteListNotOlderThanQueue] => STUCK;
 
     /// Routing alone is safe with either: two routers with one event. (A requeue has only the key.)
     routing_lock_and_saga_key: MODEL, [RouteLock, SagaKey] => SAME_GENERATION;
@@ -129,40 +140,11 @@ fn two_active_jobs_without_their_key() {
     }
 }
 
-/// What nothing else backs up on SQLite and MySQL, nothing backs up on PostgreSQL either.
-#[test]
-fn alone_on_postgres_too() {
-    use Guard::{
-        ApplyPromotes, BuryDeletesInOneCommit, CleanerChecksStatus, HandBackChecksToken,
-        IngestQueuesInOneCommit, JobKey, JobsFirst, LetterQueuedInOneCommit, MoveChecksKey, MoveChecksStatus,
-        PauseLeavesSagas, ReportChecksToken, ReportQueuesInOneCommit, StrictlyLater,
-    };
-    for guard in [
-        IngestQueuesInOneCommit,
-        JobKey,
-        JobsFirst,
-        MoveChecksStatus,
-        MoveChecksKey,
-        PauseLeavesSagas,
-        ReportChecksToken,
-        ReportQueuesInOneCommit,
-        HandBackChecksToken,
-        CleanerChecksStatus,
-        ApplyPromotes,
-        StrictlyLater,
-        LetterQueuedInOneCommit,
-        BuryDeletesInOneCommit,
-    ] {
-        let guards = Model::POSTGRES.guards.without(&[guard]);
-        assert!(explore(&Model { guards, ..Model::POSTGRES }).is_err(), "{guard:?}");
-    }
-}
-
 /// No guard is a switch that no test turns off. The key of the active job is the only one whose absence
 /// changes nothing (see `whole`).
 #[test]
 fn every_guard_is_left_out_somewhere() {
-    let untried = |guard: &&Guard| !SETS.iter().any(|set| set.contains(guard));
+    let untried = |guard: &&Guard| !SETS.iter().any(|(_, set)| set.contains(guard));
     let untried: Vec<&Guard> = Guard::ALL.iter().filter(untried).collect();
     assert_eq!(untried, [&Guard::ActiveJobKey]);
 }

@@ -5,7 +5,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `state` | the database reduced to what matters, and each process's memory |
+//! | `back_ends` | the tests: each back end's exact set of guards, each left out |
 //! | `caring` | a small model of its own: what the caretaker does |
+//! | `limiting` | a small model of its own: rate limits, at admission and at the start |
+//! | `removing` | a small model of its own: what the janitor removes, and who sends again meanwhile |
 //! | `guards` | every guard of the protocol as a switch, and the size of a run |
 //! | `steps/` | what each component can do next, one file per component |
 //! | `invariants` | what must hold in every state and across every step, and what "finished" means |
@@ -19,11 +22,14 @@
 //! pauses and hand backs may happen, because none of them leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
 //! makes a difference (a retry is due, or not yet; the clock stands still, goes back, goes on).
 
+mod back_ends;
 mod caring;
 mod guards;
 mod invariants;
 mod left_out;
+mod limiting;
 mod redriving;
+mod removing;
 mod search;
 mod state;
 mod steps;

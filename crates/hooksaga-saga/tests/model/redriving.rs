@@ -1,8 +1,9 @@
 //! A model check of its own for redrives and for catching up after a verification: docs/STATE_MACHINE.md numbers them 9 to 11.
 //!
 //! Two events come while a subscription is being verified, a router routes them, and two redrivers let the subscription catch
-//! up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. Any process may die between any two of
-//! its transactions. What must hold: never two sagas of one event, and once faults stop, exactly one of each, in every
+//! up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. In a run of its own the walk goes over
+//! two dead letters, which an operator may requeue by hand at the same time; a "saga" is then one of the next generation.
+//! Any process may die between any two of its transactions. What must hold: never two sagas of one event, and once faults stop, exactly one of each, in every
 //! schedule.
 
 use hooksaga_saga::{Fate, choose};
@@ -59,6 +60,8 @@ struct State {
     sagas_then: [u8; EVENTS],
     routers: [Router; 2],
     redrivers: [Redriver; 2],
+    /// An operator has seen that this letter was not requeued, and will requeue it.
+    operator: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +115,8 @@ struct Model {
     guards: Vec<Guard>,
     /// Somebody may cancel it.
     cancelling: bool,
+    /// A redrive of dead letters, all of which are there from the beginning.
+    letters: bool,
 }
 
 impl Model {
@@ -134,6 +139,9 @@ impl Model {
             for (after, faulty) in self.crashed(state, copy) {
                 next.push((after, !faulty));
             }
+        }
+        if self.letters {
+            self.requeueing(state, &mut next);
         }
         if self.cancelling && state.walk.is_some() && !state.cancelled {
             next.push((State { cancelled: true, sagas_then: state.sagas, ..*state }, false));
@@ -192,6 +200,20 @@ impl Model {
             self.insert(&mut after, event);
         }
         next.push((after, true));
+    }
+
+    /// By hand: the look and the insert are two steps, and nobody has to want it.
+    fn requeueing(&self, state: &State, next: &mut Vec<(State, bool)>) {
+        if let Some(letter) = state.operator {
+            let mut after = State { operator: None, ..*state };
+            next.push((after, false));
+            self.insert(&mut after, usize::from(letter));
+            next.push((after, false));
+            return;
+        }
+        for letter in (0_u8..).zip(state.sagas).filter(|(_, sagas)| *sagas == 0).map(|(letter, _)| letter) {
+            next.push((State { operator: Some(letter), ..*state }, false));
+        }
     }
 
     fn insert(&self, state: &mut State, event: usize) {
@@ -261,7 +283,7 @@ impl Model {
 
     /// Every state that can be reached; or why one must not be.
     fn explore(&self) -> Result<usize, &'static str> {
-        let first = State {
+        let mut first = State {
             events: [Event::Absent; EVENTS],
             sagas: [0; EVENTS],
             verified: false,
@@ -271,7 +293,13 @@ impl Model {
             sagas_then: [0; EVENTS],
             routers: [Router::Idle; 2],
             redrivers: [Redriver::Idle; 2],
+            operator: None,
         };
+        if self.letters {
+            first.events = [Event::Routed; EVENTS];
+            (first.verified, first.verifier) = (true, Verifier::Done);
+            first.walk = Some(Walk { until: Some(u8::try_from(EVENTS).unwrap()), after: 0 });
+        }
         let mut seen = HashMap::from([(first, ())]);
         let mut queue = VecDeque::from([first]);
         while let Some(state) = queue.pop_front() {
@@ -286,7 +314,8 @@ impl Model {
             }
             for (mut after, _) in next {
                 let routed_now = (0..EVENTS).any(|event| after.events[event] != state.events[event]);
-                if state.cancelled && !routed_now && after.sagas != state.sagas {
+                let by_hand = after.operator != state.operator;
+                if state.cancelled && !routed_now && !by_hand && after.sagas != state.sagas {
                     return Err(AFTER_CANCEL);
                 }
                 after.routers.sort_unstable();
@@ -306,7 +335,28 @@ const AFTER_CANCEL: &str = "a redrive that was cancelled made a saga";
 
 fn without(left_out: &[Guard], cancelling: bool) -> Result<usize, &'static str> {
     let guards = ALL.into_iter().filter(|guard| !left_out.contains(guard)).collect();
-    Model { guards, cancelling }.explore()
+    Model { guards, cancelling, letters: false }.explore()
+}
+
+fn letters_without(left_out: &[Guard], cancelling: bool) -> Result<usize, &'static str> {
+    let guards = ALL.into_iter().filter(|guard| !left_out.contains(guard)).collect();
+    Model { guards, cancelling, letters: true }.explore()
+}
+
+/// Beside an operator who requeues the same letters by hand.
+#[test]
+fn every_letter_is_sent_again_once() {
+    for cancelling in [false, true] {
+        let states = letters_without(&[], cancelling).unwrap();
+        assert!(states >= 50, "{states} states: it explores what it should");
+    }
+    for (left_out, cancelling, violation) in [
+        (&[ProgressWithSagas][..], false, LOST),
+        (&[SagaKey], false, TWICE),
+        (&[StatusChecked], true, AFTER_CANCEL),
+    ] {
+        assert_eq!(letters_without(left_out, cancelling), Err(violation), "{left_out:?}");
+    }
 }
 
 #[test]

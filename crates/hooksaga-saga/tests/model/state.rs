@@ -22,6 +22,8 @@ pub(super) struct State {
     pub must_route: bool,
     /// The subscription is active and verified.
     pub active: bool,
+    /// The subscription is deleted: its deliveries end without a request.
+    pub deleted: bool,
     pub sagas: [Option<SagaRow>; MAX_SAGAS],
     /// Commits that a crash of the database would forget, the last one last.
     pub deferred: [Option<Deferred>; MAX_DEFERRED],
@@ -62,7 +64,9 @@ pub(super) struct JobRow {
     pub attempt_at: u8,
     pub status: JobStatus,
     pub token: Token,
-    /// The failure is final: `HTTP_410`.
+    /// Pending, and not before its subscription delivers again.
+    pub parked: bool,
+    /// The failure is final: `HTTP_410`, `SUBSCRIPTION_DELETED`.
     pub gone: bool,
     pub queued: bool,
     /// The result in the queue row, where queue rows carry one.
@@ -88,6 +92,8 @@ pub(super) enum Deferred {
         progress: u8,
         saga: Option<u8>,
     },
+    /// A saga alone (only if it is not written together with the progress).
+    Saga(u8),
     Inserted(JobRef),
     Moved {
         saga: u8,
@@ -118,8 +124,24 @@ pub(super) enum Router {
     HasList(bool),
     /// Has read the queue row, with this progress, without locking it.
     Took(u8),
+    /// The same in one snapshot with whether the subscription is active.
+    Saw {
+        next: u8,
+        active: bool,
+    },
     /// Has moved the progress past this subscription, or deleted the queue row, before writing the saga.
     Owes(u8),
+}
+
+impl Router {
+    pub(super) fn without_list(self) -> Self {
+        if matches!(self, Self::HasList(_)) { Self::Idle } else { self }
+    }
+
+    /// Its connection is gone, and the transaction with it.
+    pub(super) fn without_transaction(self) -> Self {
+        if let Self::Owes(_) = self { self } else { Self::Idle }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,10 +152,12 @@ pub(super) enum Scheduler {
         saga: u8,
         attempt_at: u8,
     },
-    /// Has made the first of its two writes: the job, if jobs come first.
+    /// Has made the first of its two writes: the job, if jobs come first. `session`: the connection on which it did is
+    /// still there.
     HalfWay {
         saga: u8,
         attempt_at: u8,
+        session: bool,
     },
 }
 
@@ -193,6 +217,7 @@ impl State {
             unrouted: None,
             must_route: false,
             active,
+            deleted: false,
             sagas: [None; MAX_SAGAS],
             deferred: [None; MAX_DEFERRED],
             ingest_owes: false,
@@ -241,8 +266,13 @@ impl State {
         (0..subscriptions).all(has_saga)
     }
 
-    /// The database has committed something that a crash may forget.
+    /// The database has committed something that a crash may forget. In a broken run there may be too many: the oldest is
+    /// on disk by then.
     pub(super) fn defer(&mut self, commit: Deferred) {
+        if self.deferred.iter().all(Option::is_some) {
+            self.deferred.rotate_left(1);
+            self.deferred[MAX_DEFERRED - 1] = None;
+        }
         *self.deferred.iter_mut().find(|entry| entry.is_none()).unwrap() = Some(commit);
     }
 
@@ -256,6 +286,7 @@ impl State {
                     self.sagas[usize::from(saga)] = None;
                 }
             }
+            Deferred::Saga(saga) => self.sagas[usize::from(saga)] = None,
             Deferred::Inserted(job) => self.saga_mut(job.saga).jobs[usize::from(job.job)] = None,
             Deferred::Moved { saga, from } => self.saga_mut(saga).core.status = from,
         }
@@ -270,6 +301,10 @@ impl State {
     /// The two copies of a component are interchangeable, so states that differ only in which is which
     /// are one state: this picks its representative.
     pub(super) fn canonical(mut self) -> Self {
+        if self.ingested && self.unrouted.is_none() && !self.ingest_owes {
+            // Whoever has a list, and finds the queue empty, does nothing with it.
+            self.routers = self.routers.map(Router::without_list);
+        }
         self.routers.sort_unstable();
         self.schedulers.sort_unstable();
         self.appliers.sort_unstable();

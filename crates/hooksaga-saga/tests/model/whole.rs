@@ -9,6 +9,14 @@ use hooksaga_saga::{JobStatus, SagaStatus};
 
 const MODEL: Model = Model { generations: 2, ..Model::SMALL };
 
+/// Each back end's form, with exactly the guards that it has.
+pub(super) const BACK_ENDS: [(&str, Model); 4] = [
+    ("SQLite", Model::SQLITE),
+    ("SQLite, shared commits", Model::SQLITE_SHARED),
+    ("MySQL", Model::MYSQL),
+    ("PostgreSQL", Model::POSTGRES),
+];
+
 #[expect(clippy::print_stdout, reason = "the size of the run is a result of it")]
 fn holds(name: &str, model: &Model) -> Vec<State> {
     let explored = explore(model).unwrap_or_else(|counterexample| panic!("{counterexample:?}"));
@@ -46,7 +54,7 @@ fn whatever_has_ended_is_sent_again() {
 /// Final failures and later attempts included.
 #[test]
 fn on_sqlite_and_mysql() {
-    let model = Model { endpoints_say_more: true, ..Model::SMALL };
+    let model = Model { endpoints_say_more: true, ..Model::SQLITE };
     says_more(&holds("SQLite, MySQL: endpoints say more", &model));
 }
 
@@ -54,7 +62,7 @@ fn on_sqlite_and_mysql() {
 /// may fail, or never come.
 #[test]
 fn on_sqlite_when_steps_share_a_commit() {
-    let model = Model { endpoints_say_more: true, deferred_commits: true, ..Model::SMALL };
+    let model = Model { endpoints_say_more: true, ..Model::SQLITE_SHARED };
     says_more(&holds("SQLite, shared commits: endpoints say more", &model));
 }
 
@@ -71,6 +79,25 @@ fn on_postgres() {
 fn on_postgres_endpoints_say_more() {
     let model = Model { endpoints_say_more: true, ..Model::POSTGRES };
     says_more(&holds("PostgreSQL: endpoints say more", &model));
+}
+
+/// FB-5 and CA-11: jobs of a paused subscription are parked, and the subscription is deleted in any state.
+#[test]
+fn parked_and_deleted() {
+    for (name, base) in BACK_ENDS {
+        let model = Model { parking: true, deleting: true, limit: 1, ..base };
+        let states = holds(&format!("{name}: parking, deletion"), &model);
+        let parked_in = |deleted: bool| {
+            let parked = |saga: &SagaRow| saga.job_rows().any(|job| job.parked);
+            states.iter().any(|state| state.deleted == deleted && state.sagas.iter().flatten().any(parked))
+        };
+        assert!(parked_in(false) && parked_in(true), "{name}");
+        let ended = |saga: &SagaRow| saga.letters == 1 && saga.job_rows().any(|job| job.gone);
+        assert!(
+            states.iter().any(|state| state.deleted && state.sagas.iter().flatten().any(ended)),
+            "{name}"
+        );
+    }
 }
 
 /// A final failure and an attempt that an endpoint has put off do come about.
@@ -96,6 +123,25 @@ fn routing_in_steps() {
 fn routing_in_steps_on_postgres() {
     let model = Model { subscriptions: 2, limit: 1, ..Model::POSTGRES };
     holds("PostgreSQL: two subscriptions, one attempt", &model);
+}
+
+/// Whether everything is to be explored, however long that takes.
+pub(super) fn is_large() -> bool {
+    std::env::var("HOOKSAGA_MODEL").is_ok_and(|text| text == "large")
+}
+
+/// `make torture` says `HOOKSAGA_MODEL=large`: every back end with everything at once, as far as memory goes.
+#[test]
+fn large() {
+    if !is_large() {
+        return;
+    }
+    for (name, base) in BACK_ENDS {
+        let model = Model { generations: 3, limit: 3, ..base };
+        holds(&format!("{name}: three generations of three attempts"), &model);
+        let model = Model { generations: 2, endpoints_say_more: true, parking: true, deleting: true, ..base };
+        holds(&format!("{name}: two generations, endpoints say more, parking, deletion"), &model);
+    }
 }
 
 /// "At most one active job" hangs on the protocol, not on the unique key that says it once more: without

@@ -30,6 +30,26 @@ fn busiest_second(passages: &[(i64, u32)], shift: i64) -> u32 {
 }
 
 proptest! {
+    /// Nothing is stored where nothing passed, unless what stands there would hold everything for longer than a bucket is
+    /// large.
+    #[test]
+    fn a_bucket_is_stored_when_it_changes(
+        rate in 1_u32..=10_000,
+        gate in gates(),
+        ahead in -10_000_000_i64..10_000_000_000,
+        passed in 0_u32..2,
+    ) {
+        let limit = RateLimit::per_second(rate);
+        let full_at = Some(at(ahead));
+        let right = limit.pass(gate, full_at, passed, at(0)).full_at;
+        let wrong = passed == 0 && right < at(ahead);
+        let stored = limit.to_store(gate, full_at, passed, at(0));
+        prop_assert_eq!(stored, (passed > 0 || wrong).then_some(right));
+        if let Some(stored) = stored {
+            prop_assert!(limit.wait(gate, Some(stored), u32::MAX, at(0)) <= Duration::from_secs(2));
+        }
+    }
+
     /// Whenever and for however many it is asked.
     #[test]
     fn no_second_has_more_than_the_rate_and_a_burst(

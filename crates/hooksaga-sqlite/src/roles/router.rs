@@ -19,6 +19,11 @@ SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlatio
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id LIMIT ?1";
 
+const TAKE_NEWEST: &str = "/* router_worker: take_newest */
+SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id
+  FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
+ ORDER BY q.event_id DESC LIMIT ?1";
+
 /// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are looked at
 /// all the same.
 const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
@@ -48,16 +53,36 @@ const NOTE_PROGRESS: &str = "/* router_worker: note_progress */
 UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?1";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] =
-    &[TAKE_EVENTS, SUBSCRIPTIONS_OF_TOPIC, INSERT_SAGA, LEAVE_QUEUE, NOTE_PROGRESS, NOTE_UNMATCHED];
+pub(crate) const HOT: &[&str] = &[
+    TAKE_EVENTS,
+    TAKE_NEWEST,
+    SUBSCRIPTIONS_OF_TOPIC,
+    INSERT_SAGA,
+    LEAVE_QUEUE,
+    NOTE_PROGRESS,
+    NOTE_UNMATCHED,
+];
 
 pub(crate) struct Router(pub(crate) RoleHandle);
 
 #[async_trait]
 impl RouterStore for Router {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.0.write_linked(Commit::Deferred, move |tx| route(tx, limits, default_limit)).await
+        self.0.write_linked(Commit::Deferred, move |tx| route(tx, Taken::Oldest, limits, default_limit)).await
     }
+
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.0.write_linked(Commit::Deferred, move |tx| route(tx, Taken::Small, limits, default_limit)).await
+    }
+}
+
+/// Which events a pass takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// In the order of their ids, until the limit is reached.
+    Oldest,
+    /// Of the newest, those with no more subscriptions than the limit, each.
+    Small,
 }
 
 /// An event of the queue.
@@ -79,8 +104,9 @@ struct Candidate {
     max_retry_limit: u32,
 }
 
-fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<RouteBatch> {
-    let queued = rows::all(tx, TAKE_EVENTS, [limits.events], |row| {
+fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> DbResult<RouteBatch> {
+    let take = if taken == Taken::Small { TAKE_NEWEST } else { TAKE_EVENTS };
+    let queued = rows::all(tx, take, [limits.events], |row| {
         Ok(Queued {
             id: EventId(row.get(0)?),
             after: SubscriptionId(row.get(1)?),
@@ -96,7 +122,7 @@ fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<Route
     let mut resolver = Resolver { most: left + 1, default_limit, known: HashMap::new() };
     let mut events = Vec::with_capacity(queued.len());
     for event in queued {
-        if left == 0 {
+        if left == 0 && taken == Taken::Oldest {
             // Not begun: this says that the queue is not empty.
             let Queued { id: event_id, tenant, correlation_id, .. } = event;
             let unmatched = Unmatched::default();
@@ -105,6 +131,12 @@ fn route(tx: &Tx<'_>, limits: RouteLimits, default_limit: u32) -> DbResult<Route
             break;
         }
         let candidates = resolver.candidates(tx, &event)?;
+        if taken == Taken::Small {
+            left = resolver.most - 1;
+            if candidates.len() > left {
+                continue;
+            }
+        }
         let considered = &candidates[..candidates.len().min(left)];
         left -= considered.len();
         let mut sagas = Vec::with_capacity(considered.len());

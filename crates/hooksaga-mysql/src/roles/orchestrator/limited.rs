@@ -41,9 +41,8 @@ pub(super) async fn admit(
     for (id, limit) in limits {
         let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();
         let mut full_at = buckets.full_at(*id);
-        if new > 0 {
-            let new = u32::try_from(new).unwrap_or(u32::MAX);
-            let after = limit.pass(Gate::Admission, full_at, new, buckets.now).full_at;
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        if let Some(after) = limit.to_store(Gate::Admission, full_at, new, buckets.now) {
             buckets.store(&mut transaction, *id, after).await?;
             full_at = Some(after);
         }

@@ -24,7 +24,7 @@ use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -35,6 +35,11 @@ pub(crate) const PEEK: &str = "/* router.peek */ SELECT EXISTS (SELECT 1 FROM un
 pub(crate) const LOCK: &str = "/* router.lock */
 SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
 ORDER BY event_id LIMIT ? FOR UPDATE SKIP LOCKED";
+
+/// The same from the other end.
+pub(crate) const LOCK_NEWEST: &str = "/* router.lock_newest */
+SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
+ORDER BY event_id DESC LIMIT ? FOR UPDATE SKIP LOCKED";
 
 pub(crate) const EVENTS: &str = "/* router.events */
 SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
@@ -87,11 +92,31 @@ impl Router {
 #[async_trait]
 impl RouterStore for Router {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.pass(Taken::Oldest, limits, default_limit).await
+    }
+
+    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+        self.pass(Taken::Small, limits, default_limit).await
+    }
+}
+
+/// Which events a pass takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    /// In the order of their ids, until the limit is reached.
+    Oldest,
+    /// Of the newest, those with no more subscriptions than the limit, each.
+    Small,
+}
+
+impl Router {
+    async fn pass(&self, taken: Taken, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         // Hardly ever are there sagas already. So the first try does not look for them; their keys would tell.
         let look = &AtomicBool::new(false);
         self.pool
             .run_inserting(|connection| async move {
-                let routed = route(connection, limits, default_limit, look.load(Ordering::Relaxed)).await;
+                let routed =
+                    route(connection, taken, limits, default_limit, look.load(Ordering::Relaxed)).await;
                 if routed.as_ref().is_err_and(DbError::is_duplicate) {
                     look.store(true, Ordering::Relaxed);
                 }
@@ -103,6 +128,7 @@ impl RouterStore for Router {
 
 async fn route(
     mut connection: Conn,
+    taken: Taken,
     limits: RouteLimits,
     default_limit: u32,
     look: bool,
@@ -111,12 +137,16 @@ async fn route(
         return Ok(RouteBatch::default());
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let queued: Vec<(i64, i64)> = transaction.exec(LOCK, (limits.events,)).await?;
+    let lock = if taken == Taken::Small { LOCK_NEWEST } else { LOCK };
+    let queued: Vec<(i64, i64)> = transaction.exec(lock, (limits.events,)).await?;
     let Some((events, now)) = events(&mut transaction, queued).await? else {
         transaction.rollback().await?;
         return Ok(RouteBatch::default());
     };
-    let considered = consider(&mut transaction, events, limits.sagas).await?;
+    let considered = match taken {
+        Taken::Oldest => consider(&mut transaction, events, limits.sagas).await?,
+        Taken::Small => consider_small(&mut transaction, events, limits.sagas).await?,
+    };
 
     let mut new = Vec::new();
     for Considered { event, candidates, .. } in &considered {
@@ -214,6 +244,29 @@ async fn consider(
             if !complete {
                 return Ok(considered);
             }
+        }
+    }
+    Ok(considered)
+}
+
+/// The events that have no more candidates than so many, each. A kind that has more is looked up once.
+async fn consider_small(
+    transaction: &mut Transaction<'_>,
+    events: Vec<Event>,
+    limit: u32,
+) -> DbResult<Vec<Considered>> {
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let (mut considered, mut crowds) = (Vec::new(), HashSet::new());
+    for event in events {
+        let kind = (event.tenant.clone(), event.event_type.clone());
+        if crowds.contains(&kind) {
+            continue;
+        }
+        let (candidates, complete) = Candidates::default().of(transaction, &event, most).await?;
+        if complete {
+            considered.push(Considered { event, candidates, complete });
+        } else {
+            crowds.insert(kind);
         }
     }
     Ok(considered)

@@ -55,8 +55,7 @@ pub(super) async fn create_jobs(
         let subscription_id = SubscriptionId(id);
         let (found, new) = counts.get(&id).copied().unwrap_or_default();
         let mut full_at = buckets.full_at(subscription_id);
-        if new > 0 {
-            let after = limit.pass(Gate::Admission, full_at, new, buckets.now).full_at;
+        if let Some(after) = limit.to_store(Gate::Admission, full_at, new, buckets.now) {
             stored.push((subscription_id, after));
             full_at = Some(after);
         }

@@ -9,7 +9,7 @@ mod scheduling;
 mod working;
 
 use super::{
-    guards::{Guard, Model},
+    guards::Model,
     state::{Applier, Burier, Operator, Router, Scheduler, State, Worker},
 };
 use std::fmt;
@@ -22,6 +22,7 @@ pub(super) enum Actor {
     Scheduler(u8),
     Worker(u8),
     Cleaner,
+    Unparker,
     Applier(u8),
     Burier(u8),
     Operator(u8),
@@ -76,8 +77,10 @@ pub(super) fn successors(model: &Model, before: &State, found: &mut Vec<Successo
         steps.burying(copy);
         steps.requeueing(copy);
         steps.crashes(copy);
+        steps.lost_session(copy);
     }
     steps.cleaning();
+    steps.unparking();
     steps.database_crash();
 }
 
@@ -100,7 +103,7 @@ impl Steps<'_> {
 
     fn push(&mut self, step: Step, after: State) {
         // While the subscription is paused only its resuming is relied on: held work waits.
-        let calm = step.calm && (self.before.active || step.actor == Actor::Outside);
+        let calm = step.calm && (self.delivers() || step.actor == Actor::Outside);
         let mut after = after;
         if !matches!(step.actor, Actor::Router(_) | Actor::Scheduler(_))
             && after.differs_on_disk(&self.before)
@@ -111,6 +114,11 @@ impl Steps<'_> {
         if after != self.before {
             self.found.push(Successor { step: Step { calm, ..step }, after });
         }
+    }
+
+    /// Whether work for the subscription goes on: to a request, or, if it is deleted, to its end without one.
+    fn delivers(&self) -> bool {
+        self.before.active || self.before.deleted
     }
 
     /// Any process may die between any two of its transactions; what it remembered is gone.
@@ -139,16 +147,28 @@ impl Steps<'_> {
         while after.deferred[0].is_some() {
             after.forget_last();
             let mut crashed = State { deferred: Default::default(), ..after };
-            // An applier that has decided is in the middle of its transaction.
+            // An applier that has read or decided, and written nothing, is in the middle of its transaction.
             crashed.appliers = crashed.appliers.map(|applier| match applier {
-                Applier::Decided { .. } => Applier::Idle,
+                Applier::SawUnfinished(_) | Applier::Took(_) | Applier::Decided { .. } => Applier::Idle,
                 other => other,
             });
-            if self.model.has(Guard::MoveOnTheJobsConnection) {
-                crashed.schedulers = [Scheduler::Idle; 2];
-            }
+            crashed.schedulers = crashed.schedulers.map(without_session);
+            // Nor does a router's statement live on.
+            crashed.routers = crashed.routers.map(Router::without_transaction);
             self.quiet(Actor::Database, "crashes and forgets", About::Nothing, false, crashed);
         }
+    }
+
+    /// A connection breaks, and nothing else.
+    fn lost_session(&mut self, copy: u8) {
+        if !self.model.deferred_commits {
+            // Whatever was acknowledged is there: a session is worth nothing.
+            return;
+        }
+        let mut after = self.before;
+        let scheduler = &mut after.schedulers[usize::from(copy)];
+        *scheduler = without_session(*scheduler);
+        self.quiet(Actor::Scheduler(copy), "loses its connection", About::Nothing, false, after);
     }
 
     fn about_saga(&self, saga: u8) -> About {
@@ -160,10 +180,22 @@ impl Steps<'_> {
     }
 }
 
+/// A scheduler whose connection is gone. Read and insert are one statement, or one transaction: it is undone. The move
+/// comes later.
+fn without_session(scheduler: Scheduler) -> Scheduler {
+    match scheduler {
+        Scheduler::HalfWay { saga, attempt_at, .. } => {
+            Scheduler::HalfWay { saga, attempt_at, session: false }
+        }
+        Scheduler::Idle | Scheduler::Read { .. } => Scheduler::Idle,
+    }
+}
+
 impl State {
     /// Whether a table differs: what only a process remembers does not count.
     fn differs_on_disk(&self, other: &Self) -> bool {
-        (self.ingested, self.unrouted, self.active) != (other.ingested, other.unrouted, other.active)
+        (self.ingested, self.unrouted, self.active, self.deleted)
+            != (other.ingested, other.unrouted, other.active, other.deleted)
             || self.sagas != other.sagas
     }
 
@@ -177,7 +209,7 @@ impl State {
             Actor::Router(i) => copy::<Router>(&mut self.routers, &other.routers, i),
             Actor::Scheduler(i) => copy::<Scheduler>(&mut self.schedulers, &other.schedulers, i),
             Actor::Worker(i) => copy::<Worker>(&mut self.workers, &other.workers, i),
-            Actor::Cleaner | Actor::Database => {}
+            Actor::Cleaner | Actor::Unparker | Actor::Database => {}
             Actor::Applier(i) => copy::<Applier>(&mut self.appliers, &other.appliers, i),
             Actor::Burier(i) => copy::<Burier>(&mut self.buriers, &other.buriers, i),
             Actor::Operator(i) => copy::<Operator>(&mut self.operators, &other.operators, i),
@@ -193,6 +225,7 @@ impl fmt::Display for Actor {
             Self::Scheduler(i) => write!(f, "scheduler {i}"),
             Self::Worker(i) => write!(f, "worker {i}"),
             Self::Cleaner => write!(f, "cleaner"),
+            Self::Unparker => write!(f, "unparker"),
             Self::Applier(i) => write!(f, "applier {i}"),
             Self::Burier(i) => write!(f, "burier {i}"),
             Self::Operator(i) => write!(f, "operator {i}"),

@@ -1,4 +1,4 @@
-//! Step 1, and the people outside: an event comes in, the subscription is paused and resumed.
+//! Step 1, and the people outside: an event comes in, the subscription is paused, resumed and deleted.
 
 use super::{About, Actor, Steps};
 use crate::model::{guards::Guard, state::State};
@@ -10,8 +10,13 @@ const LAST_KEY: u8 = 4;
 impl Steps<'_> {
     pub(super) fn outside(&mut self) {
         self.ingest();
-        if self.model.pausing {
+        if self.model.pausing && !self.before.deleted {
             self.pause_or_resume();
+        }
+        if self.model.deleting && !self.before.deleted {
+            let mut after = State { deleted: true, active: false, ..self.before };
+            after.must_route &= after.routed_to_all(self.model.subscriptions);
+            self.quiet(Actor::Outside, "deletes the subscription", About::Nothing, false, after);
         }
     }
 

@@ -19,10 +19,20 @@ impl Steps<'_> {
             state
         };
         match (memory, self.before.unrouted) {
+            (Router::Idle, Some(next)) if !lock_first && !self.model.has(Guard::RouteLock) => {
+                let after = to(Router::Saw { next, active: self.before.active }, self.before);
+                self.quiet(actor, "reads the queue and the subscriptions", About::Nothing, true, after);
+            }
+            (Router::Saw { next, active }, _) => {
+                let after = State { unrouted: self.past(next), ..to(Router::Idle, self.before) };
+                self.route(copy, after, next, active);
+            }
             (Router::Idle, queued) if !lock_first => {
-                let list = Router::HasList(self.before.active);
-                let (does, calm) = ("reads the subscriptions", queued.is_some());
-                self.quiet(actor, does, About::Nothing, calm, to(list, self.before));
+                let calm = queued.is_some();
+                if calm || !self.model.has(Guard::RouteListNotOlderThanQueue) {
+                    let after = to(Router::HasList(self.before.active), self.before);
+                    self.quiet(actor, "reads the subscriptions", About::Nothing, calm, after);
+                }
             }
             (Router::Idle, None) => {}
             (Router::Idle, Some(next)) if !self.model.has(Guard::RouteLock) => {
@@ -30,8 +40,7 @@ impl Steps<'_> {
                 self.quiet(actor, "reads the queue", About::Nothing, true, after);
             }
             (Router::Idle, Some(next)) if !self.writes_at_once(next) => {
-                let after = State { unrouted: self.past(next), ..to(Router::Owes(next), self.before) };
-                self.transaction(actor, "marks the event as routed so far", About::Nothing, after);
+                self.mark(copy, next);
             }
             (Router::Idle, Some(next)) | (Router::Took(next), _) => {
                 let after = State { unrouted: self.past(next), ..to(Router::Idle, self.before) };
@@ -40,6 +49,7 @@ impl Steps<'_> {
             (Router::Owes(next), _) => {
                 self.route(copy, to(Router::Idle, self.before), next, self.before.active);
             }
+            (Router::HasList(_), Some(next)) if !self.writes_at_once(next) => self.mark(copy, next),
             (Router::HasList(active), Some(next)) => {
                 let after = State { unrouted: self.past(next), ..to(Router::Idle, self.before) };
                 self.route(copy, after, next, active);
@@ -49,6 +59,16 @@ impl Steps<'_> {
                 self.quiet(actor, "finds the queue empty", About::Nothing, true, after);
             }
         }
+    }
+
+    /// How far the event has come is written before the saga, in a commit of its own.
+    fn mark(&mut self, copy: u8, next: u8) {
+        let mut after = State { unrouted: self.past(next), ..self.before };
+        after.routers[usize::from(copy)] = Router::Owes(next);
+        if self.model.deferred_commits {
+            after.defer(Deferred::Routed { progress: next, saga: None });
+        }
+        self.transaction(Actor::Router(copy), "marks the event as routed so far", About::Nothing, after);
     }
 
     /// The queue row after the step of this subscription.
@@ -71,11 +91,14 @@ impl Steps<'_> {
         } else {
             None
         };
-        if self.model.deferred_commits {
+        let was_marked = matches!(self.before.routers[usize::from(copy)], Router::Owes(_));
+        if self.model.deferred_commits && was_marked {
+            saga.into_iter().for_each(|saga| after.defer(Deferred::Saga(saga)));
+        } else if self.model.deferred_commits {
             after.defer(Deferred::Routed { progress: subscription, saga });
         }
         let (actor, does) = (Actor::Router(copy), "routes the event");
-        if let Router::Owes(_) = self.before.routers[usize::from(copy)] {
+        if was_marked {
             self.transaction(actor, does, About::Nothing, after);
         } else {
             // Unheard of, the whole transaction is tried again, from the queue on: nothing is remembered.

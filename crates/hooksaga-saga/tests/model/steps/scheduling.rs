@@ -22,13 +22,26 @@ impl Steps<'_> {
             }
             Scheduler::Read { saga, attempt_at } => {
                 let mut after = self.before;
-                after.schedulers[usize::from(copy)] = Scheduler::HalfWay { saga, attempt_at };
+                after.schedulers[usize::from(copy)] = Scheduler::HalfWay { saga, attempt_at, session: true };
                 self.write_half(copy, after, saga, attempt_at, jobs_first);
             }
-            Scheduler::HalfWay { saga, attempt_at } => {
+            Scheduler::HalfWay { saga, attempt_at, session } => {
                 let mut after = self.before;
                 after.schedulers[usize::from(copy)] = Scheduler::Idle;
-                self.write_half(copy, after, saga, attempt_at, !jobs_first);
+                let looks = !session && jobs_first && self.model.has(Guard::MoveLooksForItsJob);
+                let is_there = self.before.saga(saga).job_rows().any(|job| job.attempt_at == attempt_at);
+                if looks && (self.model.gives_up_moves || !is_there) {
+                    let about = super::About::Job(self.before.saga(saga).generation, attempt_at);
+                    self.quiet(
+                        Actor::Scheduler(copy),
+                        "leaves the move to the next pass",
+                        about,
+                        true,
+                        after,
+                    );
+                } else {
+                    self.write_half(copy, after, saga, attempt_at, !jobs_first);
+                }
             }
         }
     }
@@ -36,7 +49,8 @@ impl Steps<'_> {
     /// A due saga of an active subscription. One that has its job already is read too: its move may have
     /// been lost, and the insert will find the job.
     fn read_due(&mut self, copy: u8) {
-        if !self.before.active {
+        let deleted = self.before.deleted && self.model.has(Guard::DeletedIsServed);
+        if !self.before.active && !deleted {
             return;
         }
         for saga in self.before.saga_ids() {
@@ -83,6 +97,7 @@ impl Steps<'_> {
             attempt_at,
             status: JobStatus::Pending,
             token: Token::Null,
+            parked: false,
             gone: false,
             queued: false,
             carried: None,

@@ -1,4 +1,4 @@
-//! Steps 4, 4' and 5, and the cleaner: what happens to a job between its insert and its result.
+//! Steps 4, 4' and 5, parking and the cleaner: what happens to a job between its insert and its result.
 
 use super::{Actor, Step, Steps};
 use crate::model::{
@@ -14,10 +14,14 @@ impl Steps<'_> {
             Worker::Holds(job) => {
                 self.report(copy, job, Ending::Delivered, "reports success");
                 self.report(copy, job, Ending::Failed, "reports failure");
-                if self.model.endpoints_say_more {
+                if self.model.endpoints_say_more || self.before.deleted {
                     self.report(copy, job, Ending::Gone, "reports that the endpoint is gone");
                 }
-                self.hand_back(copy, job);
+                self.hand_back(copy, job, false);
+                if self.model.parking {
+                    // Also while the subscription is active: it may have resumed since the worker looked.
+                    self.hand_back(copy, job, true);
+                }
             }
             Worker::OwesQueueRow(job) => {
                 let mut after = self.before;
@@ -31,7 +35,7 @@ impl Steps<'_> {
     /// 4 claim: a Pending job, under a fresh token. Unheard of, the lease belongs to nobody.
     fn claim(&mut self, copy: u8) {
         for job in self.before.job_refs() {
-            if self.before.job(job).status != JobStatus::Pending {
+            if self.before.job(job).status != JobStatus::Pending || self.before.job(job).parked {
                 continue;
             }
             let (actor, about) = (Actor::Worker(copy), self.about_job(job));
@@ -68,16 +72,35 @@ impl Steps<'_> {
         self.settle(copy, does, job, true, after);
     }
 
-    /// 4' hand back: of a job whose subscription is paused, or at shutdown; where the token is mine.
-    fn hand_back(&mut self, copy: u8, job: JobRef) {
+    /// 4' hand back: of a job whose rate limit is used up, or at shutdown; and parking, of a job whose subscription is paused.
+    /// Where the token is mine.
+    fn hand_back(&mut self, copy: u8, job: JobRef, park: bool) {
         let row = self.before.job(job);
         let token_fits = row.token == Token::Of(copy) || !self.model.has(Guard::HandBackChecksToken);
         let mut after = self.before;
         if row.status == JobStatus::Leased && token_fits {
             self.leave_lease(after.job_mut(job), JobStatus::Pending);
+            after.job_mut(job).parked = park;
         }
         after.workers[usize::from(copy)] = Worker::Idle;
-        self.settle(copy, "hands the job back", job, false, after);
+        let does = if park { "parks the job" } else { "hands the job back" };
+        self.settle(copy, does, job, false, after);
+    }
+
+    /// What is parked for a subscription that delivers may be claimed again. Any worker looks, every second.
+    pub(super) fn unparking(&mut self) {
+        let served = self.before.active || (self.before.deleted && self.model.has(Guard::DeletedIsServed));
+        if !served || !self.model.has(Guard::UnparkLooksAgain) {
+            return;
+        }
+        for job in self.before.job_refs() {
+            if !self.before.job(job).parked {
+                continue;
+            }
+            let mut after = self.before;
+            after.job_mut(job).parked = false;
+            self.quiet(Actor::Unparker, "frees the parked job", self.about_job(job), true, after);
+        }
     }
 
     /// Cleaner: where status is Leased and the lease has run out. It may run out at any time; that of a
@@ -99,6 +122,7 @@ impl Steps<'_> {
 
     fn leave_lease(&self, job: &mut JobRow, status: JobStatus) {
         job.status = status;
+        job.parked = false;
         if self.model.has(Guard::TokenCleared) {
             job.token = Token::Null;
         }

@@ -133,9 +133,9 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
         let Some(limit) = limit else { continue };
         let new = sagas[first..].iter().filter(|saga| saga.job_id.is_some()).count();
         let new = u32::try_from(new).unwrap_or(u32::MAX);
-        let full_at = match new {
-            0 => bucket,
-            _ => Some(ADMISSION.pass(tx, subscription_id, limit, bucket, new)?),
+        let full_at = match limit.to_store(Gate::Admission, bucket, new, tx.now) {
+            None => bucket,
+            Some(_) => Some(ADMISSION.pass(tx, subscription_id, limit, bucket, new)?),
         };
         // What waits is more than was let through.
         if jobs < wanted && sagas.len() - first >= jobs as usize {

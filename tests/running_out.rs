@@ -1,0 +1,254 @@
+//! What the product does when something runs out: disk, memory, database connections, descriptors. It says so, refuses with 503
+//! and Retry-After, is not ready, writes no flood of log lines, and goes on by itself when there is enough again.
+
+use crate::support::*;
+use hooksaga_testkit::{
+    mariadb::MariaDbServer,
+    postgres::PostgresServer,
+    proxy::Proxy,
+    server::{Server as Endpoint, read_request},
+};
+use std::{
+    any::Any,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+use tokio::{io::AsyncWriteExt, process::Command};
+
+/// So long something is missing: long enough for every loop to meet it several times.
+const MISSING: Duration = Duration::from_secs(3);
+
+/// Lines that warn, of all components together, in that time: each says it once, and failed requests share a line.
+const MOST_LINES: usize = 60;
+
+/// Changes a limit of the server's process while it runs.
+async fn limit(server: &Server, resource: &str) {
+    let changed = Command::new("prlimit").args(["--pid", &server.id().to_string(), resource]).status().await;
+    assert!(changed.unwrap().success(), "prlimit {resource}");
+}
+
+fn loud(server: &Server) -> usize {
+    let log = server.log();
+    log.iter().filter(|record| matches!(record["level"].as_str(), Some("WARN" | "ERROR"))).count()
+}
+
+/// Posts all the time while something is missing. Each post is stored or refused with 503 and a hint; the ids of those that
+/// were stored, and how many were refused.
+async fn post_meanwhile(server: &Server) -> (Vec<i64>, usize) {
+    let (began, before) = (Instant::now(), loud(server));
+    let (mut stored, mut refused) = (Vec::new(), 0);
+    while began.elapsed() < MISSING {
+        let event = json!({"event_type": "t", "payload": "x".repeat(500)});
+        let answer = server.api().post("/v1/events", &event).await;
+        match answer.status {
+            201 => stored.push(answer.json()["id"].as_i64().unwrap()),
+            503 => {
+                assert!(answer.header("retry-after").is_some(), "{answer:?}");
+                refused += 1;
+            }
+            other => panic!("{other}: {}", answer.text()),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let lines = loud(server) - before;
+    assert!(lines > 0, "it says nothing");
+    assert!(lines <= MOST_LINES, "{lines} lines in {:?}", began.elapsed());
+    (stored, refused)
+}
+
+/// It is ready again, takes events and delivers them; so it does with what was stored meanwhile.
+async fn recovers(server: &Server, stored: &[i64]) {
+    let api = server.api();
+    let event = json!({"event_type": "t", "payload": "after"});
+    let id = eventually("it takes events again", || async {
+        let answer = api.post("/v1/events", &event).await;
+        (answer.status == 201).then(|| answer.json()["id"].as_i64().unwrap())
+    })
+    .await;
+    for id in stored.iter().chain([&id]) {
+        api.delivery_with_status(*id, "Completed").await;
+    }
+    eventually("it is ready", || async {
+        (server.api_with(None).get("/readyz").await.status == 200).then_some(())
+    })
+    .await;
+}
+
+/// The embedded database cannot write a byte more. (A limit on the size of files does the same as a full disk, and needs
+/// no disk.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_takes_no_more_is_told_and_recovered_from() {
+    let installation = Installation::sqlite();
+    let server = Server::start_after(&installation, "trap '' XFSZ", &["serve", "--dev"]).await;
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    let first = api.event("t", &json!(1)).await;
+    api.delivery_with_status(first, "Completed").await;
+
+    limit(&server, "--fsize=0:").await;
+    let (stored, refused) = post_meanwhile(&server).await;
+    assert!(refused > 10 && stored.is_empty(), "{refused} refused, {stored:?}");
+    let refusal = api.post("/v1/events", &json!({"event_type": "t", "payload": 1})).await.expect(503);
+    assert!(refusal["detail"].as_str().unwrap().contains("takes no writes"), "{refusal}");
+    let unready = server.api_with(None).get("/readyz").await.expect(503);
+    assert!(unready["detail"].as_str().unwrap().contains("disk is full"), "{unready}");
+    assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
+    assert_eq!(api.get(&format!("/v1/events/{first}")).await.status, 200, "reading goes on");
+
+    limit(&server, "--fsize=unlimited:").await;
+    recovers(&server, &stored).await;
+    assert_eq!(server.terminate().await, Some(0));
+}
+
+/// Other programs take every connection that the database has.
+async fn no_connection_is_left<H>(
+    url: String,
+    hold: impl AsyncFn(&str) -> Option<H>,
+    _server: Box<dyn Any + Send>,
+) {
+    let (proxy, through) = Proxy::for_url(&url).await;
+    let installation = Installation::on_server(&through);
+    let migrated = run(&installation, &["migrate"]).await;
+    assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+    let server = installation.serve().await;
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    let first = api.event("t", &json!(1)).await;
+    api.delivery_with_status(first, "Completed").await;
+
+    // Its own connections go, too, and others are faster.
+    server.signal("STOP").await;
+    proxy.cut_all();
+    let (mut held, mut full) = (Vec::new(), 0);
+    while full < 20 {
+        match hold(&url).await {
+            Some(connection) => held.push(connection),
+            None => {
+                full += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+    server.signal("CONT").await;
+    let (stored, refused) = post_meanwhile(&server).await;
+    assert!(refused > 5, "{refused} refused, {} stored", stored.len());
+    assert_eq!(server.api_with(None).get("/readyz").await.status, 503);
+    assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
+
+    drop(held);
+    recovers(&server, &stored).await;
+    assert_eq!(server.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_connections_to_postgres_it_refuses_and_recovers() {
+    let start =
+        || PostgresServer::start_with_settings(&["max_connections=60", "superuser_reserved_connections=0"]);
+    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    let hold = async |url: &str| {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.ok()?;
+        Some((client, tokio::spawn(connection)))
+    };
+    no_connection_is_left(server.url(), hold, Box::new(server)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_connections_to_mysql_it_refuses_and_recovers() {
+    let start = || MariaDbServer::start_with(&["--max-connections=60", "--extra-max-connections=1"]);
+    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    hooksaga_testkit::mariadb::execute(&server.url(), "CREATE DATABASE crowded").await;
+    let url = format!("{}/crowded", server.url());
+    let hold = async |url: &str| mysql_async::Conn::from_url(url).await.ok();
+    no_connection_is_left(url, hold, Box::new(server)).await;
+}
+
+/// No descriptor is left for anything new: no attempt is spent on that, and all of it goes on afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_descriptors_nothing_is_spent_and_it_recovers() {
+    let installation = Installation::sqlite().with("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "1");
+    let server = installation.serve().await;
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    // The connection of this request is there before, and ends with it: descriptors for one client and no more.
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count();
+    let before = loud(&server);
+    limit(&server, &format!("--nofile={open}:")).await;
+    let began = Instant::now();
+    let mut stored = Vec::new();
+    while began.elapsed() < MISSING {
+        let event = json!({"event_type": "t", "payload": 1});
+        let post = tokio::time::timeout(Duration::from_millis(500), api.try_post("/v1/events", &event)).await;
+        if let Ok(Some(answer)) = post
+            && answer.status == 201
+        {
+            stored.push(answer.json()["id"].as_i64().unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let lines = loud(&server) - before;
+    assert!(lines <= MOST_LINES, "{lines} lines in {:?}", began.elapsed());
+    limit(&server, "--nofile=1024:").await;
+    recovers(&server, &stored).await;
+    assert_eq!(server.terminate().await, Some(0));
+}
+
+/// Far more payload waits for a slow endpoint than a worker may hold: it holds no more than it may, and all is delivered.
+async fn large_jobs_take_bounded_memory(installation: Installation) {
+    const MIB: usize = 1 << 20;
+    /// Held at the most: 64 MiB of payloads, each as it came from the database and as it is sent, and what is freed late.
+    const MOST: u64 = 256;
+    let jobs: usize = std::env::var("HOOKSAGA_LARGE_JOBS").map_or(160, |text| text.parse().unwrap());
+    let installation = installation.with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true");
+    let api_server = installation.serve_only("api,verifier,router,deadletters,cleaner,orchestrator").await;
+    let api = api_server.api();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&arrived);
+    let endpoint = Endpoint::start(move |mut stream, _| {
+        let counter = Arc::clone(&counter);
+        async move {
+            while read_request(&mut stream).await.is_some_and(|request| request.body.len() == MIB) {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
+                    return;
+                }
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    })
+    .await;
+    let new = json!({"event_type": "t", "callback_url": endpoint.url()});
+    let id = api.post("/v1/subscriptions", &new).await.expect(201)["id"].as_i64().unwrap();
+    api.post(&format!("/v1/subscriptions/{id}/verify"), &json!({"trusted": true})).await;
+    eventually("it is vouched for", || async {
+        api.subscription(id).await["verified"].as_bool()?.then_some(())
+    })
+    .await;
+    let event = json!({"event_type": "t", "payload": "x".repeat(MIB - 2)});
+    for _ in 0..jobs {
+        api.post("/v1/events", &event).await.expect(201);
+    }
+    let worker = installation.serve_only("worker").await;
+    let base = worker.resident_mib();
+    eventually("all is delivered", || async { (arrived.load(Ordering::SeqCst) >= jobs).then_some(()) }).await;
+    let most = worker.peak_mib();
+    assert!(most < base + MOST, "{jobs} jobs of 1 MiB: {base} MiB became {most}");
+    eventually("every result is applied", || async {
+        let stats = api.get("/v1/stats").await.expect(200);
+        stats["open_deliveries"].as_object()?.values().all(|count| count == 0).then_some(())
+    })
+    .await;
+    assert_eq!(worker.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_jobs_take_bounded_memory_on_postgres() {
+    large_jobs_take_bounded_memory(Installation::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_jobs_take_bounded_memory_on_mysql() {
+    large_jobs_take_bounded_memory(Installation::mysql().await).await;
+}
