@@ -6,7 +6,7 @@
 //! The driver does not know that a transaction is open. Whatever happens to it before its end, a failure or a caller that
 //! gives up, it is rolled back before its connection is used again.
 
-use crate::error::DbResult;
+use crate::{error::DbResult, pool::ANSWER};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::ops::{Deref, DerefMut};
 
@@ -66,12 +66,14 @@ impl Unit {
 
 impl Drop for Unit {
     fn drop(&mut self) {
-        if let Some(mut connection) = self.connection.take()
+        let Some(mut connection) = self.connection.take() else { return };
+        // One that was given up in the middle of a statement is closed by the pool, and the server ends what it had begun.
+        if !connection.is_disconnected()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(async move {
-                if connection.query_drop("ROLLBACK").await.is_err() {
-                    // The server ends what a closed connection has begun.
+                let ended = tokio::time::timeout(ANSWER, connection.query_drop("ROLLBACK")).await;
+                if !matches!(ended, Ok(Ok(()))) {
                     let _ = connection.disconnect().await;
                 }
             });

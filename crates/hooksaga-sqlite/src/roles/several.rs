@@ -105,7 +105,6 @@ impl Insert {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::{
         engine::{Engine, RoleHandle},
         location::Location,

@@ -64,12 +64,13 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) A
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_active) ON j.active_saga_id = u.saga_id";
 
 /// A new job may be claimed from its admission on, and jobs are claimed in that order: `lease_until` is now.
+/// MariaDB tells what it made.
 pub(crate) const INSERT: &str = "/* orchestrator.schedule */
 INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
 SELECT u.saga_id, u.subscription_id, u.attempt_at, u.now, u.now, u.now
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     saga_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', attempt_at DATETIME(6) PATH '$[2]',
-    now DATETIME(6) PATH '$[3]')) AS u";
+    now DATETIME(6) PATH '$[3]')) AS u /*M!100500 RETURNING saga_id, id */";
 
 /// Driven by the given ids in their order. Both guards are needed: without the status a late pass reopens a finished
 /// saga, without next_attempt_at it moves one that has no job.
@@ -189,19 +190,18 @@ pub(super) async fn insert<C: Queryable>(
     let new: Vec<&ScheduledSaga> = all.into_iter().filter(|saga| !taken.contains(&saga.saga_id.0)).collect();
     let mut jobs: HashMap<i64, i64> = HashMap::with_capacity(new.len());
     for document in documents(&new) {
-        let written = connection.exec_iter(INSERT, (document.as_str(),)).await?;
-        let (inserted, first) = (written.affected_rows(), written.last_insert_id());
+        let mut written = connection.exec_iter(INSERT, (document.as_str(),)).await?;
+        let first = written.last_insert_id().and_then(|id| i64::try_from(id).ok());
+        let told: Vec<(i64, i64)> = written.collect().await?;
         written.drop_result().await?;
-        // Of a single row the server has told the id.
-        if let ([saga], Some(id)) = (new.as_slice(), first.and_then(|id| i64::try_from(id).ok())) {
-            expect_rows("scheduling", 1, inserted)?;
-            jobs.insert(saga.saga_id.0, id);
-            break;
+        match (new.as_slice(), first) {
+            _ if !told.is_empty() => jobs.extend(told),
+            // Of a single row every server has told the id.
+            ([saga], Some(id)) => jobs.extend([(saga.saga_id.0, id)]),
+            _ => jobs.extend(connection.exec::<(i64, i64), _, _>(JOBS, (document,)).await?),
         }
-        let made: Vec<(i64, i64)> = connection.exec(JOBS, (document,)).await?;
-        expect_rows("scheduling", rows(made.len()), inserted)?;
-        jobs.extend(made);
     }
+    expect_rows("scheduling", rows(new.len()), rows(jobs.len()))?;
     for saga in sagas {
         saga.job_id = jobs.get(&saga.saga_id.0).copied().map(JobId);
     }
