@@ -7,6 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
+//! | `unit` | transactions with few ways to the server |
 //! | `schema` | migrations |
 //! | `examine` | a look at everything, for `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
@@ -37,6 +38,7 @@ mod schema;
 pub mod test_support;
 mod time;
 mod tls;
+mod unit;
 mod wake;
 
 pub use error::store_error;

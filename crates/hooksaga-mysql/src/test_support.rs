@@ -12,8 +12,9 @@ use crate::{
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Role, StoreResult};
+use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, Role, StoreResult};
 use mysql_async::Opts;
+use std::time::Duration;
 
 /// The configuration of a component's session.
 pub fn session(options: &MySqlOptions, role: Role) -> StoreResult<Opts> {
@@ -25,7 +26,6 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
     const NOW: &str = "UTC_TIMESTAMP(6)";
     const IDS: &str = "'[[1],[2]]'";
     const SAGAS: &str = r#"'[[1,1,"2026-01-01 00:00:00.000001","2026-01-01 00:00:00.000001"]]'"#;
-    let now = Time(Timestamp::from_micros(1_800_000_000_000_000));
     let with = |sql: &str, arguments: &[&str]| {
         let mut parts = sql.split('?');
         let mut text = parts.next().unwrap_or_default().to_owned();
@@ -47,17 +47,17 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Route => {
             use router::candidates::{OF_MANY, OF_ONE};
             let statements = vec![
-                router::PEEK.to_owned(),
-                with(router::LOCK, &["1000"]),
-                with(router::LOCK_NEWEST, &["100"]),
+                with(router::PEEK, &["1000"]),
+                router::lock(router::Taken::Oldest, 1000),
+                router::lock(router::Taken::Small, 100),
                 with(router::EVENTS, &[IDS]),
                 with(OF_MANY, &[r#"'[[1,"64656661756c74","61"],[2,"64656661756c74","62"]]'"#, "5001"]),
                 with(OF_ONE, &["'default'", "'a'", "1", "17", "5001"]),
                 with(router::SAGAS, &["'[[1,1],[2,1]]'"]),
                 with(router::INSERT, &[r#"'[[1,1,5,"2026-01-01 00:00:00.000001"]]'"#]),
                 with(router::NOTE_UNMATCHED, &["'[[1,1,0,0]]'"]),
-                with(router::RESUME, &["17", "1"]),
-                with(router::FORGET, &[IDS]),
+                router::resume(17, 1),
+                router::forget("[[1],[2]]"),
             ];
             (Role::RouterWorker, statements)
         }
@@ -69,7 +69,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             use orchestrator::schedule::{ACTIVE_JOBS, INSERT, JOBS, due_statement};
             let allotted = [1, 2].map(|id| Allotted { subscription_id: SubscriptionId(id), jobs: 64 });
             let statements = vec![
-                due_statement(&allotted, now),
+                due_statement(&allotted),
                 with(JOBS, &[SAGAS]),
                 with(ACTIVE_JOBS, &[SAGAS]),
                 with(INSERT, &[SAGAS]),
@@ -87,15 +87,24 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])
         }
         HotStatement::Claim => {
-            use worker::claim::{EVENTS, JOBS, LEASE, PEEK, TARGETS, pick};
+            use worker::claim::{JOBS, events_statement, lease, peek, pick, targets_statement};
+            let now = Time(Timestamp::from_micros(1_800_000_000_000_000));
+            let limits = |skip: &[SubscriptionId]| ClaimLimits {
+                jobs: 512,
+                payload_bytes: 1 << 20,
+                skip: skip.to_vec(),
+            };
+            let (all, some) = (limits(&[]), limits(&[SubscriptionId(1)]));
+            let ids = "[[1],[2]]";
             let statements = vec![
-                with(PEEK, &["60000000"]),
-                with(&pick(&[]), &[NOW, "512"]),
-                with(&pick(&[SubscriptionId(1)]), &[NOW, "512"]),
+                peek(Duration::from_secs(60), &all),
+                peek(Duration::from_secs(60), &some),
+                pick(now, &all),
+                pick(now, &some),
                 with(JOBS, &[IDS]),
-                with(LEASE, &[IDS, NOW, "1", NOW]),
-                with(EVENTS, &[IDS]),
-                with(TARGETS, &[IDS]),
+                lease(ids, now, LeaseToken(1), now),
+                events_statement(ids),
+                targets_statement(ids),
             ];
             (Role::JobWorker, statements)
         }

@@ -39,7 +39,7 @@ async fn frozen(db: &Database, select: &str) -> Conn {
 }
 
 /// A verified subscription to the type of [`event`].
-async fn subscribe(stores: &Stores) -> hooksaga_saga::SubscriptionId {
+pub(crate) async fn subscribe(stores: &Stores) -> hooksaga_saga::SubscriptionId {
     let new = NewSubscription {
         tenant: "default".parse::<Tenant>().unwrap(),
         topics: "t".parse::<Topics>().unwrap(),

@@ -23,11 +23,12 @@ use crate::{
         rows::take,
     },
     time::Time,
+    unit::Unit,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, ExternalId, Timestamp};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
-use mysql_async::{Conn, Error, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
+use mysql_async::{Conn, Error, Params, Row, Value, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -95,9 +96,9 @@ impl Ingest {
         Self { pool, one_by_one: AtomicBool::new(false) }
     }
 
-    async fn append_once(&self, mut connection: Conn, events: &[NewEvent]) -> DbResult<Vec<Appended>> {
-        let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-        let mut clock: Row = only(transaction.query_first(CLOCK).await?)?;
+    async fn append_once(&self, connection: Conn, events: &[NewEvent]) -> DbResult<Vec<Appended>> {
+        let (mut transaction, clock) = Unit::begin(connection, CLOCK).await?;
+        let mut clock: Row = only(clock.into_iter().next())?;
         let now = take::<Time>(&mut clock, 0)?.0;
         let numbering = Numbering { first: 0, step: take(&mut clock, 1)? };
         let packet: usize = take(&mut clock, 2)?;
@@ -131,8 +132,7 @@ impl Ingest {
             let mut ids: Vec<i64> = heads.values().map(|head| head.id.0).collect();
             ids.sort_unstable();
             let values = ids.iter().map(|id| format!("({id})")).collect::<Vec<_>>().join(",");
-            transaction.query_drop(format!("{QUEUE}{values}")).await?;
-            transaction.commit().await?;
+            transaction.commit(&[format!("{QUEUE}{values}")]).await?;
         }
 
         let answer = |(place, event): (usize, &NewEvent)| {
@@ -161,7 +161,7 @@ impl Ingest {
     /// Inserts a run of events in one statement; their ids, in the same order.
     async fn insert(
         &self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut Conn,
         events: &[NewEvent],
         run: &[usize],
         now: Timestamp,
@@ -298,10 +298,7 @@ struct Holder {
     same: HashSet<usize>,
 }
 
-async fn existing<'e>(
-    transaction: &mut Transaction<'_>,
-    events: &'e [NewEvent],
-) -> DbResult<HashMap<Key<'e>, Holder>> {
+async fn existing<'e>(transaction: &mut Conn, events: &'e [NewEvent]) -> DbResult<HashMap<Key<'e>, Holder>> {
     let wanted: HashSet<Key<'e>> = events.iter().filter_map(key).collect();
     let mut found: HashMap<(String, String), (EventHead, usize)> = HashMap::new();
     for document in Batch::of(&wanted, |(tenant, id)| [Field::Text(tenant), Field::Text(id)]) {

@@ -18,6 +18,7 @@ mod redrive;
 mod redrives;
 mod router;
 mod rows;
+mod several;
 mod subscription;
 mod verifier;
 mod worker;

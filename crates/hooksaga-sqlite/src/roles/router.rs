@@ -1,6 +1,9 @@
 //! `router_worker`: makes one saga per event and matching subscription, in steps of a bounded size.
 
-use super::rows;
+use super::{
+    rows,
+    several::{Insert, Write, several},
+};
 use crate::{
     engine::RoleHandle,
     error::DbResult,
@@ -32,12 +35,28 @@ SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, c
  WHERE t.tenant = ?1 AND t.topic = ?2 AND t.subscription_id > ?3
  ORDER BY t.subscription_id LIMIT ?4";
 
-const INSERT_SAGA: &str = "/* router_worker: insert_saga */
+macro_rules! insert_sagas {
+    ($name:literal, $rows:expr) => {
+        concat!(
+            "/* router_worker: ",
+            $name,
+            " */
 INSERT OR FAIL INTO webhook_delivery_sagas
-    (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
-     updated_at)
-VALUES (?1, ?2, 0, 'Pending', 0, ?3, ?4, ?4, ?4)
-ON CONFLICT DO NOTHING";
+    (next_attempt_at, created_at, updated_at, event_id, subscription_id, max_retry_limit, generation, status, attempt_count)
+VALUES ",
+            $rows,
+            " ON CONFLICT DO NOTHING"
+        )
+    };
+}
+pub(super) const INSERT_SAGAS: Insert = Insert {
+    write: Write {
+        several: insert_sagas!("insert_sagas", several!("(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)")),
+        one: insert_sagas!("insert_saga", "(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)"),
+    },
+    find: "/* router_worker: find_saga */
+SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1 AND subscription_id = ?2 AND generation = 0",
+};
 
 /// An event that is routed in several steps adds up.
 const NOTE_UNMATCHED: &str = "/* router_worker: note_unmatched */
@@ -46,8 +65,14 @@ ON CONFLICT (event_id) DO UPDATE
    SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
        unverified = unverified + excluded.unverified";
 
-const LEAVE_QUEUE: &str = "/* router_worker: leave_queue */
-DELETE FROM unrouted_events WHERE event_id = ?1";
+const LEAVE_QUEUE: Write = Write {
+    several: concat!(
+        "/* router_worker: leave_queue */ DELETE FROM unrouted_events WHERE event_id IN (",
+        several!("?"),
+        ")"
+    ),
+    one: "/* router_worker: leave_queue_alone */ DELETE FROM unrouted_events WHERE event_id = ?1",
+};
 
 const NOTE_PROGRESS: &str = "/* router_worker: note_progress */
 UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?1";
@@ -57,8 +82,10 @@ pub(crate) const HOT: &[&str] = &[
     TAKE_EVENTS,
     TAKE_NEWEST,
     SUBSCRIPTIONS_OF_TOPIC,
-    INSERT_SAGA,
-    LEAVE_QUEUE,
+    INSERT_SAGAS.write.one,
+    INSERT_SAGAS.find,
+    LEAVE_QUEUE.several,
+    LEAVE_QUEUE.one,
     NOTE_PROGRESS,
     NOTE_UNMATCHED,
 ];
@@ -115,12 +142,12 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             correlation_id: row.get(4)?,
         })
     })?;
-    let mut insert = tx.prepare(INSERT_SAGA)?;
-    let mut leave = tx.prepare(LEAVE_QUEUE)?;
     // A pass that could consider nobody would never get on.
     let mut left = limits.sagas.max(1) as usize;
     let mut resolver = Resolver { most: left + 1, default_limit, known: HashMap::new() };
     let mut events = Vec::with_capacity(queued.len());
+    // The sagas of all events, and the events that are done: written together at the end.
+    let (mut new, mut done) = (Vec::new(), Vec::new());
     for event in queued {
         if left == 0 && taken == Taken::Oldest {
             // Not begun: this says that the queue is not empty.
@@ -139,17 +166,13 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
         }
         let considered = &candidates[..candidates.len().min(left)];
         left -= considered.len();
-        let mut sagas = Vec::with_capacity(considered.len());
         let mut unmatched = Unmatched::default();
         for candidate in considered {
             if !(candidate.active && candidate.verified) {
                 unmatched.count(candidate.active, candidate.disabled);
                 continue;
             }
-            let values = (event.id.0, candidate.id.0, candidate.max_retry_limit, tx.now.as_micros());
-            if insert.execute(values)? > 0 {
-                sagas.push(RoutedSaga { saga_id: SagaId(tx.last_id()), subscription_id: candidate.id });
-            }
+            new.push((events.len(), [event.id.0, candidate.id.0, candidate.max_retry_limit.into()]));
         }
         if unmatched.total() > 0 {
             let counts = [unmatched.paused, unmatched.disabled, unmatched.unverified];
@@ -161,16 +184,24 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             Some(last) if !complete => {
                 tx.execute(NOTE_PROGRESS, (event.id.0, last.id.0))?;
             }
-            _ => {
-                leave.execute([event.id.0])?;
-            }
+            _ => done.push([event.id.0]),
         }
         let Queued { id: event_id, tenant, correlation_id, .. } = event;
+        let sagas = Vec::with_capacity(considered.len());
         events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete });
         if !complete {
             break;
         }
     }
+    let rows: Vec<_> = new.iter().map(|(_, row)| *row).collect();
+    let ids = INSERT_SAGAS.run(tx, tx.now.as_micros(), &rows)?;
+    for ((event, [_, subscription, _]), id) in new.into_iter().zip(ids) {
+        if let Some(id) = id {
+            let saga = RoutedSaga { saga_id: SagaId(id), subscription_id: SubscriptionId(subscription) };
+            events[event].sagas.push(saga);
+        }
+    }
+    LEAVE_QUEUE.run(tx, &[], &done)?;
     Ok(RouteBatch { events })
 }
 

@@ -1,41 +1,56 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
-use super::{rate_limits::START, rows};
+use super::{
+    rate_limits::START,
+    rows,
+    several::{Write, several},
+};
 use crate::{
     engine::RoleHandle,
-    error::DbResult,
+    error::{DbError, DbResult},
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, Gate, JobId, JobStatus, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, Started, Starting,
-    StoreResult, Target, WorkerBeat, WorkerStore,
+    StoreError, StoreResult, Target, WorkerBeat, WorkerStore,
 };
 use rusqlite::{OptionalExtension, Row};
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
 /// In the order of the partial index, which is that of admission: by id it would walk past every finished job. Read
-/// row by row until enough are found.
+/// row by row until enough are found. `?2` lists the subscriptions to pass over, each between commas; it is looked at
+/// before anything else of a job is read.
 const DUE_JOBS: &str = "/* job_worker: due_jobs */
-SELECT id, saga_id, subscription_id, attempt_at, lease_resets
-  FROM webhook_delivery_jobs INDEXED BY idx_job_pending
- WHERE status = 'Pending' AND lease_until <= ?1
- ORDER BY lease_until, id";
-
-const CONTENT: &str = "/* job_worker: content */
-SELECT g.event_id, g.attempt_count + 1, e.tenant, e.event_type, e.correlation_id, e.payload
-  FROM webhook_delivery_sagas AS g CROSS JOIN events AS e ON e.id = g.event_id
- WHERE g.id = ?1";
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event_id, g.attempt_count + 1,
+       e.tenant, e.event_type, e.correlation_id, e.payload
+  FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
+ CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
+ CROSS JOIN events AS e ON e.id = g.event_id
+ WHERE j.status = 'Pending' AND j.lease_until <= ?1
+   AND (?2 = '' OR instr(?2, ',' || j.subscription_id || ',') = 0)
+ ORDER BY j.lease_until, j.id";
 
 /// `+status`, here and below: found by id; the planner must not consider the indexes over active jobs.
-const LEASE: &str = "/* job_worker: lease */
-UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?2, lease_token = ?3, updated_at = ?4
- WHERE id = ?1 AND +status = 'Pending'";
+macro_rules! lease {
+    ($name:literal, $ids:expr) => {
+        concat!(
+            "/* job_worker: ",
+            $name,
+            " */
+UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?1, lease_token = ?2, updated_at = ?3
+ WHERE +status = 'Pending' AND id IN (",
+            $ids,
+            ")"
+        )
+    };
+}
+const LEASE: Write = Write { several: lease!("lease", several!("?")), one: lease!("lease_one", "?") };
 
 const TARGET: &str = "/* job_worker: target */
 SELECT callback_url, deliverable, deleted_at IS NOT NULL, header_names IS NOT NULL,
@@ -88,8 +103,21 @@ UPDATE OR FAIL webhook_delivery_jobs
        started_at = ?9, callback_url = ?10, retry_at = ?11, lease_token = NULL, updated_at = ?8
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
-const QUEUE_RESULT: &str = "/* job_worker: queue_result */
-INSERT OR FAIL INTO finished_jobs (job_id) VALUES (?1) ON CONFLICT DO NOTHING";
+macro_rules! queue_results {
+    ($name:literal, $rows:expr) => {
+        concat!(
+            "/* job_worker: ",
+            $name,
+            " */ INSERT OR FAIL INTO finished_jobs (job_id) VALUES ",
+            $rows,
+            " ON CONFLICT DO NOTHING"
+        )
+    };
+}
+const QUEUE_RESULTS: Write = Write {
+    several: queue_results!("queue_results", several!("(?)")),
+    one: queue_results!("queue_result", "(?)"),
+};
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
@@ -97,13 +125,13 @@ SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at >
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, CONTENT, LEASE, TARGET, SECRETS, HEADERS];
+pub(crate) const HOT_CLAIM: &[&str] = &[DUE_JOBS, LEASE.several, LEASE.one, TARGET, SECRETS, HEADERS];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_HAND_BACK: &[&str] = &[HAND_BACK];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_PARK: &[&str] = &[PARK, PARKED, UNPARK];
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_REPORT: &[&str] = &[REPORT, QUEUE_RESULT];
+pub(crate) const HOT_REPORT: &[&str] = &[REPORT, QUEUE_RESULTS.one];
 
 /// A worker that has been gone for so long is forgotten.
 const FORGOTTEN_AFTER_MICROS: i64 = 3_600_000_000;
@@ -199,13 +227,16 @@ impl WorkerStore for Worker {
 fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: Duration, token: LeaseToken) -> DbResult<ClaimedBatch> {
     let until = tx.now.after(lease);
     let (due, cut_short) = due_jobs(tx, limits)?;
-    let mut update = tx.prepare(LEASE)?;
+    let ids: Vec<_> = due.iter().map(|(job_id, _)| [job_id.0]).collect();
+    let leased = LEASE.run(tx, &[until.as_micros(), token.0, tx.now.as_micros()], &ids)?;
+    if leased != ids.len() {
+        // They were read in this transaction, and nobody else writes.
+        let text = format!("a claim leased {leased} jobs instead of {}", ids.len());
+        return Err(DbError::Store(StoreError::Other(text)));
+    }
     let mut jobs = Vec::with_capacity(due.len());
     let mut targets = HashMap::new();
     for (job_id, held) in due {
-        if update.execute((job_id.0, until.as_micros(), token.0, tx.now.as_micros()))? == 0 {
-            continue;
-        }
         if let Entry::Vacant(missing) = targets.entry(held.subscription_id) {
             let target = target(tx, *missing.key())?;
             missing.insert(Arc::new(target));
@@ -218,35 +249,31 @@ fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: Duration, token: LeaseToken) 
 /// The next jobs within the limits, and whether that of payload bytes ended the search. Nothing is written meanwhile:
 /// the walk over the index must not meet its own changes.
 fn due_jobs(tx: &Tx<'_>, limits: &ClaimLimits) -> DbResult<(Vec<(JobId, DeliveryJob)>, bool)> {
-    let skip: HashSet<_> = limits.skip.iter().copied().collect();
+    let mut skip = String::new();
+    for id in &limits.skip {
+        skip.push_str(if skip.is_empty() { "," } else { "" });
+        skip.push_str(&id.to_string());
+        skip.push(',');
+    }
     let mut found = Vec::new();
     let mut bytes = 0;
     let mut statement = tx.prepare(DUE_JOBS)?;
-    let mut content = tx.prepare(CONTENT)?;
-    let mut rows = statement.query([tx.now.as_micros()])?;
+    let mut rows = statement.query((tx.now.as_micros(), skip))?;
     while found.len() < limits.jobs as usize
         && let Some(row) = rows.next()?
     {
-        let subscription_id = SubscriptionId(row.get(2)?);
-        if skip.contains(&subscription_id) {
-            continue;
-        }
-        let saga_id = SagaId(row.get(1)?);
-        let (attempt_at, lease_resets) = (rows::time(row, 3)?, row.get(4)?);
-        let job = content.query_row([saga_id.0], |row| {
-            Ok(DeliveryJob {
-                saga_id,
-                subscription_id,
-                event_id: EventId(row.get(0)?),
-                tenant: row.get(2)?,
-                event_type: row.get(3)?,
-                correlation_id: row.get(4)?,
-                payload: rows::shared_text(row, 5)?,
-                attempt: row.get(1)?,
-                lease_resets,
-                attempt_at,
-            })
-        })?;
+        let job = DeliveryJob {
+            saga_id: SagaId(row.get(1)?),
+            subscription_id: SubscriptionId(row.get(2)?),
+            attempt_at: rows::time(row, 3)?,
+            lease_resets: row.get(4)?,
+            event_id: EventId(row.get(5)?),
+            attempt: row.get(6)?,
+            tenant: row.get(7)?,
+            event_type: row.get(8)?,
+            correlation_id: row.get(9)?,
+            payload: rows::shared_text(row, 10)?,
+        };
         bytes += job.payload.len() as u64;
         if bytes > limits.payload_bytes && !found.is_empty() {
             return Ok((found, true));
@@ -339,7 +366,6 @@ fn unpark(tx: &Tx<'_>, after: i64, limit: u32) -> DbResult<UnparkStep> {
 
 fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
     let mut update = tx.prepare(REPORT)?;
-    let mut queue = tx.prepare(QUEUE_RESULT)?;
     let mut changed = Vec::with_capacity(reports.len());
     for report in reports {
         let JobReport { lease, outcome, response_status, duration, .. } = report;
@@ -362,9 +388,10 @@ fn report(tx: &Tx<'_>, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
             report.retry_at.map(Timestamp::as_micros),
         ))?;
         if written > 0 {
-            queue.execute([lease.job_id.0])?;
             changed.push(lease.job_id);
         }
     }
+    let queued: Vec<_> = changed.iter().map(|job| [job.0]).collect();
+    QUEUE_RESULTS.run(tx, &[], &queued)?;
     Ok(changed)
 }

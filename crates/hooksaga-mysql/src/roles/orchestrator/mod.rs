@@ -13,6 +13,7 @@ use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage,
 };
+use schedule::Look;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::atomic::{AtomicU32, Ordering},
@@ -27,12 +28,17 @@ pub(crate) struct Orchestrator {
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
     /// wait for each other's; and another after a wait that was in vain, since who holds that row may be frozen.
     shard: AtomicU32,
+    /// So many passes look first for jobs that their sagas have already.
+    looks: AtomicU32,
 }
+
+/// After a pass that met such jobs, so many look for them: where several orchestrators are at work, there will be more.
+const LOOKS: u32 = 100;
 
 impl Orchestrator {
     pub(crate) fn new(pool: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
-        Self { pool, shard: AtomicU32::new(u32::try_from(drawn).unwrap_or(0)) }
+        Self { pool, shard: AtomicU32::new(u32::try_from(drawn).unwrap_or(0)), looks: AtomicU32::new(0) }
     }
 }
 
@@ -43,7 +49,19 @@ impl OrchestratorStore for Orchestrator {
     }
 
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
-        self.pool.run_inserting(|connection| schedule::create_jobs(connection, allotted, created)).await
+        self.pool
+            .run_inserting(|connection| async move {
+                let left = self.looks.load(Ordering::Relaxed);
+                let look = if left > 0 { Look::First } else { Look::No };
+                let scheduled = schedule::create_jobs(connection, allotted, created, look).await;
+                let left = match &scheduled {
+                    Err(error) if error.is_duplicate() => LOOKS,
+                    _ => left.saturating_sub(1),
+                };
+                self.looks.store(left, Ordering::Relaxed);
+                scheduled
+            })
+            .await
     }
 
     async fn schedule_stranded(

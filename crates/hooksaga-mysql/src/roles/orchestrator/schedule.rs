@@ -1,8 +1,7 @@
 //! Jobs for due sagas, and the sagas' move to InProgress.
 //!
-//! Reads, and then one INSERT, which is the only write and so a transaction by itself. It is a plain one: what has its
-//! job already was looked up before; a key that another orchestrator takes in between fails it as a whole, and the
-//! next try sees that job. What has a rate limit is inserted in a transaction with what the limit lets through
+//! One read, and then one INSERT, which is the only write and so a transaction by itself. It is a plain one: a saga that
+//! has its job already, which hardly ever happens, fails it as a whole, and the next try looks for such jobs first. What has a rate limit is inserted in a transaction with what the limit lets through
 //! ([`limited`]). The move follows on the same connection: a server that lost the jobs in a crash has closed it.
 
 use super::limited;
@@ -22,11 +21,11 @@ use std::{
     time::Duration,
 };
 
-pub(super) const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
+const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 
 /// One subscription's oldest due sagas, if it can be delivered to. MariaDB has no LATERAL: the subscriptions of a pass are
 /// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.
-fn due_branch(allotted: &Allotted, now: &str) -> String {
+fn due_branch(allotted: &Allotted) -> String {
     format!(
         "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.correlation_id,
        CASE WHEN sub.deleted_at IS NULL THEN sub.rate_limit END
@@ -34,7 +33,7 @@ FROM subscriptions sub FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE sub.id = {id} AND sub.deliverable
-  AND s.waiting_subscription_id = {id} AND s.next_attempt_at <= {now}
+  AND s.waiting_subscription_id = {id} AND s.next_attempt_at <= UTC_TIMESTAMP(6)
   AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
 ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
         id = allotted.subscription_id.0,
@@ -43,10 +42,13 @@ ORDER BY s.next_attempt_at, s.id LIMIT {jobs})",
 }
 const BRANCHES: usize = 50;
 
-pub(crate) fn due_statement(allotted: &[Allotted], now: Time) -> String {
-    let now = now.literal();
-    let branches: Vec<String> = allotted.iter().map(|allotted| due_branch(allotted, &now)).collect();
-    format!("/* orchestrator.due */ {}", branches.join(" UNION ALL "))
+/// With the clock, in a row without a saga.
+pub(crate) fn due_statement(allotted: &[Allotted]) -> String {
+    let branches: Vec<String> = allotted.iter().map(due_branch).collect();
+    format!(
+        "/* orchestrator.due */ (SELECT NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL) UNION ALL {}",
+        branches.join(" UNION ALL ")
+    )
 }
 
 /// The jobs that are in the way of a new one, by either key. (Two lookups by their keys; an OR would be a scan.)
@@ -62,12 +64,13 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (saga_id BIGINT PATH '$[0]')) A
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (uniq_job_active) ON j.active_saga_id = u.saga_id";
 
 /// A new job may be claimed from its admission on, and jobs are claimed in that order: `lease_until` is now.
+/// MariaDB tells what it made.
 pub(crate) const INSERT: &str = "/* orchestrator.schedule */
 INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until, created_at, updated_at)
 SELECT u.saga_id, u.subscription_id, u.attempt_at, u.now, u.now, u.now
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     saga_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', attempt_at DATETIME(6) PATH '$[2]',
-    now DATETIME(6) PATH '$[3]')) AS u";
+    now DATETIME(6) PATH '$[3]')) AS u /*M!100500 RETURNING saga_id, id */";
 
 /// Driven by the given ids in their order. Both guards are needed: without the status a late pass reopens a finished
 /// saga, without next_attempt_at it moves one that has no job.
@@ -84,15 +87,14 @@ pub(super) async fn create_jobs(
     mut connection: Conn,
     allotted: &[Allotted],
     created: JobsCreated<'_>,
+    look: Look,
 ) -> DbResult<Scheduled> {
-    let now: Option<Time> = connection.query_first(CLOCK).await?;
-    let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
-    let Due { mut sagas, limits } = due(&mut connection, allotted, now).await?;
+    let Due { now, mut sagas, limits } = due(&mut connection, allotted).await?;
     let mut limited = Vec::new();
     let mut held_to_limits: Vec<_> =
         sagas.extract_if(.., |saga| limits.contains_key(&saga.subscription_id)).collect();
     if !sagas.is_empty() {
-        insert(&mut connection, &mut sagas, now).await?;
+        insert(&mut connection, &mut sagas, now, look).await?;
     }
     if !held_to_limits.is_empty() {
         limited = limited::admit(&mut connection, &limits, allotted, &mut held_to_limits).await?;
@@ -104,35 +106,58 @@ pub(super) async fn create_jobs(
     Ok(Scheduled { now, sagas, limited })
 }
 
+/// Whether jobs that are in the way of new ones are looked for first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    First,
+    /// Only after an insert has met one.
+    No,
+}
+
 /// The oldest due sagas of each subscription, no more than allotted.
 struct Due {
+    now: Timestamp,
     sagas: Vec<ScheduledSaga>,
     /// The rate limits of those that have one.
     limits: BTreeMap<SubscriptionId, RateLimit>,
 }
 
-async fn due(connection: &mut Conn, allotted: &[Allotted], now: Timestamp) -> DbResult<Due> {
+async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
     let allotted: Vec<Allotted> = allotted.iter().copied().filter(|allotted| allotted.jobs > 0).collect();
-    let (mut sagas, mut limits) = (Vec::new(), BTreeMap::new());
+    let (mut sagas, mut limits, mut now) = (Vec::new(), BTreeMap::new(), None);
     for some in allotted.chunks(BRANCHES) {
-        let read: Vec<Row> = connection.query(due_statement(some, Time(now))).await?;
+        let read: Vec<Row> = connection.query(due_statement(some)).await?;
         for mut row in read {
+            let attempt_at = take::<Time>(&mut row, 2)?.0;
+            let Some(saga_id) = take::<Option<i64>>(&mut row, 0)? else {
+                now.get_or_insert(attempt_at);
+                continue;
+            };
             let subscription_id = SubscriptionId(take(&mut row, 1)?);
             if let Some(rate) = take::<Option<i64>>(&mut row, 4)? {
                 limits.insert(subscription_id, RateLimit::per_second(natural(rate)));
             }
             sagas.push(ScheduledSaga {
-                saga_id: SagaId(take(&mut row, 0)?),
+                saga_id: SagaId(saga_id),
                 subscription_id,
-                attempt_at: take::<Time>(&mut row, 2)?.0,
+                attempt_at,
                 correlation_id: take(&mut row, 3)?,
                 job_id: None,
             });
         }
     }
+    let now = match now {
+        Some(now) => now,
+        None => clock(connection).await?,
+    };
     // One order for all: that of the jobs' ids, in which jobs of one admission are claimed.
     sagas.sort_unstable_by_key(|saga| (saga.attempt_at, saga.saga_id));
-    Ok(Due { sagas, limits })
+    Ok(Due { now, sagas, limits })
+}
+
+pub(super) async fn clock(connection: &mut Conn) -> DbResult<Timestamp> {
+    let now: Option<Time> = connection.query_first(CLOCK).await?;
+    Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
 /// Inserts the jobs that are not there, and notes their ids.
@@ -140,6 +165,7 @@ pub(super) async fn insert<C: Queryable>(
     connection: &mut C,
     sagas: &mut [ScheduledSaga],
     now: Timestamp,
+    look: Look,
 ) -> DbResult<()> {
     let documents = |sagas: &[&ScheduledSaga]| {
         Batch::of(sagas.iter().copied(), |saga| {
@@ -153,22 +179,29 @@ pub(super) async fn insert<C: Queryable>(
     };
     let all: Vec<&ScheduledSaga> = sagas.iter().collect();
     let mut taken: HashSet<i64> = HashSet::new();
-    for document in documents(&all) {
-        for sql in [JOBS, ACTIVE_JOBS] {
-            let found: Vec<(i64, i64)> = connection.exec(sql, (document.as_str(),)).await?;
-            taken.extend(found.into_iter().map(|(saga, _)| saga));
+    if look == Look::First {
+        for document in documents(&all) {
+            for sql in [JOBS, ACTIVE_JOBS] {
+                let found: Vec<(i64, i64)> = connection.exec(sql, (document.as_str(),)).await?;
+                taken.extend(found.into_iter().map(|(saga, _)| saga));
+            }
         }
     }
     let new: Vec<&ScheduledSaga> = all.into_iter().filter(|saga| !taken.contains(&saga.saga_id.0)).collect();
     let mut jobs: HashMap<i64, i64> = HashMap::with_capacity(new.len());
     for document in documents(&new) {
-        let written = connection.exec_iter(INSERT, (document.as_str(),)).await?;
-        let inserted = written.affected_rows();
+        let mut written = connection.exec_iter(INSERT, (document.as_str(),)).await?;
+        let first = written.last_insert_id().and_then(|id| i64::try_from(id).ok());
+        let told: Vec<(i64, i64)> = written.collect().await?;
         written.drop_result().await?;
-        let made: Vec<(i64, i64)> = connection.exec(JOBS, (document,)).await?;
-        expect_rows("scheduling", rows(made.len()), inserted)?;
-        jobs.extend(made);
+        match (new.as_slice(), first) {
+            _ if !told.is_empty() => jobs.extend(told),
+            // Of a single row every server has told the id.
+            ([saga], Some(id)) => jobs.extend([(saga.saga_id.0, id)]),
+            _ => jobs.extend(connection.exec::<(i64, i64), _, _>(JOBS, (document,)).await?),
+        }
     }
+    expect_rows("scheduling", rows(new.len()), rows(jobs.len()))?;
     for saga in sagas {
         saga.job_id = jobs.get(&saga.saga_id.0).copied().map(JobId);
     }

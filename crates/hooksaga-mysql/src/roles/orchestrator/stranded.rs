@@ -1,10 +1,7 @@
 //! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
 
-use super::schedule::{CLOCK, insert, mark_in_progress};
-use crate::{
-    error::{DbError, DbResult},
-    time::Time,
-};
+use super::schedule::{Look, clock, insert, mark_in_progress};
+use crate::{error::DbResult, time::Time};
 use hooksaga_saga::{SagaId, SubscriptionId};
 use hooksaga_store::{ScheduledSaga, StrandedStep};
 use mysql_async::{Conn, prelude::Queryable as _};
@@ -27,8 +24,7 @@ UNION ALL
    AND sub.active AND sub.verified LIMIT ?)";
 
 pub(super) async fn schedule_stranded(mut connection: Conn, beyond: Duration) -> DbResult<StrandedStep> {
-    let now: Option<Time> = connection.query_first(CLOCK).await?;
-    let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
+    let now = clock(&mut connection).await?;
     let bound = Time(now.after(beyond));
     let found: Vec<(i64, i64, Time)> = connection.exec(STRANDED, (bound, SAGAS, bound, SAGAS)).await?;
     let mut sagas: Vec<ScheduledSaga> = found
@@ -42,7 +38,7 @@ pub(super) async fn schedule_stranded(mut connection: Conn, beyond: Duration) ->
         })
         .collect();
     if !sagas.is_empty() {
-        insert(&mut connection, &mut sagas, now).await?;
+        insert(&mut connection, &mut sagas, now, Look::First).await?;
         mark_in_progress(&mut connection, &sagas).await?;
     }
     Ok(StrandedStep { sagas: sagas.len() as u64, resume_after: None })

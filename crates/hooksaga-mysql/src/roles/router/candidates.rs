@@ -13,7 +13,7 @@ use crate::{
         topics::matching,
     },
 };
-use mysql_async::{Row, Transaction, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashMap};
 
 /// The entries of many topics at once. The length is compared too: to the collation a blank at the end is nothing.
@@ -69,7 +69,7 @@ pub(super) struct Candidates(HashMap<(String, String), Vec<Candidate>>);
 impl Candidates {
     /// Looks up all kinds of events that begin here. Nothing if there are more than `limit`.
     pub(super) async fn read(
-        transaction: &mut Transaction<'_>,
+        transaction: &mut Conn,
         events: impl Iterator<Item = &Event>,
         limit: usize,
     ) -> DbResult<Option<Self>> {
@@ -110,7 +110,7 @@ impl Candidates {
     /// The next candidates of an event, at most `limit`, and whether these are all.
     pub(super) async fn of(
         &self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut Conn,
         event: &Event,
         limit: usize,
     ) -> DbResult<(Vec<Candidate>, bool)> {

@@ -1,6 +1,7 @@
 //! `router_worker`: makes one saga per event and matching subscription.
 //!
-//! One transaction. The queue's rows are locked first; what is read after that (in READ COMMITTED each statement sees
+//! One transaction, after a look at the queue and its events, which never change. The queue's rows are locked first; what is
+//! read after that (in READ COMMITTED each statement sees
 //! what is committed when it begins) has every subscription that was there when the events were accepted. While the
 //! lock is held nobody else makes generation 0 sagas for these events.
 //!
@@ -17,29 +18,36 @@ use crate::{
         rows::{expect_rows, rows, take},
     },
     time::Time,
+    unit::Unit,
 };
 use async_trait::async_trait;
 use candidates::{Candidate, Candidates, Event};
 use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
-use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::atomic::{AtomicBool, Ordering},
 };
 
 /// Before a transaction is begun: an idle pass is this one statement.
-pub(crate) const PEEK: &str = "/* router.peek */ SELECT EXISTS (SELECT 1 FROM unrouted_events)";
+pub(crate) const PEEK: &str = "/* router.peek */
+SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
+FROM (SELECT event_id FROM unrouted_events FORCE INDEX (PRIMARY) ORDER BY event_id LIMIT ?) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id";
 
-/// Reads the queue by its key.
-pub(crate) const LOCK: &str = "/* router.lock */
+/// Reads the queue by its key, from one end or the other.
+pub(crate) fn lock(taken: Taken, limit: u32) -> String {
+    let order = match taken {
+        Taken::Oldest => "ASC",
+        Taken::Small => "DESC",
+    };
+    format!(
+        "/* router.lock */
 SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
-ORDER BY event_id LIMIT ? FOR UPDATE SKIP LOCKED";
-
-/// The same from the other end.
-pub(crate) const LOCK_NEWEST: &str = "/* router.lock_newest */
-SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
-ORDER BY event_id DESC LIMIT ? FOR UPDATE SKIP LOCKED";
+ORDER BY event_id {order} LIMIT {limit} FOR UPDATE SKIP LOCKED"
+    )
+}
 
 pub(crate) const EVENTS: &str = "/* router.events */
 SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
@@ -54,13 +62,14 @@ FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription)
     ON s.event_id = u.event_id AND s.subscription_id = u.subscription_id AND s.generation = 0";
 
+/// MariaDB tells what it made.
 pub(crate) const INSERT: &str = "/* router.insert */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
 SELECT u.event_id, u.subscription_id, 0, u.max_retry_limit, u.now, u.now, u.now
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
     event_id BIGINT PATH '$[0]', subscription_id BIGINT PATH '$[1]', max_retry_limit INT PATH '$[2]',
-    now DATETIME(6) PATH '$[3]')) AS u";
+    now DATETIME(6) PATH '$[3]')) AS u /*M!100500 RETURNING id, event_id, subscription_id */";
 
 pub(crate) const NOTE_UNMATCHED: &str = "/* router.note_unmatched */
 INSERT INTO unmatched_events (event_id, paused, disabled, unverified)
@@ -71,13 +80,20 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
 ON DUPLICATE KEY UPDATE paused = unmatched_events.paused + VALUES(paused),
     disabled = unmatched_events.disabled + VALUES(disabled), unverified = unmatched_events.unverified + VALUES(unverified)";
 
-/// By key, so that it never waits for rows that another router has locked.
-pub(crate) const FORGET: &str = "/* router.forget */
-DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN unrouted_events q FORCE INDEX (PRIMARY) ON q.event_id = u.id";
+/// By key, so that it never waits for rows that another router has locked. `ids`: a batch of numbers.
+pub(crate) fn forget(ids: &str) -> String {
+    format!(
+        "/* router.forget */
+DELETE q FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN unrouted_events q FORCE INDEX (PRIMARY) ON q.event_id = u.id"
+    )
+}
 
-pub(crate) const RESUME: &str = "/* router.resume */
-UPDATE unrouted_events SET after_subscription_id = ? WHERE event_id = ?";
+pub(crate) fn resume(after: i64, event: i64) -> String {
+    format!(
+        "/* router.resume */ UPDATE unrouted_events SET after_subscription_id = {after} WHERE event_id = {event}"
+    )
+}
 
 pub(crate) struct Router {
     pool: RolePool,
@@ -102,7 +118,7 @@ impl RouterStore for Router {
 
 /// Which events a pass takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
+pub(crate) enum Taken {
     /// In the order of their ids, until the limit is reached.
     Oldest,
     /// Of the newest, those with no more subscriptions than the limit, each.
@@ -133,20 +149,34 @@ async fn route(
     default_limit: u32,
     look: bool,
 ) -> DbResult<RouteBatch> {
-    if limits.events == 0 || limits.sagas == 0 || connection.exec_first(PEEK, ()).await? == Some(false) {
+    if limits.events == 0 || limits.sagas == 0 {
         return Ok(RouteBatch::default());
     }
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let lock = if taken == Taken::Small { LOCK_NEWEST } else { LOCK };
-    let queued: Vec<(i64, i64)> = transaction.exec(lock, (limits.events,)).await?;
-    let Some((events, now)) = events(&mut transaction, queued).await? else {
+    let mut seen = Seen::default();
+    seen.note(connection.exec(PEEK, (limits.events,)).await?)?;
+    let Some(now) = seen.now else { return Ok(RouteBatch::default()) };
+    let (mut transaction, queued) = Unit::begin(connection, &lock(taken, limits.events)).await?;
+    let pair = |mut row: Row| Ok((take(&mut row, 0)?, take(&mut row, 1)?));
+    let queued = queued.into_iter().map(pair).collect::<DbResult<Vec<(i64, i64)>>>()?;
+    // Where other routers are at work, or the newest are taken, these can be others than those that the look saw.
+    let unseen = queued.iter().map(|(id, _)| *id).filter(|id| !seen.events.contains_key(id));
+    for document in Batch::ids(unseen) {
+        let read = transaction.exec(EVENTS, (document,)).await?;
+        seen.note(read)?;
+    }
+    let events = seen.locked(queued);
+    if events.is_empty() {
         transaction.rollback().await?;
         return Ok(RouteBatch::default());
-    };
+    }
     let considered = match taken {
         Taken::Oldest => consider(&mut transaction, events, limits.sagas).await?,
         Taken::Small => consider_small(&mut transaction, events, limits.sagas).await?,
     };
+    if considered.is_empty() {
+        transaction.rollback().await?;
+        return Ok(RouteBatch::default());
+    }
 
     let mut new = Vec::new();
     for Considered { event, candidates, .. } in &considered {
@@ -163,8 +193,7 @@ async fn route(
     }
     let mut made = insert(&mut transaction, &new, now).await?;
     note_unmatched(&mut transaction, &considered).await?;
-    leave_queue(&mut transaction, &considered).await?;
-    transaction.commit().await?;
+    transaction.commit(&leave_queue(&considered)).await?;
 
     let routed = considered.into_iter().map(|Considered { event, candidates, complete }| RoutedEvent {
         event_id: EventId(event.id),
@@ -183,31 +212,30 @@ async fn route(
     Ok(RouteBatch { events: routed.collect() })
 }
 
-/// The queued events in the order of their ids, and the clock; nothing if none is queued.
-async fn events(
-    transaction: &mut Transaction<'_>,
-    queued: Vec<(i64, i64)>,
-) -> DbResult<Option<(Vec<Event>, Timestamp)>> {
-    let progress: HashMap<i64, i64> = queued.iter().copied().collect();
-    let mut events = Vec::with_capacity(queued.len());
-    let mut now = None;
-    for document in Batch::ids(queued.into_iter().map(|(id, _)| id)) {
-        let read: Vec<Row> = transaction.exec(EVENTS, (document,)).await?;
+/// Events that were read, and the clock of the first reading.
+#[derive(Default)]
+struct Seen {
+    events: HashMap<i64, Event>,
+    now: Option<Timestamp>,
+}
+
+impl Seen {
+    fn note(&mut self, read: Vec<Row>) -> DbResult<()> {
         for mut row in read {
             let row = &mut row;
             let id = take(row, 0)?;
-            now = Some(take::<Time>(row, 4)?.0);
-            events.push(Event {
-                id,
-                tenant: take(row, 1)?,
-                event_type: take(row, 2)?,
-                correlation_id: take(row, 3)?,
-                after: progress.get(&id).copied().unwrap_or(0),
-            });
+            self.now.get_or_insert(take::<Time>(row, 4)?.0);
+            let (tenant, event_type, correlation_id) = (take(row, 1)?, take(row, 2)?, take(row, 3)?);
+            self.events.insert(id, Event { id, tenant, event_type, correlation_id, after: 0 });
         }
+        Ok(())
     }
-    events.sort_unstable_by_key(|event| event.id);
-    Ok(now.map(|now| (events, now)))
+
+    /// The queued events in the order of their ids, each from where an earlier pass came to.
+    fn locked(mut self, queued: Vec<(i64, i64)>) -> Vec<Event> {
+        let event = |(id, after)| Some(Event { after, ..self.events.remove(&id)? });
+        queued.into_iter().filter_map(event).collect()
+    }
 }
 
 /// An event, and the subscriptions that this pass considers for it.
@@ -219,11 +247,7 @@ struct Considered {
 
 /// The events one after the other, until so many subscriptions have been considered. They are looked up together, as many
 /// as do not exceed that; each time they do, half as many.
-async fn consider(
-    transaction: &mut Transaction<'_>,
-    events: Vec<Event>,
-    limit: u32,
-) -> DbResult<Vec<Considered>> {
+async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
     let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut considered = Vec::with_capacity(events.len());
     let mut together = events.len();
@@ -280,26 +304,34 @@ struct Pair {
 }
 
 /// The ids of the new sagas, by event and subscription.
-async fn insert(
-    transaction: &mut Transaction<'_>,
-    new: &[Pair],
-    now: Timestamp,
-) -> DbResult<HashMap<(i64, i64), i64>> {
-    let mut inserted = 0;
+async fn insert(transaction: &mut Conn, new: &[Pair], now: Timestamp) -> DbResult<HashMap<(i64, i64), i64>> {
+    let mut made = HashMap::with_capacity(new.len());
+    let (mut untold, mut first) = (0, None);
     for document in Batch::of(new, |pair| {
         [Field::Int(pair.event), Field::Int(pair.subscription), Field::Int(pair.limit.into()), Field::At(now)]
     }) {
-        transaction.exec_drop(INSERT, (document,)).await?;
-        inserted += transaction.affected_rows();
+        let told: Vec<(i64, i64, i64)> = transaction.exec(INSERT, (document,)).await?;
+        if told.is_empty() {
+            untold += transaction.affected_rows();
+            first = transaction.last_insert_id();
+        }
+        made.extend(told.into_iter().map(|(saga, event, subscription)| ((event, subscription), saga)));
     }
-    expect_rows("routing", rows(new.len()), inserted)?;
+    expect_rows("routing", rows(new.len()), rows(made.len()) + untold)?;
+    if untold == 0 {
+        return Ok(made);
+    }
+    // Of a single row every server has told the id.
+    if let ([pair], Some(id)) = (new, first.and_then(|id| i64::try_from(id).ok())) {
+        return Ok(HashMap::from([((pair.event, pair.subscription), id)]));
+    }
     let made = sagas(transaction, new).await?;
-    expect_rows("routing", rows(made.len()), inserted)?;
+    expect_rows("routing", rows(made.len()), rows(new.len()))?;
     Ok(made)
 }
 
 /// The sagas that there are of these pairs.
-async fn sagas(transaction: &mut Transaction<'_>, pairs: &[Pair]) -> DbResult<HashMap<(i64, i64), i64>> {
+async fn sagas(transaction: &mut Conn, pairs: &[Pair]) -> DbResult<HashMap<(i64, i64), i64>> {
     let mut found = HashMap::with_capacity(pairs.len());
     for document in Batch::of(pairs, |pair| [Field::Int(pair.event), Field::Int(pair.subscription)]) {
         let read: Vec<(i64, i64, i64)> = transaction.exec(SAGAS, (document,)).await?;
@@ -318,7 +350,7 @@ fn unmatched(candidates: &[Candidate]) -> Unmatched {
 }
 
 /// Stores whom the events missed, where there is any; what a later pass finds is added.
-async fn note_unmatched(transaction: &mut Transaction<'_>, considered: &[Considered]) -> DbResult<()> {
+async fn note_unmatched(transaction: &mut Conn, considered: &[Considered]) -> DbResult<()> {
     let missed = considered.iter().map(|one| (one.event.id, unmatched(&one.candidates)));
     let missed = missed.filter(|(_, unmatched)| unmatched.total() > 0);
     let number = |count: u64| Field::Int(i64::try_from(count).unwrap_or(i64::MAX));
@@ -336,16 +368,15 @@ async fn note_unmatched(transaction: &mut Transaction<'_>, considered: &[Conside
 }
 
 /// Takes what is complete off the queue, and notes how far the last one came.
-async fn leave_queue(transaction: &mut Transaction<'_>, considered: &[Considered]) -> DbResult<()> {
+fn leave_queue(considered: &[Considered]) -> Vec<String> {
     // In the order of their ids, as they came from the queue.
     let complete = considered.iter().filter(|considered| considered.complete).map(|one| one.event.id);
-    for document in Batch::ids(complete) {
-        transaction.exec_drop(FORGET, (document,)).await?;
-    }
+    let mut statements: Vec<String> =
+        Batch::ids(complete).into_iter().map(|document| forget(&document)).collect();
     for Considered { event, candidates, .. } in considered.iter().filter(|considered| !considered.complete) {
         if let Some(last) = candidates.last() {
-            transaction.exec_drop(RESUME, (last.subscription, event.id)).await?;
+            statements.push(resume(last.subscription, event.id));
         }
     }
-    Ok(())
+    statements
 }

@@ -7,70 +7,105 @@ use crate::{
         rows::{expect_rows, natural, rows, take},
     },
     time::{Time, micros},
+    unit::Unit,
 };
 use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseToken, SealedSecret, StoredSecret, Target,
 };
-use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
-/// The clock, when a lease that begins now will end, and whether there is anything to do, before a transaction is begun:
-/// an idle pass is this one statement.
-pub(crate) const PEEK: &str = "/* worker.peek */
-SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
-       EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
-               WHERE pending_until <= UTC_TIMESTAMP(6))";
-
-/// Reads the index of Pending jobs in its own order, beyond the NULLs of all others; parked jobs stand at its end.
-pub(crate) fn pick(skip: &[SubscriptionId]) -> String {
-    let skipped = match skip {
-        [] => String::new(),
-        skip => format!(" AND subscription_id NOT IN ({})", list(skip.iter().map(|id| id.0))),
-    };
+/// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
+/// transaction is begun: an idle pass is this one statement. What it tells of a job never changes while the job is Pending,
+/// but for `lease_resets`.
+pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
-        "/* worker.pick */
-SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
-WHERE pending_until <= ?{skipped} ORDER BY pending_until, id LIMIT ? FOR UPDATE SKIP LOCKED"
+        "/* worker.peek */
+(SELECT NULL, NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL, UTC_TIMESTAMP(6) + INTERVAL {lease} MICROSECOND)
+UNION ALL
+(SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, e.payload_bytes, NULL
+ FROM (SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+       WHERE pending_until <= UTC_TIMESTAMP(6){skipped} ORDER BY pending_until, id LIMIT {jobs}) u
+ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+ STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
+ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id)",
+        lease = micros(lease),
+        skipped = skipped(&limits.skip),
+        jobs = limits.jobs,
     )
 }
 
-/// The picked jobs, with the sizes of their payloads.
+fn skipped(skip: &[SubscriptionId]) -> String {
+    match skip {
+        [] => String::new(),
+        skip => format!(" AND subscription_id NOT IN ({})", list(skip.iter().map(|id| id.0))),
+    }
+}
+
+/// Reads the index of Pending jobs in its own order, beyond the NULLs of all others; parked jobs stand at its end.
+pub(crate) fn pick(now: Time, limits: &ClaimLimits) -> String {
+    format!(
+        "/* worker.pick */
+SELECT id, lease_resets FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
+WHERE pending_until <= {now}{skipped} ORDER BY pending_until, id LIMIT {jobs} FOR UPDATE SKIP LOCKED",
+        now = now.literal(),
+        skipped = skipped(&limits.skip),
+        jobs = limits.jobs,
+    )
+}
+
+/// Picked jobs that the look did not see, with the sizes of their payloads.
 pub(crate) const JOBS: &str = "/* worker.jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, s.attempt_count, s.event_id, e.payload_bytes
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, e.payload_bytes
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
 /// None but this transaction can have changed the picked jobs.
-pub(crate) const LEASE: &str = "/* worker.lease */
-UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+pub(crate) fn lease(ids: &str, until: Time, token: LeaseToken, now: Time) -> String {
+    format!(
+        "/* worker.lease */
+UPDATE (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
-SET j.status = 'Leased', j.lease_until = ?, j.lease_token = ?, j.updated_at = ?
-WHERE j.status = 'Pending'";
+SET j.status = 'Leased', j.lease_until = {until}, j.lease_token = {token}, j.updated_at = {now}
+WHERE j.status = 'Pending'",
+        until = until.literal(),
+        token = token.0,
+        now = now.literal(),
+    )
+}
 
 /// Each event once, however many subscriptions it goes to.
-pub(crate) const EVENTS: &str = "/* worker.events */
+pub(crate) fn events_statement(ids: &str) -> String {
+    format!(
+        "/* worker.events */
 SELECT e.id, e.event_type, e.correlation_id, e.payload, e.tenant
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
+FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id"
+    )
+}
 
 /// The subscriptions of a claim, each with its valid secrets, newest first, and its headers: one statement, so that no URL
 /// is seen with the headers of another.
-pub(crate) const TARGETS: &str = "/* worker.targets */
+pub(crate) fn targets_statement(ids: &str) -> String {
+    format!(
+        "/* worker.targets */
 SELECT s.id, s.callback_url, s.deliverable, k.id, k.key_id, k.sealed, s.deleted_at IS NOT NULL, h.key_id, h.sealed,
     CASE WHEN s.deleted_at IS NULL THEN s.rate_limit END
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
 LEFT JOIN subscription_headers h FORCE INDEX (PRIMARY) ON h.subscription_id = s.id AND s.header_names IS NOT NULL
 LEFT JOIN subscription_secrets k FORCE INDEX (idx_secret_subscription)
     ON k.subscription_id = s.id AND (k.expires_at IS NULL OR k.expires_at > UTC_TIMESTAMP(6))
-ORDER BY s.id, k.id DESC";
+ORDER BY s.id, k.id DESC"
+    )
+}
 
 /// All is read before the commit: what cannot be read is not claimed.
 pub(super) async fn claim(
@@ -79,39 +114,72 @@ pub(super) async fn claim(
     duration: Duration,
     token: LeaseToken,
 ) -> DbResult<ClaimedBatch> {
-    let peek: Option<(Time, Time, bool)> = connection.exec_first(PEEK, (micros(duration),)).await?;
-    let (now, until, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+    let Look { now, until, mut seen } = look(&mut connection, limits, duration).await?;
     let nothing = || ClaimedBatch { now: now.0, jobs: Vec::new(), cut_short: false, targets: HashMap::new() };
-    if !waiting || limits.jobs == 0 {
+    if seen.is_empty() {
         return Ok(nothing());
     }
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    // Lists of skipped subscriptions differ from call to call: preparing those would only fill the cache.
-    let sql = pick(&limits.skip);
-    let picked: Vec<i64> = if limits.skip.is_empty() {
-        transaction.exec(sql, (now, limits.jobs)).await?
-    } else {
-        let sql = sql.replacen('?', &now.literal(), 1).replacen('?', &limits.jobs.to_string(), 1);
-        transaction.query(sql).await?
-    };
-    if picked.is_empty() {
+    let (mut transaction, rows) = Unit::begin(connection, &pick(now, limits)).await?;
+    if rows.is_empty() {
         transaction.rollback().await?;
         return Ok(nothing());
     }
-    let (picked, cut_short) = within(read(&mut transaction, &picked).await?, limits.payload_bytes);
-    let mut ids: Vec<i64> = picked.iter().map(|job| job.id).collect();
-    ids.sort_unstable();
-    let mut leased = 0;
-    for document in Batch::ids(ids) {
-        transaction.exec_drop(LEASE, (document, until, token.0, now)).await?;
-        leased += transaction.affected_rows();
+    let resets = |mut row: Row| Ok((take(&mut row, 0)?, natural(take(&mut row, 1)?)));
+    let picked = rows.into_iter().map(resets).collect::<DbResult<Vec<(i64, u32)>>>()?;
+    // Where other workers are at work, these can be others than those that the look saw.
+    let unseen = picked.iter().map(|(id, _)| *id).filter(|id| !seen.contains_key(id));
+    for document in Batch::ids(unseen) {
+        let read: Vec<Row> = transaction.exec(JOBS, (document,)).await?;
+        note(&mut seen, read)?;
     }
-    expect_rows("a claim", rows(picked.len()), leased)?;
-    let subscriptions: BTreeSet<i64> = picked.iter().map(|job| job.subscription_id).collect();
-    let jobs = leases(&mut transaction, picked, token, until.0).await?;
-    let targets = targets(&mut transaction, subscriptions).await?;
-    transaction.commit().await?;
+    let picked = picked.into_iter().map(|(id, lease_resets)| {
+        let job = seen.remove(&id).ok_or_else(|| DbError::unreadable("a job without its event"))?;
+        Ok(Picked { lease_resets, ..job })
+    });
+    let (picked, cut_short) = within(picked.collect::<DbResult<_>>()?, limits.payload_bytes);
+    let (jobs, targets) = take_leases(&mut transaction, picked, token, until, now).await?;
+    transaction.commit(&[]).await?;
     Ok(ClaimedBatch { now: now.0, jobs, cut_short, targets })
+}
+
+/// What can be claimed, before anything is locked.
+struct Look {
+    now: Time,
+    until: Time,
+    seen: HashMap<i64, Picked>,
+}
+
+async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -> DbResult<Look> {
+    let mut read: Vec<Row> = connection.query(peek(duration, limits)).await?;
+    let mut clock = None;
+    for row in read.extract_if(.., |row| matches!(row.get_opt::<Option<i64>, _>(0), Some(Ok(None)))) {
+        let mut row = row;
+        clock = Some((take(&mut row, 3)?, take(&mut row, 7)?));
+    }
+    let (now, until) = clock.ok_or_else(|| DbError::unreadable("no clock"))?;
+    let mut seen = HashMap::with_capacity(read.len());
+    note(&mut seen, read)?;
+    Ok(Look { now, until, seen })
+}
+
+/// Leases the picked jobs, and reads what their attempts need.
+async fn take_leases(
+    transaction: &mut Unit,
+    picked: Vec<Picked>,
+    token: LeaseToken,
+    until: Time,
+    now: Time,
+) -> DbResult<(Vec<Lease<DeliveryJob>>, HashMap<SubscriptionId, Arc<Target>>)> {
+    let ids = |ids: BTreeSet<i64>| Batch::ids(ids).concat();
+    let jobs = ids(picked.iter().map(|job| job.id).collect());
+    let events = ids(picked.iter().map(|job| job.event_id).collect());
+    let subscriptions = ids(picked.iter().map(|job| job.subscription_id).collect());
+    let queries = [events_statement(&events), targets_statement(&subscriptions)];
+    let (leased, read) = transaction.write_and_read(&lease(&jobs, until, token, now), &queries).await?;
+    expect_rows("a claim", rows(picked.len()), leased)?;
+    let mut read = read.into_iter();
+    let (events, targets) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
+    Ok((leases(events, picked, token, until.0)?, read_targets(targets)?))
 }
 
 /// A job that can be claimed.
@@ -126,29 +194,22 @@ struct Picked {
     payload_bytes: u64,
 }
 
-/// The picked jobs, in the order in which they were picked.
-async fn read(transaction: &mut Transaction<'_>, ids: &[i64]) -> DbResult<Vec<Picked>> {
-    let mut found: HashMap<i64, Picked> = HashMap::with_capacity(ids.len());
-    for document in Batch::ids(ids.iter().copied()) {
-        let read: Vec<Row> = transaction.exec(JOBS, (document,)).await?;
-        for mut row in read {
-            let row = &mut row;
-            let job = Picked {
-                id: take(row, 0)?,
-                saga_id: take(row, 1)?,
-                subscription_id: take(row, 2)?,
-                attempt_at: take::<Time>(row, 3)?.0,
-                lease_resets: natural(take(row, 4)?),
-                attempt_count: natural(take(row, 5)?),
-                event_id: take(row, 6)?,
-                payload_bytes: take(row, 7)?,
-            };
-            found.insert(job.id, job);
-        }
+fn note(seen: &mut HashMap<i64, Picked>, read: Vec<Row>) -> DbResult<()> {
+    for mut row in read {
+        let row = &mut row;
+        let job = Picked {
+            id: take(row, 0)?,
+            saga_id: take(row, 1)?,
+            subscription_id: take(row, 2)?,
+            attempt_at: take::<Time>(row, 3)?.0,
+            lease_resets: 0,
+            attempt_count: natural(take(row, 4)?),
+            event_id: take(row, 5)?,
+            payload_bytes: take(row, 6)?,
+        };
+        seen.insert(job.id, job);
     }
-    ids.iter()
-        .map(|id| found.remove(id).ok_or_else(|| DbError::unreadable("a job without its event")))
-        .collect()
+    Ok(())
 }
 
 /// As many as the limit of payload bytes allows, but at least one; and whether there were more.
@@ -171,25 +232,21 @@ struct Event {
     payload: Arc<str>,
 }
 
-async fn leases(
-    transaction: &mut Transaction<'_>,
+fn leases(
+    read: Vec<Row>,
     picked: Vec<Picked>,
     token: LeaseToken,
     until: Timestamp,
 ) -> DbResult<Vec<Lease<DeliveryJob>>> {
-    let event_ids: BTreeSet<i64> = picked.iter().map(|job| job.event_id).collect();
-    let mut events: HashMap<i64, Event> = HashMap::with_capacity(event_ids.len());
-    for document in Batch::ids(event_ids) {
-        let rows: Vec<Row> = transaction.exec(EVENTS, (document,)).await?;
-        for mut row in rows {
-            let event = Event {
-                event_type: take(&mut row, 1)?,
-                correlation_id: take(&mut row, 2)?,
-                payload: Arc::from(take::<String>(&mut row, 3)?),
-                tenant: take(&mut row, 4)?,
-            };
-            events.insert(take(&mut row, 0)?, event);
-        }
+    let mut events: HashMap<i64, Event> = HashMap::with_capacity(read.len());
+    for mut row in read {
+        let event = Event {
+            event_type: take(&mut row, 1)?,
+            correlation_id: take(&mut row, 2)?,
+            payload: Arc::from(take::<String>(&mut row, 3)?),
+            tenant: take(&mut row, 4)?,
+        };
+        events.insert(take(&mut row, 0)?, event);
     }
     let lease = |job: Picked| {
         let event =
@@ -211,36 +268,30 @@ async fn leases(
     picked.into_iter().map(lease).collect()
 }
 
-async fn targets(
-    transaction: &mut Transaction<'_>,
-    ids: BTreeSet<i64>,
-) -> DbResult<HashMap<SubscriptionId, Arc<Target>>> {
-    let mut targets: HashMap<SubscriptionId, Target> = HashMap::with_capacity(ids.len());
-    for document in Batch::ids(ids) {
-        let rows: Vec<Row> = transaction.exec(TARGETS, (document,)).await?;
-        for mut row in rows {
-            let row = &mut row;
-            let target = match targets.entry(SubscriptionId(take(row, 0)?)) {
-                Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(Target {
-                    callback_url: take(row, 1)?,
-                    deliverable: take(row, 2)?,
-                    deleted: take(row, 6)?,
-                    rate_limit: take::<Option<i64>>(row, 9)?.map(natural).map(RateLimit::per_second),
-                    secrets: Vec::new(),
-                    headers: headers(row)?,
-                }),
-            };
-            if let Some(secret_id) = take::<Option<i64>>(row, 3)? {
-                let secret = SealedSecret { key_id: take(row, 4)?, sealed: take(row, 5)? };
-                target.secrets.push(StoredSecret { id: SecretId(secret_id), secret });
-            }
+fn read_targets(read: Vec<Row>) -> DbResult<HashMap<SubscriptionId, Arc<Target>>> {
+    let mut targets: HashMap<SubscriptionId, Target> = HashMap::new();
+    for mut row in read {
+        let row = &mut row;
+        let target = match targets.entry(SubscriptionId(take(row, 0)?)) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Target {
+                callback_url: take(row, 1)?,
+                deliverable: take(row, 2)?,
+                deleted: take(row, 6)?,
+                rate_limit: take::<Option<i64>>(row, 9)?.map(natural).map(RateLimit::per_second),
+                secrets: Vec::new(),
+                headers: headers(row)?,
+            }),
+        };
+        if let Some(secret_id) = take::<Option<i64>>(row, 3)? {
+            let secret = SealedSecret { key_id: take(row, 4)?, sealed: take(row, 5)? };
+            target.secrets.push(StoredSecret { id: SecretId(secret_id), secret });
         }
     }
     Ok(targets.into_iter().map(|(id, target)| (id, Arc::new(target))).collect())
 }
 
-/// Of a row of [`TARGETS`].
+/// Of a row of [`targets_statement`].
 fn headers(row: &mut Row) -> DbResult<Option<SealedSecret>> {
     let (key_id, sealed): (Option<String>, Option<Vec<u8>>) = (take(row, 7)?, take(row, 8)?);
     Ok(key_id.zip(sealed).map(|(key_id, sealed)| SealedSecret { key_id, sealed }))

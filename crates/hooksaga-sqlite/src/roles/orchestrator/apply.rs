@@ -3,7 +3,10 @@
 use super::MARK_IN_PROGRESS;
 use crate::{
     error::DbResult,
-    roles::{endpoint, rows},
+    roles::{
+        endpoint, rows,
+        several::{Write, several},
+    },
     session::Tx,
 };
 use hooksaga_saga::{
@@ -11,7 +14,7 @@ use hooksaga_saga::{
     Timestamp,
 };
 use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, endpoint_news};
-use rusqlite::Row;
+use rusqlite::{CachedStatement, Row};
 use std::{collections::BTreeMap, time::Duration};
 
 /// A queued job that is not seen finished is left where it is.
@@ -38,8 +41,14 @@ SELECT status, attempt_count, next_attempt_at FROM webhook_delivery_sagas WHERE 
 const QUEUE_DEAD: &str = "/* saga_orchestrator: queue_dead */
 INSERT OR FAIL INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
-const LEAVE_QUEUE: &str = "/* saga_orchestrator: leave_queue */
-DELETE FROM finished_jobs WHERE job_id = ?1";
+const LEAVE_QUEUE: Write = Write {
+    several: concat!(
+        "/* saga_orchestrator: leave_queue */ DELETE FROM finished_jobs WHERE job_id IN (",
+        several!("?"),
+        ")"
+    ),
+    one: "/* saga_orchestrator: leave_queue_alone */ DELETE FROM finished_jobs WHERE job_id = ?1",
+};
 
 /// One shard is enough where there is one writer. How long attempts took is counted in the row that is written anyway.
 const COUNT: &str = "/* saga_orchestrator: count */
@@ -71,7 +80,8 @@ pub(crate) const HOT: &[&str] = &[
     UPDATE_SAGA,
     READ_SAGA,
     QUEUE_DEAD,
-    LEAVE_QUEUE,
+    LEAVE_QUEUE.several,
+    LEAVE_QUEUE.one,
     COUNT,
     endpoint::END_RUN,
     endpoint::COUNT_FAILURES,
@@ -92,16 +102,17 @@ pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyB
     let batch = rows::all(tx, TAKE_RESULTS, [limit], finished)?;
     let mut results = Vec::with_capacity(batch.len());
     let mut counts = Counts::default();
-    let mut leave = tx.prepare(LEAVE_QUEUE)?;
+    let mut update = tx.prepare(UPDATE_SAGA)?;
     let mut written = Vec::with_capacity(batch.len());
     for finished in &batch {
-        let (saga, changed) = write(tx, &finished.job, decide(&finished.job, tx.now))?;
+        let (saga, changed) = write(tx, &mut update, &finished.job, decide(&finished.job, tx.now))?;
         if changed {
             counts.add(finished, saga.status);
         }
-        leave.execute([finished.job.job_id.0])?;
         written.push((saga, changed));
     }
+    let jobs: Vec<_> = batch.iter().map(|finished| [finished.job.job_id.0]).collect();
+    LEAVE_QUEUE.run(tx, &[], &jobs)?;
     counts.write(tx)?;
     let changed = batch.iter().zip(&written).filter(|(_, (_, changed))| *changed);
     endpoint::note(tx, &endpoint_news(changed.map(|(finished, _)| &finished.job)))?;
@@ -119,7 +130,12 @@ struct SagaAfter {
 }
 
 /// Writes one decision; the saga's state after it, and whether this changed it.
-fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(SagaAfter, bool)> {
+fn write(
+    tx: &Tx<'_>,
+    update: &mut CachedStatement<'_>,
+    job: &FinishedJob,
+    applied: Applied,
+) -> DbResult<(SagaAfter, bool)> {
     let id = job.saga_id.0;
     let attempt_at = job.result.attempt_at.as_micros();
     let now = tx.now.as_micros();
@@ -127,20 +143,17 @@ fn write(tx: &Tx<'_>, job: &FinishedJob, applied: Applied) -> DbResult<(SagaAfte
         Applied::Already => None,
         Applied::Changed { saga, promoted } => {
             if promoted {
-                tx.execute(MARK_IN_PROGRESS, (id, attempt_at, now))?;
+                MARK_IN_PROGRESS.run(tx, &[now, attempt_at], &[[id]])?;
             }
-            let written = tx.execute(
-                UPDATE_SAGA,
-                (
-                    id,
-                    attempt_at,
-                    saga.status.as_str(),
-                    saga.attempt_count,
-                    saga.next_attempt_at.as_micros(),
-                    saga.final_error_code.as_ref().map(hooksaga_saga::ErrorCode::as_str),
-                    now,
-                ),
-            )?;
+            let written = update.execute((
+                id,
+                attempt_at,
+                saga.status.as_str(),
+                saga.attempt_count,
+                saga.next_attempt_at.as_micros(),
+                saga.final_error_code.as_ref().map(hooksaga_saga::ErrorCode::as_str),
+                now,
+            ))?;
             (written > 0).then_some(saga)
         }
     };
@@ -235,12 +248,13 @@ impl Counts {
     fn write(&self, tx: &Tx<'_>) -> DbResult<()> {
         let now = tx.now.as_micros();
         let minute = now - now.rem_euclid(MINUTE);
+        let mut count = tx.prepare(COUNT)?;
         for (id, tally) in &self.0 {
             let counts = [tally.delivered, tally.failed, tally.dead_lettered].map(i64::from);
             let ranges = tally.latencies.ranges.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
             let values = [minute, id.0].into_iter().chain(counts).chain(ranges);
             let values = values.chain([tally.latencies.slowest_ms.into()]);
-            tx.execute(COUNT, rusqlite::params_from_iter(values))?;
+            count.execute(rusqlite::params_from_iter(values))?;
         }
         Ok(())
     }

@@ -7,7 +7,10 @@ mod stranded;
 use crate::{
     engine::RoleHandle,
     error::{DbError, DbResult},
-    roles::endpoint,
+    roles::{
+        endpoint,
+        several::{Write, several},
+    },
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
@@ -25,12 +28,26 @@ pub(crate) use {
 };
 
 /// `+status`: found by id; the planner must not consider the index on status.
-const MARK_IN_PROGRESS: &str = "/* saga_orchestrator: mark_in_progress */
-UPDATE OR FAIL webhook_delivery_sagas SET status = 'InProgress', updated_at = ?3
- WHERE id = ?1 AND +status IN ('Pending', 'PendingRetry') AND +next_attempt_at = ?2";
+macro_rules! mark_in_progress {
+    ($name:literal, $ids:expr) => {
+        concat!(
+            "/* saga_orchestrator: ",
+            $name,
+            " */
+UPDATE OR FAIL webhook_delivery_sagas SET status = 'InProgress', updated_at = ?1
+ WHERE +status IN ('Pending', 'PendingRetry') AND +next_attempt_at = ?2 AND id IN (",
+            $ids,
+            ")"
+        )
+    };
+}
+const MARK_IN_PROGRESS: Write = Write {
+    several: mark_in_progress!("mark_in_progress", several!("?")),
+    one: mark_in_progress!("mark_one_in_progress", "?"),
+};
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT_MARK: &[&str] = &[MARK_IN_PROGRESS];
+pub(crate) const HOT_MARK: &[&str] = &[MARK_IN_PROGRESS.several, MARK_IN_PROGRESS.one];
 
 pub(crate) struct Orchestrator(pub(crate) RoleHandle);
 
@@ -89,9 +106,12 @@ impl OrchestratorStore for Orchestrator {
 }
 
 fn mark_in_progress(tx: &Tx<'_>, sagas: &[(SagaId, Timestamp)]) -> DbResult<()> {
-    let mut mark = tx.prepare(MARK_IN_PROGRESS)?;
-    for (id, attempt_at) in sagas {
-        mark.execute((id.0, attempt_at.as_micros(), tx.now.as_micros()))?;
+    let mut sorted: Vec<_> = sagas.iter().map(|(id, attempt_at)| (attempt_at.as_micros(), [id.0])).collect();
+    sorted.sort_unstable();
+    // Those that were created together are due at the same time.
+    for together in sorted.chunk_by(|one, next| one.0 == next.0) {
+        let ids: Vec<_> = together.iter().map(|(_, id)| *id).collect();
+        MARK_IN_PROGRESS.run(tx, &[tx.now.as_micros(), together[0].0], &ids)?;
     }
     Ok(())
 }

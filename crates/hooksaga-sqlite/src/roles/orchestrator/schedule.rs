@@ -2,7 +2,11 @@
 
 use crate::{
     error::DbResult,
-    roles::{rate_limits::ADMISSION, rows},
+    roles::{
+        rate_limits::ADMISSION,
+        rows,
+        several::{Insert, Write, several},
+    },
     session::Tx,
 };
 use hooksaga_saga::{Gate, JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
@@ -57,19 +61,36 @@ SELECT g.id, g.next_attempt_at, e.correlation_id
    AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
-/// No conflict target: there are two unique keys, (saga, attempt) and one active job per saga. `?4` is now: jobs are
+/// No conflict target: there are two unique keys, (saga, attempt) and one active job per saga. `?1` is now: jobs are
 /// claimed in the order in which they were admitted.
-pub(super) const INSERT_JOB: &str = "/* saga_orchestrator: insert_job */
+macro_rules! insert_jobs {
+    ($name:literal, $rows:expr) => {
+        concat!(
+            "/* saga_orchestrator: ",
+            $name,
+            " */
 INSERT OR FAIL INTO webhook_delivery_jobs
-    (saga_id, subscription_id, attempt_at, status, lease_until, created_at, updated_at)
-VALUES (?1, ?2, ?3, 'Pending', ?4, ?4, ?4)
-ON CONFLICT DO NOTHING";
+    (lease_until, created_at, updated_at, saga_id, attempt_at, subscription_id, status)
+VALUES ",
+            $rows,
+            " ON CONFLICT DO NOTHING"
+        )
+    };
+}
+pub(super) const INSERT_JOBS: Insert = Insert {
+    write: Write {
+        several: insert_jobs!("insert_jobs", several!("(?1, ?1, ?1, ?, ?, ?, 'Pending')")),
+        one: insert_jobs!("insert_job", "(?1, ?1, ?1, ?, ?, ?, 'Pending')"),
+    },
+    find: "/* saga_orchestrator: find_job */
+SELECT id FROM webhook_delivery_jobs WHERE saga_id = ?1 AND attempt_at = ?2",
+};
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_WAITING: &[&str] = &[WAITING];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_CREATE_JOBS: &[&str] =
-    &[IS_DELIVERABLE, DUE_SAGAS, INSERT_JOB, ADMISSION.read, ADMISSION.store];
+    &[IS_DELIVERABLE, DUE_SAGAS, INSERT_JOBS.write.one, INSERT_JOBS.find, ADMISSION.read, ADMISSION.store];
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_LOAD: &[&str] = &[OPEN_JOBS, crate::roles::endpoint::FAILING];
 
@@ -100,7 +121,6 @@ pub(super) fn load(tx: &Tx<'_>) -> DbResult<Load> {
 pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Scheduled> {
     let mut is_deliverable = tx.prepare(IS_DELIVERABLE)?;
     let mut due = tx.prepare(DUE_SAGAS)?;
-    let mut insert = tx.prepare(INSERT_JOB)?;
     let now = tx.now.as_micros();
     let (mut sagas, mut limited) = (Vec::new(), Vec::new());
     for Allotted { subscription_id, jobs: wanted } in allotted.iter().copied().filter(|one| one.jobs > 0) {
@@ -124,11 +144,12 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
         for saga in of_one {
             sagas.push(saga?);
         }
-        for saga in &mut sagas[first..] {
-            let key = (saga.saga_id.0, subscription_id.0, saga.attempt_at.as_micros(), now);
-            if insert.execute(key)? > 0 {
-                saga.job_id = Some(JobId(tx.last_id()));
-            }
+        let rows: Vec<_> = sagas[first..]
+            .iter()
+            .map(|saga: &ScheduledSaga| [saga.saga_id.0, saga.attempt_at.as_micros(), subscription_id.0])
+            .collect();
+        for (saga, job) in sagas[first..].iter_mut().zip(INSERT_JOBS.run(tx, now, &rows)?) {
+            saga.job_id = job.map(JobId);
         }
         let Some(limit) = limit else { continue };
         let new = sagas[first..].iter().filter(|saga| saga.job_id.is_some()).count();

@@ -1,6 +1,6 @@
 //! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
 
-use super::schedule::INSERT_JOB;
+use super::schedule::INSERT_JOBS;
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
 use std::time::Duration;
@@ -52,15 +52,16 @@ pub(super) fn create_jobs(
         Ok((SubscriptionId(row.get(0)?), row.get::<_, bool>(1)?))
     })?;
     let resume_after = hops.last().filter(|_| hops.len() == SUBSCRIPTIONS as usize).map(|(id, _)| *id);
-    let mut insert = tx.prepare(INSERT_JOB)?;
     let mut sagas = Vec::new();
     for (subscription, _) in hops.into_iter().filter(|(_, is_stranded)| *is_stranded) {
         let found = rows::all(tx, STRANDED_SAGAS, (subscription.0, bound, SAGAS), |row| {
             Ok((SagaId(row.get(0)?), rows::time(row, 1)?))
         })?;
-        for (saga, attempt_at) in &found {
-            insert.execute((saga.0, subscription.0, attempt_at.as_micros(), now))?;
-        }
+        let rows: Vec<_> = found
+            .iter()
+            .map(|(saga, attempt_at): &(SagaId, Timestamp)| [saga.0, attempt_at.as_micros(), subscription.0])
+            .collect();
+        INSERT_JOBS.run(tx, now, &rows)?;
         sagas.extend(found);
     }
     Ok(StrandedStep { sagas, resume_after })
