@@ -50,7 +50,8 @@ impl Cost {
             server: millis(used.server, used_after.server),
             database: used.database.zip(used_after.database).map(|(before, after)| millis(before, after)),
             commits: grown(counts.commits, counts_after.commits),
-            syncs: grown(counts.syncs, counts_after.syncs),
+            // A server that flushes nothing was told so: that costs nothing and promises nothing.
+            syncs: grown(counts.syncs, counts_after.syncs).filter(|flushes| *flushes > 0.0),
             log: grown(counts.log, counts_after.log),
             // Files in memory are never written to a disk: then there is nothing to tell.
             written: grown(used.written, used_after.written).filter(|bytes| *bytes > 0.0),
@@ -74,7 +75,7 @@ mod tests {
             database: database.map(Duration::from_millis),
             written,
         };
-        let counts = |commits, log| Counts { commits, syncs: None, log };
+        let counts = |commits, log| Counts { commits, syncs: Some(7), log };
         let before = (used(10, Some(100), Some(4096)), counts(Some(5), None));
         let after = (used(60, Some(200), Some(4096)), counts(Some(405), Some(9)));
         let cost = Cost::between(before, after, 100);

@@ -95,8 +95,7 @@ impl Report {
 
     /// Adds how busy the machine was with other things.
     pub(crate) fn close(&mut self) {
-        let Some(watch) = self.watch.take() else { return };
-        let (others, stolen) = watch.whole();
+        let Some((others, stolen)) = self.watch.as_ref().map(|watch| watch.whole()) else { return };
         self.add("CPU used by other processes, whole run", others * 100.0, "% of the machine", None);
         self.add("CPU taken by the host, whole run", stolen * 100.0, "% of the machine", None);
     }

@@ -13,6 +13,11 @@ pub(crate) struct Target {
 impl Target {
     const NONE: Self = Self { bar: None, goal: None };
 
+    /// Without its bar: it holds for another figure.
+    pub(crate) fn only_goal(self) -> Self {
+        Self { bar: None, ..self }
+    }
+
     /// Nothing, unless the figure was taken under the conditions that the target is for.
     pub(crate) fn when(self, holds: bool) -> Self {
         if holds { self } else { Self::NONE }
@@ -143,5 +148,7 @@ mod tests {
             }
         }
         assert!(POSTGRES.p50.when(false).bar.is_none() && POSTGRES.p50.when(true).bar.is_some());
+        let goal = POSTGRES.p50.only_goal();
+        assert!(goal.bar.is_none() && goal.goal.is_some());
     }
 }

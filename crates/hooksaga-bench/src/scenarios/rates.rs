@@ -51,8 +51,8 @@ impl Scenarios<'_> {
         };
         let none = Target::default();
         add("delivered", Some(steady.per_second), unit, none);
-        add("p50", Some(millis(steady.latency.p50)), "ms", targets.p50.when(light));
-        add("p99", Some(millis(steady.latency.p99)), "ms", targets.p99.when(light));
+        add("p50", Some(millis(steady.latency.p50)), "ms", targets.p50.only_goal().when(light));
+        add("p99", Some(millis(steady.latency.p99)), "ms", targets.p99.only_goal().when(light));
         add("CPU per delivery", cost.cpu(), "ms", targets.light_cpu.when(light));
         // An embedded database is a part of the server.
         if cost.database.is_none_or(|database| database > 0.0) {

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 const EVENT_TYPE: &str = "bench.sustained";
 const RETENTION: &str = "HOOKSAGA_RETENTION_FINISHED";
 const REMOVED: &str = r#"hooksaga_retention_removed_total{kind="events"}"#;
-/// The janitor looks every half minute.
-const UNTIL_IT_REMOVES: Duration = Duration::from_secs(90);
+/// It begins when its server does.
+const UNTIL_IT_REMOVES: Duration = Duration::from_secs(30);
+/// What came in the last minute has grown old then, and keeps the janitor busy in every round.
+const UNTIL_OLD: Duration = Duration::from_secs(60);
 
 /// A place where load is sustained.
 struct Ground<'a> {
@@ -54,6 +56,7 @@ impl Scenarios<'_> {
         server.stop().await;
         self.report.add("sustained: events removed meanwhile", removed, "", None);
 
+        tokio::time::sleep(UNTIL_OLD).await;
         let (ratio, removed) = ground.beside_janitor(&settings).await?;
         let target = self.targets().beside_janitor;
         self.report.hold("full load beside the janitor ÷ without it", ratio, "", target);
@@ -81,7 +84,7 @@ impl Ground<'_> {
     }
 
     /// The speed at full load while the janitor removes, as a part of the speed without it, in turn; and what it removes a
-    /// second meanwhile. The minutes before have left enough.
+    /// second meanwhile. The minutes before have left enough that is old.
     async fn beside_janitor(&mut self, settings: &[(&str, &str)]) -> BenchResult<(f64, f64)> {
         let (mut ratios, mut removals) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
