@@ -2,7 +2,7 @@
 
 use super::{Server, run};
 use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread};
 use tokio::sync::OnceCell;
 
 /// Every scope, in every test.
@@ -12,6 +12,20 @@ pub(crate) const ROOT_KEY: &str = "hsk_the-root-key-of-the-whole-binary-tests";
 pub(crate) struct Installation {
     pub(crate) folder: ScratchDir,
     environment: BTreeMap<String, String>,
+    /// A database of MariaDB that is dropped with this.
+    dropped: Option<String>,
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        let Some(name) = self.dropped.take() else { return };
+        let dropping = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(mariadb::drop_database(&name));
+        });
+        // What is left behind harms nobody: the server ends with the tests.
+        let _ = dropping.join();
+    }
 }
 
 impl Installation {
@@ -49,7 +63,11 @@ impl Installation {
 
     /// An empty database of the run's MariaDB server.
     pub(crate) async fn unmigrated_mysql() -> Self {
-        Self::on_server(&mariadb::create_database("whole").await)
+        let url = mariadb::create_database("whole").await;
+        let dropped = url.rsplit_once('/').map(|(_, name)| name.to_owned());
+        let mut installation = Self::on_server(&url);
+        installation.dropped = dropped;
+        installation
     }
 
     /// A database of some server, as it is.
@@ -61,7 +79,7 @@ impl Installation {
 
     fn new() -> Self {
         let folder = ScratchDir::new("whole");
-        Self { folder, environment: BTreeMap::new() }
+        Self { folder, environment: BTreeMap::new(), dropped: None }
             .with("HOOKSAGA_LISTEN", "127.0.0.1:0")
             .with("HOOKSAGA_ROOT_KEY", ROOT_KEY)
             .with("HOOKSAGA_RETRY_BASE_DELAY", "50ms")

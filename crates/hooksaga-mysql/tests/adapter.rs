@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
-use hooksaga_testkit::mariadb::{admin_execute_all, create_database, drop_database};
+use hooksaga_testkit::mariadb::{admin_execute, admin_execute_all, create_database, drop_database};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
 use std::{collections::BTreeMap, sync::Mutex, thread};
 
@@ -44,14 +44,11 @@ pub(crate) async fn fresh() -> Database {
 pub(crate) async fn plain_login(url: &str) -> String {
     let database = name(url);
     let create = format!("CREATE USER '{database}'@'127.0.0.1' IDENTIFIED BY 'pw'");
-    let grants = roles(database).map(|role| format!("GRANT {role} TO '{database}'@'127.0.0.1'"));
+    let grants = Role::ALL.iter().map(|&role| {
+        format!("GRANT '{}' TO '{database}'@'127.0.0.1'", hooksaga_mysql::role_name(database, role))
+    });
     admin_execute_all([create].into_iter().chain(grants)).await;
     url.replace("mysql://admin@", &format!("mysql://{database}:pw@"))
-}
-
-/// A database's roles, quoted.
-fn roles(database: &str) -> impl Iterator<Item = String> {
-    Role::ALL.iter().map(move |&role| format!("'{}'", hooksaga_mysql::role_name(database, role)))
 }
 
 /// The database that a URL names.
@@ -123,9 +120,7 @@ impl Drop for Database {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 drop_database(&name).await;
-                let roles: Vec<String> = roles(&name).collect();
-                let drop_roles = format!("DROP ROLE {}", roles.join(", "));
-                admin_execute_all([format!("DROP USER '{name}'@'127.0.0.1'"), drop_roles]).await;
+                admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
             });
         });
         if dropping.join().is_err() && !thread::panicking() {
