@@ -74,6 +74,8 @@ const KEYED_PLANS: &[(&str, &str)] = &[
     ("enable_mergejoin", "off"),
     // Else a small table is kept in memory and compared row by row.
     ("enable_material", "off"),
+    // A cache of what was looked up costs a small batch more than a second look by key.
+    ("enable_memoize", "off"),
     // What these statements touch is in memory, and a descent of an index is cheap against reading rows: with the
     // default costs the plan for a table of a few dozen rows, too, walks all of it.
     ("seq_page_cost", "0.01"),
