@@ -12,7 +12,7 @@ use super::{
     guards::refused,
     rows::{changes, count, db_now, ids},
 };
-use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp};
+use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Appended, DeadLetterFilter, NewEvent, RedriveWork, Removed, RequeueOutcome, RequeueStep, ResendOutcome,
     Role, RunningLimits, StartOutcome, Starter, StepLimits, StoreError, Stores,

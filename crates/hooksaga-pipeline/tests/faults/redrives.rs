@@ -50,7 +50,7 @@ async fn start(backend: Backend) -> (World, SubscriptionId) {
 /// Whoever starts a redrive asks again until somebody says that it runs. If that was only not heard, there are two.
 async fn start_redrive(stores: &Stores, work: &RedriveWork) {
     let starter = Starter { key_id: None, name: "root".to_owned() };
-    let limits = RunningLimits { in_all: 10, of_a_tenant: 10 };
+    let limits = RunningLimits { in_all: 10, for_tenants: 10, of_a_tenant: 10 };
     loop {
         match stores.redrives.start(&ALL, work, &starter, limits).await {
             Ok(StartOutcome::Started(_)) => return,

@@ -274,11 +274,7 @@ async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbR
 }
 
 /// The events that have no more candidates than so many, each. A kind that has more is looked up once.
-async fn consider_small(
-    transaction: &mut Transaction<'_>,
-    events: Vec<Event>,
-    limit: u32,
-) -> DbResult<Vec<Considered>> {
+async fn consider_small(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut considered, mut crowds) = (Vec::new(), HashSet::new());
     for event in events {
