@@ -6,7 +6,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),target)
 # Runs a part and says how long it took.
 TIMED := scripts/timed
 
-.PHONY: test tools fmt lint deny advisories build-tests unit torture doc run dist test-dist
+.PHONY: test tools fmt lint deny advisories build-tests unit torture availability doc run dist test-dist
 
 test: tools fmt lint deny unit
 
@@ -41,6 +41,12 @@ torture: build-tests ## faults without end on every back end, as long as told; t
 		'$(CARGO) test -p hooksaga-saga --locked --test main model::whole::large model::back_ends -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga-pipeline --locked --test main cuts -- --nocapture --test-threads 1'
+
+# So many seconds of load before and after each fault: make availability SECONDS=60
+availability: build-tests ## nodes, primaries and copies killed and frozen in turn, under load; the suite has a short version
+	@$(TIMED) tools scripts/install-test-tools --availability
+	@$(TIMED) availability env HOOKSAGA_AVAILABILITY_SECONDS=$(or $(SECONDS),10) $(BUILT)/debug/with-servers \
+		$(CARGO) test -p hooksaga --locked --test whole availability -- --nocapture --test-threads 1
 
 dist: ## what is handed out, in dist/: a static binary, tar.gz, .deb, OCI image, checksums
 	@$(TIMED) dist env CARGO=$(CARGO) scripts/dist

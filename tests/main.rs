@@ -53,6 +53,7 @@ macro_rules! on_every_database_server {
 mod alerts;
 mod api_docs;
 mod attacks;
+mod availability;
 mod benchmarks;
 mod callbacks;
 mod care;
@@ -76,6 +77,7 @@ mod outbox_docs;
 mod pausing;
 mod processes;
 mod redrives;
+mod restoring;
 mod retention;
 mod retries;
 mod running_out;

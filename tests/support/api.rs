@@ -70,6 +70,16 @@ impl Api {
             .await
     }
 
+    /// The same, and an error if there was nobody to connect to.
+    pub(crate) async fn post_unless_refused(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> std::io::Result<Option<Answer>> {
+        let headers = [("content-type", "application/json")];
+        Ok(whole(&self.exchange("POST", path, &headers, body.to_string().as_bytes()).await?))
+    }
+
     async fn try_send(
         &self,
         method: &str,
@@ -77,11 +87,7 @@ impl Api {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Option<Answer> {
-        let bytes = self.exchange(method, path, headers, body).await.ok()?;
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
-        let head = std::str::from_utf8(&bytes[..end]).ok()?.to_ascii_lowercase();
-        let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "))?;
-        (bytes.len() - end - 4 == length.parse::<usize>().ok()?).then(|| parse(&bytes))
+        whole(&self.exchange(method, path, headers, body).await.ok()?)
     }
 
     /// One request on a connection of its own.
@@ -171,6 +177,14 @@ impl Api {
         })
         .await
     }
+}
+
+/// The answer, if all of it is there.
+fn whole(bytes: &[u8]) -> Option<Answer> {
+    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&bytes[..end]).ok()?.to_ascii_lowercase();
+    let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "))?;
+    (bytes.len() - end - 4 == length.parse::<usize>().ok()?).then(|| parse(bytes))
 }
 
 fn parse(bytes: &[u8]) -> Answer {

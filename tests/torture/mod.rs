@@ -5,7 +5,7 @@
 //! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order.
 
 mod cast;
-mod oracles;
+pub(crate) mod oracles;
 mod place;
 mod posting;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Waits until nothing is open and every queue is empty.
-pub(super) async fn wait_until_settled(api: &Api, within: Duration) {
+pub(crate) async fn wait_until_settled(api: &Api, within: Duration) {
     let began = Instant::now();
     loop {
         let stats = tokio::time::timeout(Duration::from_secs(5), api.try_get("/v1/stats")).await;
@@ -25,7 +25,7 @@ pub(super) async fn wait_until_settled(api: &Api, within: Duration) {
 }
 
 /// Checks everything. Returns what was found, in words.
-pub(super) async fn check(
+pub(crate) async fn check(
     api: &Api,
     accepted: &[i64],
     subscriptions: &[(i64, &str)],

@@ -42,9 +42,12 @@ impl From<DbError> for StoreError {
 /// What another try could change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// The database gave up on this transaction in favour of others.
+    /// The database gave up on this transaction in favour of others. In a Galera Cluster that is how transactions on two nodes
+    /// that write the same row are kept apart: the second one to commit loses.
     AtOnce,
-    /// It has waited for a lock for long already.
+    /// Somebody else's transaction has not ended yet.
+    WhileHeld,
+    /// It has waited for a lock for long already, or was interrupted.
     Once,
     No,
 }
@@ -84,14 +87,17 @@ impl DbError {
 
     pub(crate) fn again(&self) -> Again {
         if matches!(self, Self::Held(_)) {
-            return Again::AtOnce;
+            return Again::WhileHeld;
         }
         match self.code() {
-            // Deadlock; MariaDB: record has changed since last read.
+            // Deadlock, and Galera's conflict at commit; MariaDB: record has changed since last read.
             Some(1213 | 1020) => Again::AtOnce,
+            // Galera: the node has no part in the group at the moment, which passes if it only changes; nothing was done.
+            Some(1047) => Again::AtOnce,
             // Prepared statement needs to be re-prepared; table definition has changed: a migration ran meanwhile.
             Some(1615 | 1412) => Again::AtOnce,
-            Some(1205) => Again::Once,
+            // Interrupted: on Galera also by what another node has committed.
+            Some(1205 | 1317) => Again::Once,
             _ => Again::No,
         }
     }
@@ -188,6 +194,9 @@ fn from_server(error: &ServerError) -> StoreError {
         1026 | 1030 if ["28", "122", "30"].iter().any(|number| mentions(&text, number)) => {
             StoreError::Unwritable(text)
         }
+        // Galera at COMMIT: the group was lost, and whether the others have it is not known.
+        1180 => StoreError::Unavailable(text),
+        1105 if text.contains("WSREP") => StoreError::Unavailable(text),
         // Too many connections, shutdown, killed, out of memory, conflicts; Galera: not ready.
         1040 | 1203 | 1053 | 1927 | 1317 | 1037 | 1038 | 1041 | 1213 | 1020 | 1047 | 1152 | 1158 | 1159
         | 1160 | 1161 | 1615 | 1412 | 1226 | 2002 | 2006 | 2013 => StoreError::Unavailable(text),
@@ -222,4 +231,38 @@ pub(crate) fn one_line(text: &str) -> String {
 /// A result of the driver outside the pools.
 pub(crate) fn checked<T>(result: Result<T, Error>) -> StoreResult<T> {
     result.map_err(|error| store_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: u16, message: &str) -> DbError {
+        let (message, state) = (message.to_owned(), "HY000".to_owned());
+        DbError::Driver(Error::Server(ServerError { code, message, state }))
+    }
+
+    #[test]
+    fn conflicts_of_a_cluster_are_tried_again_and_what_may_have_been_done_is_not() {
+        let deadlock = "Deadlock found when trying to get lock; try restarting transaction";
+        let unprepared = "WSREP has not yet prepared node for application use";
+        for (code, text, again) in [
+            (1213, deadlock, Again::AtOnce),
+            (1047, unprepared, Again::AtOnce),
+            (1317, "Query execution was interrupted", Again::Once),
+            (1205, "Lock wait timeout exceeded; try restarting transaction", Again::Once),
+            (1180, "Got error 6 \"No such device or address\" during COMMIT", Again::No),
+            (
+                1105,
+                "WSREP replication failed. Check your wsrep connection state and retry the query.",
+                Again::No,
+            ),
+        ] {
+            let failure = server(code, text);
+            assert_eq!(failure.again(), again, "{code}");
+            let error = StoreError::from(failure);
+            assert!(error.is_transient(), "clients are told to come back: {error:?}");
+        }
+        assert!(!StoreError::from(server(1105, "something else")).is_transient());
+    }
 }

@@ -18,8 +18,11 @@ use tokio::sync::Semaphore;
 const WAIT: Duration = Duration::from_secs(10);
 /// How long a call may take on its connection: longer than the server's limit for a statement.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
-/// How often a call that lost against others is tried in all.
+/// How often a call that somebody holds up is tried in all: for about a second.
 const TRIES: u32 = 20;
+/// How long a call that loses against others is tried again: within the time that a client waits for its response. In a Galera
+/// Cluster it may lose often, since processes on other nodes commit the same rows without waiting for it.
+const CONFLICTS: Duration = Duration::from_secs(5);
 
 /// Connections that run as one role. Clones share them.
 #[derive(Clone)]
@@ -81,18 +84,19 @@ impl RolePool {
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let mut tried = 1;
+        let (mut tried, began) = (1, Instant::now());
         loop {
             let failure = match self.once(&work).await? {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
             let again = match failure.again() {
-                Again::AtOnce => true,
+                Again::AtOnce => began.elapsed() < CONFLICTS,
+                Again::WhileHeld => tried < TRIES,
                 Again::Once => tried == 1,
-                Again::No => inserting && failure.is_duplicate(),
+                Again::No => inserting && failure.is_duplicate() && tried < TRIES,
             };
-            if !again || tried == TRIES {
+            if !again {
                 return Err(failure.into());
             }
             tokio::time::sleep(Duration::from_millis(1 << tried.min(6))).await;

@@ -4,11 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 pub mod authority;
+pub mod galera;
 pub mod mariadb;
+pub mod patroni;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod proxy;
 pub mod receiver;
 pub mod scratch;
 pub mod server;
+pub mod standby;
 mod unprivileged;

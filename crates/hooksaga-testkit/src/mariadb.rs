@@ -19,7 +19,7 @@ use std::{
 /// The variable through which the tests of one run share one server.
 pub const URL_VARIABLE: &str = "TESTKIT_MARIADB_URL";
 
-const LOGIN: &str = "admin";
+pub(crate) const LOGIN: &str = "admin";
 
 /// A running server; stopped when dropped, and when this process dies.
 #[derive(Debug)]
@@ -49,6 +49,17 @@ impl MariaDbServer {
 
     /// The same with more options.
     pub fn start_with(options: &[&str]) -> Self {
+        let folder = Self::make_data();
+        let port = free_port();
+        let process = Self::spawn(folder.path(), port, options);
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let server = Self { folder, port, options, process };
+        server.wait_until_ready();
+        server
+    }
+
+    /// A folder with the data of a new server, and what it does at its start.
+    pub(crate) fn make_data() -> ScratchDir {
         let folder = ScratchDir::new("mariadb");
         unprivileged::give(folder.path()).unwrap();
         let data = folder.path().join("data");
@@ -71,17 +82,11 @@ impl MariaDbServer {
              GRANT ALL PRIVILEGES ON *.* TO '{LOGIN}'@'127.0.0.1' WITH GRANT OPTION;\n"
         );
         fs::write(&init, sql).unwrap();
-
-        let port = free_port();
-        let process = Self::spawn(folder.path(), port, options);
-        let options = options.iter().map(|&option| option.to_owned()).collect();
-        let server = Self { folder, port, options, process };
-        server.wait_until_ready();
-        server
+        folder
     }
 
     /// MariaDB does not listen to SIGINT. Nothing is flushed to the disk: the tests kill processes, never the machine.
-    fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
+    pub(crate) fn spawn(folder: &Path, port: u16, options: &[&str]) -> Child {
         let log = fs::File::create(folder.join("server.log")).unwrap();
         let path = |name: &str| folder.join(name).display().to_string();
         unprivileged::command_ended_by("TERM", program("mariadbd"))
@@ -154,7 +159,7 @@ fn program(name: &str) -> PathBuf {
         })
 }
 
-fn opts(url: &str) -> Opts {
+pub(crate) fn opts(url: &str) -> Opts {
     Opts::from_url(url).unwrap()
 }
 

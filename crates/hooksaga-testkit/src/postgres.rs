@@ -56,6 +56,33 @@ impl PostgresServer {
         Self::start_with(&options, Some(access))
     }
 
+    /// The same with more settings, each as `name=value`.
+    pub(crate) fn start_with_options(options: &[String]) -> Self {
+        Self::start_with(options, None)
+    }
+
+    /// A copy of a running server that follows it.
+    pub(crate) fn start_as_standby_of(primary: &Self) -> Self {
+        let bin = binaries();
+        let folder = ScratchDir::new("postgres");
+        unprivileged::give(folder.path()).unwrap();
+        let data = folder.path().join("data");
+        let copied = unprivileged::command(bin.join("pg_basebackup"))
+            .args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--dbname"])
+            .arg(primary.url())
+            .arg("--pgdata")
+            .arg(&data)
+            .current_dir(folder.path())
+            .output()
+            .expect("setpriv (util-linux) and pg_basebackup can be run");
+        assert!(copied.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&copied.stderr));
+        let port = free_port();
+        let process = Self::spawn(&bin, &data, port, &[]);
+        let server = Self { folder, port, options: Vec::new(), process };
+        server.wait_until_ready();
+        server
+    }
+
     /// `access`: who may connect from where, instead of everybody from here.
     fn start_with(options: &[String], access: Option<&str>) -> Self {
         let bin = binaries();
@@ -122,6 +149,56 @@ impl PostgresServer {
         self.wait_until_ready();
     }
 
+    /// SIGKILL for every process of it.
+    pub fn kill(&mut self) {
+        self.signal("KILL");
+        let _ = self.process.wait();
+    }
+
+    /// SIGSTOP for every process of it: connections stay open, and nobody responds.
+    pub fn freeze(&self) {
+        self.signal("STOP");
+    }
+
+    /// Starts a server that was killed.
+    pub fn revive(&mut self) {
+        let _ = fs::remove_file(self.folder.path().join("data/postmaster.pid"));
+        self.process = Self::spawn(&binaries(), &self.folder.path().join("data"), self.port, &self.options);
+        self.wait_until_ready();
+    }
+
+    /// Makes a primary of a standby.
+    pub fn promote(&self) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await.unwrap();
+            tokio::spawn(connection);
+            let promoted: bool = client.query_one("SELECT pg_promote()", &[]).await.unwrap().get(0);
+            assert!(promoted, "not promoted:\n{}", self.log());
+        });
+    }
+
+    fn signal(&self, name: &str) {
+        Self::signal_all(self.process.id(), name);
+    }
+
+    /// To a server and its children. They are listed first: children of a dead server have another parent.
+    pub(crate) fn signal_all(id: u32, name: &str) {
+        let children = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let child: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).ok()?;
+            // The name, in brackets, may hold anything; then come the state and the parent.
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?;
+            (parent.parse() == Ok(id)).then_some(child)
+        });
+        let all: Vec<String> = std::iter::once(id).chain(children).map(|id| id.to_string()).collect();
+        let _ = Command::new("kill").arg(format!("-{name}")).args(all).status();
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Connects as the superuser.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
@@ -130,7 +207,11 @@ impl PostgresServer {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // SIGINT is PostgreSQL's fast shutdown.
+        if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
+        // SIGINT is PostgreSQL's fast shutdown. It may be frozen, and may wait for a standby that is gone.
+        self.signal("CONT");
         let _ = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }
@@ -147,6 +228,11 @@ fn binaries() -> PathBuf {
         .max_by_key(|bin| version(bin))
         .or_else(|| env::split_paths(&env::var_os("PATH")?).find(|folder| folder.join("initdb").exists()))
         .expect("no PostgreSQL server programs found: install them (Debian: apt-get install postgresql)")
+}
+
+/// A program that came with the newest installed server.
+pub fn program(name: &str) -> PathBuf {
+    binaries().join(name)
 }
 
 /// A port that was free a moment ago.

@@ -1,0 +1,145 @@
+//! Backups of a running server, made and restored with the database's own means.
+
+use crate::support::*;
+use hooksaga_testkit as testkit;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::process::Command;
+
+on_every_back_end! {
+    a_backup_of_a_running_server_is_restored_and_repeats_no_id,
+}
+
+async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation: Installation) {
+    let patient = |installation: Installation| {
+        installation.with("HOOKSAGA_RETRY_BASE_DELAY", "2s").with("HOOKSAGA_RETRY_MAX_DELAY", "2s")
+    };
+    let installation = patient(installation);
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    let (_, secret) = api.verified_subscription("t", &receiver.url("/good")).await;
+    api.verified_subscription("t", &receiver.url("/down")).await;
+    // Waits for its next attempt when the backup is made.
+    receiver.answer("/down", [Behaviour::Status(503)]);
+    let mut before = Vec::new();
+    for number in 0..20 {
+        before.push(api.event("t", &json!(number)).await);
+    }
+    receiver.wait_for("/good", 10, PATIENCE).await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let (poster, told) = (api.clone(), Arc::clone(&stop));
+    let posting = tokio::spawn(async move {
+        while !told.load(Ordering::SeqCst) {
+            poster.event("t", &json!("meanwhile")).await;
+        }
+    });
+    let backup = installation.folder.path().join("backup");
+    back_up(&installation, &backup).await;
+    stop.store(true, Ordering::SeqCst);
+    posting.await.unwrap();
+    let lost = api.event("t", &json!("after the backup")).await;
+    assert_eq!(server.terminate().await, Some(0));
+
+    let restored = patient(restore(&installation, &backup).await);
+    let moved = run(&restored, &["migrate", "--after-restore"]).await;
+    assert_eq!(moved.status.code(), Some(0), "{moved:?}");
+    receiver.answer("/down", [Behaviour::Status(200)]);
+    let server = restored.serve().await;
+    let api = server.api();
+    for id in before {
+        let deliveries = api.deliveries(id).await;
+        assert_eq!(deliveries.len(), 2, "{deliveries:?}");
+        for delivery in deliveries {
+            api.saga_with_status(delivery["saga_id"].as_i64().unwrap(), "Completed").await;
+        }
+    }
+    assert_eq!(api.get(&format!("/v1/events/{lost}")).await.status, 404, "it went with the old database");
+    let known: Vec<String> = receiver.deliveries("/good").iter().map(webhook_id).collect();
+    let new = api.event("t", &json!("new")).await;
+    assert!(new > lost + 1_000_000_000, "{new} after {lost}");
+    let id = format!("evt_{new}");
+    assert!(!known.contains(&id));
+    let arrived = eventually("it is delivered", || async {
+        receiver.deliveries("/good").into_iter().find(|arrival| webhook_id(arrival) == id)
+    })
+    .await;
+    assert!(signed_by(&arrived, &secret), "the endpoint's secret is the same");
+}
+
+fn webhook_id(arrival: &Arrival) -> String {
+    arrival.header("webhook-id").unwrap().to_owned()
+}
+
+/// As docs/OPERATIONS.md says.
+async fn back_up(installation: &Installation, backup: &Path) {
+    match installation.database_url() {
+        None => {
+            let database = data_folder(installation).join("hooksaga.db");
+            let order = format!(".backup '{}'", backup.display());
+            done(Command::new("sqlite3").arg(database).arg(order)).await;
+        }
+        Some(url) if url.starts_with("postgres") => {
+            let mut dump = Command::new(testkit::postgres::program("pg_dump"));
+            done(dump.args(["--format=custom", "--file"]).arg(backup).arg(url)).await;
+        }
+        Some(url) => {
+            let (server, database) = mariadb_arguments(url);
+            let mut dump = Command::new("mariadb-dump");
+            dump.args(server).args(["--single-transaction", "--routines"]);
+            done(dump.arg(format!("--result-file={}", backup.display())).arg(database)).await;
+        }
+    }
+}
+
+/// Into a new place.
+async fn restore(installation: &Installation, backup: &Path) -> Installation {
+    match installation.database_url() {
+        None => {
+            let restored = Installation::sqlite();
+            let (from, to) = (data_folder(installation), data_folder(&restored));
+            fs::create_dir(&to).unwrap();
+            fs::copy(backup, to.join("hooksaga.db")).unwrap();
+            fs::copy(from.join("secret.key"), to.join("secret.key")).unwrap();
+            restored
+        }
+        Some(url) if url.starts_with("postgres") => {
+            let url = testkit::postgres::create_database("restored", None).await;
+            let mut restoring = Command::new(testkit::postgres::program("pg_restore"));
+            done(restoring.args(["--exit-on-error", "--dbname", &url]).arg(backup)).await;
+            Installation::on_server(&url)
+        }
+        Some(_) => {
+            let url = testkit::mariadb::create_database("restored").await;
+            let (server, database) = mariadb_arguments(&url);
+            let mut restoring = Command::new("mariadb");
+            done(restoring.args(server).arg(database).stdin(fs::File::open(backup).unwrap())).await;
+            Installation::on_server(&url)
+        }
+    }
+}
+
+fn data_folder(installation: &Installation) -> PathBuf {
+    installation.folder.path().join("hooksaga-data")
+}
+
+/// How MariaDB's own programs are told where a server is; the database.
+fn mariadb_arguments(url: &str) -> (Vec<String>, String) {
+    let (user, rest) = url.strip_prefix("mysql://").unwrap().split_once('@').unwrap();
+    let (server, database) = rest.split_once('/').unwrap();
+    let (host, port) = server.split_once(':').unwrap();
+    let arguments = ["--no-defaults", "--protocol=tcp"].map(str::to_owned);
+    let server = [format!("--host={host}"), format!("--port={port}"), format!("--user={user}")];
+    (arguments.into_iter().chain(server).collect(), database.to_owned())
+}
+
+async fn done(command: &mut Command) {
+    let output = command.output().await.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
