@@ -21,12 +21,15 @@ mod tls;
 pub use responses::Unmetered;
 pub use tls::{Tls, TlsError};
 
-use crate::listener::{
-    connections::Connections,
-    guarded::Guarded,
-    peer::{Patience, Peer},
-    responses::WaitingResponses,
-    service::respond,
+use crate::{
+    listener::{
+        connections::Connections,
+        guarded::Guarded,
+        peer::{Patience, Peer},
+        responses::WaitingResponses,
+        service::respond,
+    },
+    seldom::Seldom,
 };
 use axum::Router;
 use hooksaga_pipeline::Shutdown;
@@ -38,7 +41,7 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -60,6 +63,9 @@ const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
 
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often that is said meanwhile.
+const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// The bounds of one listener.
 #[derive(Clone, Debug)]
@@ -177,6 +183,7 @@ pub async fn serve(
     let mut stop = pin!(shutdown.wait());
     // Accepted, and not yet admitted: so nobody has to go before somebody has come.
     let mut waiting = None;
+    let refused = Seldom::new(SAID_EVERY);
     loop {
         tokio::select! {
             biased;
@@ -191,7 +198,9 @@ pub async fn serve(
                 Ok((stream, _)) => waiting = Some(stream),
                 Err(error) if is_connection_error(&error) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if let Some(left_out) = refused.is_due(Instant::now()) {
+                        tracing::warn!(%error, left_out, "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
