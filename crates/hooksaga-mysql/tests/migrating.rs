@@ -105,11 +105,12 @@ async fn migrating_again_takes_back_rights_that_are_too_wide() {
     let read = "SELECT payload FROM events";
     let mut connection = owner(&db.url).await;
     execute(&mut connection, &format!("GRANT SELECT ON events TO '{role}'")).await.unwrap();
-    db.execute_as(Role::RouterWorker, read).await.unwrap();
+    let as_router = async |sql: &str| execute(&mut db.as_role(Role::RouterWorker).await.unwrap(), sql).await;
+    as_router(read).await.unwrap();
     migrate(options(&db.url)).await.unwrap();
-    let error = failure(db.execute_as(Role::RouterWorker, read).await);
+    let error = failure(as_router(read).await);
     assert!(matches!(error, StoreError::Denied(_)), "{error:?}");
-    db.execute_as(Role::RouterWorker, "SELECT event_type FROM events").await.unwrap();
+    as_router("SELECT event_type FROM events").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
