@@ -24,15 +24,15 @@ WHERE c.minute >= $2 AND c.minute < $3
 GROUP BY c.minute
 ORDER BY 1";
 
-/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have.
+/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have. Where
+/// the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is read.
 macro_rules! subscriptions {
     ($name:literal, $whose:literal) => {
         concat!(
             "/* ",
             $name,
             " */
-SELECT p.subscription_id, sum(p.delivered)::bigint, sum(p.failed)::bigint, sum(p.dead_lettered)::bigint
-FROM (
+WITH heads AS MATERIALIZED (
     SELECT c.* FROM generate_series($2::timestamptz, $3::timestamptz - interval '1 hour', interval '1 hour') AS h (hour)
     CROSS JOIN LATERAL (
         SELECT subscription_id, delivered, failed, dead_lettered FROM delivery_hours
@@ -40,6 +40,13 @@ FROM (
             $whose,
             " ORDER BY subscription_id LIMIT 1000
     ) c
+), bound AS MATERIALIZED (
+    SELECT CASE WHEN count(*) < 1000 THEN 9223372036854775807 ELSE max(f.subscription_id) END AS last
+    FROM (SELECT DISTINCT subscription_id FROM heads ORDER BY subscription_id LIMIT 1000) f
+)
+SELECT p.subscription_id, sum(p.delivered)::bigint, sum(p.failed)::bigint, sum(p.dead_lettered)::bigint
+FROM (
+    SELECT * FROM heads WHERE subscription_id <= (SELECT last FROM bound)
     UNION ALL
     SELECT c.* FROM (
         SELECT generate_series($1::timestamptz, $2 - interval '1 minute', interval '1 minute')
@@ -49,7 +56,7 @@ FROM (
     CROSS JOIN LATERAL (
         SELECT subscription_id, sum(delivered)::bigint, sum(failed)::bigint, sum(dead_lettered)::bigint
         FROM delivery_counts
-        WHERE minute = m.minute",
+        WHERE minute = m.minute AND subscription_id <= (SELECT last FROM bound)",
             $whose,
             " GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000
     ) c

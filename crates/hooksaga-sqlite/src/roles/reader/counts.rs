@@ -22,13 +22,14 @@ SELECT sum(c.delivered), sum(c.failed), sum(c.dead_lettered) FROM delivery_count
    AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
  GROUP BY c.minute";
 
-/// The first of an hour or a minute. Among the first 1000 of each are the first 1000 of all, with all that they have.
+/// The first of an hour or a minute. Among the first 1000 of each are the first 1000 of all, with all that they have. Where the
+/// hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is read.
 pub(super) const OF_HOUR: &str = "/* api_reader: counts_of_hour */
 SELECT subscription_id, delivered, failed, dead_lettered FROM delivery_hours
  WHERE hour = ?1 ORDER BY subscription_id LIMIT 1000";
 pub(super) const OF_MINUTE: &str = "/* api_reader: counts_of_minute */
 SELECT subscription_id, sum(delivered), sum(failed), sum(dead_lettered) FROM delivery_counts
- WHERE minute = ?1 GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
+ WHERE minute = ?1 AND subscription_id <= ?2 GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
 
 /// The same of a tenant, from its subscriptions on, so that others' rows cost nothing.
 pub(super) const OWN_OF_HOUR: &str = "/* api_reader: own_counts_of_hour */
@@ -40,6 +41,9 @@ SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant WHERE tenant = ?2 ORDER BY id LIMIT ?3) AS s
  CROSS JOIN delivery_counts AS c ON c.minute = ?1 AND c.subscription_id = s.id
  GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
+
+/// So many subscriptions are shown.
+const SHOWN: usize = 1000;
 
 /// Delivered, failed and dead-lettered ones.
 type Counts = [u64; 3];
@@ -77,24 +81,21 @@ pub(super) fn read(
 
 fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResult<Vec<SubscriptionCount>> {
     let mut sums: BTreeMap<i64, Counts> = BTreeMap::new();
-    let mut add = |at: Timestamp, all: &str, own: &str| -> DbResult<()> {
-        let read = |row: &Row<'_>| Ok((row.get(0)?, counts(row, 1)?));
-        let found: Vec<(i64, Counts)> = match tenant {
-            None => rows::all(tx, all, [at.as_micros()], read)?,
-            Some(tenant) => rows::all(tx, own, (at.as_micros(), tenant, SUBSCRIPTIONS_LOOKED_AT), read)?,
+    let read = |row: &Row<'_>| Ok((row.get(0)?, counts(row, 1)?));
+    for hour in each(&day.hours, HOUR).map(Timestamp::as_micros) {
+        let found = match tenant {
+            None => rows::all(tx, OF_HOUR, [hour], read)?,
+            Some(tenant) => rows::all(tx, OWN_OF_HOUR, (hour, tenant, SUBSCRIPTIONS_LOOKED_AT), read)?,
         };
-        for (subscription, counts) in found {
-            for (sum, more) in sums.entry(subscription).or_default().iter_mut().zip(counts) {
-                *sum = sum.saturating_add(more);
-            }
-        }
-        Ok(())
-    };
-    for hour in each(&day.hours, HOUR) {
-        add(hour, OF_HOUR, OWN_OF_HOUR)?;
+        add(&mut sums, found);
     }
-    for minute in day.minutes() {
-        add(minute, OF_MINUTE, OWN_OF_MINUTE)?;
+    let last = sums.keys().nth(SHOWN - 1).copied().unwrap_or(i64::MAX);
+    for minute in day.minutes().map(Timestamp::as_micros) {
+        let found = match tenant {
+            None => rows::all(tx, OF_MINUTE, (minute, last), read)?,
+            Some(tenant) => rows::all(tx, OWN_OF_MINUTE, (minute, tenant, SUBSCRIPTIONS_LOOKED_AT), read)?,
+        };
+        add(&mut sums, found);
     }
     let count = |(id, [delivered, failed, dead_lettered]): (i64, Counts)| SubscriptionCount {
         subscription_id: SubscriptionId(id),
@@ -102,7 +103,15 @@ fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResul
         failed,
         dead_lettered,
     };
-    Ok(sums.into_iter().take(1000).map(count).collect())
+    Ok(sums.into_iter().take(SHOWN).map(count).collect())
+}
+
+fn add(sums: &mut BTreeMap<i64, Counts>, found: Vec<(i64, Counts)>) {
+    for (subscription, counts) in found {
+        for (sum, more) in sums.entry(subscription).or_default().iter_mut().zip(counts) {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }
 
 fn counts(row: &Row<'_>, first: usize) -> rusqlite::Result<Counts> {

@@ -141,6 +141,7 @@ pub(super) fn list(
     }
     match *filter.statuses {
         [] => {}
+        [SagaStatus::DeadLettered] => add_dead(&mut filters, filter.subscription_id, tenant()),
         [status] => filters.add_fixed(status_condition(status)),
         _ => filters.add_any("g.status = ?", filter.statuses.iter().map(|status| status.as_str().to_owned())),
     }
@@ -169,6 +170,30 @@ fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
 
 fn is_waiting(status: SagaStatus) -> bool {
     matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
+}
+
+/// Dead sagas, which no index has, are those with a letter, stored or queued: of the letters, those of the subscription or of
+/// the tenant's subscriptions are looked at.
+fn add_dead(filters: &mut Filter, subscription: Option<SubscriptionId>, tenant: Option<String>) {
+    filters.add_fixed("g.status = 'DeadLettered'");
+    if let Some(id) = subscription {
+        filters.add_some(
+            "g.id IN (SELECT saga_id FROM dead_letters INDEXED BY idx_dead_letter_subscription
+                       WHERE subscription_id = ?
+                      UNION ALL SELECT saga_id FROM pending_dead_letters)",
+            Some(id.0),
+        );
+    } else if tenant.is_some() {
+        filters.add_some(
+            "g.id IN (SELECT d.saga_id FROM subscriptions AS o INDEXED BY idx_sub_tenant
+                       CROSS JOIN dead_letters AS d INDEXED BY idx_dead_letter_subscription ON d.subscription_id = o.id
+                       WHERE o.tenant = ?
+                      UNION ALL SELECT saga_id FROM pending_dead_letters)",
+            tenant,
+        );
+    } else {
+        filters.add_fixed(status_condition(SagaStatus::DeadLettered));
+    }
 }
 
 /// Written so that the planner sees which partial index covers it. Dead sagas, which have none, are those
