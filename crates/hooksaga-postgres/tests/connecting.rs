@@ -136,8 +136,7 @@ async fn a_deadlock_is_tried_again() {
     let stores = db.second_instance().await;
     // Somebody holds external id "b" and then wants "a"; the batch holds "a" and wants "b".
     rival.batch_execute("SET deadlock_timeout = '60s'").await.unwrap();
-    let insert =
-        "INSERT INTO events (event_type, payload, external_id, correlation_id) VALUES ('t', '1', $1, 'r')";
+    let insert = "INSERT INTO events (event_type, payload, external_id, correlation_id) VALUES ('t', '1', $1::text, 'r')";
     let transaction = rival.transaction().await.unwrap();
     transaction.execute(insert, &[&"b"]).await.unwrap();
     let batch =

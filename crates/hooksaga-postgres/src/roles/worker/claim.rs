@@ -257,7 +257,7 @@ impl Claiming<'_> {
         // A UNION ALL returns its parts in turn.
         let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
         let left: i64 = clock.try_get(7)?;
-        if left < 0 {
+        if left < 0 && self.skip.is_none() {
             return Ok((None, Some(from)));
         }
         let now = clock.try_get::<_, Time>(0)?.0;
