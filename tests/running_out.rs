@@ -147,7 +147,8 @@ async fn no_connection_is_left<H>(
 async fn without_connections_to_postgres_it_refuses_and_recovers() {
     let start =
         || PostgresServer::start_with_settings(&["max_connections=60", "superuser_reserved_connections=0"]);
-    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    // On this thread, which lasts: a server ends with the thread that started it.
+    let server = tokio::task::block_in_place(start);
     let hold = async |url: &str| {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.ok()?;
         Some((client, tokio::spawn(connection)))
@@ -158,7 +159,8 @@ async fn without_connections_to_postgres_it_refuses_and_recovers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_connections_to_mysql_it_refuses_and_recovers() {
     let start = || MariaDbServer::start_with(&["--max-connections=60", "--extra-max-connections=1"]);
-    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    // On this thread, which lasts: a server ends with the thread that started it.
+    let server = tokio::task::block_in_place(start);
     hooksaga_testkit::mariadb::execute(&server.url(), "CREATE DATABASE crowded").await;
     let url = format!("{}/crowded", server.url());
     let hold = async |url: &str| mysql_async::Conn::from_url(url).await.ok();

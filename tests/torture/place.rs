@@ -32,7 +32,8 @@ impl Place {
     }
 
     pub(super) async fn postgres() -> Self {
-        let server = tokio::task::spawn_blocking(PostgresServer::start).await.unwrap();
+        // On this thread, which lasts: a server ends with the thread that started it.
+        let server = tokio::task::block_in_place(PostgresServer::start);
         let url = server.url();
         Self::on(&url, Engine::Postgres(server)).await
     }
@@ -40,7 +41,7 @@ impl Place {
     pub(super) async fn mysql() -> Self {
         // A crash of the server alone loses nothing that was written to the operating system.
         let start = || MariaDbServer::start_with(&["--innodb-flush-log-at-trx-commit=2"]);
-        let server = tokio::task::spawn_blocking(start).await.unwrap();
+        let server = tokio::task::block_in_place(start);
         mariadb::execute(&server.url(), "CREATE DATABASE torture").await;
         let url = format!("{}/torture", server.url());
         Self::on(&url, Engine::MariaDb(server)).await
