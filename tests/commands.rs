@@ -76,7 +76,9 @@ async fn a_subscription_is_added_listed_changed_and_paused() {
     let columns: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(columns[..5], ["1", "acme", "invoice.paid,order.*", &url, "active"], "{listed}");
     assert!(
-        ok(&person, &["subscriptions", "list", "--active", "false"]).await.starts_with("no subscriptions: ")
+        ok(&person, &["subscriptions", "list", "--active", "false"])
+            .await
+            .starts_with("no such subscriptions")
     );
 
     let exists =

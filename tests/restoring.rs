@@ -18,7 +18,12 @@ on_every_back_end! {
 
 async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation: Installation) {
     let patient = |installation: Installation| {
-        installation.with("HOOKSAGA_RETRY_BASE_DELAY", "2s").with("HOOKSAGA_RETRY_MAX_DELAY", "2s")
+        // What was leased when the backup was made waits for its lease.
+        installation
+            .with("HOOKSAGA_RETRY_BASE_DELAY", "2s")
+            .with("HOOKSAGA_RETRY_MAX_DELAY", "2s")
+            .with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "2s")
+            .with("HOOKSAGA_WORKER_LEASE_DURATION", "12s")
     };
     let installation = patient(installation);
     let (server, receiver) = (installation.serve().await, Receiver::start().await);

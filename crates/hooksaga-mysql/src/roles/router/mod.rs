@@ -232,7 +232,8 @@ impl Seen {
     }
 
     /// The queued events in the order of their ids, each from where an earlier pass came to.
-    fn locked(mut self, queued: Vec<(i64, i64)>) -> Vec<Event> {
+    fn locked(mut self, mut queued: Vec<(i64, i64)>) -> Vec<Event> {
+        queued.sort_unstable();
         let event = |(id, after)| Some(Event { after, ..self.events.remove(&id)? });
         queued.into_iter().filter_map(event).collect()
     }
