@@ -5,8 +5,8 @@
 //! locked, so a change is seen by the next pass.
 //!
 //! A pass is bounded by the sagas that it writes: an event with more subscriptions than that takes several, and how far it
-//! came is stored with each. A pass that takes too long is halved. After each pass that leaves an event half routed, small
-//! events are let past: one that few want does not wait for thousands before it that many want.
+//! came is stored with each. A pass that takes too long is halved. After each pass that leaves an event half routed that many
+//! want, small events are let past: one that few want does not wait for thousands before it.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
@@ -65,8 +65,12 @@ impl Router {
             self.metrics.pass(Self::NAME, started.elapsed());
             self.account(&batch);
         }
-        if batch.events.iter().any(|event| !event.complete) {
-            self.account(&self.store.route_small(Self::SMALL, self.default_limit).await?);
+        if let Some(half_routed) = batch.events.iter().find(|event| !event.complete) {
+            // One that few want was merely the last that the pass had room for; the next pass goes on with it at once.
+            let considered = half_routed.sagas.len() as u64 + half_routed.unmatched.total();
+            if considered > u64::from(Self::SMALL.sagas) {
+                self.account(&self.store.route_small(Self::SMALL, self.default_limit).await?);
+            }
             return Ok(Progress::Worked);
         }
         Ok(Progress::of_batch(batch.events.len(), limits.events))
