@@ -12,6 +12,8 @@ pub(crate) enum DbError {
     Store(StoreError),
     /// A key that is wanted belongs to a transaction of somebody else that has not ended; nothing is locked here.
     Held(String),
+    /// The server numbers the rows of one statement differently than it said; another try inserts them one by one.
+    Renumbered,
 }
 
 /// The result of work inside a transaction.
@@ -35,6 +37,9 @@ impl From<DbError> for StoreError {
             DbError::Driver(error) => store_error(&error),
             DbError::Store(error) => error,
             DbError::Held(what) => StoreError::Contended(what),
+            DbError::Renumbered => {
+                StoreError::Unavailable("the ids of a multi-row insert are not one run".to_owned())
+            }
         }
     }
 }
@@ -70,7 +75,7 @@ impl DbError {
     fn code(&self) -> Option<u16> {
         match self {
             Self::Driver(error) => code(error),
-            Self::Store(_) | Self::Held(_) => None,
+            Self::Store(_) | Self::Held(_) | Self::Renumbered => None,
         }
     }
 
@@ -86,8 +91,10 @@ impl DbError {
     }
 
     pub(crate) fn again(&self) -> Again {
-        if matches!(self, Self::Held(_)) {
-            return Again::WhileHeld;
+        match self {
+            Self::Held(_) => return Again::WhileHeld,
+            Self::Renumbered => return Again::AtOnce,
+            Self::Driver(_) | Self::Store(_) => {}
         }
         match self.code() {
             // Deadlock, and Galera's conflict at commit; MariaDB: record has changed since last read.

@@ -196,9 +196,7 @@ impl Ingest {
         };
         if !ids.iter().zip(run).all(is_there) {
             self.one_by_one.store(true, Ordering::Relaxed);
-            return Err(DbError::Store(StoreError::Unavailable(
-                "the ids of a multi-row insert are not one run; rows go in one by one from now on".to_owned(),
-            )));
+            return Err(DbError::Renumbered);
         }
         Ok(ids)
     }
