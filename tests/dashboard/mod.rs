@@ -2,6 +2,7 @@
 
 mod accounts;
 mod deliveries;
+mod embedding;
 mod injection;
 mod looks;
 mod outage;
