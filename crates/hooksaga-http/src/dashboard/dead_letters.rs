@@ -245,6 +245,7 @@ async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
             to(requeued.saga_id.0, "requeued-before")
         }
         RequeueOutcome::NotDeliverable(subscription) => {
+            audit::changed_nothing();
             let said = not_deliverable(visitor, subscription);
             list_page(state, visitor, &Asked::default(), said).await
         }
@@ -266,10 +267,16 @@ async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let mut before = 0u64;
     for id in form.all("id").filter_map(|id| validate::id(id).ok()).take(MOST_SELECTED) {
         match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
-            RequeueOutcome::Created(..) => tally.requeued += 1,
+            RequeueOutcome::Created(..) => {
+                audit::done(format!("dead-letters/{id}"));
+                tally.requeued += 1;
+            }
             RequeueOutcome::Already(_) => before += 1,
             RequeueOutcome::NotDeliverable(_) | RequeueOutcome::NotFound => tally.skipped += 1,
         }
+    }
+    if tally.requeued == 0 {
+        audit::changed_nothing();
     }
     let said = if tally.matched() + before == 0 {
         parts::alert("Select at least one dead letter.")
@@ -375,6 +382,9 @@ fn counted(letters: u64) -> String {
 async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, false).await?;
+    if tally.requeued == 0 {
+        audit::changed_nothing();
+    }
     list_page(state, visitor, &asked, outcome(tally, 0)).await
 }
 

@@ -183,6 +183,7 @@ pub(super) async fn resend(
             to(requeued.saga_id, "requeued-before")
         }
         ResendOutcome::Open => {
+            audit::changed_nothing();
             page(
                 &state,
                 &visitor,
@@ -192,6 +193,7 @@ pub(super) async fn resend(
             .await
         }
         ResendOutcome::NotDeliverable(subscription) => {
+            audit::changed_nothing();
             page(&state, &visitor, id, not_deliverable(&visitor, subscription)).await
         }
         ResendOutcome::NotFound => Err(no_such(id).into()),
