@@ -8,6 +8,7 @@ mod looks;
 mod outage;
 mod portal;
 mod redrives;
+mod refreshing;
 mod scene;
 mod subscriptions;
 mod without_script;
