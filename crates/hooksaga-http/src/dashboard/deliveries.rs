@@ -136,7 +136,8 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Sho
             button.plain type="button" data-copy=(text) hidden { "Copy for the customer" }
         }
     };
-    let live = !delivery.status.is_final() && !delivery.held;
+    // Also while it is held: it goes on as soon as its subscription does.
+    let live = !delivery.status.is_final();
     let at = Some(visitor.path(&format!("/deliveries/{id}")));
     let page = Page { live, at, said, ..Page::new(format!("Delivery {id}"), Section::Deliveries, body) };
     Ok(layout::show(state, visitor, &page))

@@ -122,3 +122,18 @@ async fn a_count_goes_on_beyond_what_is_sent_at_a_time() {
     let count = browser.post("/dead-letters/requeue", &[("what", "count")]).await;
     assert!(count.text().contains("Send 200 again"), "{}", count.text());
 }
+
+#[tokio::test]
+async fn the_page_of_an_open_delivery_is_live_also_while_it_is_held() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let id = api.verified_subscription("t", "hook").await;
+    api.event("t", &json!(1)).await;
+    api.route().await;
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": false})).await.expect(200);
+    let page = browser.page("/deliveries/1").await;
+    assert!(page.contains("It is held because") && page.contains("<div id=\"part\" data-live"), "{page}");
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": true})).await.expect(200);
+    api.attempt_all(&Outcome::Delivered).await;
+    assert!(!browser.page("/deliveries/1").await.contains("data-live"));
+}
