@@ -3,6 +3,7 @@
 use super::*;
 
 on_sqlite_and_postgres! {
+    a_search_for_what_no_database_takes_finds_nothing,
     an_event_is_watched_as_it_arrives,
     a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again,
 }
@@ -127,5 +128,15 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again(instal
     page.follow("button[value=all]").await;
     page.see("1 dead letter was sent again.").await;
     api.get("/v1/dead-letters?requeued=false").await.expect(200);
+    assert_calm(&page);
+}
+
+async fn a_search_for_what_no_database_takes_finds_nothing(installation: Installation) {
+    let server = installation.serve().await;
+    let page = signed_in(&server).await;
+    for text in ["%00://", "%00", "x://%00", "%F0%9F%8D%B5://"] {
+        page.open(&format!("/search?q={text}")).await;
+        page.see("Nothing was found for").await;
+    }
     assert_calm(&page);
 }

@@ -2,11 +2,13 @@
 
 mod accounts;
 mod deliveries;
+mod embedding;
 mod injection;
 mod looks;
 mod outage;
 mod portal;
 mod redrives;
+mod refreshing;
 mod scene;
 mod subscriptions;
 mod without_script;

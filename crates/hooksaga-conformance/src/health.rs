@@ -6,12 +6,12 @@ use super::{
     fixture::{
         ALL, AT_ONCE, MUCH_LATER, TOKEN, TYPE, URL, append, append_many, apply, claim, create_jobs,
         deliver_round, delivered, failed, finish_claimable, new_event, only, route, schedule_and_mark, scope,
-        set_active, verified, verified_for, verified_with_limit,
+        set_active, tenant, verified, verified_for, verified_with_limit,
     },
     rows::{changes, db_now},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, DeliveryJob, Health, JobReport, Lease, Stores};
+use hooksaga_store::{Allotted, DeliveryJob, Health, JobReport, Lease, NewEvent, Stores};
 use std::time::Duration;
 
 async fn health(stores: &Stores, id: SubscriptionId) -> Health {
@@ -161,4 +161,52 @@ pub async fn endpoints_that_fail_are_known_to_a_process_that_starts(db: &dyn Tes
     attempt(&stores, None, 1, Some(200)).await;
     let failing = stores.orchestrator.failing(10).await.unwrap();
     assert_eq!(failing, [(second, ErrorCode::CONNECT_FAILED)], "a success ends it");
+}
+
+pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    assert_eq!(stores.reader.failing(&ALL, 10).await.unwrap(), []);
+    let quiet = verified_for(&stores, "acme", "quiet", "https://quiet.example/").await;
+    append(&stores, NewEvent { tenant: tenant("acme"), ..new_event("quiet") }).await;
+    route(&stores).await;
+    deliver_round(&stores, Some(ErrorCode::TIMEOUT), MUCH_LATER).await;
+    // Another fails later and has many more retries; a third, which is held, has some, too.
+    let loud = verified(&stores, TYPE, URL).await;
+    let held = verified(&stores, TYPE, "https://held.example/").await;
+    append_many(&stores, 150).await;
+    route(&stores).await;
+    deliver_round(&stores, Some(ErrorCode::http(503)), MUCH_LATER).await;
+    set_active(&stores, held, false).await;
+
+    let failing = stores.reader.failing(&ALL, 10).await.unwrap();
+    assert_eq!(failing.iter().map(|it| it.subscription_id).collect::<Vec<_>>(), [quiet, loud]);
+    let [first, second] = &failing[..] else { panic!("{failing:?}") };
+    assert_eq!((first.failures, first.waiting, &first.last_error), (1, 1, &ErrorCode::TIMEOUT));
+    assert_eq!(first.callback_url, "https://quiet.example/");
+    assert_eq!((second.failures, second.waiting, &second.last_error), (150, 100, &ErrorCode::http(503)));
+    let now = db_now(db).await;
+    assert!(first.since <= second.since && now.since(first.since) < Duration::from_secs(60));
+    let wait = first.next_attempt_at.expect("a retry waits").since(now);
+    assert!((Duration::from_secs(17_000)..Duration::from_secs(37_000)).contains(&wait), "{wait:?}");
+    assert_eq!(stores.reader.failing(&ALL, 1).await.unwrap(), failing[..1]);
+    assert_eq!(stores.reader.failing(&scope("acme"), 10).await.unwrap(), failing[..1]);
+    assert_eq!(stores.reader.failing(&scope("other"), 10).await.unwrap(), []);
+
+    // Long ago, and nothing waits any more: nobody knows how it is now.
+    let long_ago = db.dialect().time(Timestamp::from_micros(now.as_micros() - 3_700_000_000));
+    let age = |id| format!("UPDATE endpoint_failures SET last_at = {long_ago} WHERE subscription_id = {id}");
+    changes(db, &age(quiet), 1).await;
+    assert_eq!(stores.reader.failing(&ALL, 10).await.unwrap().len(), 2, "a retry waits");
+    let ended = verified_with_limit(&stores, "https://ended.example/", 1).await;
+    set_active(&stores, loud, false).await;
+    attempt(&stores, Some(ErrorCode::TIMEOUT), 1, None).await;
+    let ids = async || {
+        let failing = stores.reader.failing(&ALL, 10).await.unwrap();
+        failing.into_iter().map(|it| (it.subscription_id, it.next_attempt_at.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(ids().await, [(quiet, true), (ended, false)]);
+    changes(db, &age(ended), 1).await;
+    assert_eq!(ids().await, [(quiet, true)]);
+    set_active(&stores, loud, true).await;
+    assert_eq!(ids().await, [(quiet, true)], "activating it ends its run");
 }

@@ -199,6 +199,7 @@ macro_rules! conformance_suite {
                 the_last_failure_is_shown_with_what_the_endpoint_returned,
                 the_health_of_anothers_subscription_is_not_shown,
                 endpoints_that_fail_are_known_to_a_process_that_starts,
+                endpoints_that_fail_are_listed_whatever_else_waits,
             }
             rate_limits {
                 no_more_jobs_are_created_than_the_limit_lets_through,

@@ -70,6 +70,8 @@ struct Noted {
     target: Option<String>,
     tenant: Option<Tenant>,
     changed_nothing: bool,
+    /// What was done so far, each with a record of its own.
+    done: Vec<String>,
 }
 
 /// Notes who acts.
@@ -95,6 +97,11 @@ pub(crate) fn named(target: String) {
     note(|noted| noted.target = Some(target));
 }
 
+/// Notes one of several things that a request does, each to this target. It is recorded even if what follows fails.
+pub(crate) fn done(target: String) {
+    note(|noted| noted.done.push(target));
+}
+
 /// Notes that the request, although it succeeds, changes nothing.
 pub(crate) fn changed_nothing() {
     note(|noted| noted.changed_nothing = true);
@@ -116,15 +123,23 @@ pub(crate) async fn audit(State(state): State<SharedState>, request: Request, ne
         let response = next.run(request).await;
         let noted = UNDER_WAY.with(RefCell::take);
         let succeeded = response.status().is_success() || response.status().is_redirection();
-        if let Some(caller) = noted.by.filter(|_| succeeded && !noted.changed_nothing) {
+        if let Some(caller) =
+            noted.by.filter(|_| !noted.done.is_empty() || succeeded && !noted.changed_nothing)
+        {
             let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
             let made = location.filter(|_| response.status() == http::StatusCode::CREATED);
-            let target = noted.target.unwrap_or_else(|| match target(&path) {
+            let whole = || match target(&path) {
                 // What was made, where the path does not name what it was done to.
                 kind if !kind.contains('/') => made.map_or(kind, target),
                 known => known,
-            });
-            write(&state, &caller, action, target, noted.tenant).await;
+            };
+            let targets = match noted.done.is_empty() {
+                true => vec![noted.target.unwrap_or_else(whole)],
+                false => noted.done,
+            };
+            for target in targets {
+                write(&state, &caller, action.clone(), target, noted.tenant.clone()).await;
+            }
         }
         response
     });

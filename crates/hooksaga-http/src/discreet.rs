@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker,
-    NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive, SealedSecret, Seals, Stats,
-    StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    LivingWorker, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive, SealedSecret, Seals,
+    Stats, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
     SubscriptionPatch, TenantScope, UpdateOutcome,
 };
 use std::{sync::Arc, time::Duration};
@@ -165,6 +165,12 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         page: PageRequest,
     ) -> StoreResult<Page<AuditRecord>> {
         self.0.audit(scope, filter, page).await
+    }
+
+    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
+        let mut failing = self.0.failing(scope, limit).await?;
+        failing.iter_mut().for_each(|endpoint| hide(scope, &mut endpoint.last_error));
+        Ok(failing)
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

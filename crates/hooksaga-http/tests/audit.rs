@@ -84,6 +84,85 @@ async fn a_record_names_the_key_and_its_tenant() {
     api.as_key(&reading, "GET", "/v1/audit", None).await.expect(403);
 }
 
+/// Posts a form of the dashboard as this session, and returns the status.
+async fn post_form(api: &TestApi, cookie: &str, path: &str, fields: &str) -> u16 {
+    let headers = [
+        ("content-type", "application/x-www-form-urlencoded"),
+        ("sec-fetch-site", "same-origin"),
+        ("cookie", cookie),
+    ];
+    api.bare("POST", path, &headers, fields.to_owned()).await.status
+}
+
+#[tokio::test]
+async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do() {
+    let api = TestApi::new().await;
+    let form = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
+    let signed_in = api.bare("POST", "/sign-in", &form, format!("key={ROOT_KEY}")).await;
+    let cookie = signed_in.header("set-cookie").split(';').next().unwrap().to_owned();
+    let hook = api.verified_subscription("t", "hook").await;
+    for number in 0..4 {
+        api.event("t", &json!(number)).await;
+    }
+    api.fail_all().await;
+    let open = api.verified_subscription("open", "open").await;
+    api.event("open", &json!(1)).await;
+    api.route().await;
+    let before = records(&api, "?limit=500").await.len();
+    let since = async || {
+        let all = records(&api, "?limit=500").await;
+        let new = all[..all.len() - before].iter().rev();
+        let brief = |it: &Value| format!("{} {}", it["action"], it["target"]).replace('"', "");
+        new.map(brief).filter(|it| !it.starts_with("subscription.change")).collect::<Vec<_>>()
+    };
+
+    // Nothing selected, nothing that is there, a delivery that is open, a redrive of nobody, a count, nothing that matches.
+    let many = "/dead-letters/requeue";
+    for (path, fields) in [
+        (many, "what=selected"),
+        (many, "what=selected&id=77"),
+        ("/deliveries/5/resend", ""),
+        ("/redrives", "kind=events&subscription_id=99&since=2026-01-01T00:00"),
+        (many, "what=count"),
+        (many, "what=all&filter.event_type=none"),
+    ] {
+        assert_eq!(post_form(&api, &cookie, path, fields).await, 200, "{path} {fields}");
+    }
+    for id in [hook, open] {
+        api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": false})).await.expect(200);
+    }
+    for (path, fields, status) in [
+        (many, "what=one&id=1", 200),
+        (many, "what=selected&id=1&id=2", 200),
+        (many, "what=all", 200),
+        ("/deliveries/1/resend", "", 200),
+        ("/subscriptions/1/test", "", 303),
+    ] {
+        assert_eq!(post_form(&api, &cookie, path, fields).await, status, "{path} {fields}");
+    }
+    assert_eq!(since().await, [] as [&str; 0]);
+
+    api.patch(&format!("/v1/subscriptions/{hook}"), &json!({"active": true})).await.expect(200);
+    for fields in
+        ["what=selected&id=3&id=1&id=77", "what=selected&id=1", "what=one&id=2", "what=all", "what=all"]
+    {
+        let status = post_form(&api, &cookie, many, fields).await;
+        assert!([200, 303].contains(&status), "{fields}: {status}");
+    }
+    assert_eq!(
+        since().await,
+        [
+            "dead_letters.requeue dead-letters/3",
+            "dead_letters.requeue dead-letters/1",
+            "dead_letters.requeue dead-letters/2",
+            "dead_letters.requeue dead-letters",
+        ]
+    );
+    // So a letter's page says who sent it, also if it was one of many that were selected.
+    let page = api.bare("GET", "/dead-letters/3", &[("cookie", &cookie)], "").await;
+    assert!(page.text().contains("by <strong>root</strong>"), "{}", page.text());
+}
+
 /// A key store that keeps no records.
 struct Forgetful;
 

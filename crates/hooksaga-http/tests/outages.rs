@@ -10,9 +10,9 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, IngestStore, Inventory, KeyReaderStore, KeyStore, LivingWorker,
-    NewApiKey, NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore,
-    Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch,
+    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, KeyStore,
+    LivingWorker, NewApiKey, NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges,
+    ReaderStore, Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch,
     ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Starter, Stats, StepLimits, StoreError,
     StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
     SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
@@ -85,6 +85,7 @@ broken!(ReaderStore {
     redrives(&TenantScope, PageRequest) -> Page<Redrive>;
     redrive(&TenantScope, RedriveId) -> Option<Redrive>;
     audit(&TenantScope, &AuditFilter, PageRequest) -> Page<AuditRecord>;
+    failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;

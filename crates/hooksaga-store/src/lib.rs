@@ -87,9 +87,10 @@ pub use orchestrator::{
 pub use query_line::QueryLine;
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
-    EventDetail, EventFilter, Gauges, Health, Inventory, LastFailure, LivingWorker, MinuteCount, Page,
-    PageRequest, PoolUse, QueueGauges, ReaderStore, Stats, Subscription, SubscriptionCount,
-    SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification, VerificationStatus,
+    EventDetail, EventFilter, FailingEndpoint, Gauges, Health, Inventory, LastFailure, LivingWorker,
+    MinuteCount, Page, PageRequest, PoolUse, QueueGauges, ReaderStore, Stats, Subscription,
+    SubscriptionCount, SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification,
+    VerificationStatus,
 };
 pub use redrives::{
     CancelOutcome, CatchUpTurn, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,

@@ -8,7 +8,7 @@ use hooksaga_saga::{
     DeadLetterId, DisabledReason, ErrorCode, EventId, Held, JobId, JobStatus, Latencies, RedriveId, SagaId,
     SagaStatus, SubscriptionId, Timestamp, Topic,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Which page of a list, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +161,29 @@ pub struct LastFailure {
     /// Nothing if there was no response, or if the attempt is no longer stored.
     pub response_status: Option<u16>,
     pub at: Timestamp,
+}
+
+/// A subscription that could be delivered to, and whose attempts have all failed since a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingEndpoint {
+    pub subscription_id: SubscriptionId,
+    pub callback_url: String,
+    /// The first failure since its last success.
+    pub since: Timestamp,
+    /// Attempts that failed since then.
+    pub failures: u64,
+    /// Of the last attempt.
+    pub last_error: ErrorCode,
+    /// When the first of the deliveries that wait is due; nothing if none waits.
+    pub next_attempt_at: Option<Timestamp>,
+    /// Deliveries that wait. The count ends at [`FailingEndpoint::MOST_WAITING`].
+    pub waiting: u64,
+}
+
+impl FailingEndpoint {
+    pub const MOST_WAITING: u32 = 100;
+    /// One that last failed so long ago and has nothing to deliver is no longer called failing: nobody knows.
+    pub const QUIET_AFTER: Duration = Duration::from_secs(3600);
 }
 
 /// A subscription and how its endpoint has been doing.
@@ -447,6 +470,10 @@ pub trait ReaderStore: Send + Sync {
         filter: &AuditFilter,
         page: PageRequest,
     ) -> StoreResult<Page<AuditRecord>>;
+
+    /// Endpoints that fail, those that have failed for longest first. Takes as long as there are runs of failures, however
+    /// much waits.
+    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>>;
 
     /// The server's.
     async fn gauges(&self) -> StoreResult<QueueGauges>;

@@ -140,8 +140,12 @@ impl Page {
     }
 
     async fn try_eval(&self, expression: &str) -> Result<Value, String> {
+        self.try_eval_in(&self.session, expression).await
+    }
+
+    async fn try_eval_in(&self, session: &str, expression: &str) -> Result<Value, String> {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let result = self.pipe.call(Some(&self.session), "Runtime.evaluate", &params).await?;
+        let result = self.pipe.call(Some(session), "Runtime.evaluate", &params).await?;
         match result.get("exceptionDetails") {
             Some(details) => Err(details["exception"]["description"].to_string()),
             None => Ok(result["result"]["value"].clone()),
@@ -153,6 +157,33 @@ impl Page {
         eventually(expression, || async {
             // While a page gives way to the next one there is none to ask.
             (self.try_eval(expression).await == Ok(Value::Bool(true))).then_some(())
+        })
+        .await;
+    }
+
+    /// Evaluates an expression in the frame that shows another site, which has a process of its own.
+    pub(crate) async fn in_frame(&self, expression: &str) -> Value {
+        self.try_in_frame(expression).await.unwrap_or_else(|error| panic!("{expression}: {error}"))
+    }
+
+    async fn try_in_frame(&self, expression: &str) -> Result<Value, String> {
+        let targets = self.pipe.call(None, "Target.getTargets", &json!({})).await?;
+        let targets = targets["targetInfos"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_frame =
+            |it: &&Value| it["type"] == "iframe" && it["browserContextId"] == self.profile.as_str();
+        let frame = targets.iter().find(is_frame).ok_or("there is no frame of another site")?;
+        let attach = json!({"targetId": frame["targetId"], "flatten": true});
+        let attached = self.pipe.call(None, "Target.attachToTarget", &attach).await?;
+        let session = attached["sessionId"].as_str().ok_or("no session")?;
+        let found = self.try_eval_in(session, expression).await;
+        self.pipe.send(None, "Target.detachFromTarget", &json!({"sessionId": session}));
+        found
+    }
+
+    /// Waits until an expression is true in that frame.
+    pub(crate) async fn until_in_frame(&self, expression: &str) {
+        eventually(expression, || async {
+            (self.try_in_frame(expression).await == Ok(Value::Bool(true))).then_some(())
         })
         .await;
     }

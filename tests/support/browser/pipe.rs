@@ -26,6 +26,8 @@ const OPTIONS: &[&str] = &[
     "--remote-debugging-pipe",
     // Only pages of our own servers are shown, and root has no sandbox.
     "--no-sandbox",
+    // They have certificates of their own.
+    "--ignore-certificate-errors",
     "--disable-gpu",
     "--disable-quic",
     "--disable-dev-shm-usage",

@@ -25,6 +25,9 @@
     form.submit();
     return;
   }
+  // A page between a link of another site and the page that it leads to.
+  const onward = document.querySelector("a[data-onward]");
+  if (onward) return location.replace(onward.href);
 
   // A form's result has an address of its own: loading it again does not send the form again.
   const own = document.querySelector("#part[data-at]");

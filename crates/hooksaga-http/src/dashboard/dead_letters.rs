@@ -36,6 +36,9 @@ use std::collections::HashMap;
 /// So many are sent again at a time, oldest first; the page says so, and the rest can follow.
 const AT_A_TIME: u32 = 1000;
 
+/// A count ends here, as the API's does.
+const COUNTED: u32 = 10_000;
+
 /// The letters that one form selects: those of a page.
 const MOST_SELECTED: usize = 500;
 
@@ -242,6 +245,7 @@ async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
             to(requeued.saga_id.0, "requeued-before")
         }
         RequeueOutcome::NotDeliverable(subscription) => {
+            audit::changed_nothing();
             let said = not_deliverable(visitor, subscription);
             list_page(state, visitor, &Asked::default(), said).await
         }
@@ -263,10 +267,16 @@ async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let mut before = 0u64;
     for id in form.all("id").filter_map(|id| validate::id(id).ok()).take(MOST_SELECTED) {
         match state.requeue.one(&visitor.scope(), DeadLetterId(id)).await? {
-            RequeueOutcome::Created(..) => tally.requeued += 1,
+            RequeueOutcome::Created(..) => {
+                audit::done(format!("dead-letters/{id}"));
+                tally.requeued += 1;
+            }
             RequeueOutcome::Already(_) => before += 1,
             RequeueOutcome::NotDeliverable(_) | RequeueOutcome::NotFound => tally.skipped += 1,
         }
+    }
+    if tally.requeued == 0 {
+        audit::changed_nothing();
     }
     let said = if tally.matched() + before == 0 {
         parts::alert("Select at least one dead letter.")
@@ -307,7 +317,8 @@ fn request(
         };
         filter.insert(name, value);
     }
-    let body = json!({ "filter": filter, "limit": AT_A_TIME, "dry_run": dry_run }).to_string();
+    let limit = if dry_run { COUNTED } else { AT_A_TIME };
+    let body = json!({ "filter": filter, "limit": limit, "dry_run": dry_run }).to_string();
     let mut errors = FieldErrors::default();
     let request = RequeueAllRequest::read(Object::from_body(body.as_bytes())?, &mut errors);
     let request = complete(errors, request)?;
@@ -332,12 +343,12 @@ async fn run(
 async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, true).await?;
-    let first = tally.requeued >= u64::from(AT_A_TIME);
+    let too_many = tally.requeued > u64::from(AT_A_TIME);
     let said = html! {
         section.card.confirm role="status" {
             h2 {
                 @if tally.requeued == 0 { "None would be sent again" }
-                @else { @if first { "The oldest " } (parts::plural(tally.requeued, "dead letter", "dead letters")) " would be sent again" }
+                @else { (counted(tally.requeued)) " would be sent again" }
             }
             @if tally.skipped > 0 { p { (parts::number(tally.skipped)) " would be skipped: the subscription is not active and verified." } }
             @if tally.requeued > 0 {
@@ -345,9 +356,9 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
                     (filter_fields(asked.pairs()))
                     div.actions {
                         @let redrive = visitor.path("/redrives");
-                        @if first {
+                        @if too_many {
                             button formaction=(redrive) name="kind" value="dead_letters" { "Send all that match in the background" }
-                            button.plain name="what" value="all" { "Send the oldest " (parts::number(tally.requeued)) " now" }
+                            button.plain name="what" value="all" { "Send the oldest " (parts::number(AT_A_TIME.into())) " now" }
                         } @else {
                             button name="what" value="all" { "Send " (parts::number(tally.requeued)) " again" }
                             button.plain formaction=(redrive) name="kind" value="dead_letters" { "In the background" }
@@ -361,8 +372,30 @@ async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     list_page(state, visitor, &asked, said).await
 }
 
+fn counted(letters: u64) -> String {
+    match letters >= u64::from(COUNTED) {
+        true => format!("{} or more dead letters", parts::number(letters)),
+        false => parts::plural(letters, "dead letter", "dead letters"),
+    }
+}
+
 async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, false).await?;
+    if tally.requeued == 0 {
+        audit::changed_nothing();
+    }
     list_page(state, visitor, &asked, outcome(tally, 0)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_ended_says_so() {
+        assert_eq!(counted(1), "1 dead letter");
+        assert_eq!(counted(9_999), "9,999 dead letters");
+        assert_eq!(counted(10_000), "10,000 or more dead letters");
+    }
 }

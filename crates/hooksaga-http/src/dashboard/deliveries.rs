@@ -136,7 +136,8 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Sho
             button.plain type="button" data-copy=(text) hidden { "Copy for the customer" }
         }
     };
-    let live = !delivery.status.is_final() && !delivery.held;
+    // Also while it is held: it goes on as soon as its subscription does.
+    let live = !delivery.status.is_final();
     let at = Some(visitor.path(&format!("/deliveries/{id}")));
     let page = Page { live, at, said, ..Page::new(format!("Delivery {id}"), Section::Deliveries, body) };
     Ok(layout::show(state, visitor, &page))
@@ -183,6 +184,7 @@ pub(super) async fn resend(
             to(requeued.saga_id, "requeued-before")
         }
         ResendOutcome::Open => {
+            audit::changed_nothing();
             page(
                 &state,
                 &visitor,
@@ -192,6 +194,7 @@ pub(super) async fn resend(
             .await
         }
         ResendOutcome::NotDeliverable(subscription) => {
+            audit::changed_nothing();
             page(&state, &visitor, id, not_deliverable(&visitor, subscription)).await
         }
         ResendOutcome::NotFound => Err(no_such(id).into()),

@@ -1,6 +1,6 @@
 //! What all pages have in common around them: the refusal of other sites' posts, failures as pages, and the headers.
 
-use super::{Site, layout, origin};
+use super::{Site, assets, layout, origin};
 use crate::{
     problem::{Kind, Problem},
     state::{ApiState, SharedState},
@@ -12,7 +12,7 @@ use axum::{
 };
 use hooksaga_store::StoreError;
 use http::{HeaderValue, Method, header, request::Parts};
-use maud::{DOCTYPE, html};
+use maud::{DOCTYPE, Markup, html};
 
 /// A page that could not be shown. The layer makes a page of it, which knows the site.
 #[derive(Debug)]
@@ -116,20 +116,32 @@ pub(super) fn to_sign_in(site: Site, parts: &Parts) -> Response {
         [HeaderValue::from_static("cross-site"), HeaderValue::from_static("same-site")].contains(from)
     });
     if from_outside {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    title { "One moment" }
-                    meta http-equiv="refresh" content=(format!("0;url={target}"));
-                }
-                body { p { a href=(target) { "Continue" } } }
-            }
-        };
-        return layout::html(page);
+        return layout::html(one_more_step(site, &target));
     }
     Redirect::to(&target).into_response()
+}
+
+/// The page in between, which leads on by itself.
+///
+/// A link to the portal has its token in the fragment, which such a refresh would lose: there the script posts the token, or
+/// leads on if there is none.
+fn one_more_step(site: Site, target: &str) -> Markup {
+    let refresh = html! { meta http-equiv="refresh" content=(format!("0;url={target}")); };
+    let portal = site == Site::Portal;
+    html! {
+        (DOCTYPE)
+        html lang="en" data-site=[portal.then_some("portal")] {
+            head {
+                meta charset="utf-8";
+                title { "One moment" }
+                @if portal {
+                    noscript { (refresh) }
+                    script src=(format!("/assets/{}", *assets::SCRIPT)) defer {}
+                } @else { (refresh) }
+            }
+            body { p { a href=(target) data-onward { "Continue" } } }
+        }
+    }
 }
 
 /// An extractor of the API whose refusal becomes a page.

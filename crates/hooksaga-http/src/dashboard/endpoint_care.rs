@@ -1,7 +1,7 @@
 //! What else is done with a subscription: a test event, and its end.
 
 use super::{OnPage, Shown, Visitor, subscriptions};
-use crate::{api::endpoint_care as api, path::Id, state::SharedState};
+use crate::{api::endpoint_care as api, audit, path::Id, state::SharedState};
 use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
@@ -23,6 +23,7 @@ pub(super) async fn test(
             Ok(Redirect::to(&delivery).into_response())
         }
         Err(problem) if problem.status() == StatusCode::CONFLICT => {
+            audit::changed_nothing();
             Ok(subscriptions::back(&visitor, id, "not-tested"))
         }
         Err(problem) => Err(problem.into()),

@@ -20,6 +20,7 @@ use axum::{extract::State, response::IntoResponse};
 use hooksaga_saga::{EventId, EventType, Tenant};
 use hooksaga_store::{
     EventDetail, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    Unmatched,
 };
 use http::header;
 use maud::{Markup, html};
@@ -101,7 +102,8 @@ pub(super) async fn show(
         section.card {
             h2 { "Where it went" }
             @if !event.routed { p { "Its subscriptions are being looked up." } }
-            @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, matching)) }
+            @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, event.unmatched, matching)) }
+            @else { (left_out(event.unmatched)) }
             @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, About::AnEvent)) }
             @if event.deliveries.len() >= 500 {
                 p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
@@ -151,16 +153,47 @@ async fn matching(state: &ApiState, head: &EventHead) -> StoreResult<Vec<Subscri
     Ok(found)
 }
 
-fn why_nowhere(visitor: &Visitor, head: &EventHead, matching: &[Subscription]) -> Markup {
+/// What was recorded when it was routed, and how those whom it concerns stand now, which may be another matter.
+fn why_nowhere(
+    visitor: &Visitor,
+    head: &EventHead,
+    unmatched: Unmatched,
+    matching: &[Subscription],
+) -> Markup {
     html! {
-        @if matching.is_empty() {
+        @if unmatched.total() == 0 {
             p { "Nowhere: when it came, no subscription of tenant " strong { (head.tenant) } " had a topic that matches " code { (head.event_type) } "." }
             p.quiet { "Topics that match it: " (head.event_type.parse::<EventType>().map(|event_type| event_type.matching_topics().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")).unwrap_or_default()) "." }
         } @else {
-            p { "Nowhere: no subscription with a matching topic was active and verified when it came. How they stand now:" }
+            p { "Nowhere: no subscription with a matching topic was active and verified when it came." }
+            (left_out(unmatched))
+        }
+        @if !matching.is_empty() {
+            p { "How the subscriptions with a matching topic stand now:" }
             ul { @for subscription in matching { li {
                 (parts::subscription_link(visitor, subscription.id, Some(&subscription.callback_url))) " " (parts::subscription_state(subscription))
             } } }
+        }
+    }
+}
+
+/// Which subscriptions it could not go to when it was routed.
+fn left_out(unmatched: Unmatched) -> Markup {
+    let Unmatched { paused, disabled, unverified } = unmatched;
+    let counts = [(paused, "paused"), (disabled, "switched off"), (unverified, "not verified")];
+    let counts: Vec<_> = counts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, state)| format!("{} {state}", parts::number(count)))
+        .collect();
+    html! {
+        @if !counts.is_empty() {
+            p {
+                "When it came, it could not go to " (parts::plural(unmatched.total(), "subscription", "subscriptions"))
+                " with a matching topic: " (counts.join(", ")) "."
+                @if unverified > 0 { " One that was not verified gets it once it is verified, unless the event is too old by then." }
+                @if paused + disabled > 0 { " A redrive sends it to one that was paused or switched off." }
+            }
         }
     }
 }

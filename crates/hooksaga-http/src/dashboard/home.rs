@@ -9,7 +9,7 @@ use super::{
 use crate::{problem::Problem, state::SharedState};
 use axum::extract::State;
 use hooksaga_saga::SagaStatus;
-use hooksaga_store::{Gauges, Scope, Stats, TenantGauges};
+use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
 
 pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
@@ -17,13 +17,13 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
     let stats = state.stats.of(&scope);
     let stats = stats.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
     let situation = state.situations.of(&scope);
-    let situation = situation.get(Situation::read(&state, &scope, stats.now)).await;
+    let situation = situation.get(Situation::read(&state, &scope)).await;
     let situation = situation.map_err(|error| Problem::from(&*error))?;
 
     let workers = visitor.tenant().is_none().then_some(situation.workers.len());
     let hour = chart::sum(&stats.minutes, stats.now);
     let due = overview::oldest_due(&stats);
-    let (mood, sentence) = overview::sentence(stats.now, &situation.failing, due, workers, hour.delivered);
+    let (mood, sentence) = overview::sentence(stats.now, &situation, due, workers, hour.delivered);
     let body = html! {
         h1.unseen { "Overview" }
         @if situation.has_subscriptions && situation.has_events {
@@ -91,7 +91,7 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
     let count = |value: u64| format!("{}{}", parts::number(value), if value >= most { "+" } else { "" });
     let by_status = |status: SagaStatus| visitor.path(&format!("/deliveries?status={status}"));
     let letters = situation.open_letters;
-    let letters_text = format!("{letters}{}", if letters >= u64::from(LOOKED_AT) { "+" } else { "" });
+    let looked_at = |value: u64| format!("{value}{}", if value >= u64::from(LOOKED_AT) { "+" } else { "" });
     let due = overview::oldest_due(stats);
     let slots: u64 = situation.workers.iter().map(|worker| u64::from(worker.slots)).sum();
     html! {
@@ -102,7 +102,10 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
             (parts::figure(words::status(SagaStatus::PendingRetry), &count(retry), Some(&by_status(SagaStatus::PendingRetry)), if retry > 0 { "warn" } else { "" }, ""))
             (parts::figure("Held", &count(held), None, "", "Open deliveries that wait for their subscription to be active and verified"))
             (parts::figure("Oldest due work", &if due.is_zero() { "none".to_owned() } else { parts::span(due) }, None, "", "How long the oldest delivery that could be sent has been due"))
-            (parts::figure("Open dead letters", &letters_text, Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
+            (parts::figure("Open dead letters", &looked_at(letters), Some(&visitor.path("/dead-letters?requeued=false")), if letters > 0 { "bad" } else { "" }, ""))
+            @if situation.switched_off > 0 {
+                (parts::figure("Switched off", &looked_at(situation.switched_off), Some(&visitor.path("/subscriptions?disabled=true")), "bad", "Subscriptions that the server switched off because their endpoint failed for long or was gone"))
+            }
             @if visitor.tenant().is_none() {
                 (parts::figure("Workers · slots", &format!("{} · {}", situation.workers.len(), parts::number(slots)), None, if situation.workers.is_empty() { "bad" } else { "" }, "Worker processes that are alive, and how many deliveries they can send at a time"))
             }
@@ -116,14 +119,14 @@ fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
             section.card {
                 h2 { "Failing endpoints" }
                 div.scroll { table {
-                    thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Retrying" } th.number { "Given up" } } }
+                    thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Failed attempts" } th.number { "Waiting" } } }
                     tbody { @for endpoint in &situation.failing { tr {
-                        td { (parts::subscription_link(visitor, endpoint.subscription_id, situation.urls.get(&endpoint.subscription_id).map(String::as_str))) }
-                        td.wrap { @if let Some(code) = &endpoint.last_error { span title=(code) { (words::meaning(code).what) } } }
+                        td { (parts::subscription_link(visitor, endpoint.subscription_id, Some(&endpoint.callback_url))) }
+                        td.wrap { span title=(endpoint.last_error) { (words::meaning(&endpoint.last_error).what) } }
                         td { (parts::time(endpoint.since, visitor.now)) }
-                        td { @match endpoint.next_retry { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
-                        td.number { (endpoint.retrying) @if endpoint.retrying >= u64::from(LOOKED_AT) { "+" } }
-                        td.number { (endpoint.given_up) @if endpoint.given_up >= u64::from(LOOKED_AT) { "+" } }
+                        td { @match endpoint.next_attempt_at { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
+                        td.number { (parts::number(endpoint.failures)) }
+                        td.number { (endpoint.waiting) @if endpoint.waiting >= u64::from(FailingEndpoint::MOST_WAITING) { "+" } }
                     } } }
                 } }
             }

@@ -74,9 +74,8 @@ impl Asked {
     /// The same. A browser's date and time has no zone: it is UTC.
     pub(super) fn sent(&self) -> impl Iterator<Item = (String, String)> {
         let read = |(name, value): &(String, String)| {
-            let zone = match (name.as_str(), value.len()) {
-                ("created_after" | "created_before" | "since" | "until", 16) => ":00Z",
-                ("created_after" | "created_before" | "since" | "until", 19) => "Z",
+            let zone = match name.as_str() {
+                "created_after" | "created_before" | "since" | "until" => missing_zone(value),
                 _ => "",
             };
             (name.clone(), format!("{value}{zone}"))
@@ -113,6 +112,17 @@ impl Asked {
                 }
             }
         }
+    }
+}
+
+/// What a browser's date and time, to the minute, the second or a part of it, lacks to be one of the API's.
+fn missing_zone(text: &str) -> &'static str {
+    let of_day = text.get(11..).unwrap_or_default();
+    match of_day.len() {
+        _ if !of_day.bytes().all(|byte| byte.is_ascii_digit() || b":.".contains(&byte)) => "",
+        5 => ":00Z",
+        8.. => "Z",
+        _ => "",
     }
 }
 
@@ -191,9 +201,10 @@ pub(super) fn field(asked: &Asked, name: &str, label: &str, placeholder: &str) -
 pub(super) fn times(asked: &Asked) -> Markup {
     html! {
         @for (name, label) in [("created_after", "From (UTC)"), ("created_before", "Before (UTC)")] {
-            label { span { (label) }
-                input type="datetime-local" step="1" name=(name) value=[asked.get(name).and_then(browser_time)];
-            }
+            @let value = asked.get(name).and_then(browser_time);
+            // A browser sends no form with a value between two steps.
+            @let step = if value.as_ref().is_some_and(|value| value.contains('.')) { "0.001" } else { "1" };
+            label { span { (label) } input type="datetime-local" step=(step) name=(name) value=[value]; }
         }
     }
 }
@@ -230,6 +241,34 @@ pub(super) fn filter(path: &str, asked: &Asked, fields: &Markup) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_a_browser_becomes_one_of_the_api() {
+        for (text, zone) in [
+            ("2026-01-31T12:00", ":00Z"),
+            ("2026-01-31T12:00:01", "Z"),
+            ("2026-01-31T12:00:01.5", "Z"),
+            ("2026-01-31T12:00:01.123", "Z"),
+            ("2026-01-31T12:00:01Z", ""),
+            ("2026-01-31T12:00:01.123456Z", ""),
+            ("2026-01-31T12:00:01+02:00", ""),
+            ("2026-01-31", ""),
+            ("yesterday, at noon", ""),
+        ] {
+            assert_eq!(missing_zone(text), zone, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_field_takes_the_milliseconds_of_its_value() {
+        let shown = |text: &str| {
+            let pairs = [("created_after".to_owned(), text.to_owned())];
+            times(&Asked::from_pairs(pairs.into_iter())).into_string()
+        };
+        let field = "step=\"0.001\" name=\"created_after\" value=\"2026-01-31T12:00:00.123\"";
+        assert!(shown("2026-01-31T12:00:00.123456Z").contains(field));
+        assert!(shown("2026-01-31T12:00:00Z").contains("step=\"1\" name=\"created_after\""));
+    }
 
     #[test]
     fn a_time_of_the_api_fits_into_a_browsers_field() {

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     api::redrives as api,
+    audit,
     cursor::List,
     dto::RedrivesQuery,
     listing::Listing,
@@ -192,6 +193,7 @@ pub(super) async fn start(visitor: Visitor, State(state): State<SharedState>, fo
             Ok(Redirect::to(&visitor.path(&format!("/redrives/{}?done=redrive", redrive.id))).into_response())
         }
         Err(problem) if problem.status().is_client_error() => {
+            audit::changed_nothing();
             let said = parts::alert(&format!("{}.", capitalised(problem.detail())));
             list_page(&state, &visitor, &Asked::default(), said).await
         }

@@ -88,9 +88,9 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
         found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery);
         found.subscriptions.extend(reader.subscription(&scope, SubscriptionId(id)).await?);
     }
-    if text.contains("://") {
-        let filter =
-            SubscriptionFilter { callback_url: Some(text.to_owned()), ..SubscriptionFilter::default() };
+    // As the API reads it: nothing else is a callback URL.
+    if let Some(url) = validate::visible_ascii(text.to_owned(), 500).ok().filter(|url| url.contains("://")) {
+        let filter = SubscriptionFilter { callback_url: Some(url), ..SubscriptionFilter::default() };
         found.subscriptions.extend(reader.subscriptions(&scope, &filter, MOST).await?.items);
     }
     if text.parse::<ExternalId>().is_ok() {

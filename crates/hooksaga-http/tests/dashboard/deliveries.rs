@@ -102,3 +102,38 @@ async fn a_dead_letter_says_who_sent_it_again_and_what_became_of_it() {
     let page = Browser::portal(&api, &bound).await.page("/dead-letters/1").await;
     assert!(page.contains("It was sent again") && !page.contains("by <strong>"), "{page}");
 }
+
+#[tokio::test]
+async fn a_count_goes_on_beyond_what_is_sent_at_a_time() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    api.verified_subscription("t", "hook").await;
+    for _ in 0..3 {
+        let events = vec![json!({"event_type": "t", "payload": 1}); 400];
+        api.post("/v1/events/batch", &json!({"events": events})).await.expect(200);
+        api.fail_all().await;
+    }
+    let count = browser.post("/dead-letters/requeue", &[("what", "count")]).await;
+    let text = count.text();
+    assert!(text.contains("<h2>1,200 dead letters would be sent again</h2>"), "{text}");
+    assert!(text.contains("Send the oldest 1,000 now") && text.contains("in the background"), "{text}");
+    let sent = browser.post("/dead-letters/requeue", &[("what", "all")]).await;
+    assert!(sent.text().contains("1,000 dead letters were sent again."), "{}", sent.text());
+    let count = browser.post("/dead-letters/requeue", &[("what", "count")]).await;
+    assert!(count.text().contains("Send 200 again"), "{}", count.text());
+}
+
+#[tokio::test]
+async fn the_page_of_an_open_delivery_is_live_also_while_it_is_held() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let id = api.verified_subscription("t", "hook").await;
+    api.event("t", &json!(1)).await;
+    api.route().await;
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": false})).await.expect(200);
+    let page = browser.page("/deliveries/1").await;
+    assert!(page.contains("It is held because") && page.contains("<div id=\"part\" data-live"), "{page}");
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": true})).await.expect(200);
+    api.attempt_all(&Outcome::Delivered).await;
+    assert!(!browser.page("/deliveries/1").await.contains("data-live"));
+}

@@ -7,6 +7,7 @@ async fn an_event_that_went_nowhere_says_why() {
     let api = TestApi::new().await;
     let browser = Browser::dashboard(&api, ROOT_KEY).await;
     let lost = api.event("order.created", &json!(1)).await;
+    api.route().await;
     api.subscription("order.*", "late").await;
     let unverified = api.event("order.created", &json!(2)).await;
     api.route().await;
@@ -17,6 +18,44 @@ async fn an_event_that_went_nowhere_says_why() {
     );
     let page = browser.page(&format!("/events/{unverified}")).await;
     assert!(page.contains("was active and verified") && page.contains("example.com/late"), "{page}");
+    assert!(page.contains("1 subscription with a matching topic: 1 not verified."), "{page}");
+    assert!(page.contains("gets it once it is verified"), "{page}");
+}
+
+/// What is said is what was recorded, not what follows from how the subscriptions stand now.
+#[tokio::test]
+async fn an_event_says_whom_it_missed_whatever_became_of_them() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let before = api.event("t", &json!(1)).await;
+    let paused = api.verified_subscription("t", "paused").await;
+    let deleted = api.verified_subscription("*", "deleted").await;
+    let active = |id: i64, active: bool| {
+        let api = &api;
+        async move { api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": active})).await.expect(200) }
+    };
+    api.route().await;
+    active(paused, false).await;
+    active(deleted, false).await;
+    let nowhere = api.event("t", &json!(2)).await;
+    api.route().await;
+    active(paused, true).await;
+    api.as_key(ROOT_KEY, "DELETE", &format!("/v1/subscriptions/{deleted}"), None).await;
+    let page = browser.page(&format!("/events/{nowhere}")).await;
+    assert!(page.contains("2 subscriptions with a matching topic: 2 paused."), "{page}");
+    assert!(page.contains("stand now:") && page.contains(">Active</span>"), "{page}");
+    assert!(!page.contains("had a topic that matches") && !page.contains("once it is verified"), "{page}");
+
+    // One that went somewhere says so, too.
+    let other = api.verified_subscription("t", "other").await;
+    active(paused, false).await;
+    let some = api.event("t", &json!(3)).await;
+    api.route().await;
+    let page = browser.page(&format!("/events/{some}")).await;
+    assert!(page.contains(&format!("href=\"/subscriptions/{other}\"")), "{page}");
+    assert!(page.contains("1 subscription with a matching topic: 1 paused."), "{page}");
+    let page = browser.page(&format!("/events/{before}")).await;
+    assert!(!page.contains("could not go to"), "{page}");
 }
 
 #[tokio::test]
@@ -46,6 +85,12 @@ async fn search_finds_what_people_have_at_hand() {
     assert!(
         browser.page("/search?q=%3Cscript%3E").await.contains("Nothing was found for <strong>&lt;script&gt;")
     );
+    // What no database takes as text, or nobody can have stored, is not found.
+    for text in
+        ["%00://", "https%3A%2F%2F%C3%A4.example%2F", "%00", "evt_%00", &format!("x://{}", "y".repeat(500))]
+    {
+        assert!(browser.page(&format!("/search?q={text}")).await.contains("Nothing was found for"), "{text}");
+    }
     assert_eq!(subscription, 1);
 }
 

@@ -5,6 +5,7 @@ mod deliveries;
 mod keys;
 mod layout;
 mod lists;
+mod overview;
 mod portal;
 mod protection;
 mod redrives;

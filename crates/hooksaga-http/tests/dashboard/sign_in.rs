@@ -56,6 +56,24 @@ async fn a_link_from_elsewhere_takes_one_more_step_so_that_the_strict_cookie_is_
 }
 
 #[tokio::test]
+async fn a_link_from_elsewhere_to_the_portal_is_left_to_the_script_which_has_its_token() {
+    let api = TestApi::new().await;
+    for from in ["cross-site", "same-site"] {
+        let page = api.bare("GET", "/portal/events", &[("sec-fetch-site", from)], "").await;
+        let text = page.text();
+        assert_eq!(page.status, 200);
+        let target = "/portal/sign-in?next=%2Fportal%2Fevents";
+        let refresh =
+            format!("<noscript><meta http-equiv=\"refresh\" content=\"0;url={target}\"></noscript>");
+        assert!(text.contains(&refresh) && text.matches("http-equiv").count() == 1, "{text}");
+        assert!(text.contains("<html lang=\"en\" data-site=\"portal\">"), "{text}");
+        assert!(text.contains(&format!("<a href=\"{target}\" data-onward>")), "{text}");
+        let script = text.split('"').find(|part| part.ends_with(".js")).unwrap();
+        assert_eq!(api.bare("GET", script, &[], "").await.status, 200);
+    }
+}
+
+#[tokio::test]
 async fn wrong_unfit_and_expired_keys_do_not_sign_in() {
     let api = TestApi::new().await;
     for key in ["", "hsk_unknown", &"x".repeat(600)] {

@@ -6,6 +6,7 @@ pub(crate) mod counts;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod failing;
 pub(crate) mod health;
 mod inventory;
 mod redrives;
@@ -22,9 +23,9 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
-    PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
-    SubscriptionDetail, SubscriptionFilter, TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
+    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -148,6 +149,10 @@ impl ReaderStore for Reader {
 
     async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
         self.list(|connection| redrives::get(connection, scope, id)).await
+    }
+
+    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
+        self.list(|connection| failing::list(connection, scope, limit)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

@@ -6,6 +6,7 @@ pub(crate) mod counts;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod failing;
 pub(crate) mod health;
 mod inventory;
 mod redrives;
@@ -25,9 +26,9 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
-    PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
-    SubscriptionDetail, SubscriptionFilter, TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
+    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use tokio_postgres::Row;
@@ -149,6 +150,10 @@ impl ReaderStore for Reader {
 
     async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
         self.list(|client| async move { redrives::get(&client, scope, id).await }).await
+    }
+
+    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
+        self.list(|client| async move { failing::list(&client, scope, limit).await }).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

@@ -5,6 +5,7 @@ mod counts;
 mod dead_letters;
 mod deliveries;
 mod events;
+mod failing;
 mod health;
 mod inventory;
 mod list;
@@ -17,9 +18,9 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, Inventory, LivingWorker, Page,
-    PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription, SubscriptionDetail,
-    SubscriptionFilter, TenantScope, migration::Recorded,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
+    SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
 };
 use rusqlite::OptionalExtension;
 
@@ -134,6 +135,11 @@ impl ReaderStore for Reader {
     async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>> {
         let scope = scope.clone();
         self.0.list(move |tx| redrives::one(tx, &scope, id)).await
+    }
+
+    async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {
+        let scope = scope.clone();
+        self.0.list(move |tx| failing::list(tx, &scope, limit)).await
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {

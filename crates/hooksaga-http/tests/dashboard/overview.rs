@@ -1,0 +1,100 @@
+//! The first page: what fails, what waits, and who delivers.
+
+use super::*;
+use hooksaga_store::WorkerBeat;
+
+async fn subscribe_to(api: &TestApi, event_type: &str) -> i64 {
+    let url = format!("https://example.com/{event_type}");
+    let body = json!({"event_type": event_type, "callback_url": url, "max_retry_limit": 5});
+    let id = api.post("/v1/subscriptions", &body).await.expect(201)["id"].as_i64().unwrap();
+    api.verify_all().await;
+    id
+}
+
+/// So many events of this type, whose deliveries fail and wait for a retry.
+async fn retrying(api: &TestApi, event_type: &str, events: usize) {
+    for number in 0..events {
+        api.event(event_type, &json!(number)).await;
+    }
+    api.route().await;
+    api.attempt_all(&Outcome::Failed(ErrorCode::http(503))).await;
+}
+
+/// A worker that is alive.
+async fn work(api: &TestApi, worker_id: i64, slots: u32) {
+    let beat = WorkerBeat { worker_id, slots, version: "1.2.3".to_owned() };
+    api.stores.worker.heartbeat(&beat).await.unwrap();
+}
+
+/// The row of a table that leads to this subscription, without its markup.
+fn row_of(page: &str, subscription: i64) -> Option<String> {
+    let link = format!("href=\"/subscriptions/{subscription}\"");
+    page.split("<tr>").find(|row| row.contains(&link)).map(str::to_owned)
+}
+
+/// What a figure shows.
+fn figure<'a>(page: &'a str, name: &str) -> &'a str {
+    let end = format!("</span><span class=\"name\">{name}</span>");
+    let before = page.split(&end).next().filter(|before| before.len() < page.len());
+    before.unwrap_or_else(|| panic!("{name} is not on {page}")).rsplit('>').next().unwrap()
+}
+
+#[tokio::test]
+async fn endpoints_that_fail_are_not_hidden_by_one_with_many_retries_or_by_held_ones() {
+    let api = TestApi::new().await;
+    let quiet = subscribe_to(&api, "quiet").await;
+    retrying(&api, "quiet", 1).await;
+    let loud = subscribe_to(&api, "loud").await;
+    retrying(&api, "loud", 150).await;
+    let held = subscribe_to(&api, "held").await;
+    retrying(&api, "held", 120).await;
+    api.patch(&format!("/v1/subscriptions/{held}"), &json!({"active": false})).await.expect(200);
+
+    work(&api, 1, 16).await;
+    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    assert!(page.contains("2 endpoints failing since "), "{page}");
+    assert_eq!(row_of(&page, held), None, "what is held does not fail: {page}");
+    for (id, failures, waiting) in [(quiet, "1", "1"), (loud, "150", "100+")] {
+        let row = row_of(&page, id).unwrap_or_else(|| panic!("{id} is not on {page}"));
+        assert!(row.contains("title=\"HTTP_503\""), "{row}");
+        let numbers = format!("<td class=\"number\">{failures}</td><td class=\"number\">{waiting}</td>");
+        assert!(row.contains(&numbers), "{row}");
+        // The next retry counts down.
+        assert!(row.contains(" data-due>in "), "{row}");
+    }
+    assert_eq!((figure(&page, "Held"), figure(&page, "Retrying")), ("120", "271"));
+}
+
+#[tokio::test]
+async fn the_figures_say_what_waits_for_how_long_and_who_delivers() {
+    let api = TestApi::new().await;
+    subscribe_to(&api, "t").await;
+    api.event("t", &json!(1)).await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let page = browser.page("").await;
+    assert!(page.contains("No worker is running"), "{page}");
+    assert_eq!((figure(&page, "Workers · slots"), figure(&page, "Oldest due work")), ("0 · 0", "none"));
+    work(&api, 1, 16).await;
+    work(&api, 2, 2000).await;
+    api.route().await;
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let page = browser.page("").await;
+    assert_eq!(figure(&page, "Workers · slots"), "2 · 2,016");
+    assert!(["2 s", "3 s", "4 s"].contains(&figure(&page, "Oldest due work")), "{page}");
+    assert_eq!(figure(&page, "Held"), "0");
+    assert!(page.contains("<td>1.2.3</td>"), "{page}");
+}
+
+#[tokio::test]
+async fn subscriptions_that_were_switched_off_are_part_of_the_sentence() {
+    let api = TestApi::new().await;
+    let id = subscribe_to(&api, "t").await;
+    api.event("t", &json!(1)).await;
+    api.route().await;
+    api.attempt_all(&Outcome::Failed(ErrorCode::http(410))).await;
+    let gone = api.stores.caretaker.gone(10).await.unwrap();
+    assert_eq!(api.stores.caretaker.disable(&gone).await.unwrap().len(), 1);
+    let page = Browser::dashboard(&api, &api.key_of("default").await).await.page("").await;
+    assert!(page.contains("No endpoint fails, but 1 endpoint switched off after failures"), "{page}");
+    assert!(page.contains("href=\"/subscriptions?disabled=true\"") && row_of(&page, id).is_none(), "{page}");
+}

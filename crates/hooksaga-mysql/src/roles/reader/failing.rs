@@ -1,0 +1,59 @@
+//! Endpoints that fail: from their runs of failures, never from deliveries.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{count, take},
+    time::{Time, micros},
+};
+use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_store::{FailingEndpoint, TenantScope};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
+
+/// Of what waits the first is looked at. A deleted one has no endpoint that could be mended.
+const LIST: &str = "/* reader.failing */
+SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
+       (SELECT g.next_attempt_at FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+        WHERE g.waiting_subscription_id = f.subscription_id ORDER BY g.next_attempt_at LIMIT 1)
+FROM endpoint_failures f FORCE INDEX (idx_failures_since)
+STRAIGHT_JOIN subscriptions s ON s.id = f.subscription_id
+WHERE f.since >= '1000-01-01 00:00:00' AND s.deliverable AND s.deleted_at IS NULL
+  AND (? IS NULL OR s.tenant = ?)
+  AND (f.last_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND OR EXISTS (
+           SELECT 1 FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)
+           WHERE g.waiting_subscription_id = f.subscription_id))
+ORDER BY f.since, f.subscription_id LIMIT ?";
+
+/// A statement of its own, since a derived table cannot name the row outside of it.
+const WAITING: &str = "/* reader.failing_waiting */
+SELECT COUNT(*) FROM (
+    SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting) WHERE waiting_subscription_id = ? LIMIT ?) w";
+
+pub(super) async fn list(
+    mut connection: Conn,
+    scope: &TenantScope,
+    limit: u32,
+) -> DbResult<Vec<FailingEndpoint>> {
+    let parameters = (scope.tenant(), scope.tenant(), micros(FailingEndpoint::QUIET_AFTER), limit);
+    let rows: Vec<Row> = connection.exec(LIST, parameters).await?;
+    let mut failing = rows.into_iter().map(endpoint).collect::<DbResult<Vec<_>>>()?;
+    for one in &mut failing {
+        let parameters = (one.subscription_id.0, FailingEndpoint::MOST_WAITING);
+        let waiting: Option<i64> = connection.exec_first(WAITING, parameters).await?;
+        one.waiting = count(waiting.unwrap_or_default());
+    }
+    Ok(failing)
+}
+
+/// Without what waits.
+fn endpoint(mut row: Row) -> DbResult<FailingEndpoint> {
+    let row = &mut row;
+    Ok(FailingEndpoint {
+        subscription_id: SubscriptionId(take(row, 0)?),
+        callback_url: take(row, 1)?,
+        since: take::<Time>(row, 2)?.0,
+        failures: count(take(row, 3)?),
+        last_error: ErrorCode::from_stored(take(row, 4)?),
+        next_attempt_at: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+        waiting: 0,
+    })
+}

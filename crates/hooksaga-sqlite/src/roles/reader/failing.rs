@@ -1,0 +1,44 @@
+//! Endpoints that fail: from their runs of failures, never from deliveries.
+
+use crate::{
+    error::DbResult,
+    roles::rows::{self, count, error_code, optional_time, time},
+    session::Tx,
+};
+use hooksaga_saga::SubscriptionId;
+use hooksaga_store::{FailingEndpoint, TenantScope};
+use rusqlite::{Result, Row};
+
+/// Of what waits, the first is looked at, and `?4` are counted. A deleted one has no endpoint that could be mended.
+const LIST: &str = "/* api_reader: failing */
+SELECT f.subscription_id, s.callback_url, f.since, f.failures, f.last_error_code,
+       (SELECT g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+         WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')
+         ORDER BY g.next_attempt_at LIMIT 1),
+       (SELECT count(*) FROM (
+            SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry') LIMIT ?4))
+  FROM endpoint_failures AS f INDEXED BY idx_failures_since CROSS JOIN subscriptions AS s ON s.id = f.subscription_id
+ WHERE f.since IS NOT NULL AND s.deliverable AND s.deleted_at IS NULL AND (?1 IS NULL OR s.tenant = ?1)
+   AND (f.last_at >= ?2 OR EXISTS (
+            SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+             WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')))
+ ORDER BY f.since, f.subscription_id LIMIT ?3";
+
+pub(super) fn list(tx: &Tx<'_>, scope: &TenantScope, limit: u32) -> DbResult<Vec<FailingEndpoint>> {
+    let recent = tx.now.before(FailingEndpoint::QUIET_AFTER).as_micros();
+    let parameters = (scope.tenant(), recent, limit, FailingEndpoint::MOST_WAITING);
+    rows::all(tx, LIST, parameters, failing)
+}
+
+fn failing(row: &Row<'_>) -> Result<FailingEndpoint> {
+    Ok(FailingEndpoint {
+        subscription_id: SubscriptionId(row.get(0)?),
+        callback_url: row.get(1)?,
+        since: time(row, 2)?,
+        failures: count(row, 3)?,
+        last_error: error_code(row, 4)?,
+        next_attempt_at: optional_time(row, 5)?,
+        waiting: count(row, 6)?,
+    })
+}
