@@ -420,7 +420,8 @@ fn archive(config: &Config) -> CliResult<Option<Archive>> {
     folder.map(open).transpose()
 }
 
-fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {
+/// What sends callbacks; says what is wrong with `callbacks.ca_file`.
+pub(crate) fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {
     let wrong = |error: &dyn std::fmt::Display| {
         let path = callbacks.ca_file.as_deref().unwrap_or(Path::new("")).display();
         CliError::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))
