@@ -140,6 +140,11 @@ impl Wiring {
         })
     }
 
+    /// The version of the schema that the database has. It may be newer than this program's.
+    pub(crate) async fn schema(&self) -> CliResult<i64> {
+        Ok(self.stores.reader.ready().await?)
+    }
+
     /// The key that signing secrets are encrypted with, if a component here needs it. Fails if it is not
     /// the key that the stored secrets were encrypted with.
     pub(crate) async fn secret_key(&self) -> CliResult<Option<Arc<SecretKey>>> {
