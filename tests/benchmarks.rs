@@ -25,6 +25,34 @@ mod copies {
     }
 }
 
+/// A login that may not create databases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_benchmark_takes_the_empty_database_that_is_named_and_never_one_with_tables() {
+    let url = hooksaga_testkit::postgres::create_database("given", None).await;
+    let (server, name) = url.rsplit_once('/').unwrap();
+    hooksaga_testkit::postgres::admin_execute(&format!("CREATE ROLE \"{name}\" LOGIN PASSWORD 'x'")).await;
+    let address = server.split_once("://").unwrap().1;
+    let host = address.rsplit_once('@').map_or(address, |(_, host)| host);
+    let own = format!("postgres://{name}:x@{host}/{name}");
+    let arguments = ["bench", "--events", "100", "--scenario", "rates", "--database-url", &own];
+    let said = |more: &'static [&'static str]| async move {
+        let ended = run(&Installation::sqlite(), &[&arguments[..], more].concat()).await;
+        // It may not create tables either, so nothing is measured.
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap()
+    };
+    let empty = said(&[]).await;
+    assert!(empty.contains("its tables stay there"), "{empty}");
+
+    let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute("CREATE TABLE events ()").await.unwrap();
+    let full = said(&[]).await;
+    assert!(!full.contains("its tables stay there"), "{full}");
+    let given = said(&["--given"]).await;
+    assert!(given.contains("has tables already"), "{given}");
+}
+
 /// Ends a benchmark once so many of its servers listen at a time, and looks for what is left of it.
 async fn leaves_nothing(installation: Installation, arguments: &[&str], at_a_time: usize, signal: &str) {
     let folder = installation.folder.path().join("scratch");

@@ -106,6 +106,25 @@ async fn a_subscription_is_added_listed_changed_and_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_endpoint_keeps_its_secret_and_gets_nothing_until_it_is_resumed() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    std::fs::write(person.folder.path().join("acme.secret"), format!("{SECRET}\n")).unwrap();
+    let url = receiver.url("/hook");
+    let options = ["--secret", "@acme.secret", "--paused", "--wait"];
+    let added = ok(&person, &[&["subscriptions", "add", "t", &url][..], &options].concat()).await;
+    assert!(added.contains("verified, but paused") && !added.contains("whsec_"), "{added}");
+    let event = server.api().event("t", &json!(1)).await;
+    let nobody = fails(&person, &["send", "t", "{}", "--watch"]).await;
+    assert!(nobody.contains("is paused"), "{nobody} after {event}");
+    ok(&person, &["subscriptions", "resume", "1"]).await;
+    ok(&person, &["send", "t", "{}", "--watch"]).await;
+    let arrived = receiver.deliveries("/hook");
+    assert!(arrived.len() == 1 && signed_by(&arrived[0], SECRET), "{arrived:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_endpoint_that_does_not_prove_itself_is_told_what_to_return() {
     let (person, _server) = installed().await;
     let receiver = Receiver::start().await;
@@ -251,7 +270,8 @@ async fn tail_shows_what_happens_and_ends_at_a_signal() {
 
     let everything = Process::start(&person, &["tail"]).await;
     let failures = Process::start(&person, &["tail", "--failures", "--subscription", &id.to_string()]).await;
-    for process in [&everything, &failures] {
+    let scripted = Process::start(&person, &["tail", "--json"]).await;
+    for process in [&everything, &failures, &scripted] {
         process.said("following deliveries").await;
     }
     receiver.answer("/hook", [Behaviour::Status(200), Behaviour::Status(503), Behaviour::Status(200)]);
@@ -271,6 +291,13 @@ async fn tail_shows_what_happens_and_ends_at_a_signal() {
         1,
         "once: {lines:?}"
     );
+    scripted.said(&format!("\"event_id\":{shaky},")).await;
+    let (_, lines) = scripted.interrupt().await;
+    let shown: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let good =
+        shown.iter().find(|shown| shown["event_id"] == good && shown["status"] == "Completed").unwrap();
+    let listed = api.get(&format!("/v1/deliveries?event_id={}", good["event_id"])).await.expect(200);
+    assert_eq!(*good, listed["items"][0], "as a list has it");
     let (_, lines) = failures.interrupt().await;
     assert!(!lines.iter().any(|line| line.contains("delivered")), "{lines:?}");
 }

@@ -1,5 +1,6 @@
-//! What is in `deploy`: the chart renders, and the board asks for metrics that exist.
+//! What is in `deploy`: the chart renders, the compose files are whole, and the board asks for metrics that exist.
 
+use crate::support::tool;
 use hooksaga_testkit::scratch::ScratchDir;
 use serde_json::{Value, json};
 use std::{
@@ -68,9 +69,54 @@ fn the_chart_renders_for_both_kinds_of_databases() {
         {
             assert!(rendered.contains(word), "{word} in {rendered}");
         }
+        // The other port speaks HTTPS once it has a certificate, which a probe would have to know.
+        assert_eq!(rendered.matches("z, port: metrics}").count(), 3, "{rendered}");
         // Else Kubernetes makes variables of the Service's name, which hooksaga refuses as unknown settings.
         let pods = rendered.matches("containers:").count();
         assert_eq!(rendered.matches("enableServiceLinks: false").count(), pods, "{rendered}");
+    }
+}
+
+/// A YAML file, as JSON.
+fn yaml(path: &str) -> Value {
+    let read = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))";
+    let output = Command::new(tool("python").join("bin/python"))
+        .args(["-c", read])
+        .arg(project(path))
+        .output()
+        .expect("Python runs (`make tools` installs it)");
+    assert!(output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn the_compose_files_are_yaml_publish_a_port_and_use_only_what_the_image_has() {
+    for path in ["deploy/compose/embedded.yml", "deploy/compose/postgres.yml"] {
+        let file = yaml(path);
+        let service = &file["services"]["hooksaga"];
+        // The image has no shell: a check that is one text would be run by it.
+        let check = json!(["CMD", "/usr/bin/hooksaga", "serve", "--check-ready"]);
+        assert_eq!(service["healthcheck"]["test"], check, "{path}");
+        let copies = service["deploy"]["replicas"].as_u64().unwrap_or(1);
+        let port = service["ports"][0].as_str().unwrap_or_else(|| panic!("{path} publishes no port"));
+        let published = port.strip_prefix("127.0.0.1:").and_then(|port| port.strip_suffix(":8080")).unwrap();
+        let (first, last) = published.split_once('-').unwrap_or((published, published));
+        let number = last.parse::<u64>().unwrap() - first.parse::<u64>().unwrap() + 1;
+        assert_eq!(number, copies, "a port for each copy: {port} in {path}");
+        // What a service names exists.
+        let services = file["services"].as_object().unwrap();
+        for service in services.values() {
+            let secrets = service["secrets"].as_array().into_iter().flatten();
+            assert!(
+                secrets.clone().all(|name| file["secrets"][name.as_str().unwrap()].is_object()),
+                "{path}"
+            );
+            let others = service["depends_on"].as_object().into_iter().flatten();
+            assert!(others.clone().all(|(name, _)| services.contains_key(name)), "{path}");
+        }
+        for program in text(path).split(" exec hooksaga ").skip(1) {
+            assert!(program.starts_with("hooksaga "), "the image has no other program: {program}");
+        }
     }
 }
 

@@ -153,6 +153,14 @@ async fn each_hazard_of_the_settings_and_the_machine_is_found() {
     unchecked.says("database", "problem", &["check that the database runs"]);
     assert!(!unchecked.report.to_string().contains("hunter2"));
 
+    let unread = fresh().with("HOOKSAGA_TLS_CERT", "missing.pem").with("HOOKSAGA_TLS_KEY", "missing.key");
+    let unread = Report::of(&unread).await;
+    unread.ends_with(1);
+    unread.says("listener TLS", "problem", &["missing.pem", "server.tls_cert"]);
+    let unknown = Report::of(&fresh().with("HOOKSAGA_CALLBACKS_CA_FILE", "missing.pem")).await;
+    unknown.ends_with(1);
+    unknown.says("callback TLS", "problem", &["missing.pem", "callbacks.ca_file"]);
+
     let few = fresh();
     let output = tokio::process::Command::new("/bin/sh")
         .args(["-c", "ulimit -n 200 && exec \"$0\" doctor --json", env!("CARGO_BIN_EXE_hooksaga")])
@@ -167,6 +175,47 @@ async fn each_hazard_of_the_settings_and_the_machine_is_found() {
         Report { code: output.status.code(), stderr: String::from_utf8(output.stderr).unwrap(), report };
     report.ends_with(1);
     report.says("open files", "problem", &["at most 200", "LimitNOFILE"]);
+}
+
+/// Writes a certificate that is valid from some days ago until some days on; its key beside it.
+fn certify(installation: &Installation, from: i64, until: i64) {
+    let folder = installation.folder.path();
+    let day = |days: i64| {
+        let seconds = jiff::Timestamp::now().as_second() + days * 24 * 3600;
+        rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds.try_into().unwrap())
+    };
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    (params.not_before, params.not_after) = (day(from), day(until));
+    let key = rcgen::KeyPair::generate().unwrap();
+    fs::write(folder.join("cert.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    fs::write(folder.join("key.pem"), key.serialize_pem()).unwrap();
+}
+
+#[tokio::test]
+async fn certificates_are_read_as_a_server_would_and_their_end_is_seen_coming() {
+    let installation = Installation::sqlite()
+        .with("HOOKSAGA_TLS_CERT", "cert.pem")
+        .with("HOOKSAGA_TLS_KEY", "key.pem")
+        .with("HOOKSAGA_CALLBACKS_CA_FILE", "cert.pem");
+    for (from, until, verdict, words) in [
+        (-1, 90, "ok", "valid until"),
+        (-80, 10, "warning", "SIGHUP"),
+        (-90, -1, "problem", "has expired"),
+        (2, 90, "problem", "clients refuse it until then"),
+    ] {
+        certify(&installation, from, until);
+        let report = Report::of(&installation).await;
+        report.says("listener TLS", verdict, &["cert.pem", words]);
+        report.says("callback TLS", "ok", &["1 certificate of cert.pem"]);
+        report.ends_with(i32::from(verdict == "problem"));
+    }
+    let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+    fs::write(installation.folder.path().join("key.pem"), other).unwrap();
+    let report = Report::of(&installation).await;
+    report.ends_with(1);
+    report.says("listener TLS", "problem", &["key.pem", "not the key of the certificate"]);
+    fs::write(installation.folder.path().join("cert.pem"), "nothing").unwrap();
+    Report::of(&installation).await.says("callback TLS", "problem", &["cert.pem", "callbacks.ca_file"]);
 }
 
 on_every_database_server! {

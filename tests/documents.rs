@@ -30,6 +30,8 @@ fn commands(page: &str) -> Vec<String> {
         if let Some(kind) = line.trim_start().strip_prefix("```") {
             block = if block.is_some() { None } else { Some(kind) };
         } else if block == Some("sh") {
+            // A block in a list is indented.
+            let line = line.trim_start();
             let line = line
                 .rsplit_once(" -- ")
                 .map_or(line, |(kubectl, rest)| if kubectl.starts_with("kubectl") { rest } else { line });

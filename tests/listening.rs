@@ -112,6 +112,21 @@ async fn is_trusted(client: &TlsConnector, address: &str) -> bool {
     response.starts_with("HTTP/1.1 200")
 }
 
+/// The certificate is for the name that others reach it by, and from an authority that nobody here knows.
+#[tokio::test]
+async fn a_server_with_tls_can_be_asked_whether_it_is_ready() {
+    let installation =
+        Installation::sqlite().with("HOOKSAGA_TLS_CERT", "cert.pem").with("HOOKSAGA_TLS_KEY", "key.pem");
+    certify(installation.folder.path());
+    let server = installation.serve().await;
+    let address = server.address().to_owned();
+    let ask = ["serve", "--check-ready", "--listen", &address];
+    let ready = run(&installation, &ask).await;
+    assert_eq!(ready.status.code(), Some(0), "{ready:?}");
+    assert_eq!(server.terminate().await, Some(0));
+    assert_eq!(run(&installation, &ask).await.status.code(), Some(1));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_read_again_at_sighup() {
     let installation =

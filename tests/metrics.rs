@@ -51,6 +51,8 @@ async fn metrics_are_clean_for_promtool(installation: Installation) {
         message.contains("schema") && message.contains("api,verifier,router") && message.contains("http://"),
         "{first}"
     );
+    let opened = &server.said("the database is open")[0];
+    assert_eq!(opened["schema"], first["schema"], "nobody has migrated it further: {opened}");
     assert!(!server.said("event accepted").is_empty(), "{:?}", server.log());
 }
 

@@ -107,7 +107,9 @@ async fn a_key_that_expires_or_is_revoked_stops_within_5_seconds(installation: I
     let me = apis[0].get("/v1/me").await.expect(200);
     assert_eq!((&me["tenant"], &me["name"]), (&json!("acme"), &json!("a customer")));
     apis[1].get("/v1/me").await.expect(200);
-    printed(&installation, &["keys", "revoke", &revoked["id"].to_string()]).await;
+    let said = printed(&installation, &["keys", "revoke", &revoked["id"].to_string(), "--json"]).await;
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert!(said["revoked_at"].is_string() && said["id"] == revoked["id"], "{said}");
     // Both are past their end in two seconds from here, and have five more.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(7);
     for api in &apis {

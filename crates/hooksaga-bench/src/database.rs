@@ -28,6 +28,17 @@ enum Observer {
     MySql(mysql::Observer),
 }
 
+/// Whether a database is there and has no table.
+pub(super) async fn is_empty(kind: Kind, url: &str) -> bool {
+    let looked = async {
+        Ok::<_, BenchError>(match kind {
+            Kind::Postgres => postgres::Observer::connect(url).await?.is_empty().await?,
+            Kind::MySql => mysql::Observer::connect(url).await?.is_empty().await?,
+        })
+    };
+    looked.await.unwrap_or(false)
+}
+
 impl DatabaseServer {
     /// Looks at an empty database.
     pub(super) async fn open(kind: Kind, url: String) -> BenchResult<Self> {
@@ -48,7 +59,7 @@ impl DatabaseServer {
         };
         if !is_empty {
             return Err(BenchError::new(
-                "the database given with --database-url is not empty: name an empty one",
+                "the database given with --database-url has tables already, which may be live ones: name an empty one",
             ));
         }
         Ok(Self { url, observer, process })

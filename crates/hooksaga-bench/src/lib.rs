@@ -34,7 +34,10 @@ pub use receiver::LARGEST_PAYLOAD;
 pub use report::{Bar, Failure, Figure, Report};
 pub use scenarios::Scenario;
 
+use database::{Kind, is_empty};
+use hooksaga_pipeline::random_hex;
 use scenarios::Scenarios;
+use scratch::Scratch;
 use site::Site;
 use std::{path::Path, time::Instant};
 
@@ -72,6 +75,25 @@ const SINGLE: &str = "bench.single";
 const FAN_OUT: &str = "bench.fan_out";
 /// A speed is measured so often, and the middle one counts.
 const ROUNDS: usize = 3;
+
+/// Whether a run has to take the database that `backend` names as it is: the login may not create one beside it, and it is
+/// empty.
+pub async fn must_be_in_place(backend: &Backend) -> bool {
+    let name = format!("hooksaga_bench_{}", random_hex(6));
+    let (scratch, is_empty) = match backend {
+        Backend::Sqlite => return false,
+        Backend::Postgres(url) => (Scratch::postgres(url, &name).await, is_empty(Kind::Postgres, url)),
+        Backend::MySql(url) => (Scratch::mysql(url, &name).await, is_empty(Kind::MySql, url)),
+    };
+    match scratch {
+        Ok(scratch) => {
+            // One that stays harms nobody, and the next one will say why.
+            let _ = scratch.drop().await;
+            false
+        }
+        Err(_) => is_empty.await,
+    }
+}
 
 /// Runs the plan beside the configured database. Once `interrupted` is ready the run ends; what it made is removed
 /// all the same, and the report has the figures until then.

@@ -11,7 +11,7 @@ pub async fn a_newer_schema_that_says_so_leaves_this_program_ready(db: &dyn Test
                  SELECT 99, 'later', '0123456789abcdef', applied_at, lowest_program
                  FROM schema_migrations WHERE version = (SELECT max(version) FROM schema_migrations)";
     assert_eq!(db.execute_as_owner(later).await.unwrap(), 1);
-    reader.ready().await.unwrap();
+    assert_eq!(reader.ready().await.unwrap(), 99, "what the database has, not what this program knows");
     for lowest in ["99", "NULL"] {
         let sql = format!("UPDATE schema_migrations SET lowest_program = {lowest} WHERE version = 99");
         assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);

@@ -42,6 +42,7 @@ pub async fn a_claim_carries_all_that_an_attempt_needs(db: &dyn TestDatabase) {
     assert_eq!((job.saga_id, job.subscription_id, job.event_id), (saga, subscription, event.id));
     assert_eq!((job.event_type.as_str(), job.correlation_id.as_str()), (TYPE, "c-5"));
     assert_eq!(&*job.payload, "[ 1,2 ]");
+    assert_eq!(job.accepted_at, event.created_at);
     assert_eq!((job.attempt, job.lease_resets), (1, 0));
     assert_eq!(job.attempt_at, scheduled.attempt_at);
     let target = &batch.targets[&subscription];

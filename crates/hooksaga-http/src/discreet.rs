@@ -189,7 +189,7 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.inventory().await
     }
 
-    async fn ready(&self) -> StoreResult<()> {
+    async fn ready(&self) -> StoreResult<i64> {
         self.0.ready().await
     }
 }

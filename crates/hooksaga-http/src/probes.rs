@@ -52,7 +52,7 @@ pub(crate) struct ProbeState {
     metrics: Arc<Metrics>,
     gauges: Cached<QueueGauges>,
     inventory: Cached<Inventory>,
-    ready: Cached<()>,
+    ready: Cached<i64>,
     stopping: AtomicBool,
 }
 

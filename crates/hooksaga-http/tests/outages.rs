@@ -90,7 +90,7 @@ broken!(ReaderStore {
     stats(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;
     inventory() -> Inventory;
-    ready() -> ();
+    ready() -> i64;
 });
 
 fn away() -> StoreError {

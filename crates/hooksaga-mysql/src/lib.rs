@@ -47,7 +47,7 @@ pub use options::{MySqlOptions, RoleMode, identifier};
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
 pub use rights::{Fence, role_name, role_sql};
-pub use schema::migrate;
+pub use schema::{migrate, migrate_telling};
 
 use error::checked;
 use hooksaga_store::{
@@ -203,7 +203,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &roles::Reader) -> StoreResult<()> {
+async fn ready(reader: &roles::Reader) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

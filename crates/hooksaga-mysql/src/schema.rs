@@ -14,7 +14,7 @@ use crate::{
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, Recorded, check_released, latest, pending},
+    migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -54,6 +54,11 @@ const PATIENCE: u32 = 600;
 /// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes and on
 /// several databases of a server at once.
 pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
+    migrate_telling(options, &|_| {}).await
+}
+
+/// The same; `told` hears of every step.
+pub async fn migrate_telling(options: MySqlOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
     let database = options.database()?;
     let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
     check_server(&mut connection).await?;
@@ -73,13 +78,13 @@ pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
             let created = rights::ensure(&mut connection, &options, &database).await?;
-            let applied = apply_steps(&mut connection, &database).await?;
+            let applied = apply_steps(&mut connection, &database, told).await?;
             outbox::install(&mut connection, &options, &database).await?;
             rights::grant_rights(&mut connection, &database).await?;
             (applied, created)
         }
         RoleMode::Off => {
-            let applied = apply_steps(&mut connection, &database).await?;
+            let applied = apply_steps(&mut connection, &database, told).await?;
             outbox::install(&mut connection, &options, &database).await?;
             (applied, "off: every component uses the login's own rights".to_owned())
         }
@@ -113,7 +118,7 @@ fn is_old(version: &str) -> bool {
     numbers.len() == 3 && numbers.as_slice() < oldest.as_slice()
 }
 
-async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<String>> {
+async fn apply_steps(connection: &mut Conn, database: &str, told: Told<'_>) -> StoreResult<Vec<String>> {
     refuse_foreign_tables(connection).await?;
     run(connection, TABLE).await?;
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
@@ -136,7 +141,9 @@ async fn apply_steps(connection: &mut Conn, database: &str) -> StoreResult<Vec<S
             literal(&step.fingerprint())
         );
         run(connection, &sql).await?;
-        applied.push(format!("{} {}", step.version, step.name));
+        let step = format!("{} {}", step.version, step.name);
+        told(&step);
+        applied.push(step);
     }
     if applied.is_empty() {
         adopt_triggers(connection, database).await?;

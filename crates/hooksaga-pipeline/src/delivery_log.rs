@@ -16,7 +16,7 @@ pub enum DeliveryLog {
     /// Every step of every delivery.
     #[default]
     All,
-    /// Failed attempts, dead letters and expired leases.
+    /// Failed attempts, dead letters, expired leases, and events that matched no subscription.
     Failures,
     /// Nothing.
     None,

@@ -82,7 +82,9 @@ impl Router {
             batch.events.iter().flat_map(|event| &event.sagas).map(|saga| saga.subscription_id).collect();
         self.signals.wake_schedule(subscriptions);
         self.metrics.routed(batch.events.len() as u64, sagas as u64);
-        if !self.log.wants(false) {
+        // An event that nobody takes is what an operator searches for, whether or not successes are logged.
+        let (good, bad) = (self.log.wants(false), self.log.wants(true));
+        if !bad {
             return;
         }
         for event in &batch.events {
@@ -105,7 +107,7 @@ impl Router {
                     "matched no subscription{of_this_type}"
                 );
             }
-            for saga in &event.sagas {
+            for saga in event.sagas.iter().filter(|_| good) {
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,

@@ -43,7 +43,7 @@ pub use options::{PostgresOptions, RoleMode};
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
 pub use rights::role_sql;
-pub use schema::migrate;
+pub use schema::{migrate, migrate_telling};
 
 use connect::refuse_shared_sessions;
 use error::checked;
@@ -191,7 +191,7 @@ async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &roles::Reader) -> StoreResult<()> {
+async fn ready(reader: &roles::Reader) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

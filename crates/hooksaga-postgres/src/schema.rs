@@ -13,7 +13,7 @@ use crate::{
 };
 use hooksaga_store::{
     StoreError, StoreResult,
-    migration::{Migration, MigrationReport, Recorded, check_released, latest, pending},
+    migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
 };
 use tokio_postgres::{Client, Row};
 
@@ -35,6 +35,11 @@ const OLDEST: i32 = 150_000;
 /// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes
 /// and on several databases of a cluster at once.
 pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
+    migrate_telling(options, &|_| {}).await
+}
+
+/// The same; `told` hears of every step.
+pub async fn migrate_telling(options: PostgresOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
     let client = connect_once(&options.session(SessionKind::Login)?).await?;
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
@@ -44,12 +49,12 @@ pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
             let roles = rights::ensure(&client, &options).await?;
-            let applied = apply_steps(&client).await?;
+            let applied = apply_steps(&client, told).await?;
             rights::grant_rights(&client).await?;
             (applied, roles)
         }
         RoleMode::Off => {
-            (apply_steps(&client).await?, "off: every component uses the login's own rights".to_owned())
+            (apply_steps(&client, told).await?, "off: every component uses the login's own rights".to_owned())
         }
     };
     outbox::install(&client, &options).await?;
@@ -88,7 +93,7 @@ async fn check_server(client: &Client) -> StoreResult<()> {
     Ok(())
 }
 
-async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
+async fn apply_steps(client: &Client, told: Told<'_>) -> StoreResult<Vec<String>> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
         version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), \
         fingerprint text NOT NULL); \
@@ -117,7 +122,9 @@ async fn apply_steps(client: &Client) -> StoreResult<Vec<String>> {
                 other => other,
             });
         }
-        applied.push(format!("{} {}", step.version, step.name));
+        let step = format!("{} {}", step.version, step.name);
+        told(&step);
+        applied.push(step);
     }
     Ok(applied)
 }

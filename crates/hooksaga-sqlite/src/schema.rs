@@ -77,8 +77,8 @@ pub(crate) fn look(location: &Location) -> StoreResult<SchemaVersion> {
     SchemaVersion::judge(&recorded.ok_or_else(|| location.foreign())?, MIGRATIONS)
 }
 
-/// Checks, on any connection, that the schema is this program's.
-pub(crate) fn check(last: Option<&Recorded>) -> StoreResult<()> {
+/// Checks, on any connection, that this program works on the schema; its version.
+pub(crate) fn check(last: Option<&Recorded>) -> StoreResult<i64> {
     check_usable(last.cloned().as_slice(), MIGRATIONS)
 }
 

@@ -53,8 +53,7 @@ impl SchemaVersion {
     /// As [`check_released`] and [`check_usable`].
     pub fn judge(recorded: &[Recorded], all: &[Migration]) -> StoreResult<Self> {
         check_released(recorded, all)?;
-        check_usable(recorded, all)?;
-        Ok(Self { version: recorded.last().map_or(0, |step| step.version), newest_known: latest(all) })
+        Ok(Self { version: check_usable(recorded, all)?, newest_known: latest(all) })
     }
 }
 

@@ -57,6 +57,9 @@ pub struct MigrationReport {
     pub roles: String,
 }
 
+/// Is told each step that a run has applied, at once.
+pub type Told<'a> = &'a (dyn Fn(&str) + Sync);
+
 /// How far ids move after a restore from a backup: further than any that can have been given out since the backup was made.
 /// There is room for tens of thousands of restores below 2^53, which JSON numbers hold exactly.
 pub const ID_JUMP: i64 = 100_000_000_000;
@@ -83,17 +86,17 @@ pub fn pending(current: i64, all: &[Migration]) -> Result<&[Migration], StoreErr
 }
 
 /// Checks that a schema can be used as it is; `recorded` are its steps, in order. A newer one can, if its last step says that
-/// programs as old as this one work on it: so `hooksaga migrate` does not stop the processes that run.
+/// programs as old as this one work on it: so `hooksaga migrate` does not stop the processes that run. Returns its version.
 ///
 /// # Errors
 /// If it is older than `all`, or newer and not compatible, with what to do about it.
-pub fn check_usable(recorded: &[Recorded], all: &[Migration]) -> Result<(), StoreError> {
+pub fn check_usable(recorded: &[Recorded], all: &[Migration]) -> Result<i64, StoreError> {
     let latest = latest(all);
     let last = recorded.last();
     let current = last.map_or(0, |step| step.version);
     let lowest = last.and_then(|step| step.lowest_program).unwrap_or(current);
     match current {
-        _ if current > latest && lowest <= latest => Ok(()),
+        _ if current > latest && lowest <= latest => Ok(current),
         _ if current > latest => Err(newer(current, latest)),
         0 => Err(StoreError::Schema(
             "the database has no hooksaga schema yet: run `hooksaga migrate` first".to_owned(),
@@ -101,7 +104,7 @@ pub fn check_usable(recorded: &[Recorded], all: &[Migration]) -> Result<(), Stor
         _ if current < latest => Err(StoreError::Schema(format!(
             "the database schema is version {current} and this program needs {latest}: run `hooksaga migrate`"
         ))),
-        _ => Ok(()),
+        _ => Ok(current),
     }
 }
 

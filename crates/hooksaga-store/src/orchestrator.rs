@@ -109,8 +109,6 @@ pub struct AppliedResult {
     pub result: JobResult,
     /// How long the attempt took.
     pub duration: Duration,
-    /// When the saga was created: for the delivery's total latency.
-    pub saga_created_at: Timestamp,
 }
 
 /// A finished job as it was read, with what is told of it afterwards.
@@ -119,7 +117,6 @@ pub struct QueuedResult {
     pub finished: FinishedJob,
     pub correlation_id: String,
     pub duration: Duration,
-    pub saga_created_at: Timestamp,
 }
 
 impl QueuedResult {
@@ -141,7 +138,6 @@ impl QueuedResult {
             changed,
             result,
             duration: self.duration,
-            saga_created_at: self.saga_created_at,
         }
     }
 }

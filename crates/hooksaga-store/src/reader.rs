@@ -485,6 +485,6 @@ pub trait ReaderStore: Send + Sync {
     /// Bounded, but not as cheap as the gauges: ask once a minute.
     async fn inventory(&self) -> StoreResult<Inventory>;
 
-    /// Cheap: the database responds and its schema is this version's.
-    async fn ready(&self) -> StoreResult<()>;
+    /// Cheap: the database responds and this program works on its schema, whose version is returned.
+    async fn ready(&self) -> StoreResult<i64>;
 }

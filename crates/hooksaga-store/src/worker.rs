@@ -15,6 +15,8 @@ pub struct DeliveryJob {
     pub event_type: String,
     pub correlation_id: String,
     pub payload: Arc<str>,
+    /// When the event was accepted.
+    pub accepted_at: Timestamp,
     /// From 1.
     pub attempt: u32,
     pub lease_resets: u32,

@@ -48,6 +48,8 @@ impl Server {
         };
 
         let wiring = Wiring::open(config, components).await?;
+        let schema = wiring.schema().await?;
+        tracing::info!(target: ANNOUNCEMENT, schema, "the database is open and has schema {schema}");
         let secret_key = wiring.secret_key().await?;
         let root_key = wiring.root_key().await?;
         wiring.store_payload_limit().await;
@@ -99,7 +101,7 @@ impl Server {
     }
 }
 
-/// The first line of every log: what starts here.
+/// The first line of every log: what starts here. It is there before the database is, whatever becomes of that.
 fn announce(config: &Config, components: &[Component], url: &str) {
     let version = env!("CARGO_PKG_VERSION");
     let database = config.database.masked_url();
@@ -113,7 +115,7 @@ fn announce(config: &Config, components: &[Component], url: &str) {
         schema,
         components,
         url,
-        "hooksaga {version} starts on {url} with {database} (schema {schema}): {components}"
+        "hooksaga {version} (for schema {schema}) starts on {url} with {database}: {components}"
     );
 }
 

@@ -16,7 +16,7 @@
 //! | `hooksaga_jobs_handed_back_total` | | leased jobs given back unsent |
 //! | `hooksaga_reports_lost_total` | | results that came after the lease was over |
 //! | `hooksaga_results_applied_total` | `status` of the saga afterwards | results applied to sagas |
-//! | `hooksaga_delivery_latency_seconds` | | from a delivery's creation to its success |
+//! | `hooksaga_delivery_latency_seconds` | | from an event's acceptance to an endpoint's successful response, by the database's clock; a delivery that is sent again counts from the acceptance, too |
 //! | `hooksaga_leases_reset_total` | | leases that ran out |
 //! | `hooksaga_dead_letters_total` | | dead letters stored |
 //! | `hooksaga_verifications_total` | `outcome`: verified, retry, failed | verification challenges sent |
@@ -328,12 +328,14 @@ impl Metrics {
         self.reports_lost.inc_by(jobs);
     }
 
-    /// One result applied; `latency`: since the saga was created.
-    pub fn applied(&self, status: SagaStatus, latency: Duration) {
+    /// One delivery that succeeded; `latency`: since its event was accepted.
+    pub fn delivered(&self, latency: Duration) {
+        self.delivery_latency.observe(latency.as_secs_f64());
+    }
+
+    /// One result applied.
+    pub fn applied(&self, status: SagaStatus) {
         self.results_applied.get_or_create(&StatusLabel { status: status.as_str() }).inc();
-        if status == SagaStatus::Completed {
-            self.delivery_latency.observe(latency.as_secs_f64());
-        }
     }
 
     pub fn leases_reset(&self, jobs: u64) {

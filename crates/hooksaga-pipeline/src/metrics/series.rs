@@ -61,7 +61,7 @@ impl Metrics {
         r.register("results_applied", "Results applied, by the saga's status", self.results_applied.clone());
         r.register_with_unit(
             "delivery_latency",
-            "From a delivery's creation to its success",
+            "From an event's acceptance to an endpoint's successful response",
             Unit::Seconds,
             self.delivery_latency.clone(),
         );

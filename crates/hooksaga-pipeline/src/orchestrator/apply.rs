@@ -56,7 +56,7 @@ impl Orchestrator {
     fn account_applied(&self, batch: &ApplyBatch) {
         let (good, bad) = (self.log.wants(false), self.log.wants(true));
         for result in batch.results.iter().filter(|result| result.changed) {
-            self.metrics.applied(result.status, batch.now.since(result.saga_created_at));
+            self.metrics.applied(result.status);
             let delivered = result.result.outcome == Outcome::Delivered;
             if delivered && good {
                 log_delivered(result);

@@ -35,7 +35,6 @@ fn result(subscription_id: SubscriptionId, outcome: Outcome, changed: bool) -> A
         changed,
         result: JobResult { attempt_at: at, outcome, retry_at: None },
         duration: Duration::from_millis(5),
-        saga_created_at: at,
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct About {
     pub(super) lease: LeaseRef,
     pub(super) attempt: u32,
     pub(super) correlation_id: String,
+    /// When its event was, by the database's clock.
+    pub(super) accepted_at: Timestamp,
     /// By this process's clock, and no later than by the database's.
     pub(super) lease_end: Instant,
 }

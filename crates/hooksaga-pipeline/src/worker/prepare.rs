@@ -65,6 +65,7 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
             lease: lease.as_ref(),
             attempt: lease.held.attempt,
             correlation_id: lease.held.correlation_id,
+            accepted_at: lease.held.accepted_at,
             lease_end,
         };
         match verdict {

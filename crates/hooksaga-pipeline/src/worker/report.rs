@@ -244,6 +244,9 @@ impl Reporter {
                 continue;
             }
             self.metrics.attempt(&report.outcome, report.duration);
+            if let (Outcome::Delivered, Some(started_at)) = (&report.outcome, report.started_at) {
+                self.metrics.delivered(started_at.after(report.duration).since(about.accepted_at));
+            }
             match &report.outcome {
                 Outcome::Delivered if good => log_delivered(about, report),
                 Outcome::Failed(code) if bad => log_failed(about, report, code.as_str()),

@@ -80,6 +80,7 @@ fn about(job: i64) -> About {
         },
         attempt: 1,
         correlation_id: String::new(),
+        accepted_at: Timestamp::from_micros(0),
         lease_end: Instant::now() + Duration::from_secs(10),
     }
 }

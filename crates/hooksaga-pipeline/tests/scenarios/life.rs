@@ -5,6 +5,7 @@ use hooksaga_pipeline::{DeliveryLog, Requeue};
 use hooksaga_saga::{ErrorCode, JobStatus, SagaStatus};
 use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome, ResendOutcome};
 use hooksaga_testkit::receiver::Behaviour;
+use std::time::Duration;
 
 #[tokio::test]
 async fn an_event_is_delivered_byte_for_byte_with_its_headers() {
@@ -34,6 +35,32 @@ async fn an_event_is_delivered_byte_for_byte_with_its_headers() {
     assert_eq!(detail.delivery.final_error_code, None);
     assert_eq!(detail.attempts[0].status, JobStatus::Completed);
     assert_eq!(detail.attempts[0].response_status, Some(200));
+}
+
+#[tokio::test]
+async fn latency_counts_from_the_acceptance_to_the_response() {
+    let world = World::new().await;
+    world.subscribe("a", "/hook").await;
+    world.append("a", 1).await;
+    let pipeline = Pipeline::new(&world);
+    // The router was away for a while,
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    pipeline.router.run_once().await.unwrap();
+    pipeline.orchestrator.schedule_once().await.unwrap();
+    pipeline.worker.run_once().await.unwrap();
+    // and what happens after the response does not count.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    pipeline.settle().await;
+    assert_eq!(world.statuses().await, [SagaStatus::Completed]);
+
+    let text = pipeline.metrics.encode(None);
+    let value = |series: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("{series} in {text}")).trim().parse().unwrap()
+    };
+    assert_eq!(value("hooksaga_delivery_latency_seconds_count "), 1.0);
+    let seconds = value("hooksaga_delivery_latency_seconds_sum ");
+    assert!((0.3..1.3).contains(&seconds), "{seconds}");
 }
 
 #[tokio::test]

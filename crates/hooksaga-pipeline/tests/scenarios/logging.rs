@@ -107,6 +107,20 @@ async fn only_failures_are_logged_when_so_configured() {
 }
 
 #[tokio::test]
+async fn an_event_that_nobody_takes_is_logged_wherever_failures_are() {
+    for (log, lines) in [(DeliveryLog::All, 1), (DeliveryLog::Failures, 1), (DeliveryLog::None, 0)] {
+        let capture = Capture::start();
+        let world = World::new().await;
+        world.append("nobody.wants.this", 1).await;
+        let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+        let router = Router::new(world.stores.router.clone(), DEFAULT_LIMIT, signals, metrics, log);
+        router.run_once().await.unwrap();
+        let said = |line: &Value| line["fields"]["message"].as_str() == Some("matched no subscription");
+        assert_eq!(capture.lines().iter().filter(|line| said(line)).count(), lines, "{log}");
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_logged_when_so_configured() {
     assert_eq!(log_of_a_story(DeliveryLog::None).await, Vec::<Value>::new());
 }

@@ -28,7 +28,7 @@ use std::{
 /// before anything else of a job is read.
 const DUE_JOBS: &str = "/* job_worker: due_jobs */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event_id, g.attempt_count + 1,
-       e.tenant, e.event_type, e.correlation_id, e.payload
+       e.tenant, e.event_type, e.correlation_id, e.payload, e.created_at
   FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
  CROSS JOIN events AS e ON e.id = g.event_id
@@ -273,6 +273,7 @@ fn due_jobs(tx: &Tx<'_>, limits: &ClaimLimits) -> DbResult<(Vec<(JobId, Delivery
             event_type: row.get(8)?,
             correlation_id: row.get(9)?,
             payload: rows::shared_text(row, 10)?,
+            accepted_at: rows::time(row, 11)?,
         };
         bytes += job.payload.len() as u64;
         if bytes > limits.payload_bytes && !found.is_empty() {

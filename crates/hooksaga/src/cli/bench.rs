@@ -22,8 +22,9 @@ Examples:
   hooksaga bench --check                           everything, and exit code 1 when a bar is missed
   hooksaga bench --against ./hooksaga-before       this program and another one, measured in turn
 
-It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server (or in
-an empty database named with --database-url and --given); never in the live tables. Everything shares this
+It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server; never in the
+live tables. If the login may not create databases, it runs in the one that --database-url names, which has to be
+empty, and leaves its tables there; --given asks for that. Everything shares this
 machine: compare ratios, not absolute figures; the last column is the part of the machine's CPU time that other processes
 used meanwhile. A missed goal is shown and fails nothing; a missed bar fails --check. Interrupted, it still shows what it
 has and removes what it made.";
@@ -127,7 +128,16 @@ impl Bench {
         };
         // Endpoints that hang hold their connections.
         descriptors::raise_limit();
-        let (plan, interrupted) = (self.plan(), signals::first());
+        let (mut plan, interrupted) = (self.plan(), signals::first());
+        if !plan.given && self.against.is_none() && self.options.names_database() {
+            plan.given = hooksaga_bench::must_be_in_place(&backend).await;
+            if plan.given {
+                output::note(
+                    "this login may not create a database: it runs in the empty one that --database-url names, and its \
+                     tables stay there",
+                );
+            }
+        }
         let missed = match &self.against {
             Some(other) => {
                 let other = other.canonicalize().map_err(|error| {

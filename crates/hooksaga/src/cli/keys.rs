@@ -68,6 +68,9 @@ enum Command {
     Revoke {
         /// The id that `keys list` shows
         id: i64,
+        /// Print the key's record as JSON, for scripts
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: ConfigOptions,
     },
@@ -94,7 +97,7 @@ impl KeysCommand {
                 create(&options, NewApiKey { name, scopes, sha256, tenant, expires_in: expires }, json).await
             }
             Command::List { json, options } => list(&options, json).await,
-            Command::Revoke { id, options } => revoke(&options, KeyId(id)).await,
+            Command::Revoke { id, json, options } => revoke(&options, KeyId(id), json).await,
             Command::Rewrap { options } => rewrap(&options).await,
         }
     }
@@ -166,12 +169,15 @@ async fn list(options: &ConfigOptions, json: bool) -> CliResult {
     Ok(())
 }
 
-async fn revoke(options: &ConfigOptions, id: KeyId) -> CliResult {
+async fn revoke(options: &ConfigOptions, id: KeyId, json: bool) -> CliResult {
     let store = wiring::open_present_keys(&options.load(Vec::new(), false)?.database).await?;
     match store.revoke(id).await? {
         Some(key) => {
             record(&*store, "key.revoke", &key).await;
-            output::line(format!("key {id} ({}) is revoked", key.name));
+            output::line(match json {
+                true => shown(&key).to_string(),
+                false => format!("key {id} ({}) is revoked", key.name),
+            });
         }
         None => {
             return Err(CliError::new(format!("there is no key {id}: `hooksaga keys list` shows them all")));

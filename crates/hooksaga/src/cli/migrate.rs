@@ -38,10 +38,8 @@ impl Migrate {
             output::line(wiring::role_sql(&config.database)?.trim_end());
             return Ok(());
         }
-        let report = wiring::migrate(&config.database).await?;
-        for step in &report.applied {
-            output::line(format!("applied {step}"));
-        }
+        let told = |step: &str| output::line(format!("applied {step}"));
+        let report = wiring::migrate(&config.database, &told).await?;
         if report.applied.is_empty() {
             output::line(format!("the schema was already current (version {})", report.version));
         } else {

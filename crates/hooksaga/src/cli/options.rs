@@ -21,6 +21,11 @@ pub(crate) struct ConfigOptions {
 }
 
 impl ConfigOptions {
+    /// Whether the database was named on the command line.
+    pub(crate) fn names_database(&self) -> bool {
+        self.database_url.is_some()
+    }
+
     /// The effective configuration with these options, `more` keys from other flags, and the environment.
     pub(crate) fn load(&self, more: Vec<(String, String)>, dev: bool) -> CliResult<Config> {
         let mut flags = self.set.clone();

@@ -120,8 +120,7 @@ async fn check_ready(server: &ServerConfig) -> CliResult {
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    // The probes look at no key.
-    let client = Client::new(&format!("{scheme}://{}", SocketAddr::new(host, address.port())), "none")?;
+    let client = Client::for_probes(&format!("{scheme}://{}", SocketAddr::new(host, address.port())))?;
     let reply = tokio::time::timeout(PATIENCE, client.get("/readyz")).await;
     reply
         .map_err(|_| CliError::new(format!("no response within {} s", PATIENCE.as_secs())))??

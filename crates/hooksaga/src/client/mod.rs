@@ -90,6 +90,12 @@ impl Client {
         Ok(Self { url: address(url)?, api_key, transport: Transport::from_environment()? })
     }
 
+    /// A client for the probes of this machine's own server: it has no key to send, and verifies no certificate, which
+    /// is for the name that others reach the server by.
+    pub(crate) fn for_probes(url: &str) -> CliResult<Self> {
+        Ok(Self { url: address(url)?, api_key: "none".to_owned(), transport: Transport::unverified() })
+    }
+
     /// The client of the server that flags and environment name.
     pub(crate) fn from_environment(url: Option<String>) -> CliResult<Self> {
         let url =

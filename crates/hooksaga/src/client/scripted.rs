@@ -19,6 +19,11 @@ impl Reply {
     pub(crate) fn new(status: u16, body: &Value) -> Self {
         Self(status, body.to_string())
     }
+
+    /// None: the connection is closed instead.
+    pub(crate) fn lost() -> Self {
+        Self(0, String::new())
+    }
 }
 
 /// Starts a server that responds to so many requests per connection, takes one more, and closes; its address and how many
@@ -77,6 +82,9 @@ async fn converse(mut stream: TcpStream, script: Arc<Mutex<VecDeque<Reply>>>, as
         asked.lock().expect("not poisoned").push(body);
         let reply = script.lock().expect("not poisoned").pop_front();
         let Reply(status, body) = reply.unwrap_or(Reply(500, "the script has ended".to_owned()));
+        if status == 0 {
+            return;
+        }
         let head =
             format!("HTTP/1.1 {status} Reply\r\nretry-after: 0\r\ncontent-length: {}\r\n\r\n", body.len());
         if stream.write_all(format!("{head}{body}").as_bytes()).await.is_err() {

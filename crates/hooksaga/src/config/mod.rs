@@ -29,7 +29,7 @@ pub(crate) use log::{LogConfig, LogFormat};
 pub(crate) use portal::PortalConfig;
 pub(crate) use retention::RetentionConfig;
 pub(crate) use retry::RetryConfig;
-pub(crate) use server::ServerConfig;
+pub(crate) use server::{ServerConfig, TlsFiles};
 pub(crate) use worker::{CleanerConfig, WorkerConfig};
 
 use crate::error::CliError;

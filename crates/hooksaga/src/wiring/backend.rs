@@ -11,7 +11,7 @@ use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
     Examination, KeyStore, PoolUse, ReaderStore, Rewrap, StoreResult, Stores,
     database_tls::percent_decoded,
-    migration::{MigrationReport, MovedIds},
+    migration::{MigrationReport, MovedIds, Told},
 };
 use std::sync::Arc;
 
@@ -65,15 +65,18 @@ pub(crate) fn schema_version(backend: &Backend) -> i64 {
     }
 }
 
-/// Creates or upgrades the schema and the roles.
-pub(crate) async fn migrate(config: &DatabaseConfig) -> CliResult<MigrationReport> {
+/// Creates or upgrades the schema and the roles; `told` hears of every step.
+pub(crate) async fn migrate(config: &DatabaseConfig, told: Told<'_>) -> CliResult<MigrationReport> {
     Ok(match &config.backend {
         Backend::Sqlite(path) => {
             data_folder::create(path)?;
-            hooksaga_sqlite::migrate(path).await?
+            let report = hooksaga_sqlite::migrate(path).await?;
+            // All of them are one transaction.
+            report.applied.iter().for_each(|step| told(step));
+            report
         }
-        Backend::Postgres(url) => hooksaga_postgres::migrate(options(config, url)).await?,
-        Backend::MySql(url) => hooksaga_mysql::migrate(mysql_options(config, url)).await?,
+        Backend::Postgres(url) => hooksaga_postgres::migrate_telling(options(config, url), told).await?,
+        Backend::MySql(url) => hooksaga_mysql::migrate_telling(mysql_options(config, url), told).await?,
     })
 }
 

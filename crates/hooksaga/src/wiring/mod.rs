@@ -140,6 +140,11 @@ impl Wiring {
         })
     }
 
+    /// The version of the schema that the database has. It may be newer than this program's.
+    pub(crate) async fn schema(&self) -> CliResult<i64> {
+        Ok(self.stores.reader.ready().await?)
+    }
+
     /// The key that signing secrets are encrypted with, if a component here needs it. Fails if it is not
     /// the key that the stored secrets were encrypted with.
     pub(crate) async fn secret_key(&self) -> CliResult<Option<Arc<SecretKey>>> {
@@ -420,7 +425,8 @@ fn archive(config: &Config) -> CliResult<Option<Archive>> {
     folder.map(open).transpose()
 }
 
-fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {
+/// What sends callbacks; says what is wrong with `callbacks.ca_file`.
+pub(crate) fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<DeliveryClient> {
     let wrong = |error: &dyn std::fmt::Display| {
         let path = callbacks.ca_file.as_deref().unwrap_or(Path::new("")).display();
         CliError::new(format!("configuration: callbacks.ca_file: cannot use {path}: {error}"))

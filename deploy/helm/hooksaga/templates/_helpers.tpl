@@ -73,15 +73,16 @@ spec:
       ports:
         - {name: http, containerPort: 8080}
         - {name: metrics, containerPort: 9090}
+      # There the probes speak plain HTTP, also when HOOKSAGA_TLS_CERT makes the other port HTTPS.
       startupProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: metrics}
         periodSeconds: 1
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: metrics}
         periodSeconds: 10
       readinessProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: /readyz, port: metrics}
         periodSeconds: 2
         timeoutSeconds: 4
       resources: {{- toYaml .Values.resources | nindent 8 }}

@@ -43,7 +43,7 @@ WHERE j.status IN ('Completed', 'Failed')";
 /// Locks the sagas in the order of their ids; a locking read sees a row's newest state, also when the lock had to be
 /// waited for.
 pub(crate) const LOCK_SAGAS: &str = "/* orchestrator.lock_sagas */
-SELECT s.id, s.status, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.created_at
+SELECT s.id, s.status, s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = u.id FOR UPDATE";
 
@@ -166,9 +166,8 @@ async fn read(
             next_attempt_at: take::<Time>(&mut row, 4)?.0,
             final_error_code: take::<Option<String>>(&mut row, 5)?.map(ErrorCode::from_stored),
         };
-        let created_at = take::<Time>(&mut row, 6)?.0;
         for job in by_saga.remove(&id).unwrap_or_default() {
-            read.push(read_result(job, SagaId(id), saga.clone(), created_at)?);
+            read.push(read_result(job, SagaId(id), saga.clone())?);
         }
     }
     Ok((read, failing))
@@ -269,12 +268,7 @@ async fn count(
     Ok(())
 }
 
-fn read_result(
-    mut row: Row,
-    saga_id: SagaId,
-    saga: Saga,
-    saga_created_at: Timestamp,
-) -> DbResult<QueuedResult> {
+fn read_result(mut row: Row, saga_id: SagaId, saga: Saga) -> DbResult<QueuedResult> {
     let row = &mut row;
     let outcome = match parsed::<JobStatus>(&take::<String>(row, 4)?)? {
         JobStatus::Completed => Outcome::Delivered,
@@ -297,7 +291,6 @@ fn read_result(
         },
         correlation_id: take(row, 7)?,
         duration: Duration::from_millis(duration_ms.into()),
-        saga_created_at,
     })
 }
 

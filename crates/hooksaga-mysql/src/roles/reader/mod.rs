@@ -171,7 +171,7 @@ impl ReaderStore for Reader {
         self.list(inventory::read).await
     }
 
-    async fn ready(&self) -> StoreResult<()> {
+    async fn ready(&self) -> StoreResult<i64> {
         let recorded =
             self.prompt.run(|mut connection| async move { schema::recorded(&mut connection).await }).await?;
         check_released(&recorded, MIGRATIONS)?;

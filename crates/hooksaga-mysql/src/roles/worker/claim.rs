@@ -85,7 +85,7 @@ WHERE j.status = 'Pending'",
 pub(crate) fn events_statement(ids: &str) -> String {
     format!(
         "/* worker.events */
-SELECT e.id, e.event_type, e.correlation_id, e.payload, e.tenant
+SELECT e.id, e.event_type, e.correlation_id, e.payload, e.tenant, e.created_at
 FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id"
     )
@@ -230,6 +230,7 @@ struct Event {
     event_type: String,
     correlation_id: String,
     payload: Arc<str>,
+    accepted_at: Timestamp,
 }
 
 fn leases(
@@ -245,6 +246,7 @@ fn leases(
             correlation_id: take(&mut row, 2)?,
             payload: Arc::from(take::<String>(&mut row, 3)?),
             tenant: take(&mut row, 4)?,
+            accepted_at: take::<Time>(&mut row, 5)?.0,
         };
         events.insert(take(&mut row, 0)?, event);
     }
@@ -259,6 +261,7 @@ fn leases(
             event_type: event.event_type.clone(),
             correlation_id: event.correlation_id.clone(),
             payload: Arc::clone(&event.payload),
+            accepted_at: event.accepted_at,
             attempt: job.attempt_count.saturating_add(1),
             lease_resets: job.lease_resets,
             attempt_at: job.attempt_at,

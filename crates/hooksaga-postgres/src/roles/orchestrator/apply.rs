@@ -31,7 +31,7 @@ WITH batch AS MATERIALIZED (
     WHERE seq >= $2 ORDER BY seq LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), finished AS MATERIALIZED (
-    SELECT b.place, s.created_at, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
+    SELECT b.place, b.job_id, b.saga_id, s.subscription_id, b.attempt_at, b.error_code, b.duration_ms,
            CASE s.status WHEN 'InProgress' THEN 'InProgress' ELSE s.status::text END AS status,
            s.attempt_count, s.max_retry_limit, s.next_attempt_at, s.final_error_code, s.event_id, b.retry_at
     FROM batch b JOIN webhook_delivery_sagas s ON s.id = b.saga_id
@@ -42,7 +42,7 @@ SELECT now(), (SELECT max(seq) FROM batch), NULL::bigint, NULL::bigint, NULL::ti
        NULL::text, NULL::int, NULL::int, NULL::timestamptz, NULL::text, NULL::bigint,
        NULL::timestamptz
 UNION ALL
-SELECT created_at, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
+SELECT NULL, job_id, saga_id, subscription_id, attempt_at, error_code, duration_ms,
        status, attempt_count, max_retry_limit, next_attempt_at, final_error_code, event_id, retry_at
 FROM finished";
 
@@ -227,7 +227,6 @@ fn read_result(row: &Row) -> DbResult<QueuedResult> {
         finished,
         correlation_id: String::new(),
         duration: Duration::from_millis(duration_ms.into()),
-        saga_created_at: row.try_get::<_, Time>(0)?.0,
     })
 }
 

@@ -172,7 +172,7 @@ impl ReaderStore for Reader {
         self.list(|client| async move { inventory::read(&client).await }).await
     }
 
-    async fn ready(&self) -> StoreResult<()> {
+    async fn ready(&self) -> StoreResult<i64> {
         let recorded = self
             .prompt
             .run(|client| async move {

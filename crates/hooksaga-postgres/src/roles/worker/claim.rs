@@ -38,7 +38,7 @@ WITH picked AS MATERIALIZED (
     ORDER BY lease_until LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), sent AS MATERIALIZED (
-    SELECT id, tenant, event_type, correlation_id, payload FROM events
+    SELECT id, tenant, event_type, correlation_id, payload, created_at FROM events
     WHERE id = ANY (ARRAY(SELECT event_id FROM picked))
 ), pass AS MATERIALIZED (
     SELECT coalesce((SELECT count(*) FROM picked) * max(octet_length(payload)), 0) <= $5::bigint AS fits FROM sent
@@ -57,7 +57,7 @@ SELECT lease_until, id, saga_id, subscription_id, attempt_at, lease_resets, atte
        NULL, NULL, NULL, NULL
 FROM leased
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, id, event_type, correlation_id, tenant, payload
+SELECT created_at, NULL, NULL, NULL, NULL, NULL, NULL, id, event_type, correlation_id, tenant, payload
 FROM sent WHERE (SELECT fits FROM pass)";
 
 /// The same for a claim that passes subscriptions over, or that takes what fits into the limit of bytes.
@@ -80,7 +80,7 @@ WITH picked AS MATERIALIZED (
            CASE WHEN lag(event_id) OVER () IS DISTINCT FROM event_id THEN event_id END AS first_of
     FROM picked
 ), sent AS MATERIALIZED (
-    SELECT n.nth, e.id, e.tenant, e.event_type, e.correlation_id, e.payload
+    SELECT n.nth, e.id, e.tenant, e.event_type, e.correlation_id, e.payload, e.created_at
     FROM numbered n JOIN events e ON e.id = n.first_of
 ), taken AS MATERIALIZED (
     SELECT CASE WHEN (SELECT count(*) FROM picked) * max(octet_length(payload)) <= $5::bigint
@@ -115,7 +115,7 @@ SELECT lease_until, id, saga_id, subscription_id, attempt_at, lease_resets, atte
        NULL, NULL, NULL, NULL
 FROM leased
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, id, event_type, correlation_id, tenant, payload
+SELECT created_at, NULL, NULL, NULL, NULL, NULL, NULL, id, event_type, correlation_id, tenant, payload
 FROM sent WHERE nth <= (SELECT jobs FROM taken)";
 
 /// Jobs are made with the time at which their pass began, and are seen when it commits.
@@ -292,6 +292,7 @@ fn leases(rows: &[Row], token: LeaseToken) -> DbResult<Vec<Lease<DeliveryJob>>> 
             event_type: event.try_get(8)?,
             correlation_id: event.try_get(9)?,
             payload: Arc::clone(payload),
+            accepted_at: event.try_get::<_, Time>(0)?.0,
             attempt: natural(row.try_get(6)?),
             lease_resets: natural(row.try_get(5)?),
             attempt_at: row.try_get::<_, Time>(4)?.0,

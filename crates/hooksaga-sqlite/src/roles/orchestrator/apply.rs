@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, time::Duration};
 /// A queued job that is not seen finished is left where it is.
 const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, coalesce(j.duration_ms, 0),
-       g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code, g.created_at,
+       g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code,
        e.correlation_id, j.retry_at
   FROM finished_jobs AS q
  CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
@@ -95,7 +95,6 @@ struct Finished {
     job: FinishedJob,
     correlation_id: String,
     duration: Duration,
-    saga_created_at: Timestamp,
 }
 
 pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyBatch> {
@@ -194,12 +193,11 @@ fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
             result: JobResult {
                 attempt_at: rows::time(row, 3)?,
                 outcome,
-                retry_at: rows::optional_time(row, 14)?,
+                retry_at: rows::optional_time(row, 13)?,
             },
         },
         duration: Duration::from_millis(row.get::<_, u32>(6)?.into()),
-        saga_created_at: rows::time(row, 12)?,
-        correlation_id: row.get(13)?,
+        correlation_id: row.get(12)?,
     })
 }
 
@@ -215,7 +213,6 @@ fn result(finished: Finished, saga: &SagaAfter, changed: bool) -> AppliedResult 
         changed,
         result: finished.job.result,
         duration: finished.duration,
-        saga_created_at: finished.saga_created_at,
     }
 }
 

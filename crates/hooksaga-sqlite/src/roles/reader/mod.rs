@@ -159,7 +159,7 @@ impl ReaderStore for Reader {
         self.0.list(inventory::read).await
     }
 
-    async fn ready(&self) -> StoreResult<()> {
+    async fn ready(&self) -> StoreResult<i64> {
         let last = self
             .0
             .read(|tx| {

@@ -26,7 +26,7 @@ const LITTLE_SHARE: u64 = 10;
 
 /// The folder of an embedded database and that of the archive, and the room on their disks.
 pub(super) async fn places(config: &Config) -> Vec<Finding> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = deadline();
     let database = match &config.database.backend {
         Backend::Sqlite(path) => Some(path.clone()),
         Backend::Postgres(_) | Backend::MySql(_) => None,
@@ -61,8 +61,18 @@ pub(super) async fn places(config: &Config) -> Vec<Finding> {
     findings
 }
 
+/// Until when looks that begin now are waited for.
+pub(super) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
 /// What a look found, if it ends before the deadline.
-async fn in_time(check: &'static str, place: &Path, deadline: Instant, look: JoinHandle<Finding>) -> Finding {
+pub(super) async fn in_time(
+    check: &'static str,
+    place: &Path,
+    deadline: Instant,
+    look: JoinHandle<Finding>,
+) -> Finding {
     match tokio::time::timeout_at(deadline, look).await {
         Ok(Ok(finding)) => finding,
         Ok(Err(_)) | Err(_) => Finding::problem(

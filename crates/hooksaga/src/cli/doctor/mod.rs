@@ -2,10 +2,12 @@
 //!
 //! It changes nothing, needs no running server, and ends within a minute, whatever hangs.
 
+mod certificates;
 mod database;
 mod finding;
 mod host;
 mod settings;
+mod validity;
 
 use super::options::ConfigOptions;
 use crate::{
@@ -60,6 +62,8 @@ async fn examine(config: &Config) -> (Vec<Finding>, Vec<LivingWorker>) {
     let (found, workers) = Box::pin(database::database(config)).await;
     findings.extend(found);
     findings.push(settings::tls(config));
+    findings.push(certificates::listener(&config.server).await);
+    findings.push(certificates::callbacks(&config.callbacks).await);
     findings.push(settings::lease(&config.worker, config.cleaner.interval));
     findings.push(settings::retention(&config.retention, &config.database));
     findings.extend(host::places(config).await);

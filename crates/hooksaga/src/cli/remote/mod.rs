@@ -4,6 +4,7 @@ mod filters;
 mod pages;
 mod query;
 mod resources;
+mod steady;
 
 pub(super) use filters::{Listing, OfEvents, One, Page, Period, event_id, event_type, id, tenant, visible};
 pub(super) use pages::list;
@@ -13,13 +14,16 @@ pub(super) use resources::{
     Routing, Stats, Subscription, Unmatched,
 };
 
+pub(super) use steady::Steady;
+
 use crate::{
     client::{Client, Reply},
-    error::CliResult,
+    error::{CliError, CliResult},
     output,
 };
 use clap::Args;
 use hooksaga_saga::ErrorCode;
+use std::io::Read;
 
 /// How a person finds out where the server is looked for.
 pub(super) const WHERE: &str = "\
@@ -69,6 +73,20 @@ impl Remote {
             show(read);
         }
         Ok(())
+    }
+}
+
+/// An argument that is given as it is, as `@FILE` for a file, or as `-` for standard input; `what` it is, for people.
+pub(super) fn read_argument(argument: &str, what: &str) -> CliResult<String> {
+    let cannot_read = |from: &str, error| CliError::new(format!("cannot read {what} from {from}: {error}"));
+    match argument.strip_prefix('@') {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| cannot_read(path, error)),
+        None if argument == "-" => {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text);
+            read.map(|_| text).map_err(|error| cannot_read("standard input", error))
+        }
+        None => Ok(argument.to_owned()),
     }
 }
 

@@ -4,7 +4,7 @@ mod batch;
 mod lines;
 mod watch;
 
-use super::remote::{self, Server, tenant};
+use super::remote::{self, Server, read_argument, tenant};
 use crate::{
     client::Client,
     error::{CliError, CliResult},
@@ -14,7 +14,7 @@ use clap::Args;
 use hooksaga_saga::Tenant;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use std::{io::Read, path::PathBuf};
+use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,7 +108,7 @@ impl Send {
 
     async fn send_one(self, client: Client) -> CliResult {
         let event_type = self.event_type.expect("clap requires TYPE without --file");
-        let text = read_payload(self.payload.as_deref().unwrap_or("{}"))?;
+        let text = read_argument(self.payload.as_deref().unwrap_or("{}"), "the payload")?;
         let payload: Box<RawValue> = serde_json::from_str(&text)
             .map_err(|error| CliError::new(format!("the payload is not JSON: {error}; nothing was sent")))?;
         let event = Event {
@@ -134,20 +134,6 @@ impl Send {
     }
 }
 
-fn read_payload(argument: &str) -> CliResult<String> {
-    let cannot_read =
-        |from: &str, error| CliError::new(format!("cannot read the payload from {from}: {error}"));
-    match argument.strip_prefix('@') {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| cannot_read(path, error)),
-        None if argument == "-" => {
-            let mut text = String::new();
-            let read = std::io::stdin().read_to_string(&mut text);
-            read.map(|_| text).map_err(|error| cannot_read("standard input", error))
-        }
-        None => Ok(argument.to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_missing_payload_file_is_named() {
-        let error = read_payload("@no-such-file.json").expect_err("not there").to_string();
+        let error = read_argument("@no-such-file.json", "the payload").expect_err("not there").to_string();
         assert!(error.contains("no-such-file.json"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{Delivery, Query, Routing, Subscription, Unmatched, enumerate},
+        remote::{Delivery, Query, Routing, Steady, Subscription, Unmatched, enumerate},
     },
     client::Client,
     error::{CliError, CliResult},
@@ -43,11 +43,11 @@ pub(super) async fn watch(client: &Client, event: &Accepted) -> CliResult {
 }
 
 async fn follow(client: &Client, event: &Accepted) -> CliResult {
-    let mut pause = FIRST_PAUSE;
+    let (mut steady, mut pause) = (Steady::reached(client), FIRST_PAUSE);
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
     let unmatched = loop {
         let Routing { routed, unmatched, .. } =
-            client.get(&format!("/v1/events/{}", event.id)).await?.json()?;
+            steady.get(&format!("/v1/events/{}", event.id)).await?.json()?;
         if routed {
             break unmatched;
         }
@@ -58,7 +58,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
     let (mut seen, painter) = (HashMap::new(), Painter::for_stdout());
     let mut pause = FIRST_PAUSE;
     loop {
-        let List { mut items, next_cursor }: List<Delivery> = client.get(&target).await?.json()?;
+        let List { mut items, next_cursor }: List<Delivery> = steady.get(&target).await?.json()?;
         if items.is_empty() {
             return Err(nobody(client, event, unmatched).await);
         }

@@ -5,14 +5,14 @@ use super::{
     topic_list, topics, verify,
 };
 use crate::{
-    cli::remote::{Remote, Subscription, tenant},
+    cli::remote::{Remote, Subscription, read_argument, tenant},
     client::Reply,
     error::{CliError, CliResult},
     output,
 };
 use clap::Args;
 use hooksaga_saga::{Tenant, Topics};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Subscribe an endpoint to events; its signing secret is printed, this once
 #[derive(Args)]
@@ -20,6 +20,7 @@ use serde_json::json;
 Examples:
   hooksaga subscriptions add order.created https://example.com/hook --wait
   hooksaga subscriptions add 'order.*,invoice.paid' https://example.com/hook --tenant acme
+  hooksaga subscriptions add 'order.*' https://example.com/hook --secret @acme.secret --paused
 
 The endpoint is sent a challenge at once, which it must return; deliveries begin then. `hooksaga listen` does that by
 itself.")]
@@ -52,6 +53,15 @@ pub(super) struct Add {
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     header: Vec<Header>,
 
+    /// The signing secret that the endpoint has already, as @FILE, as - for standard input, or whsec_… itself, which other
+    /// users of this machine can see [default: a new one]
+    #[arg(long, value_name = "SECRET")]
+    secret: Option<String>,
+
+    /// Deliver nothing until `subscriptions resume`; it is verified all the same
+    #[arg(long)]
+    paused: bool,
+
     /// Wait until the endpoint is verified, or has failed to prove itself
     #[arg(long)]
     wait: bool,
@@ -63,6 +73,29 @@ pub(super) struct Add {
 impl Add {
     pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
+        let answer = client.post("/v1/subscriptions", self.body()?.to_string()).await?;
+        if let Some(exists) = exists(&answer) {
+            return Err(exists);
+        }
+        let created: Subscription = answer.json()?;
+        if self.remote.json {
+            output::line(answer.text().trim_end());
+        } else {
+            self.tell(&created);
+        }
+        if self.wait {
+            return verify::wait(&client, created.id, !self.remote.json).await;
+        }
+        if !self.remote.json {
+            output::note(format!(
+                "the endpoint is being verified: `hooksaga subscriptions show {}` says how it went",
+                created.id
+            ));
+        }
+        Ok(())
+    }
+
+    fn body(&self) -> CliResult<Value> {
         let mut body = json!({ "event_types": topic_list(&self.topics), "callback_url": self.callback_url });
         if let Some(tenant) = &self.tenant {
             body["tenant"] = json!(tenant.as_str());
@@ -79,30 +112,29 @@ impl Add {
         if !self.header.is_empty() {
             body["headers"] = headers(&self.header)?;
         }
-        let answer = client.post("/v1/subscriptions", body.to_string()).await?;
-        if let Some(exists) = exists(&answer) {
-            return Err(exists);
+        if let Some(secret) = &self.secret {
+            body["secret"] = json!(read_argument(secret, "the secret")?.trim());
         }
-        let created: Subscription = answer.json()?;
-        if self.remote.json {
-            output::line(answer.text().trim_end());
-        } else {
-            output::line(format!("subscription {} to {}", created.id, created.event_types.join(", ")));
+        if self.paused {
+            body["active"] = json!(false);
+        }
+        Ok(body)
+    }
+
+    fn tell(&self, created: &Subscription) {
+        output::line(format!("subscription {} to {}", created.id, created.event_types.join(", ")));
+        if self.secret.is_none() {
             output::line(format!("secret {}", created.secret.as_deref().unwrap_or("-")));
             output::note(
                 "keep the secret now, it is not shown again: the endpoint checks signatures with it",
             );
         }
-        if self.wait {
-            return verify::wait(&client, created.id, !self.remote.json).await;
-        }
-        if !self.remote.json {
+        if self.paused {
             output::note(format!(
-                "the endpoint is being verified: `hooksaga subscriptions show {}` says how it went",
+                "it is paused: nothing is delivered until `hooksaga subscriptions resume {}`",
                 created.id
             ));
         }
-        Ok(())
     }
 }
 
@@ -113,4 +145,37 @@ fn exists(answer: &Reply) -> Option<CliError> {
         "subscription {id} has these topics and this endpoint already: see `hooksaga subscriptions show {id}`, or change it \
          with `hooksaga subscriptions update {id}`"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use hooksaga_testkit::scratch::ScratchDir;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        add: Add,
+    }
+
+    fn body(line: &[&str]) -> CliResult<Value> {
+        let given = [&["add", "a", "https://x/h"], line].concat();
+        CommandLine::try_parse_from(given).expect("a command line").add.body()
+    }
+
+    #[test]
+    fn a_present_secret_comes_from_a_file_or_as_it_is_and_a_paused_one_is_not_active() {
+        let plain = body(&[]).expect("a body");
+        assert_eq!(plain, json!({ "event_types": ["a"], "callback_url": "https://x/h" }));
+        let folder = ScratchDir::new("secret");
+        let file = folder.path().join("secret");
+        std::fs::write(&file, "whsec_MfKQ\n").expect("a scratch file");
+        for secret in ["whsec_MfKQ".to_owned(), format!("@{}", file.display())] {
+            let body = body(&["--secret", &secret, "--paused"]).expect("a body");
+            assert_eq!((&body["secret"], &body["active"]), (&json!("whsec_MfKQ"), &json!(false)));
+        }
+        let missing = body(&["--secret", "@no-such-file"]).expect_err("not there").to_string();
+        assert!(missing.contains("the secret from no-such-file"), "{missing}");
+    }
 }

@@ -8,10 +8,9 @@ mod following;
 
 use super::{
     deliveries::live,
-    remote::{Delivery, Query, Server, id, tenant},
+    remote::{Delivery, Query, Remote, Steady, id, tenant},
 };
 use crate::{
-    client::{Client, Reply},
     error::{CliError, CliResult},
     output::{self, Clock, Painter},
     signals::StopSignals,
@@ -19,7 +18,8 @@ use crate::{
 use clap::Args;
 use following::Following;
 use hooksaga_saga::Tenant;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -27,6 +27,7 @@ Examples:
   hooksaga tail
   hooksaga tail --tenant acme --failures
   hooksaga tail --subscription 3
+  hooksaga tail --json | jq -r 'select(.status == \"DeadLettered\").callback_url'
 
 One line per delivery that has changed, looked at twice a second, until Ctrl-C. Times are UTC.";
 
@@ -37,8 +38,6 @@ const PAGE: u32 = 200;
 const MOST_PAGES: usize = 10;
 /// Older deliveries that a look asks for.
 const MOST_OLDER: usize = 50;
-/// How long a server that is not there is left alone.
-const WHILE_AWAY: Duration = Duration::from_secs(2);
 
 /// Follow deliveries as they happen, one line each
 #[derive(Args)]
@@ -57,35 +56,44 @@ pub(super) struct Tail {
     failures: bool,
 
     #[command(flatten)]
-    server: Server,
+    remote: Remote,
 }
 
 #[derive(Deserialize)]
 struct Page {
-    items: Vec<Delivery>,
+    items: Vec<Value>,
     next_cursor: Option<String>,
 }
 
-/// Why a look was not completed.
-enum Interrupted {
-    /// Nobody is there.
-    Unreachable(CliError),
-    /// The server cannot serve just now.
-    Busy {
-        why: String,
-        pause: Duration,
-    },
-    Failed(CliError),
+/// A delivery, and what the server says of it.
+struct Shown {
+    delivery: Delivery,
+    json: Value,
 }
 
-type Looked<T = ()> = Result<T, Interrupted>;
+impl Shown {
+    fn read(mut json: Value) -> CliResult<Self> {
+        // One that is asked for alone has more than one in a list.
+        if let Some(members) = json.as_object_mut() {
+            members.remove("attempts");
+            members.remove("explanation");
+        }
+        let delivery = Delivery::deserialize(&json).map_err(|error| {
+            CliError::new(format!(
+                "the server's answer is not what this version of hooksaga expects: {error}"
+            ))
+        })?;
+        Ok(Self { delivery, json })
+    }
+}
 
 impl Tail {
     pub(super) async fn run(self) -> CliResult {
-        let mut stop = StopSignals::listen();
+        let (mut stop, client) = (StopSignals::listen(), self.remote.connect()?);
         let follower = Follower {
-            client: self.server.connect()?,
+            server: Steady::new(&client),
             failures: self.failures,
+            json: self.remote.json,
             following: Following::default(),
             painter: Painter::for_stdout(),
         };
@@ -95,31 +103,12 @@ impl Tail {
         }
     }
 
-    async fn follow(&self, mut follower: Follower) -> CliResult {
-        let (mut begun, mut away) = (false, false);
+    async fn follow(&self, mut follower: Follower<'_>) -> CliResult {
+        follower.begin(|| self.query()).await?;
+        output::note("following deliveries, until Ctrl-C");
         loop {
-            let looked =
-                if begun { follower.look(self.query()).await } else { follower.begin(|| self.query()).await };
-            let (why, pause) = match looked {
-                Ok(()) => {
-                    if !std::mem::replace(&mut begun, true) {
-                        output::note("following deliveries, until Ctrl-C");
-                    } else if away {
-                        output::note("the server is back");
-                    }
-                    away = false;
-                    tokio::time::sleep(BETWEEN_LOOKS).await;
-                    continue;
-                }
-                Err(Interrupted::Busy { why, pause }) => (why, pause),
-                Err(Interrupted::Unreachable(failure)) if begun => (failure.to_string(), WHILE_AWAY),
-                // At the start it is most likely a wrong address.
-                Err(Interrupted::Unreachable(failure) | Interrupted::Failed(failure)) => return Err(failure),
-            };
-            if !std::mem::replace(&mut away, true) {
-                output::note(format!("waiting for the server: {why}"));
-            }
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+            follower.look(self.query()).await?;
         }
     }
 
@@ -131,35 +120,36 @@ impl Tail {
     }
 }
 
-struct Follower {
-    client: Client,
+struct Follower<'a> {
+    server: Steady<'a>,
     failures: bool,
+    json: bool,
     following: Following,
     painter: Painter,
 }
 
-impl Follower {
+impl Follower<'_> {
     /// Takes note of what there is already: of those, only what happens from now on is told.
-    async fn begin(&mut self, query: impl Fn() -> Query) -> Looked {
+    async fn begin(&mut self, query: impl Fn() -> Query) -> CliResult {
         let now = Instant::now();
-        let newest: Page = self.read(&query().target()).await?;
+        let (newest, _) = self.page(&query()).await?;
         let open = ["Pending", "InProgress", "PendingRetry"];
         let open = open.into_iter().fold(query(), |query, status| query.with("status", Some(status)));
-        let open: Page = self.read(&open.target()).await?;
-        self.following.begin(newest.items.iter().chain(&open.items), now);
+        let (open, _) = self.page(&open).await?;
+        self.following.begin(newest.iter().chain(&open).map(|shown| &shown.delivery), now);
         Ok(())
     }
 
-    async fn look(&mut self, mut query: Query) -> Looked {
+    async fn look(&mut self, mut query: Query) -> CliResult {
         let (now, down_to) = (Instant::now(), self.following.down_to(Instant::now()));
         for page in 1.. {
-            let read: Page = self.read(&query.target()).await?;
-            let reached = read.items.iter().any(|delivery| delivery.saga_id <= down_to);
+            let (read, next_cursor) = self.page(&query).await?;
+            let reached = read.iter().any(|shown| shown.delivery.saga_id <= down_to);
             // Oldest first, as they happened.
-            for delivery in read.items.into_iter().rev().filter(|delivery| delivery.saga_id > down_to) {
-                self.tell(&delivery, now);
+            for shown in read.iter().rev().filter(|shown| shown.delivery.saga_id > down_to) {
+                self.tell(shown, now);
             }
-            match read.next_cursor {
+            match next_cursor {
                 Some(cursor) if !reached && page < MOST_PAGES => query.set("cursor", Some(cursor)),
                 Some(_) if !reached => {
                     output::note("more deliveries happen than can be followed: some are not shown");
@@ -169,13 +159,12 @@ impl Follower {
             }
         }
         for saga_id in self.following.older_to_look_at(down_to, now, MOST_OLDER) {
-            let answer = self.ask(&format!("/v1/deliveries/{saga_id}")).await?;
+            let answer = self.server.get(&format!("/v1/deliveries/{saga_id}")).await?;
             if answer.status() == 404 {
                 self.following.forget(saga_id);
                 continue;
             }
-            let delivery = answer.json().map_err(Interrupted::Failed)?;
-            self.tell(&delivery, now);
+            self.tell(&Shown::read(answer.json()?)?, now);
         }
         if self.following.prune(down_to) {
             output::note("too many deliveries are open to follow them all: the oldest are left out");
@@ -183,7 +172,7 @@ impl Follower {
         Ok(())
     }
 
-    fn tell(&mut self, delivery: &Delivery, now: Instant) {
+    fn tell(&mut self, Shown { delivery, json }: &Shown, now: Instant) {
         let clock = Clock::now();
         if !self.following.is_news(delivery, clock.until(&delivery.next_attempt_at), now) {
             return;
@@ -191,26 +180,19 @@ impl Follower {
         if self.failures && !live::is_failure(delivery) {
             return;
         }
+        if self.json {
+            output::line(json.to_string());
+            return;
+        }
         let (color, line) = live::line(delivery, clock);
         let at = Clock::parse(&delivery.updated_at).unwrap_or(clock).time_of_day();
         output::line(format!("{at}  {}", self.painter.paint(color, &line)));
     }
 
-    async fn read<T: DeserializeOwned>(&self, target: &str) -> Looked<T> {
-        self.ask(target).await?.json().map_err(Interrupted::Failed)
-    }
-
-    async fn ask(&self, target: &str) -> Looked<Reply> {
-        match self.client.get(target).await {
-            Err(failure) => Err(Interrupted::Unreachable(failure)),
-            Ok(answer) if answer.is_busy() => Err(Interrupted::Busy {
-                why: answer.problem().line(answer.status()),
-                pause: answer
-                    .retry_after()
-                    .unwrap_or(WHILE_AWAY)
-                    .clamp(BETWEEN_LOOKS, Duration::from_secs(30)),
-            }),
-            Ok(answer) => Ok(answer),
-        }
+    /// The deliveries of a page, and where the next one begins.
+    async fn page(&mut self, query: &Query) -> CliResult<(Vec<Shown>, Option<String>)> {
+        let Page { items, next_cursor } = self.server.get(&query.target()).await?.json()?;
+        let items = items.into_iter().map(Shown::read).collect::<CliResult<_>>()?;
+        Ok((items, next_cursor))
     }
 }
