@@ -78,7 +78,7 @@ impl Driver<'_> {
                     continue;
                 }
             };
-            let rested = end_of_rest(done, began, Instant::now());
+            let rested = end_of_rest(done, began, Instant::now(), self.signals.copies());
             if self.sleep(&mut poll, until).await {
                 poll = Poll::new();
             }

@@ -41,7 +41,7 @@ async fn send(signals: &Signals, wakeups: &dyn Wakeups) {
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot send wake-ups to other processes; trying again");
-                stages.into_iter().for_each(|stage| signals.wake(stage));
+                stages.into_iter().for_each(|stage| signals.announce(stage));
                 tokio::time::sleep(backoff.next()).await;
             }
         }

@@ -16,7 +16,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU16, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
     },
 };
 use tokio::sync::{Notify, watch};
@@ -38,6 +38,8 @@ struct Shared {
     hears_all: AtomicBool,
     to_schedule: Mutex<ToSchedule>,
     results_awaited: watch::Sender<bool>,
+    /// Processes with a worker on this database, as far as is known.
+    copies: AtomicU32,
 }
 
 /// What the scheduler was told since it last asked.
@@ -67,6 +69,7 @@ impl Signals {
             to_schedule: Mutex::default(),
             // Where another process schedules, nobody here knows better.
             results_awaited: watch::Sender::new(true),
+            copies: AtomicU32::new(1),
         }))
     }
 
@@ -115,10 +118,34 @@ impl Signals {
         let _ = self.0.results_awaited.subscribe().wait_for(|awaited| *awaited).await;
     }
 
+    /// How many copies share the work, this one included.
+    pub(crate) fn copies(&self) -> u32 {
+        self.0.copies.load(Ordering::Relaxed)
+    }
+
+    /// The scheduler has counted the workers that are alive.
+    pub(crate) fn set_copies(&self, copies: u32) {
+        self.0.copies.store(copies.max(1), Ordering::Relaxed);
+    }
+
+    /// Says that a stage which runs here has more work than it can do now: another copy may.
+    pub(crate) fn offer_elsewhere(&self, stage: Stage) {
+        if self.copies() > 1 {
+            self.announce(stage);
+        }
+    }
+
     fn notify(&self, stage: Stage) {
         if self.is_local(stage) {
             self.0.wake[stage as usize].notify_one();
-        } else if self.0.outgoing.fetch_or(bit(stage), Ordering::AcqRel) & bit(stage) == 0 {
+        } else {
+            self.announce(stage);
+        }
+    }
+
+    /// Marks the stage to be woken in other processes.
+    pub(crate) fn announce(&self, stage: Stage) {
+        if self.0.outgoing.fetch_or(bit(stage), Ordering::AcqRel) & bit(stage) == 0 {
             self.0.outgoing_ready.notify_one();
         }
     }
@@ -235,5 +262,18 @@ mod tests {
             BTreeSet::new(),
             "nobody here would ever take it"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_is_too_much_here_is_offered_to_other_copies_and_to_nobody_if_there_are_none() {
+        let signals = Signals::new(Stage::ALL);
+        signals.offer_elsewhere(Stage::Worker);
+        assert_eq!(signals.take_outgoing(), [], "it is alone");
+        signals.set_copies(2);
+        signals.offer_elsewhere(Stage::Worker);
+        assert!(!is_woken(&signals, Stage::Worker).await);
+        assert_eq!(signals.take_outgoing(), [Stage::Worker]);
+        signals.set_copies(0);
+        assert_eq!(signals.copies(), 1, "this one is alive");
     }
 }

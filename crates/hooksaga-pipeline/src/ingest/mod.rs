@@ -21,7 +21,7 @@ use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, re
 use apart::{Held, store_apart};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinSet, time::Instant};
 
 /// Why events were not stored.
@@ -134,18 +134,19 @@ impl IngestTask {
     /// Runs until every [`Ingest`] is gone and everything submitted has its result.
     pub async fn run(self) {
         let mut writers = JoinSet::new();
-        for _ in 0..self.commits_in_flight.max(1) {
+        for place in 0..self.commits_in_flight.max(1) {
             let writer = self.writer.clone();
             writers.spawn(async move {
                 let mut apart = JoinSet::new();
-                let mut next = writer.queue.next_batch(1).await;
+                let mut next = writer.next_batch(place).await;
                 while let Some(batch) = next {
                     let (began, events) = (Instant::now(), batch.iter().map(Submit::len).sum());
                     writer.commit(batch, &mut apart).await;
-                    // A rest is over when as many wait as were committed: longer would only let the machine idle.
+                    // A rest is over when as many wait as were committed: longer would only let the machine idle. Nor is it
+                    // longer beside other copies: clients wait for these commits.
                     next = tokio::select! {
-                        batch = writer.queue.next_batch(events) => batch,
-                        () = rest_after(events, began) => writer.queue.next_batch(1).await,
+                        batch = writer.queue.next_batch(writer.enough(place).max(events)) => batch,
+                        () = rest_after(events, began, 1) => writer.next_batch(place).await,
                     };
                 }
                 apart.join_all().await;
@@ -173,6 +174,24 @@ struct Writer {
 
 impl Writer {
     const NAME: &str = "ingest";
+    /// Beside other copies a second commit at a time is made for this many events.
+    const CROWD: usize = 64;
+    /// It is also made for what has waited this long: the first commit may be slow.
+    const SLOW: Duration = Duration::from_millis(50);
+
+    /// How many events the writer at this place waits for. Several copies commit at the same time as it is: with one commit
+    /// at a time in each, batches stay as large as those of a single copy.
+    fn enough(&self, place: usize) -> usize {
+        if place > 0 && self.signals.copies() > 1 { Self::CROWD } else { 1 }
+    }
+
+    async fn next_batch(&self, place: usize) -> Option<Vec<Submit>> {
+        tokio::select! {
+            batch = self.queue.next_batch(self.enough(place)) => return batch,
+            () = tokio::time::sleep(Self::SLOW), if self.enough(place) > 1 => {}
+        }
+        self.queue.next_batch(1).await
+    }
 
     async fn commit(self: &Arc<Self>, batch: Vec<Submit>, apart: &mut JoinSet<()>) {
         // What was held a moment ago does not come into a batch.

@@ -179,6 +179,22 @@ async fn two_commits_may_run_at_a_time_if_the_limits_say_so() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn beside_other_copies_one_commit_runs_at_a_time_unless_it_is_slow() {
+    let bench = Bench::new(IngestLimits { commits_in_flight: 2, ..one_at_a_time() }, 2);
+    bench.signals.set_copies(2);
+    // Both writers have been idle since before there was another copy.
+    types_of(bench.submit(&["a"]).await).await;
+    types_of(bench.submit(&["b"]).await).await;
+    let first = bench.submit(&["c"]).await;
+    let second = bench.submit(&["d"]).await;
+    assert_eq!(bench.calls(), [["a"], ["b"], ["c"]]);
+    tokio::time::sleep(Writer::SLOW * 2).await;
+    assert_eq!(bench.calls().last(), Some(&vec!["d".to_owned()]), "the first one may be slow");
+    bench.open(2);
+    assert_eq!((types_of(first).await, types_of(second).await), (vec!["c".to_owned()], vec!["d".to_owned()]));
+}
+
 #[tokio::test]
 async fn a_batch_ends_between_submits_never_within_one() {
     let bench = Bench::new(IngestLimits { batch_events: 3, ..one_at_a_time() }, 0);

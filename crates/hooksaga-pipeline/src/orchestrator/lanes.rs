@@ -24,6 +24,8 @@ struct Lane {
     last_turn: u64,
     /// When this process last created a job for it or applied a result.
     touched: Option<Instant>,
+    /// Jobs that this process created, less the results that it applied, since the reading of the load with this number began.
+    since: (u64, i64),
     /// Until then its rate limit lets nothing through.
     limited_until: Option<Instant>,
 }
@@ -37,6 +39,16 @@ impl Lane {
     /// Something waits or is open: a pass must consider it.
     fn is_active(&self) -> bool {
         self.waiting || !self.endpoint.is_idle()
+    }
+
+    /// This process opened or closed jobs while the reading with this number is the last that began.
+    fn touch(&mut self, reading: u64, opened: i64, now: Instant) {
+        self.since = (reading, self.opened_since(reading) + opened);
+        self.touched = Some(now);
+    }
+
+    fn opened_since(&self, reading: u64) -> i64 {
+        if self.since.0 == reading { self.since.1 } else { 0 }
     }
 }
 
@@ -54,6 +66,8 @@ struct State {
     slots: u32,
     /// When the load was read last, and how long that took.
     read: Option<(Instant, Duration)>,
+    /// How many readings have begun.
+    readings: u64,
     /// What the first reading found open: jobs from before this process.
     inherited: HashMap<SubscriptionId, u32>,
     began: Option<Instant>,
@@ -135,7 +149,7 @@ impl Lanes {
         }
         let mut state = self.state();
         state.turn += 1;
-        let turn = state.turn;
+        let (turn, reading) = (state.turn, state.readings);
         for Allotted { subscription_id, jobs } in allotted {
             let (found, new) = taken.get(subscription_id).copied().unwrap_or_default();
             state.change(*subscription_id, |lane| {
@@ -144,7 +158,7 @@ impl Lanes {
                 if new > 0 {
                     lane.endpoint.admitted(new, now);
                     lane.last_turn = turn;
-                    lane.touched = Some(now);
+                    lane.touch(reading, new.into(), now);
                 }
             });
         }
@@ -154,9 +168,10 @@ impl Lanes {
     /// whether anybody waits for the room that this makes.
     pub(super) fn applied(&self, results: &[AppliedResult], now: Instant) -> bool {
         let mut state = self.state();
+        let reading = state.readings;
         for result in results {
             state.change(result.subscription_id, |lane| {
-                lane.touched = Some(now);
+                lane.touch(reading, -1, now);
                 match answer_of(result) {
                     Some(answer) => lane.endpoint.answered(answer, result.duration, now),
                     None => lane.endpoint.set_open(lane.endpoint.open().saturating_sub(1), now),
@@ -203,6 +218,11 @@ impl Lanes {
         now.saturating_duration_since(at) >= pause && !state.active.is_empty()
     }
 
+    /// The load is being read.
+    pub(super) fn load_begins(&self) {
+        self.state().readings += 1;
+    }
+
     /// Takes over a load that was read from `began` on; nothing, if that failed: this process goes on with what it knows.
     pub(super) fn loaded(&self, load: Option<Load>, began: Instant, now: Instant) {
         let mut state = self.state();
@@ -227,11 +247,16 @@ impl Lanes {
         };
         let counted: Vec<SubscriptionId> =
             load.open.keys().chain(&state.active).copied().collect::<HashSet<_>>().into_iter().collect();
+        let (reading, is_alone) = (state.readings, load.workers <= 1);
         for id in counted {
             state.change(id, |lane| {
-                // What changed while the load was read is better known here.
                 if lane.touched.is_none_or(|at| at < began) {
                     lane.endpoint.set_open(open(&id), now);
+                } else if !is_alone {
+                    // What this process changed meanwhile is added; it may be in the count already, which the next one corrects.
+                    // Where nobody else works, what is known here is right.
+                    let counted = i64::from(open(&id)) + lane.opened_since(reading);
+                    lane.endpoint.set_open(u32::try_from(counted).unwrap_or(0), now);
                 }
             });
         }

@@ -122,6 +122,33 @@ fn what_others_have_open_is_learnt_from_the_database_where_nothing_changed_meanw
 }
 
 #[test]
+fn beside_other_copies_a_busy_subscription_is_counted_too() {
+    let start = Instant::now();
+    let lanes = lanes(start);
+    lanes.may_wait([A]);
+    let allotted = [Allotted { subscription_id: A, jobs: 10 }];
+    lanes.created(&allotted, &pass(scheduled(A, 10)), start);
+    // Of the ten, eight were applied by another copy, which has opened five more. While that was counted, two were opened here.
+    let (later, copies) = (start + SECOND, |open| Load { workers: 2, ..load(1024, &[(A, open)]) });
+    lanes.load_begins();
+    lanes.created(&allotted, &pass(scheduled(A, 2)), later);
+    lanes.loaded(Some(copies(7)), later, later);
+    assert_eq!(open(&lanes, A), 9);
+    // What was closed here meanwhile is closed.
+    let later = later + SECOND;
+    lanes.load_begins();
+    lanes.applied(&[result(A, Outcome::Delivered, true)], later);
+    lanes.loaded(Some(copies(9)), later, later);
+    assert_eq!(open(&lanes, A), 8);
+    // A process that is alone knows best itself.
+    let later = later + SECOND;
+    lanes.load_begins();
+    lanes.applied(&[result(A, Outcome::Delivered, true)], later);
+    lanes.loaded(Some(load(512, &[(A, 100)])), later, later);
+    assert_eq!(open(&lanes, A), 7);
+}
+
+#[test]
 fn jobs_that_a_killed_process_left_do_not_count_for_a_minute() {
     let start = Instant::now();
     let lanes = Lanes::default();

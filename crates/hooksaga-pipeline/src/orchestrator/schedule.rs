@@ -192,10 +192,14 @@ impl Orchestrator {
 
     /// Learns what the workers can do and what is open. If that fails, this process goes on with what it knows.
     async fn read_load(&self, began: Instant) {
+        self.lanes.load_begins();
         let load = self.store.load().await;
         if let Err(error) = &load {
             self.metrics.store_error(NAME, error);
             tracing::warn!(%error, "cannot read the load; endpoints may be given too many or too few jobs");
+        }
+        if let Ok(load) = &load {
+            self.signals.set_copies(load.workers);
         }
         self.lanes.loaded(load.ok(), began, Instant::now());
     }

@@ -252,7 +252,13 @@ impl Worker {
             }
             tokio::select! {
                 () = in_flight.changed() => {}
-                () = &mut gathered, if !waited => waited = true,
+                () = &mut gathered, if !waited => {
+                    waited = true;
+                    if in_flight.claim_limits(1).is_none() {
+                        // What was created here may wait for long: another copy may have free slots.
+                        self.signals.offer_elsewhere(Stage::Worker);
+                    }
+                }
             }
         }
     }

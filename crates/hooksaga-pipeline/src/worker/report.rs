@@ -1,7 +1,7 @@
 //! Writes what became of jobs, in batches: what has gathered while the last batch was being written is the
-//! next one, so that a single result is written at once and many share a transaction. While few come and nobody waits for
-//! the room that they make, one batch follows another after 10 ms: each is two commits, its own and that of the
-//! orchestrator, and no delivery is later for it.
+//! next one, so that a single result is written at once and many share a transaction. While nobody waits for the room that
+//! they make, one batch follows another after 20 ms: each is two commits, its own and that of the orchestrator, and no
+//! delivery is later for it.
 //!
 //! A write that fails because the database is away is tried again until the lease is over; then the job is
 //! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals,
     backoff::Backoff,
-    rest::{FEW_EVERY, is_few, rest_after},
+    rest::{GATHER, is_small, rest_after},
 };
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef, Stage, StoreError, StoreResult, WorkerStore};
@@ -61,13 +61,11 @@ impl Reporter {
         while settled.recv_many(&mut batch, Self::BATCH).await > 0 {
             let (began, rows) = (Instant::now(), batch.len());
             self.settle(std::mem::take(&mut batch)).await;
-            if is_few(rows) && !self.store.shares_commits() {
+            if is_small(rows) {
                 tokio::select! {
-                    () = tokio::time::sleep_until(began + FEW_EVERY) => {}
-                    () = self.signals.results_awaited() => {}
+                    () = tokio::time::sleep_until(began + GATHER) => {}
+                    () = self.signals.results_awaited() => rest_after(rows, began, self.signals.copies()).await,
                 }
-            } else {
-                rest_after(rows, began).await;
             }
         }
     }
