@@ -156,6 +156,7 @@ macro_rules! conformance_suite {
             leases {
                 a_claim_carries_all_that_an_attempt_needs,
                 a_claimed_job_is_not_claimed_again,
+                a_job_without_its_event_keeps_nothing_else_from_being_claimed,
                 attempts_count_from_one,
                 a_claim_takes_no_more_than_its_limit_and_the_earliest_first,
                 jobs_of_one_claim_share_their_subscriptions_target,
