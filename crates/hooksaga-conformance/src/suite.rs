@@ -57,6 +57,8 @@ macro_rules! conformance_suite {
             }
             clock {
                 a_saga_that_lies_too_far_ahead_is_due_under_the_key_it_has,
+                a_first_attempt_is_never_planned_so_it_is_due_when_it_lies_minutes_ahead,
+                a_stranded_saga_of_a_deleted_subscription_comes_to_its_end,
                 a_stranded_saga_of_a_paused_subscription_waits,
                 a_lease_that_ends_too_late_has_run_out,
                 a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay,

@@ -57,11 +57,15 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another() {
     let as_of = janitor.old_events(&RETENTION, None, 1).await.unwrap().as_of;
 
     let (mut removed, mut sent) = (0, 0);
-    for saga in sagas {
+    for (number, saga) in (0_u64..).zip(sagas) {
         let [event, saga] = [0, 1].map(|column| saga[column].as_ref().unwrap().parse::<i64>().unwrap());
         let going = [EventId(event)];
         let removing = janitor.remove(&going, &RETENTION, as_of);
-        let sending = sender.resend(&TenantScope::All, SagaId(saga), 5);
+        // A little later each time: else the same one would always come first.
+        let sending = async {
+            tokio::time::sleep(Duration::from_millis(number % 8 * 2)).await;
+            sender.resend(&TenantScope::All, SagaId(saga), 5).await
+        };
         let (gone, outcome) = tokio::join!(removing, sending);
         let (gone, outcome) = (gone.unwrap().events, outcome.unwrap());
         let is_sent = matches!(outcome, ResendOutcome::Created(..));
