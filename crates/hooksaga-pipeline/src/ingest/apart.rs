@@ -1,5 +1,6 @@
 //! Submits that somebody else's open transaction holds up: it stores the same `external_id`, and may stay open for long.
-//! They are kept apart from the others, so that no batch waits for them, or fails with them.
+//! They are kept apart from the others, so that no batch waits for them, or fails with them. Each try holds a connection for as
+//! long as the database waits for the other transaction, so only few are made at a time: batches need connections, too.
 
 use super::{Submit, Writer};
 use hooksaga_store::{Appended, NewEvent, StoreError, StoreResult};
@@ -8,7 +9,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 
 /// How long a submit is tried before its caller is told to come again.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,15 +25,33 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 const MOST_REMEMBERED: usize = 1000;
 /// At most so many submits are under way apart; beyond that their writer waits for them.
 const MOST_APART: usize = 2000;
+/// At most so many tries at a time of submits that were in a batch with one that is held, and of those that are known to be
+/// held. Together fewer than a role has connections.
+const TRIES_OF_SUSPECTS: usize = 2;
+const TRIES_OF_HELD: usize = 1;
 
-/// The ids that were held, and when that was seen.
-#[derive(Default)]
-pub(super) struct Held(Mutex<HashMap<(String, String), Instant>>);
+/// What is known of ids that are held.
+pub(super) struct Held {
+    /// The ids that were held, and when that was seen.
+    ids: Mutex<HashMap<(String, String), Instant>>,
+    suspects: Semaphore,
+    held: Semaphore,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self {
+            ids: Mutex::default(),
+            suspects: Semaphore::new(TRIES_OF_SUSPECTS),
+            held: Semaphore::new(TRIES_OF_HELD),
+        }
+    }
+}
 
 impl Held {
     fn ids(&self) -> MutexGuard<'_, HashMap<(String, String), Instant>> {
         // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether one of these events has an id that was held a moment ago.
@@ -85,7 +108,7 @@ pub(super) async fn store_apart(
 async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
     let began = Instant::now();
     loop {
-        match writer.append(events).await {
+        match try_in_turn(writer, events, began).await {
             Err(StoreError::Contended(_)) if began.elapsed() < PATIENCE => {
                 writer.held.note(events);
                 tokio::time::sleep(PAUSE).await;
@@ -98,4 +121,21 @@ async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appe
             }
         }
     }
+}
+
+/// One try, when it is its turn. One that is known to be held does not wait for its turn for longer than it is tried; one
+/// that probably is not does.
+async fn try_in_turn(writer: &Writer, events: &[NewEvent], began: Instant) -> StoreResult<Vec<Appended>> {
+    let turn = if writer.held.has(events) {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        let Ok(turn) = timeout(left, writer.held.held.acquire()).await else {
+            return Err(StoreError::Contended("others want what is held, too".to_owned()));
+        };
+        turn
+    } else {
+        writer.held.suspects.acquire().await
+    };
+    let tried = writer.append(events).await;
+    drop(turn);
+    tried
 }
