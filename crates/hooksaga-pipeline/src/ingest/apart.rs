@@ -10,17 +10,18 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::Semaphore,
+    sync::{Semaphore, SemaphorePermit},
     task::JoinSet,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout_at},
 };
 
 /// How long a submit is tried before its caller is told to come again.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
-/// An id that was held a moment ago is taken to be so still. Longer than a caller pauses before it tries again.
-const REMEMBERED: Duration = Duration::from_secs(5);
+/// An id that was held a moment ago is taken to be so still. Longer than a caller pauses before it tries again, and than
+/// dozens of ids take that are tried in turn.
+const REMEMBERED: Duration = Duration::from_secs(30);
 /// At most so many ids are remembered; the others cost their neighbours a second commit.
 const MOST_REMEMBERED: usize = 1000;
 /// At most so many submits are under way apart; beyond that their writer waits for them.
@@ -56,12 +57,18 @@ impl Held {
 
     /// Whether one of these events has an id that was held a moment ago.
     pub(super) fn has(&self, events: &[NewEvent]) -> bool {
+        self.has_since(events, REMEMBERED)
+    }
+
+    /// The same, for a moment of this length.
+    fn has_since(&self, events: &[NewEvent], moment: Duration) -> bool {
         let mut ids = self.ids();
         if ids.is_empty() {
             return false;
         }
         ids.retain(|_, seen| seen.elapsed() < REMEMBERED);
-        events.iter().filter_map(key).any(|key| ids.contains_key(&key))
+        let is_held = |key| ids.get(&key).is_some_and(|seen| seen.elapsed() < moment);
+        events.iter().filter_map(key).any(is_held)
     }
 
     /// A submit of a single event is to blame itself; of several it is not known which.
@@ -72,6 +79,24 @@ impl Held {
             && ids.len() < MOST_REMEMBERED
         {
             ids.insert(key, Instant::now());
+        }
+    }
+
+    /// A turn to try what is held, within this time. Whoever's id was tried a moment ago lets the others go first: else
+    /// one id that many want would be tried all the time, and the others be forgotten.
+    async fn turn(&self, events: &[NewEvent], within: Duration) -> Option<SemaphorePermit<'_>> {
+        let until = Instant::now() + within;
+        loop {
+            if let Ok(turn) = self.held.try_acquire() {
+                return Some(turn);
+            }
+            if !self.has_since(events, PATIENCE)
+                && let Ok(turn) = timeout_at(until, self.held.acquire()).await.ok()?
+                && !self.has_since(events, PATIENCE)
+            {
+                return Some(turn);
+            }
+            timeout_at(until, sleep(PAUSE)).await.ok()?;
         }
     }
 
@@ -111,7 +136,7 @@ async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appe
         match try_in_turn(writer, events, began).await {
             Err(StoreError::Contended(_)) if began.elapsed() < PATIENCE => {
                 writer.held.note(events);
-                tokio::time::sleep(PAUSE).await;
+                sleep(PAUSE).await;
             }
             done => {
                 if done.is_ok() {
@@ -127,13 +152,12 @@ async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appe
 /// that probably is not does.
 async fn try_in_turn(writer: &Writer, events: &[NewEvent], began: Instant) -> StoreResult<Vec<Appended>> {
     let turn = if writer.held.has(events) {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        let Ok(turn) = timeout(left, writer.held.held.acquire()).await else {
-            return Err(StoreError::Contended("others want what is held, too".to_owned()));
-        };
-        turn
+        writer.held.turn(events, PATIENCE.saturating_sub(began.elapsed())).await
     } else {
-        writer.held.suspects.acquire().await
+        writer.held.suspects.acquire().await.ok()
+    };
+    let Some(turn) = turn else {
+        return Err(StoreError::Contended("an open transaction holds an external_id".to_owned()));
     };
     let tried = writer.append(events).await;
     drop(turn);

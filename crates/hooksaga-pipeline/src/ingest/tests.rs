@@ -364,7 +364,7 @@ async fn however_many_want_what_is_held_few_wait_in_the_database() {
 
     let held = bench.submit(&["held-a"]).await;
     bench.store.holding.store(false, Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_secs(6)).await;
     drop(held);
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(matches!(bench.submit(&["held-a"]).await.await.unwrap().unwrap()[..], [Appended::Created(_)]));
 }
