@@ -18,9 +18,8 @@ async fn deliver_long_ago(url: &str) {
     let all =
         (1..=EVENTS).map(|n| format!("('default', 't', {HOUR_AGO}, '{n}', 'c-{n}')")).collect::<Vec<_>>();
     for sql in [
-        format!(
-            "INSERT INTO subscriptions (tenant, event_type, callback_url) VALUES ('default', 't', 'https://a.example/')"
-        ),
+        "INSERT INTO subscriptions (tenant, event_type, callback_url) VALUES ('default', 't', 'https://a.example/')"
+            .to_owned(),
         "UPDATE subscriptions SET verified_url = callback_url, active = TRUE".to_owned(),
         format!(
             "INSERT INTO events (tenant, event_type, created_at, payload, correlation_id) VALUES {}",
