@@ -134,16 +134,8 @@ async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appe
     let began = Instant::now();
     loop {
         match try_in_turn(writer, events, began).await {
-            Err(StoreError::Contended(_)) if began.elapsed() < PATIENCE => {
-                writer.held.note(events);
-                sleep(PAUSE).await;
-            }
-            done => {
-                if done.is_ok() {
-                    writer.held.forget(events);
-                }
-                return done;
-            }
+            Err(StoreError::Contended(_)) if began.elapsed() < PATIENCE => sleep(PAUSE).await,
+            done => return done,
         }
     }
 }
@@ -151,15 +143,26 @@ async fn patiently(writer: &Writer, events: &[NewEvent]) -> StoreResult<Vec<Appe
 /// One try, when it is its turn. One that is known to be held does not wait for its turn for longer than it is tried; one
 /// that probably is not does.
 async fn try_in_turn(writer: &Writer, events: &[NewEvent], began: Instant) -> StoreResult<Vec<Appended>> {
-    let turn = if writer.held.has(events) {
-        writer.held.turn(events, PATIENCE.saturating_sub(began.elapsed())).await
-    } else {
-        writer.held.suspects.acquire().await.ok()
-    };
+    let held = &writer.held;
+    let mut turn = None;
+    if !held.has(events) {
+        turn = held.suspects.acquire().await.ok();
+    }
+    // Perhaps another one has found out meanwhile that the same id is held.
+    if held.has(events) {
+        drop(turn);
+        turn = held.turn(events, PATIENCE.saturating_sub(began.elapsed())).await;
+    }
     let Some(turn) = turn else {
         return Err(StoreError::Contended("an open transaction holds an external_id".to_owned()));
     };
     let tried = writer.append(events).await;
+    // Before the next one has its turn: it may want the same.
+    match &tried {
+        Ok(_) => held.forget(events),
+        Err(StoreError::Contended(_)) => held.note(events),
+        Err(_) => {}
+    }
     drop(turn);
     tried
 }

@@ -368,3 +368,27 @@ async fn however_many_want_what_is_held_few_wait_in_the_database() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(matches!(bench.submit(&["held-a"]).await.await.unwrap().unwrap()[..], [Appended::Created(_)]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_of_a_crowd_that_wants_what_is_held_wait_for_one_try_of_each_id() {
+    let bench = Bench::new(one_at_a_time(), 0);
+    bench.store.holding.store(true, Ordering::SeqCst);
+    let mut submitted = vec![bench.submit(&["first"]).await];
+    let mut wanting = Vec::new();
+    for _ in 0..10 {
+        for id in ["held-a", "held-b", "held-c"] {
+            wanting.push(bench.submit(&[id]).await);
+        }
+    }
+    submitted.push(bench.submit(&["neighbour"]).await);
+    let began = Instant::now();
+    bench.open(1000);
+    for submit in submitted {
+        assert!(matches!(submit.await.unwrap().unwrap()[..], [Appended::Created(_)]));
+    }
+    // The batch, and then three ids, two at a time.
+    assert!(began.elapsed() < Duration::from_millis(2000), "{:?}", began.elapsed());
+    for held in wanting {
+        assert!(held.await.unwrap().is_err());
+    }
+}
