@@ -37,10 +37,10 @@ unit: build-tests ## every test, beside private database servers
 # SECONDS and SEED of the environment or the command line: make torture SECONDS=900 SEED=7
 torture: build-tests ## faults without end on every back end, as long as told; the suite has a few seconds of it
 	@$(TIMED) torture env HOOKSAGA_TORTURE_SECONDS=$(or $(SECONDS),300) HOOKSAGA_TORTURE_SEED=$(or $(SEED),1) \
-		HOOKSAGA_CUTS=$(or $(CUTS),1000000) HOOKSAGA_MODEL=large $(BUILT)/debug/with-servers sh -c \
+		HOOKSAGA_CUTS=$(or $(CUTS),1000000) HOOKSAGA_FAULT_STRIDE=$(or $(STRIDE),1) HOOKSAGA_MODEL=large $(BUILT)/debug/with-servers sh -c \
 		'$(CARGO) test -p hooksaga-saga --locked --test main model::whole::large model::back_ends -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
-		 $(CARGO) test -p hooksaga-pipeline --locked --test main cuts -- --nocapture --test-threads 1'
+		 $(CARGO) test -p hooksaga-pipeline --locked --test main faults -- --nocapture --test-threads 1'
 
 # So many seconds of load before and after each fault: make availability SECONDS=60
 availability: build-tests ## nodes, primaries and copies killed and frozen in turn, under load; the suite has a short version

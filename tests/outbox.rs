@@ -145,24 +145,25 @@ async fn a_held_external_id_delays_no_other_post(installation: Installation) {
     let mut app = App::new(&installation).await;
     app.execute("BEGIN").await;
     let held = app.append("t", "1", Some("held")).await.unwrap();
+    for more in ["held-too", "held-as-well"] {
+        app.append("t", "1", Some(more)).await.unwrap();
+    }
     let post = async |external_id: String| {
         let began = Instant::now();
         let event = json!({"event_type": "t", "payload": 1, "external_id": external_id});
         (api.post("/v1/events", &event).await.status, began.elapsed())
     };
-    // Three who want what is held, again and again, and others beside them, in the same group commits.
-    let wanting = async || {
-        let mut refused = 0;
-        for _ in 0..2 {
-            let (status, _) = post("held".to_owned()).await;
-            assert_eq!(status, 503);
-            refused += 1;
+    // Sixteen who want what is held, again and again, and others beside them, in the same group commits.
+    let wanting = async |client: usize| {
+        let id = ["held", "held-too", "held-as-well"][client % 3];
+        for _ in 0..4 {
+            let (status, _) = post(id.to_owned()).await;
+            assert_eq!(status, 503, "{id}");
         }
-        refused
     };
     let others = async |name: &str| {
         let mut slowest = Duration::ZERO;
-        for n in 0..30 {
+        for n in 0..60 {
             let (status, took) = post(format!("{name}-{n}")).await;
             assert_eq!(status, 201, "{name}-{n}");
             slowest = slowest.max(took);
@@ -170,9 +171,9 @@ async fn a_held_external_id_delays_no_other_post(installation: Installation) {
         }
         slowest
     };
-    let (a, b, c, x, y, z) =
-        tokio::join!(wanting(), wanting(), wanting(), others("a"), others("held-not"), others("z"));
-    assert_eq!(a + b + c, 6);
+    let four = async |n| tokio::join!(wanting(n), wanting(n + 1), wanting(n + 2), wanting(n + 3));
+    let sixteen = async || tokio::join!(four(0), four(4), four(8), four(12));
+    let (_, x, y, z) = tokio::join!(sixteen(), others("a"), others("held-not"), others("z"));
     assert!(x.max(y).max(z) < Duration::from_secs(3), "{x:?} {y:?} {z:?}");
     app.execute("COMMIT").await;
     let same = json!({"event_type": "t", "payload": 1, "external_id": "held"});

@@ -12,7 +12,7 @@ use std::{
     any::Any,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
 };
@@ -202,16 +202,29 @@ async fn large_jobs_take_bounded_memory(installation: Installation) {
     const MIB: usize = 1 << 20;
     /// Held at the most: 64 MiB of payloads, each as it came from the database and as it is sent, and what is freed late.
     const MOST: u64 = 256;
-    let jobs: usize = std::env::var("HOOKSAGA_LARGE_JOBS").map_or(160, |text| text.parse().unwrap());
-    let installation = installation.with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true");
-    let api_server = installation.serve_only("api,verifier,router,deadletters,cleaner,orchestrator").await;
+    let jobs: usize = std::env::var("HOOKSAGA_LARGE_JOBS").map_or(512, |text| text.parse().unwrap());
+    // The endpoint lets the first ones wait until all are posted.
+    let installation = installation
+        .with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true")
+        .with("HOOKSAGA_WORKER_HTTP_TIMEOUT", "60s")
+        .with("HOOKSAGA_WORKER_LEASE_DURATION", "90s");
+    // An embedded database belongs to one process, which does everything.
+    let is_embedded = installation.database_url().is_none();
+    let api_server = match is_embedded {
+        true => installation.serve().await,
+        false => installation.serve_only("api,verifier,router,deadletters,cleaner,orchestrator").await,
+    };
     let api = api_server.api();
     let arrived = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&arrived);
+    let is_open = Arc::new(AtomicBool::new(!is_embedded));
+    let (counter, opened) = (Arc::clone(&arrived), Arc::clone(&is_open));
     let endpoint = Endpoint::start(move |mut stream, _| {
-        let counter = Arc::clone(&counter);
+        let (counter, opened) = (Arc::clone(&counter), Arc::clone(&opened));
         async move {
             while read_request(&mut stream).await.is_some_and(|request| request.body.len() == MIB) {
+                while !opened.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 if stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.is_err() {
                     return;
@@ -229,11 +242,17 @@ async fn large_jobs_take_bounded_memory(installation: Installation) {
     })
     .await;
     let event = json!({"event_type": "t", "payload": "x".repeat(MIB - 2)});
-    for _ in 0..jobs {
-        api.post("/v1/events", &event).await.expect(201);
-    }
-    let worker = installation.serve_only("worker").await;
-    let base = worker.resident_mib();
+    let post = async || {
+        for _ in 0..jobs / 4 {
+            api.post("/v1/events", &event).await.expect(201);
+        }
+    };
+    let before = api_server.resident_mib();
+    tokio::join!(post(), post(), post(), post());
+    is_open.store(true, Ordering::SeqCst);
+    let apart = if is_embedded { None } else { Some(installation.serve_only("worker").await) };
+    let worker = apart.as_ref().unwrap_or(&api_server);
+    let base = if is_embedded { before } else { worker.resident_mib() };
     eventually("all is delivered", || async { (arrived.load(Ordering::SeqCst) >= jobs).then_some(()) }).await;
     let most = worker.peak_mib();
     assert!(most < base + MOST, "{jobs} jobs of 1 MiB: {base} MiB became {most}");
@@ -242,7 +261,14 @@ async fn large_jobs_take_bounded_memory(installation: Installation) {
         stats["open_deliveries"].as_object()?.values().all(|count| count == 0).then_some(())
     })
     .await;
-    assert_eq!(worker.terminate().await, Some(0));
+    for server in apart.into_iter().chain([api_server]) {
+        assert_eq!(server.terminate().await, Some(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_jobs_take_bounded_memory_on_sqlite() {
+    large_jobs_take_bounded_memory(Installation::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

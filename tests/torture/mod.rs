@@ -2,7 +2,7 @@
 //! crashed, in an order that a seed decides. Afterwards every promise is checked.
 //!
 //! A run of the suite takes a few seconds of it on each back end. `make torture` takes as long as it is told to:
-//! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order.
+//! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order. It also has the faults that last: see [`Lasting`].
 
 mod cast;
 pub(crate) mod oracles;
@@ -37,11 +37,37 @@ async fn mysql() {
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Kill,
-    /// For a moment, or for longer than a lease and the time limits of idle transactions in tests.
+    /// For a moment, or for longer than a lease. The limit for a transaction that is left open is longer: see
+    /// [`Lasting::InATransaction`].
     Freeze,
     CutConnections,
     SilenceConnections,
     CrashDatabase,
+}
+
+/// What takes longer than the suite has time for: each once, in this order, spread over a long run on a database server.
+#[derive(Clone, Copy, Debug)]
+enum Lasting {
+    /// A transaction stays open with its locks, and nobody hears of its client again.
+    InATransaction,
+    /// Every connection that there is falls silent for good.
+    LostConnections,
+    /// The database is frozen for longer than calls wait.
+    FrozenDatabase,
+}
+
+impl Lasting {
+    const ALL: [Self; 3] = [Self::InATransaction, Self::LostConnections, Self::FrozenDatabase];
+    /// From so long a run on.
+    const FROM: Duration = Duration::from_secs(60);
+
+    async fn happen(self, place: &Place) {
+        match self {
+            Self::InATransaction => place.lose_a_commit(),
+            Self::LostConnections => place.lose_connections(),
+            Self::FrozenDatabase => place.freeze_database().await,
+        }
+    }
 }
 
 /// Numbers that follow from a seed (SplitMix64).
@@ -98,8 +124,17 @@ async fn torture(mut place: Place) {
 
     let began = Instant::now();
     let mut faults = [0_u32; 5];
+    let is_long = lasting >= Lasting::FROM && place.has_server();
+    let mut long = Lasting::ALL.into_iter().filter(|_| is_long).zip(1_u32..);
+    let mut next_long = long.next();
     while began.elapsed() < lasting {
         tokio::time::sleep(dice.millis(20, 250)).await;
+        if let Some((fault, number)) = next_long
+            && began.elapsed() > lasting * number / 5
+        {
+            fault.happen(&place).await;
+            next_long = long.next();
+        }
         let fault = dice.fault(&place);
         faults[fault as usize] += 1;
         match fault {
@@ -116,6 +151,7 @@ async fn torture(mut place: Place) {
         }
         cast.look_after(&place).await;
     }
+    assert!(next_long.is_none() && place.has_lost_the_commit(), "every lasting fault has happened");
     cast.recover(&place).await;
     let accepted = posting.stop().await;
     // An endpoint that still throttles would be sent to one request at a time: it holds itself.

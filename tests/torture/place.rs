@@ -75,6 +75,37 @@ impl Place {
         self.proxy.iter().for_each(|proxy| if silent { proxy.fall_silent() } else { proxy.speak_again() });
     }
 
+    /// Connections that there are now are never heard of again, and nobody closes them.
+    pub(super) fn lose_connections(&self) {
+        self.proxy.iter().for_each(Proxy::lose_all);
+    }
+
+    /// The next transaction stays open, with all its locks, and its client hears nothing more.
+    pub(super) fn lose_a_commit(&self) {
+        self.proxy.iter().for_each(Proxy::lose_a_commit);
+    }
+
+    pub(super) fn has_lost_the_commit(&self) -> bool {
+        self.proxy.iter().all(Proxy::has_lost_the_commit)
+    }
+
+    /// Freezes the database for longer than any call waits for its response (`connect.rs`, `pool.rs` of the back ends).
+    pub(super) async fn freeze_database(&self) {
+        match &self.server {
+            Some(Engine::Postgres(server)) => {
+                server.freeze();
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                server.thaw();
+            }
+            Some(Engine::MariaDb(server)) => {
+                server.freeze();
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                server.thaw();
+            }
+            None => {}
+        }
+    }
+
     /// Crashes the database, and returns when it is back.
     pub(super) fn crash(&mut self) {
         // On this thread: a server ends with the thread that started it.

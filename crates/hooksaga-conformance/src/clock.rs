@@ -3,15 +3,17 @@
 use super::{
     TestDatabase,
     fixture::{
-        LEASE, MANY, TOKEN, claim, leased, only, pending_saga, schedule, schedule_and_mark, set_active, up_to,
+        ALL, LEASE, MANY, TOKEN, claim, leased, only, pending_saga, schedule, schedule_and_mark, set_active,
+        up_to,
     },
     rows::{db_now, job_row, saga_row},
 };
-use hooksaga_saga::{JobId, JobStatus, SagaId, SagaStatus, Timestamp};
+use hooksaga_saga::{FurthestAttempt, JobId, JobStatus, SagaId, SagaStatus, Timestamp};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
+const BEYOND: FurthestAttempt = FurthestAttempt { first: MINUTE, retry: HOUR };
 
 /// A saga like that one, written by a clock that was so much ahead.
 async fn saga_ahead(
@@ -35,6 +37,20 @@ async fn saga_ahead(
     (SagaId(id.parse().unwrap()), at)
 }
 
+/// A saga like that one, which failed once and is tried again so much later.
+async fn retry_ahead(db: &dyn TestDatabase, like: SagaId, generation: u32, ahead: Duration) -> SagaId {
+    let (saga, _) = saga_ahead(db, like, generation, Duration::ZERO).await;
+    let time = db.dialect().time(db_now(db).await.after(ahead));
+    for change in [
+        "status = 'InProgress'".to_owned(),
+        format!("status = 'PendingRetry', attempt_count = 1, next_attempt_at = {time}"),
+    ] {
+        let sql = format!("UPDATE webhook_delivery_sagas SET {change} WHERE id = {saga}");
+        assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+    }
+    saga
+}
+
 async fn put_job(db: &dyn TestDatabase, job: JobId, at: Timestamp) {
     let time = db.dialect().time(at);
     let sql = format!("UPDATE webhook_delivery_jobs SET lease_until = {time} WHERE id = {job}");
@@ -45,19 +61,52 @@ pub async fn a_saga_that_lies_too_far_ahead_is_due_under_the_key_it_has(db: &dyn
     let stores = db.stores();
     let first = pending_saga(&stores).await.saga_id;
     let (stranded, at) = saga_ahead(db, first, 7, 2 * HOUR).await;
-    let (planned, _) = saga_ahead(db, first, 8, 30 * MINUTE).await;
+    let planned = retry_ahead(db, first, 8, 30 * MINUTE).await;
+    let far = retry_ahead(db, first, 9, 2 * HOUR).await;
     assert_eq!(only(schedule_and_mark(&stores).await).saga_id, first, "the clock says that it is not due");
 
-    let step = stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap();
-    assert_eq!((step.sagas, step.resume_after), (1, None));
+    let step = stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap();
+    assert_eq!((step.sagas, step.resume_after), (2, None));
+    assert_eq!(saga_row(db, far).await.status, SagaStatus::InProgress);
     let saga = saga_row(db, stranded).await;
     assert_eq!((saga.status, saga.next_attempt_at), (SagaStatus::InProgress, at), "the key is not touched");
-    assert_eq!(saga_row(db, planned).await.status, SagaStatus::Pending, "a retry in half an hour is none");
-    let step = stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap();
+    assert_eq!(
+        saga_row(db, planned).await.status,
+        SagaStatus::PendingRetry,
+        "a retry in half an hour is none"
+    );
+    let step = stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap();
     assert_eq!(step.sagas, 0, "again is nothing");
     let jobs = claim(&stores, TOKEN).await.jobs;
     let job = jobs.iter().find(|job| job.held.saga_id == stranded).expect("it can be claimed at once");
     assert_eq!(job.held.attempt_at, at);
+}
+
+pub async fn a_first_attempt_is_never_planned_so_it_is_due_when_it_lies_minutes_ahead(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let first = pending_saga(&stores).await.saga_id;
+    schedule_and_mark(&stores).await;
+    for generation in 10..13 {
+        retry_ahead(db, first, generation, 5 * MINUTE).await;
+    }
+    let (stranded, at) = saga_ahead(db, first, 7, 10 * MINUTE).await;
+    let (soon, _) = saga_ahead(db, first, 8, MINUTE / 2).await;
+    assert_eq!(stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap().sagas, 1);
+    let saga = saga_row(db, stranded).await;
+    assert_eq!((saga.status, saga.next_attempt_at), (SagaStatus::InProgress, at));
+    assert_eq!(saga_row(db, soon).await.status, SagaStatus::Pending, "clocks are adjusted by little");
+    assert_eq!(stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap().sagas, 0);
+}
+
+pub async fn a_stranded_saga_of_a_deleted_subscription_comes_to_its_end(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let fixed = pending_saga(&stores).await;
+    schedule_and_mark(&stores).await;
+    let (stranded, _) = saga_ahead(db, fixed.saga_id, 7, 2 * HOUR).await;
+    assert!(stores.admin.delete(&ALL, fixed.subscription_id).await.unwrap());
+    assert_eq!(stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap().sagas, 1);
+    let claimed = claim(&stores, TOKEN).await;
+    assert!(claimed.jobs.iter().any(|job| job.held.saga_id == stranded), "it can fail as deleted");
 }
 
 pub async fn a_stranded_saga_of_a_paused_subscription_waits(db: &dyn TestDatabase) {
@@ -65,7 +114,7 @@ pub async fn a_stranded_saga_of_a_paused_subscription_waits(db: &dyn TestDatabas
     let fixed = pending_saga(&stores).await;
     let (stranded, _) = saga_ahead(db, fixed.saga_id, 7, 2 * HOUR).await;
     set_active(&stores, fixed.subscription_id, false).await;
-    assert_eq!(stores.orchestrator.schedule_stranded(None, HOUR).await.unwrap().sagas, 0);
+    assert_eq!(stores.orchestrator.schedule_stranded(None, BEYOND).await.unwrap().sagas, 0);
     assert_eq!(saga_row(db, stranded).await.status, SagaStatus::Pending);
 }
 

@@ -7,7 +7,7 @@ use super::{
         expire, failed, leased, new_event, only, route, saga_in, schedule_and_mark, sealed, up_to, url,
         verified, verified_with_limit,
     },
-    rows::{all_rows, count, db_now, job_row, jobs_of, saga_row},
+    rows::{all_rows, count, db_now, ids, job_row, jobs_of, saga_row},
 };
 use hooksaga_saga::{ErrorCode, JobId, JobStatus, SagaStatus, Timestamp};
 use hooksaga_store::{LeaseRef, LeaseToken, NewEvent, SubscriptionPatch};
@@ -63,6 +63,42 @@ pub async fn a_claimed_job_is_not_claimed_again(db: &dyn TestDatabase) {
     let again = claim(&db.stores(), OTHER).await;
     assert!(again.jobs.is_empty() && again.targets.is_empty());
     assert_eq!(job_row(db, lease.job_id).await, before);
+}
+
+pub async fn a_job_without_its_event_keeps_nothing_else_from_being_claimed(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified(&stores, TYPE, URL).await;
+    append(&stores, new_event(TYPE)).await;
+    route(&stores).await;
+    let (now, (columns, values)) = (db.dialect().now(), db.dialect().more_of_a_job());
+    for sql in [
+        format!(
+            "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count, \
+             max_retry_limit, next_attempt_at, created_at, updated_at) \
+             VALUES (999999, {subscription}, 0, 'Pending', 0, 1, {now}, {now}, {now})"
+        ),
+        format!(
+            "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, status, lease_until, created_at, \
+             updated_at{columns}) SELECT id, subscription_id, next_attempt_at, 'Pending', next_attempt_at, {now}, {now}\
+             {values} FROM webhook_delivery_sagas WHERE event_id = 999999"
+        ),
+    ] {
+        assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+    }
+    schedule_and_mark(&stores).await;
+    // One at a time: the job that cannot be sent comes first.
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        claimed.extend(stores.worker.claim(&up_to(1), LEASE, TOKEN).await.unwrap().jobs);
+    }
+    assert_ne!(only(claimed).held.event_id.0, 999_999);
+    for _ in 0..2 {
+        for job in ids(db, "SELECT id FROM webhook_delivery_jobs").await {
+            expire(db, JobId(job)).await;
+        }
+        stores.cleaner.reset_expired(MANY).await.unwrap();
+        assert_ne!(only(claim(&stores, OTHER).await.jobs).held.event_id.0, 999_999);
+    }
 }
 
 pub async fn attempts_count_from_one(db: &dyn TestDatabase) {

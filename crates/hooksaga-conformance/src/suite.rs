@@ -57,6 +57,8 @@ macro_rules! conformance_suite {
             }
             clock {
                 a_saga_that_lies_too_far_ahead_is_due_under_the_key_it_has,
+                a_first_attempt_is_never_planned_so_it_is_due_when_it_lies_minutes_ahead,
+                a_stranded_saga_of_a_deleted_subscription_comes_to_its_end,
                 a_stranded_saga_of_a_paused_subscription_waits,
                 a_lease_that_ends_too_late_has_run_out,
                 a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay,
@@ -156,6 +158,7 @@ macro_rules! conformance_suite {
             leases {
                 a_claim_carries_all_that_an_attempt_needs,
                 a_claimed_job_is_not_claimed_again,
+                a_job_without_its_event_keeps_nothing_else_from_being_claimed,
                 attempts_count_from_one,
                 a_claim_takes_no_more_than_its_limit_and_the_earliest_first,
                 jobs_of_one_claim_share_their_subscriptions_target,

@@ -399,6 +399,14 @@ CREATE TABLE IF NOT EXISTS removals (
     CONSTRAINT removal_kind CHECK (kind IN ('event', 'redrive', 'audit'))
 ) ENGINE = InnoDB;
 
+-- A lock that reaches every node of a Galera Cluster, where row locks do not: whoever sends an old event again, and whoever
+-- removes it, inserts its row and deletes it in the same transaction. Both have written the same key, so only one of two
+-- that ran at once can commit. Empty between transactions.
+
+CREATE TABLE IF NOT EXISTS event_locks (
+    event_id BIGINT NOT NULL PRIMARY KEY
+) ENGINE = InnoDB;
+
 -- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
 -- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
 

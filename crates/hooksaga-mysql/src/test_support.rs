@@ -5,8 +5,8 @@ use crate::{
     MySqlOptions,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, dead_letters, endpoint, ingest, janitor, list_indexer, orchestrator, rate_limits,
-        reader, redrives, router, verifier, worker,
+        caretaker, cleaner, dead_letters, endpoint, event_locks, ingest, janitor, list_indexer, orchestrator,
+        rate_limits, reader, redrives, router, verifier, worker,
     },
     time::Time,
 };
@@ -173,6 +173,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                     walk::NEXT_EVENTS,
                     &["'default'", "1", "'2026-01-01'", NOW, "'2026-01-01'", "1", "1000"],
                 ),
+                with(event_locks::INSERT, &[IDS]),
+                with(event_locks::DELETE, &[IDS]),
                 with(walk::INSERT, &["1", "'Pending'", "0", "5", NOW, IDS]),
                 with(walk::MADE, &[IDS, "1"]),
                 with(redrives::ADVANCE, &[NOW, "1", "1", "1", "0", "'running'", "NULL", "1"]),

@@ -7,6 +7,7 @@
 mod adapter;
 mod connecting;
 mod encryption;
+mod galera;
 mod giving_up;
 mod holding;
 mod migrating;

@@ -54,7 +54,7 @@ pub use status::{JobStatus, SagaStatus, UnknownStatus};
 pub use step::{
     Applied, IllegalTransition, JobResult, Outcome, Saga, SagaEvent, apply_result, may_create_job, step,
 };
-pub use stranded::{counts_as_due, furthest_hand_back, furthest_lease, furthest_retry};
+pub use stranded::{FurthestAttempt, counts_as_due, furthest_hand_back, furthest_lease};
 pub use time::Timestamp;
 pub use topics::{Topic, Topics};
 pub use wording::Wording;

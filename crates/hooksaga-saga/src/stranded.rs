@@ -12,8 +12,18 @@ const ALLOWANCE: Duration = Duration::from_secs(60);
 const LONGEST_HAND_BACK: Duration = Duration::from_secs(60);
 
 /// A `next_attempt_at` further ahead than this was not put there by a right clock.
-pub fn furthest_retry(policy: &RetryPolicy) -> Duration {
-    policy.max_delay.saturating_add(ALLOWANCE)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FurthestAttempt {
+    /// Of a saga that has had no attempt: it is due from its beginning.
+    pub first: Duration,
+    /// Of one that is tried again.
+    pub retry: Duration,
+}
+
+impl FurthestAttempt {
+    pub fn of(policy: &RetryPolicy) -> Self {
+        Self { first: ALLOWANCE, retry: policy.max_delay.saturating_add(ALLOWANCE) }
+    }
 }
 
 /// The same for the end of a lease. Other processes may have somewhat longer ones configured, so it is twice this one's.

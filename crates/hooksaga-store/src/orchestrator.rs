@@ -3,7 +3,8 @@
 use crate::StoreResult;
 use async_trait::async_trait;
 use hooksaga_saga::{
-    Applied, ErrorCode, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
+    Applied, ErrorCode, FurthestAttempt, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId,
+    Timestamp,
 };
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -165,14 +166,14 @@ pub trait OrchestratorStore: Send + Sync {
     /// let through is stored in the first transaction. A back end that can lose a job which it has reported as created must see that it is still there.
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled>;
 
-    /// For sagas that a clock which was ahead has stranded: those whose `next_attempt_at` lies more than `beyond` from now,
-    /// further than any retry could have put it, count as due. Does for them what [`create_jobs`](Self::create_jobs) does, in
+    /// For sagas that a clock which was ahead has stranded: those whose `next_attempt_at` lies further from now than a first
+    /// attempt or a retry could have put it count as due, if their subscription can be delivered to. Does for them what [`create_jobs`](Self::create_jobs) does, in
     /// two transactions: `next_attempt_at` itself is not touched. Works on a bounded number of subscriptions behind `after`,
-    /// and of sagas of each.
+    /// and of sagas of each. First attempts among very many retries may be passed over, until some of those are due.
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
-        beyond: Duration,
+        beyond: FurthestAttempt,
     ) -> StoreResult<StrandedStep>;
 
     /// Reads open work and heartbeats only.

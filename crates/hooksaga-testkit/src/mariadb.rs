@@ -134,6 +134,16 @@ impl MariaDbServer {
         self.wait_until_ready();
     }
 
+    /// SIGSTOP: connections stay open, and nobody responds.
+    pub fn freeze(&self) {
+        let _ = Command::new("kill").args(["-STOP", &self.process.id().to_string()]).status();
+    }
+
+    /// Everything goes on.
+    pub fn thaw(&self) {
+        let _ = Command::new("kill").args(["-CONT", &self.process.id().to_string()]).status();
+    }
+
     /// Connects as the administrator, to no database.
     pub fn url(&self) -> String {
         format!("mysql://{LOGIN}@127.0.0.1:{}", self.port)
@@ -142,6 +152,7 @@ impl MariaDbServer {
 
 impl Drop for MariaDbServer {
     fn drop(&mut self) {
+        self.thaw();
         let _ = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
         let _ = self.process.wait();
     }
@@ -221,6 +232,15 @@ pub async fn admin_execute_all(statements: impl IntoIterator<Item = String>) {
         connection.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
     connection.disconnect().await.unwrap();
+}
+
+/// The one number that a query returns.
+pub async fn number(url: &str, sql: &str) -> i64 {
+    let mut connection = Conn::new(opts(url)).await.unwrap();
+    let found: Option<i64> =
+        connection.query_first(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    connection.disconnect().await.unwrap();
+    found.unwrap_or_else(|| panic!("{sql}: nothing"))
 }
 
 /// Runs a statement on a server.

@@ -160,6 +160,11 @@ impl PostgresServer {
         self.signal("STOP");
     }
 
+    /// Everything goes on.
+    pub fn thaw(&self) {
+        self.signal("CONT");
+    }
+
     /// Starts a server that was killed.
     pub fn revive(&mut self) {
         let _ = fs::remove_file(self.folder.path().join("data/postmaster.pid"));
@@ -273,9 +278,24 @@ pub fn database_url(name: &str) -> String {
 
 /// Runs a statement as the superuser, in the `postgres` database.
 pub async fn admin_execute(sql: &str) {
-    let (client, connection) = tokio_postgres::connect(&admin_url(), NoTls).await.unwrap();
+    execute(&admin_url(), sql).await;
+}
+
+/// Runs a statement in a database.
+pub async fn execute(url: &str, sql: &str) {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let connection = tokio::spawn(connection);
     client.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     drop(client);
     connection.await.unwrap().unwrap();
+}
+
+/// The one number that a query returns.
+pub async fn number(url: &str, sql: &str) -> i64 {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let row = client.query_one(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    drop(client);
+    connection.await.unwrap().unwrap();
+    row.get(0)
 }

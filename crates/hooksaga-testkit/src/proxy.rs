@@ -1,5 +1,5 @@
 //! A server between the product and its database that misbehaves on demand: cuts every connection, falls silent without
-//! closing any, or cuts one connection at the n-th thing that a client says.
+//! closing any, loses connections for good without closing them, or cuts one at the n-th thing that a client says.
 
 use std::sync::{
     Arc, Mutex,
@@ -40,6 +40,10 @@ struct State {
     said: AtomicU64,
     cut_at: Mutex<Option<(u64, Cut)>>,
     has_cut: AtomicBool,
+    /// How often the connections that there were have been lost.
+    lost: AtomicU64,
+    /// The next connection on which a client says COMMIT is lost, before the server hears it.
+    loses_a_commit: AtomicBool,
 }
 
 impl Proxy {
@@ -54,6 +58,8 @@ impl Proxy {
             said: AtomicU64::new(0),
             cut_at: Mutex::default(),
             has_cut: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            loses_a_commit: AtomicBool::new(false),
         });
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
@@ -86,6 +92,22 @@ impl Proxy {
     /// Everything goes through again, what was held back first.
     pub fn speak_again(&self) {
         self.state.passing.send_replace(true);
+    }
+
+    /// The connections that there are now are silent for good, and are not closed. New ones are not concerned.
+    pub fn lose_all(&self) {
+        self.state.lost.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The same for the next connection on which a client says COMMIT, before the server hears it: a client that is frozen in
+    /// the middle of its transaction.
+    pub fn lose_a_commit(&self) {
+        self.state.loses_a_commit.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether that has happened, or was not asked for.
+    pub fn has_lost_the_commit(&self) -> bool {
+        !self.state.loses_a_commit.load(Ordering::SeqCst)
     }
 
     /// Cuts one connection at the `n`-th thing that clients say from now on, counted from 0.
@@ -137,10 +159,16 @@ async fn forward(
     let passing = async {
         let mut passing = state.passing.subscribe();
         let mut bytes = vec![0; 64 * 1024];
+        let (born, mut is_lost) = (state.lost.load(Ordering::SeqCst), false);
         loop {
             let Ok(count) = from.read(&mut bytes).await else { return };
             if count == 0 || passing.wait_for(|passing| *passing).await.is_err() {
                 return;
+            }
+            is_lost |=
+                state.lost.load(Ordering::SeqCst) > born || from_client && state.loses(&bytes[..count]);
+            if is_lost {
+                continue;
             }
             let cut = if from_client { state.cut_now() } else { None };
             if cut == Some(Cut::BeforeSending) {
@@ -171,6 +199,12 @@ async fn forward(
 }
 
 impl State {
+    fn loses(&self, said: &[u8]) -> bool {
+        self.loses_a_commit.load(Ordering::SeqCst)
+            && said.windows(6).any(|word| word == b"COMMIT")
+            && self.loses_a_commit.swap(false, Ordering::SeqCst)
+    }
+
     fn cut_now(&self) -> Option<Cut> {
         let n = self.said.fetch_add(1, Ordering::SeqCst);
         let mut wanted = self.cut_at.lock().unwrap();

@@ -7,6 +7,7 @@ pub(crate) mod caretaker;
 pub(crate) mod cleaner;
 pub(crate) mod dead_letters;
 pub(crate) mod endpoint;
+pub(crate) mod event_locks;
 pub(crate) mod filter;
 pub(crate) mod ingest;
 pub(crate) mod janitor;

@@ -7,7 +7,7 @@ use hooksaga_store::EventHead;
 use std::{
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -22,6 +22,9 @@ struct FakeStore {
     away: AtomicBool,
     /// Somebody's open transaction holds what has the type `held`.
     holding: AtomicBool,
+    /// How many calls wait for it, and how many did at the most.
+    blocked: AtomicUsize,
+    most_blocked: AtomicUsize,
     next_id: AtomicI64,
 }
 
@@ -38,6 +41,13 @@ impl IngestStore for FakeStore {
         }
         let holding = self.holding.load(Ordering::SeqCst);
         if holding && events.iter().any(|event| event.event_type.as_str() == "held") {
+            return Err(StoreError::Contended("held".to_owned()));
+        }
+        if holding && events.iter().any(|event| event.event_type.as_str().starts_with("held-")) {
+            let now = self.blocked.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_blocked.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            self.blocked.fetch_sub(1, Ordering::SeqCst);
             return Err(StoreError::Contended("held".to_owned()));
         }
         let head = |event: &NewEvent| EventHead {
@@ -74,6 +84,8 @@ impl Bench {
             calls: Mutex::default(),
             away: AtomicBool::new(false),
             holding: AtomicBool::new(false),
+            blocked: AtomicUsize::new(0),
+            most_blocked: AtomicUsize::new(0),
             next_id: AtomicI64::new(1),
         });
         let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
@@ -106,7 +118,7 @@ fn event(name: &str) -> NewEvent {
         tenant: Tenant::default(),
         event_type: name.parse().unwrap(),
         payload: "{}".into(),
-        external_id: None,
+        external_id: name.starts_with("held").then(|| name.parse().unwrap()),
         correlation_id: format!("about-{name}").parse().unwrap(),
     }
 }
@@ -342,4 +354,57 @@ async fn what_an_open_transaction_holds_up_delays_no_other() {
         matches!(held.await.unwrap().unwrap()[..], [Appended::Created(_)]),
         "it goes in when it is let go"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_want_what_is_held_few_wait_in_the_database() {
+    let bench = Bench::new(IngestLimits::default(), 100_000);
+    bench.store.holding.store(true, Ordering::SeqCst);
+    let mut wanting = Vec::new();
+    for turn in 0..40_u32 {
+        for id in ["held-a", "held-b", "held-c"] {
+            wanting.push(bench.submit(&[id]).await);
+        }
+        // From the third second on all are known.
+        let began = Instant::now();
+        bench.submit(&["other"]).await.await.unwrap().unwrap();
+        assert!(turn < 10 || began.elapsed() < Duration::from_millis(100), "{turn}: {:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for held in wanting {
+        assert!(matches!(held.await.unwrap(), Err(IngestError::Store(StoreError::Contended(_)))));
+    }
+    // Those that are tried apart, and the batches that meet it first.
+    let most = bench.store.most_blocked.load(Ordering::SeqCst);
+    assert!(most <= 5, "{most}");
+
+    let held = bench.submit(&["held-a"]).await;
+    bench.store.holding.store(false, Ordering::SeqCst);
+    drop(held);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(matches!(bench.submit(&["held-a"]).await.await.unwrap().unwrap()[..], [Appended::Created(_)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_of_a_crowd_that_wants_what_is_held_wait_for_one_try_of_each_id() {
+    let bench = Bench::new(one_at_a_time(), 0);
+    bench.store.holding.store(true, Ordering::SeqCst);
+    let mut submitted = vec![bench.submit(&["first"]).await];
+    let mut wanting = Vec::new();
+    for _ in 0..10 {
+        for id in ["held-a", "held-b", "held-c"] {
+            wanting.push(bench.submit(&[id]).await);
+        }
+    }
+    submitted.push(bench.submit(&["neighbour"]).await);
+    let began = Instant::now();
+    bench.open(1000);
+    for submit in submitted {
+        assert!(matches!(submit.await.unwrap().unwrap()[..], [Appended::Created(_)]));
+    }
+    // The batch, and then three ids, two at a time.
+    assert!(began.elapsed() < Duration::from_millis(2000), "{:?}", began.elapsed());
+    for held in wanting {
+        assert!(held.await.unwrap().is_err());
+    }
 }

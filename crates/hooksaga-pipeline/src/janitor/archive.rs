@@ -5,12 +5,13 @@
 //! batch is a frame of its own, with a checksum; a file of several is one text to every reader.
 //!
 //! Promises: what [`Archive::commit`] has returned for is on disk, the file's name included. What was appended and
-//! not committed is taken back before anything else is written.
+//! not committed is taken back before anything else is written. A file that somebody moves or deletes meanwhile is not written to
+//! any more: a commit that finds its name gone, or leading elsewhere, copies its own part to a new file first.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
@@ -40,6 +41,7 @@ struct State {
 #[derive(Debug)]
 struct OpenFile {
     file: File,
+    path: PathBuf,
     /// So long is what was committed.
     committed: u64,
     len: u64,
@@ -103,7 +105,9 @@ impl Inner {
     fn begin(&self, day: &str) -> io::Result<()> {
         let mut state = self.state();
         // One that cannot be cut back is left as it is, with half a frame or line at its end.
-        let is_usable = state.day == day && state.open.as_mut().is_some_and(|open| open.take_back().is_ok());
+        let take_back = |open: &mut OpenFile| Ok::<_, io::Error>(open.is_in_place()? && open.take_back()?);
+        let is_usable =
+            state.day == day && state.open.as_mut().is_some_and(|open| take_back(open).unwrap_or(false));
         if !is_usable {
             *state = State { day: day.to_owned(), open: None };
         }
@@ -115,13 +119,13 @@ impl Inner {
         for n in 1..=Archive::MOST_FILES {
             let more = if n == 1 { String::new() } else { format!("-{n}") };
             let path = self.folder.join(format!("{day}.{}{more}.ndjson.zst", self.name));
-            match OpenOptions::new().write(true).create_new(true).mode(Archive::MODE).open(path) {
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(Archive::MODE).open(&path) {
                 Ok(file) => {
                     // Whatever the umask is.
                     file.set_permissions(Permissions::from_mode(Archive::MODE))?;
                     // A file that is on disk is of no use without its name.
                     File::open(&self.folder)?.sync_all()?;
-                    return Ok(OpenFile { file, committed: 0, len: 0 });
+                    return Ok(OpenFile { file, path, committed: 0, len: 0 });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -147,20 +151,52 @@ impl Inner {
     }
 
     fn commit(&self) -> io::Result<()> {
-        if let Some(open) = &mut self.state().open {
-            open.file.sync_all()?;
-            open.committed = open.len;
+        let mut state = self.state();
+        let State { day, open } = &mut *state;
+        let Some(open) = open else { return Ok(()) };
+        open.file.sync_all()?;
+        if !open.is_in_place()? {
+            // Looked at once more: whoever takes this one away, too, is told.
+            let mut new = self.create(day)?;
+            open.copy_rest_to(&mut new)?;
+            new.file.sync_all()?;
+            *open = new;
+            if !open.is_in_place()? {
+                return Err(io::Error::other("the file is moved or deleted while it is written"));
+            }
         }
+        open.committed = open.len;
         Ok(())
     }
 }
 
 impl OpenFile {
-    fn take_back(&mut self) -> io::Result<()> {
-        use std::io::Seek as _;
+    /// Whether the name still leads to this file, and nobody has cut it.
+    fn is_in_place(&self) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (own.dev(), own.ino()) && own.len() >= self.len),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Cuts off what was not committed. True, for whoever asks for both.
+    fn take_back(&mut self) -> io::Result<bool> {
         self.file.set_len(self.committed)?;
-        self.file.seek(io::SeekFrom::Start(self.committed))?;
+        self.file.seek(SeekFrom::Start(self.committed))?;
         self.len = self.committed;
+        Ok(true)
+    }
+
+    /// Copies what was not committed.
+    fn copy_rest_to(&mut self, new: &mut Self) -> io::Result<()> {
+        let rest = self.len - self.committed;
+        self.file.seek(SeekFrom::Start(self.committed))?;
+        new.len = io::copy(&mut (&self.file).take(rest), &mut new.file)?;
+        if new.len < rest {
+            return Err(io::Error::other("the file was cut while it was written"));
+        }
         Ok(())
     }
 }
@@ -244,6 +280,56 @@ mod tests {
         again.0.append(b"five\n").expect("appended");
         again.0.commit().expect("committed");
         assert_eq!(texts(&path)[1], (format!("2026-02-01.{name}-2.ndjson.zst"), "five\n".to_owned()));
+    }
+
+    #[test]
+    fn a_file_that_is_moved_deleted_or_cut_is_left_for_a_new_one() {
+        let folder = ScratchDir::new("archive");
+        let archive = Archive::open(folder.path()).expect("usable");
+        let inner = &archive.0;
+        let name = |more: &str| format!("2026-01-31.{}-{}{more}.ndjson.zst", host(), std::process::id());
+        let first = folder.path().join(name(""));
+        let committed = |text: &[u8], meanwhile: &dyn Fn()| {
+            inner.begin("2026-01-31").expect("begun");
+            inner.append(text).expect("appended");
+            meanwhile();
+            inner.append(b"and\n").expect("appended");
+            inner.commit().expect("committed");
+        };
+        let held = || texts(folder.path()).into_iter().map(|(_, text)| text).collect::<Vec<_>>();
+        // Between two batches.
+        committed(b"one\n", &|| ());
+        fs::remove_file(&first).expect("deleted");
+        committed(b"two\n", &|| ());
+        assert_eq!(held(), ["two\nand\n"]);
+        // Within one: what was committed before stays where it went.
+        let moved = folder.path().join("0-moved");
+        committed(b"three\n", &|| fs::rename(&first, &moved).expect("moved"));
+        assert_eq!(texts(folder.path())[1], (name(""), "three\nand\n".to_owned()));
+        assert!(texts(folder.path())[0].1.starts_with("two\nand\n"));
+        // Another file under the name.
+        committed(b"four\n", &|| {
+            fs::remove_file(&first).expect("deleted");
+            fs::copy(&moved, &first).expect("copied");
+        });
+        assert_eq!(texts(folder.path())[1], (name("-2"), "four\nand\n".to_owned()));
+        // Cut between two batches.
+        let last = folder.path().join(name("-2"));
+        File::options().write(true).open(&last).expect("there").set_len(0).expect("cut");
+        committed(b"five\n", &|| ());
+        fs::remove_file(&last).expect("deleted");
+        assert!(held().contains(&"five\nand\n".to_owned()), "{:?}", held());
+    }
+
+    #[test]
+    fn a_commit_into_a_folder_that_is_gone_fails() {
+        let folder = ScratchDir::new("archive");
+        let path = folder.path().join("history");
+        let archive = Archive::open(&path).expect("usable");
+        archive.0.begin("2026-01-31").expect("begun");
+        archive.0.append(b"one\n").expect("appended");
+        fs::remove_dir_all(&path).expect("deleted");
+        assert!(archive.0.commit().is_err(), "whoever removes rows now would lose them");
     }
 
     #[test]

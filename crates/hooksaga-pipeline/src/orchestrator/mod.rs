@@ -18,7 +18,7 @@ mod stranded;
 
 use crate::{DeliveryLog, Driver, Metrics, Shutdown, Signals, batch_size::BatchSize, driver::Rhythm};
 use due::DueTimes;
-use hooksaga_saga::{RetryPolicy, apply_result, furthest_retry};
+use hooksaga_saga::{FurthestAttempt, RetryPolicy, apply_result};
 use hooksaga_store::{Decide, OrchestratorStore, Stage};
 use lanes::Lanes;
 use schedule::FullScan;
@@ -60,7 +60,7 @@ impl Orchestrator {
             look: FullScan::default(),
             jobs: BatchSize::new(schedule::BATCH),
             results: BatchSize::new(apply::BATCH),
-            stranded: Stranded::new(furthest_retry(&policy)),
+            stranded: Stranded::new(FurthestAttempt::of(&policy)),
         }
     }
 

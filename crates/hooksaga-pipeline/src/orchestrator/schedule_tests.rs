@@ -1,7 +1,7 @@
 use super::*;
 use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, JobId, RetryPolicy, SagaId, Timestamp};
+use hooksaga_saga::{ErrorCode, FurthestAttempt, JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StrandedStep,
     WaitingPage,
@@ -63,7 +63,11 @@ impl OrchestratorStore for Scripted {
         Ok(Scheduled { now: Timestamp::from_micros(0), sagas, limited: Vec::new() })
     }
 
-    async fn schedule_stranded(&self, _: Option<SubscriptionId>, _: Duration) -> StoreResult<StrandedStep> {
+    async fn schedule_stranded(
+        &self,
+        _: Option<SubscriptionId>,
+        _: FurthestAttempt,
+    ) -> StoreResult<StrandedStep> {
         Ok(StrandedStep { sagas: 0, resume_after: None })
     }
 

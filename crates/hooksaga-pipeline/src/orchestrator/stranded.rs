@@ -1,10 +1,10 @@
-//! Sagas whose `next_attempt_at` lies further ahead than any retry could have put it: the database's clock was ahead when it
+//! Sagas whose `next_attempt_at` lies further ahead than an attempt could have been planned: the database's clock was ahead when it
 //! was written. They count as due, and get their job under the key that they have. One that fails again is retried with
 //! the next look, since its next time must be later than its last.
 
 use super::Orchestrator;
 use crate::Progress;
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{FurthestAttempt, SubscriptionId};
 use hooksaga_store::{Stage, StoreResult};
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,13 +18,13 @@ const SOON: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Stranded {
-    beyond: Duration,
+    beyond: FurthestAttempt,
     /// Where the look under way resumes.
     after: Mutex<Option<SubscriptionId>>,
 }
 
 impl Stranded {
-    pub(super) fn new(beyond: Duration) -> Self {
+    pub(super) fn new(beyond: FurthestAttempt) -> Self {
         Self { beyond, after: Mutex::default() }
     }
 }

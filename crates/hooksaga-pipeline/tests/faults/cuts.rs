@@ -1,10 +1,10 @@
 //! The story over connections that are cut: at the n-th thing that the product says to the database, before the server hears
 //! it, or after it has and before the response comes. A lost response to a commit is a lost acknowledgement.
 //!
-//! The suite takes a number of places, spread evenly. `HOOKSAGA_CUTS` says how many; more than the story has messages is every
-//! one of them.
+//! The suite takes a number of places, spread evenly, others in each run, and one of the two ways at each. `HOOKSAGA_CUTS` says
+//! how many, and that both ways are taken at each; more than the story has messages is every one of them.
 
-use super::{check_the_end, start, tell};
+use super::{check_the_end, choice, start, tell};
 use crate::support::backend::{Backend, Database};
 use hooksaga_testkit::proxy::{Cut, Proxy};
 use std::time::Duration;
@@ -35,18 +35,24 @@ async fn tell_over(backend: Backend, cut: Option<(u64, Cut)>) -> (u64, bool) {
 #[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
 async fn cut_everywhere(backend: Backend) {
     let (said, _) = tell_over(backend, None).await;
-    let wanted = std::env::var("HOOKSAGA_CUTS").ok().map_or(CUTS, |text| text.parse().expect("a number"));
+    let (told, rotation) = (choice::number("HOOKSAGA_CUTS"), choice::rotation() as u64);
+    let wanted = told.map_or(CUTS, |cuts| cuts as u64);
     let step = (said / wanted.max(1)).max(1);
-    let mut places: Vec<_> = (0..said).step_by(usize::try_from(step).unwrap()).collect();
+    let mut places = Vec::new();
+    for (number, n) in (rotation / 2..).zip((rotation % step..said).step_by(usize::try_from(step).unwrap())) {
+        // Each place one way, and the next place the other; or each place both ways.
+        let first = if number % 2 == 0 { Cut::BeforeTheResponse } else { Cut::BeforeSending };
+        let ways =
+            if told.is_some() { vec![Cut::BeforeTheResponse, Cut::BeforeSending] } else { vec![first] };
+        places.extend(ways.into_iter().map(|cut| (n, cut)));
+    }
     places.reverse();
     let (mut running, mut cuts) = (JoinSet::new(), 0);
     while !places.is_empty() || !running.is_empty() {
         if running.len() < PARALLEL
-            && let Some(n) = places.pop()
+            && let Some(place) = places.pop()
         {
-            // Each place one way; the next place the other.
-            let cut = if (n / step).is_multiple_of(2) { Cut::BeforeTheResponse } else { Cut::BeforeSending };
-            running.spawn(tell_over(backend, Some((n, cut))));
+            running.spawn(tell_over(backend, Some(place)));
             continue;
         }
         if let Some(done) = running.join_next().await {

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, JobId, RedriveId, Retention, SagaId, SubscriptionId, Timestamp,
+    DeadLetterId, ErrorCode, EventId, FurthestAttempt, JobId, RedriveId, Retention, SagaId, SubscriptionId,
+    Timestamp,
 };
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome, ClaimLimits,
@@ -151,7 +152,7 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
-        beyond: Duration,
+        beyond: FurthestAttempt,
     ) -> StoreResult<StrandedStep> {
         self.plan.call(self.inner.schedule_stranded(after, beyond)).await
     }

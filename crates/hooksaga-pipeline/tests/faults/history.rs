@@ -1,7 +1,6 @@
-//! The janitor is killed, or fails, at every call that it makes: what it removes is in the archive all the same, and what is not
-//! in the archive is not removed.
+//! The janitor meets events that cannot be removed, that are sent again meanwhile, or that are very large. What it does when its
+//! own calls fail is in [`removal`](super::removal).
 
-use super::decorator::{Fault, FaultPlan, faulty};
 use async_trait::async_trait;
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Progress, Signals};
 use hooksaga_saga::{EventId, Retention, Timestamp};
@@ -19,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-const RETENTION: Retention =
+pub(super) const RETENTION: Retention =
     Retention { finished: Duration::from_secs(3600), dead_letters: Some(Duration::from_secs(3600)) };
 
 /// Two hours ago, in SQL.
@@ -207,7 +206,7 @@ fn send_again(path: &Path, id: EventId) {
 }
 
 /// Works until there is nothing to do; errors are met as in a server.
-async fn work(janitor: &Janitor) {
+pub(super) async fn work(janitor: &Janitor) {
     loop {
         if let Ok(Progress::Idle { .. }) = janitor.run_once().await {
             return;
@@ -215,16 +214,18 @@ async fn work(janitor: &Janitor) {
     }
 }
 
-/// How often each event is in the archive, and with how many deliveries at the most. Every line is complete.
-fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
+/// How often each event is in the archive, by the number that it carries, and with how many deliveries at the most. Every line is
+/// complete.
+pub(super) fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder.join("archive")).unwrap() {
         let file = fs::File::open(entry.unwrap().path()).unwrap();
         let text = String::from_utf8(zstd::decode_all(file).unwrap()).unwrap();
         for line in text.lines() {
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            let id = line["event"]["id"].as_i64().unwrap();
-            assert_eq!(line["event"]["payload"], format!("{{ \"n\": {id} }}"));
+            let payload = line["event"]["payload"].as_str().unwrap();
+            let id = serde_json::from_str::<serde_json::Value>(payload).unwrap()["n"].as_i64().unwrap();
+            assert_eq!(payload, format!("{{ \"n\": {id} }}"), "byte for byte");
             let deliveries = line["deliveries"].as_array().unwrap();
             assert!(deliveries.iter().all(|delivery| delivery["attempts"][0]["response_status"] == 200));
             let (times, most) = found.entry(id).or_insert((0, 0));
@@ -233,45 +234,6 @@ fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
         }
     }
     found
-}
-
-/// The `n`-th call fails like this; returns whether there was such a call.
-async fn fails_at(n: usize, fault: Fault) -> bool {
-    let past = Past::new().await;
-    for id in 1..=3 {
-        past.event(id, 2);
-        past.finish(id);
-    }
-    past.event(4, 0);
-    let plan = Arc::new(FaultPlan::new(n, fault));
-    let stores = faulty(&past.stores, &plan);
-    let janitor = past.janitor(&stores);
-    tokio::select! {
-        () = work(&janitor) => {}
-        () = plan.killed() => {
-            // Whatever is gone by now is in the archive.
-            let there = archived(past.folder.path());
-            assert!(there.len() as i64 >= 4 - past.count("events"), "call {n} with {fault:?}: {there:?}");
-            work(&past.janitor(&past.stores)).await;
-        }
-    }
-    assert_eq!([past.count("events"), past.count("webhook_delivery_sagas"), past.count("removals")], [0; 3]);
-    let there = archived(past.folder.path());
-    let deliveries: Vec<(i64, usize)> = there.iter().map(|(id, (_, most))| (*id, *most)).collect();
-    assert_eq!(deliveries, [(1, 2), (2, 2), (3, 2), (4, 0)], "call {n} with {fault:?}");
-    assert!(there.values().all(|(times, _)| (1..=2).contains(times)), "{there:?}");
-    plan.happened()
-}
-
-#[tokio::test]
-async fn whatever_fails_nothing_is_removed_that_is_not_archived() {
-    for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
-        let mut calls = 0;
-        while fails_at(calls, fault).await {
-            calls += 1;
-        }
-        assert!(calls >= 5, "the walk, the reads for the archive, and the removal: {calls}");
-    }
 }
 
 #[tokio::test(start_paused = true)]

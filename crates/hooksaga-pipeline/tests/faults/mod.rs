@@ -9,10 +9,12 @@
 //!
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
+mod choice;
 mod cuts;
 mod decorator;
 mod history;
 mod redrives;
+mod removal;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};
@@ -142,10 +144,11 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
 }
 
 /// Fails each call of the story in turn, until the story has no more calls. On the servers only every `STRIDE`-th, and each
-/// fault others: what a call does there when it fails is the same code as on the embedded one, but for the statements.
+/// fault others, and each run of the suite others ([`choice`]): what a call does there when it fails is the same code as on the
+/// embedded one, but for the statements.
 async fn tell_with_every(backend: Backend, fault: Fault) {
-    let stride = if backend == Backend::Sqlite { 1 } else { STRIDE };
-    let (mut running, mut next, mut failed) = (JoinSet::new(), fault as usize % stride, 0);
+    let stride = choice::stride(backend, STRIDE);
+    let (mut running, mut next, mut failed) = (JoinSet::new(), choice::first(stride, fault), 0);
     let mut more = true;
     while more || !running.is_empty() {
         if more && running.len() < PARALLEL {

@@ -1,7 +1,7 @@
 //! Sending again on a large scale, with one fault in it: a redrive of dead letters, one of old events for a new subscription, and
 //! what that subscription missed before it was verified, in the smallest steps there are.
 
-use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, faulty};
+use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, choice, faulty};
 use crate::support::{ALL, DEFAULT_LIMIT, PAGE, Pipeline, World, backend::Backend};
 use hooksaga_pipeline::{NewSecrets, SigningSecret};
 use hooksaga_saga::{RequestHeaders, SagaStatus, SubscriptionId, Tenant, Timestamp};
@@ -141,12 +141,10 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
 
 /// Fails each call in turn, in each way; on the servers every so many-th, as in the other story.
 async fn tell_with_every(backend: Backend) {
-    let stride = if backend == Backend::Sqlite { 1 } else { 2 * STRIDE };
+    let stride = choice::stride(backend, 2 * STRIDE);
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
-        let (mut running, mut next, mut failed, mut more) = (JoinSet::new(), fault as usize, 0, true);
-        if stride == 1 {
-            next = 0;
-        }
+        let (mut running, mut next) = (JoinSet::new(), choice::first(stride, fault));
+        let (mut failed, mut more) = (0, true);
         // Only the redrives' own calls: the deliveries that follow have their own story.
         while more || !running.is_empty() {
             if more && running.len() < PARALLEL {

@@ -5,7 +5,7 @@ use hooksaga_postgres::{PostgresOptions, RoleMode};
 use hooksaga_sqlite::SqliteOptions;
 use hooksaga_store::Stores;
 use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
-use std::{any::Any, collections::BTreeMap};
+use std::{any::Any, collections::BTreeMap, path::PathBuf};
 use tokio::sync::OnceCell;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(crate) struct Database {
     pub(crate) stores: Stores,
     /// Where it is, unless it is embedded.
     pub(crate) url: Option<String>,
+    /// The file of an embedded one.
+    pub(crate) path: Option<PathBuf>,
     backend: Backend,
     /// Goes after the stores.
     _kept: Box<dyn Any + Send + Sync>,
@@ -49,8 +51,9 @@ impl Database {
             Backend::Sqlite => {
                 let folder = ScratchDir::new("pipeline");
                 let path = folder.path().join("hooksaga.db");
-                let database = hooksaga_sqlite::open(SqliteOptions { path }).await.unwrap();
-                Self { stores: database.stores(), url: None, backend, _kept: Box::new((database, folder)) }
+                let database = hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await.unwrap();
+                let (stores, path) = (database.stores(), Some(path));
+                Self { stores, url: None, path, backend, _kept: Box::new((database, folder)) }
             }
             Backend::Postgres => {
                 static TEMPLATE: OnceCell<String> = OnceCell::const_new();
@@ -77,7 +80,7 @@ impl Database {
             Backend::MySql => hooksaga_mysql::connect(mysql_options(&url)).await.unwrap().stores(),
             Backend::Sqlite => panic!("an embedded database has one process"),
         };
-        Self { stores, url: Some(url), backend, _kept: Box::new(()) }
+        Self { stores, url: Some(url), path: None, backend, _kept: Box::new(()) }
     }
 
     pub(crate) fn backend(&self) -> Backend {

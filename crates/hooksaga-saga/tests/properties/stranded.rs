@@ -1,7 +1,7 @@
 //! What lies further ahead than it could counts as due; what a right clock wrote never does before its time.
 
 use hooksaga_saga::{
-    ErrorCode, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp, counts_as_due, furthest_retry,
+    ErrorCode, FurthestAttempt, Outcome, RetryPolicy, Saga, SagaEvent, SagaStatus, Timestamp, counts_as_due,
     step,
 };
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ proptest! {
             retry_at: asked.map(Timestamp::from_micros),
         };
         let saga = step(&before, &failed, &policy, now).expect("a legal step");
-        let due = counts_as_due(saga.next_attempt_at, now, furthest_retry(&policy));
+        let due = counts_as_due(saga.next_attempt_at, now, FurthestAttempt::of(&policy).retry);
         prop_assert_eq!(due, saga.next_attempt_at <= now);
     }
 
@@ -33,6 +33,19 @@ proptest! {
     fn what_was_written_an_hour_too_late_counts_as_due_at_once(ahead in 3_600_000_000_u64..1_000_000_000_000) {
         let policy = RetryPolicy { base_delay: Duration::from_secs(1), max_delay: Duration::from_secs(600) };
         let now = Timestamp::from_micros(1_700_000_000_000_000);
-        prop_assert!(counts_as_due(now.after(Duration::from_micros(ahead)), now, furthest_retry(&policy)));
+        prop_assert!(counts_as_due(now.after(Duration::from_micros(ahead)), now, FurthestAttempt::of(&policy).retry));
+    }
+
+    #[test]
+    fn a_first_attempt_two_minutes_ahead_counts_as_due_whatever_the_longest_delay(
+        max in 0_u64..100_000_000_000, ahead in 120_000_000_u64..1_000_000_000_000,
+    ) {
+        let policy =
+            RetryPolicy { base_delay: Duration::from_secs(1), max_delay: Duration::from_micros(max) };
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let saga = Saga::new(5, now.after(Duration::from_micros(ahead)));
+        prop_assert!(counts_as_due(saga.next_attempt_at, now, FurthestAttempt::of(&policy).first));
+        let saga = Saga::new(5, now.after(Duration::from_secs(59)));
+        prop_assert!(!counts_as_due(saga.next_attempt_at, now, FurthestAttempt::of(&policy).first));
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         batch::{Batch, Field},
+        event_locks,
         filter::Filter,
         rows::{natural, parsed, rows, take},
         tenant::has_few_letters,
@@ -385,6 +386,7 @@ pub(crate) async fn insert(
     let next_by: HashMap<(i64, i64), &Next> =
         sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), *next)).collect();
     let mut made = Vec::with_capacity(sagas.len());
+    event_locks::lock(transaction, sagas.iter().map(|next| next.event_id.0)).await?;
     for document in Batch::of(sorted, |next| {
         let (event, subscription, generation) = next.key();
         let saga = &next.saga;

@@ -10,6 +10,7 @@ use crate::{
     pool::RolePool,
     roles::{
         batch::Batch,
+        event_locks,
         rows::{count, rows, take},
     },
     time::Time,
@@ -265,6 +266,7 @@ async fn remove(
         let ids: Vec<i64> = transaction.exec(LOCK, (document,)).await?;
         locked.extend(ids);
     }
+    event_locks::lock(transaction, locked.iter().copied()).await?;
     // A statement of its own: it sees what was committed before the locks were taken.
     let found = remains(transaction, &locked).await?;
     let may_go = |one: &&Found| may_go(&one.event, retention, as_of.min(one.now));

@@ -9,6 +9,7 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         batch::Batch,
+        event_locks,
         rows::{natural, parsed, rows, take},
     },
     time::Time,
@@ -50,6 +51,7 @@ pub(super) async fn remove(
     if locked.is_none() {
         return Ok(RemovedPart::default());
     }
+    event_locks::lock(transaction, [event.0]).await?;
     // Statements of their own: they see what was committed before the lock was taken.
     let found: Option<(Time, bool, Time)> = transaction.exec_first(LISTED, (event.0,)).await?;
     let Some((created_at, is_listed, now)) = found else { return Ok(RemovedPart::default()) };

@@ -8,7 +8,7 @@ pub(crate) mod waiting;
 
 use crate::{pool::RolePool, roles::endpoint};
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_saga::{ErrorCode, FurthestAttempt, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage,
@@ -17,7 +17,6 @@ use schedule::Look;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -67,7 +66,7 @@ impl OrchestratorStore for Orchestrator {
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
-        beyond: Duration,
+        beyond: FurthestAttempt,
     ) -> StoreResult<StrandedStep> {
         // One look finds them all, whoever they belong to.
         let _ = after;

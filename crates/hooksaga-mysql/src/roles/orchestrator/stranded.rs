@@ -2,10 +2,9 @@
 
 use super::schedule::{Look, clock, insert, mark_in_progress};
 use crate::{error::DbResult, time::Time};
-use hooksaga_saga::{SagaId, SubscriptionId};
+use hooksaga_saga::{FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{ScheduledSaga, StrandedStep};
 use mysql_async::{Conn, prelude::Queryable as _};
-use std::time::Duration;
 
 /// Sagas per step. Those of paused subscriptions, which stay where they are, do not count.
 const SAGAS: u32 = 1000;
@@ -15,18 +14,21 @@ pub(crate) const STRANDED: &str = "/* orchestrator.stranded */
 (SELECT s.id, s.subscription_id, s.next_attempt_at
  FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
  STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id
- WHERE s.status = 'Pending' AND s.next_attempt_at > ? AND sub.active AND sub.verified LIMIT ?)
+ WHERE s.status = 'Pending' AND s.next_attempt_at > ? AND sub.deliverable LIMIT ?)
 UNION ALL
 (SELECT s.id, s.subscription_id, s.next_attempt_at
  FROM webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
  STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id
  WHERE s.status = 'PendingRetry' AND s.next_attempt_at > ? AND s.attempt_count < s.max_retry_limit
-   AND sub.active AND sub.verified LIMIT ?)";
+   AND sub.deliverable LIMIT ?)";
 
-pub(super) async fn schedule_stranded(mut connection: Conn, beyond: Duration) -> DbResult<StrandedStep> {
+pub(super) async fn schedule_stranded(
+    mut connection: Conn,
+    beyond: FurthestAttempt,
+) -> DbResult<StrandedStep> {
     let now = clock(&mut connection).await?;
-    let bound = Time(now.after(beyond));
-    let found: Vec<(i64, i64, Time)> = connection.exec(STRANDED, (bound, SAGAS, bound, SAGAS)).await?;
+    let (first, retry) = (Time(now.after(beyond.first)), Time(now.after(beyond.retry)));
+    let found: Vec<(i64, i64, Time)> = connection.exec(STRANDED, (first, SAGAS, retry, SAGAS)).await?;
     let mut sagas: Vec<ScheduledSaga> = found
         .into_iter()
         .map(|(saga, subscription, at)| ScheduledSaga {

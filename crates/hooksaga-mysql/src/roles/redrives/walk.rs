@@ -5,6 +5,7 @@ use crate::{
     roles::{
         batch::{Batch, Field},
         dead_letters::requeue::{LOCK_EVENTS, is_going},
+        event_locks,
         rows::{natural, parsed, rows, take},
     },
     time::Time,
@@ -138,6 +139,7 @@ async fn insert(
     let mut events: Vec<i64> = chosen.send.iter().map(|place| place.id).collect();
     events.sort_unstable();
     let mut made = Vec::with_capacity(events.len());
+    event_locks::lock(transaction, events.iter().copied()).await?;
     for document in Batch::of(&events, |event| [Field::Int(*event)]) {
         let values = (
             subscription.id.0,

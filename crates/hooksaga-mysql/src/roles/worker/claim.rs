@@ -22,18 +22,18 @@ use std::{
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
 /// transaction is begun: an idle pass is this one statement. What it tells of a job never changes while the job is Pending,
-/// but for `lease_resets`.
+/// but for `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in the way for ever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.peek */
 (SELECT NULL, NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL, UTC_TIMESTAMP(6) + INTERVAL {lease} MICROSECOND)
 UNION ALL
-(SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, e.payload_bytes, NULL
+(SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0), NULL
  FROM (SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
        WHERE pending_until <= UTC_TIMESTAMP(6){skipped} ORDER BY pending_until, id LIMIT {jobs}) u
  STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
  STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
- STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id)",
+ LEFT JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id)",
         lease = micros(lease),
         skipped = skipped(&limits.skip),
         jobs = limits.jobs,
@@ -61,11 +61,11 @@ WHERE pending_until <= {now}{skipped} ORDER BY pending_until, id LIMIT {jobs} FO
 
 /// Picked jobs that the look did not see, with the sizes of their payloads.
 pub(crate) const JOBS: &str = "/* worker.jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, e.payload_bytes
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0)
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+LEFT JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
 /// None but this transaction can have changed the picked jobs.
 pub(crate) fn lease(ids: &str, until: Time, token: LeaseToken, now: Time) -> String {
@@ -133,7 +133,7 @@ pub(super) async fn claim(
         note(&mut seen, read)?;
     }
     let picked = picked.into_iter().map(|(id, lease_resets)| {
-        let job = seen.remove(&id).ok_or_else(|| DbError::unreadable("a job without its event"))?;
+        let job = seen.remove(&id).ok_or_else(|| DbError::unreadable("a job without its saga"))?;
         Ok(Picked { lease_resets, ..job })
     });
     let (picked, cut_short) = within(picked.collect::<DbResult<_>>()?, limits.payload_bytes);
@@ -251,8 +251,8 @@ fn leases(
         events.insert(take(&mut row, 0)?, event);
     }
     let lease = |job: Picked| {
-        let event =
-            events.get(&job.event_id).ok_or_else(|| DbError::unreadable("a job without its event"))?;
+        // Without its event a job cannot be sent. It stays leased, and is no reason to lose the others.
+        let event = events.get(&job.event_id)?;
         let held = DeliveryJob {
             saga_id: SagaId(job.saga_id),
             subscription_id: SubscriptionId(job.subscription_id),
@@ -266,9 +266,9 @@ fn leases(
             lease_resets: job.lease_resets,
             attempt_at: job.attempt_at,
         };
-        Ok(Lease { job_id: JobId(job.id), token, until, held })
+        Some(Lease { job_id: JobId(job.id), token, until, held })
     };
-    picked.into_iter().map(lease).collect()
+    Ok(picked.into_iter().filter_map(lease).collect())
 }
 
 fn read_targets(read: Vec<Row>) -> DbResult<HashMap<SubscriptionId, Arc<Target>>> {

@@ -12,7 +12,7 @@ use crate::{
     roles::{correlations::Correlations, endpoint, frontier::Frontier, insert::Inserter},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, SubscriptionId};
+use hooksaga_saga::{ErrorCode, FurthestAttempt, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage,
@@ -21,7 +21,6 @@ use reached::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
-    time::Duration,
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -103,7 +102,7 @@ impl OrchestratorStore for Orchestrator {
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
-        beyond: Duration,
+        beyond: FurthestAttempt,
     ) -> StoreResult<StrandedStep> {
         self.scheduling
             .run(|client| async move { stranded::schedule_stranded(&client, after, beyond).await })

@@ -6,16 +6,18 @@ use crate::{
     time::{Time, micros},
 };
 use deadpool_postgres::Client;
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{FurthestAttempt, SubscriptionId};
 use hooksaga_store::StrandedStep;
-use std::time::Duration;
 
 /// Subscriptions per step, and sagas of each.
 const SUBSCRIPTIONS: i64 = 100;
 const SAGAS: i64 = 10;
+/// Of what is planned next, so many of each.
+const LOOKED_AT: i64 = 100;
 
 /// Hops through `idx_saga_waiting` from one subscription to the next as `orchestrator.waiting` does, and looks at the end
-/// of each one's part, where nothing is as a rule.
+/// of each one's part, where nothing is as a rule. First attempts are also looked for among the retries that are planned
+/// next: the index has both, so no more than so many are looked at.
 ///
 /// The first line is the last subscription that was looked at, and how many there were; then come the sagas. A saga whose
 /// job is there already (a crash came before its move) is moved all the same.
@@ -33,16 +35,26 @@ WITH RECURSIVE hops AS (
 ), due AS MATERIALIZED (
     SELECT d.* FROM hops h
     CROSS JOIN LATERAL (
-        SELECT id FROM subscriptions WHERE id = h.subscription_id AND (active AND verified) IS TRUE OFFSET 0
+        SELECT id FROM subscriptions WHERE id = h.subscription_id AND deliverable OFFSET 0
     ) sub
     CROSS JOIN LATERAL (
-        SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at
-        FROM webhook_delivery_sagas s
-        WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
-          AND s.next_attempt_at > now() + $3::bigint * interval '1 microsecond'
-          AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
-        ORDER BY s.next_attempt_at, s.id
-        LIMIT $4::bigint
+        (SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at
+         FROM webhook_delivery_sagas s
+         WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
+           AND s.next_attempt_at > now() + $3::bigint * interval '1 microsecond'
+           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+         ORDER BY s.next_attempt_at, s.id
+         LIMIT $4::bigint)
+        UNION ALL
+        (SELECT w.id, w.subscription_id, w.event_id, w.attempt_count, w.next_attempt_at FROM (
+             SELECT s.id, s.subscription_id, s.event_id, s.attempt_count, s.next_attempt_at, s.status
+             FROM webhook_delivery_sagas s
+             WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
+               AND s.next_attempt_at > now() + $5::bigint * interval '1 microsecond'
+               AND s.next_attempt_at <= now() + $3::bigint * interval '1 microsecond'
+             ORDER BY s.next_attempt_at, s.id
+             LIMIT $6::bigint
+         ) w WHERE w.status = 'Pending' LIMIT $4::bigint)
     ) d
     WHERE h.hop > 0
 ), jobs AS (
@@ -59,11 +71,12 @@ SELECT id, NULL, next_attempt_at FROM due";
 pub(super) async fn schedule_stranded(
     client: &Client,
     after: Option<SubscriptionId>,
-    beyond: Duration,
+    beyond: FurthestAttempt,
 ) -> DbResult<StrandedStep> {
     let statement = client.prepare_cached(SCHEDULE_STRANDED).await?;
     let from = after.map_or(i64::MIN, |id| id.0);
-    let rows = client.query(&statement, &[&from, &SUBSCRIPTIONS, &micros(beyond), &SAGAS]).await?;
+    let (first, retry) = (micros(beyond.first), micros(beyond.retry));
+    let rows = client.query(&statement, &[&from, &SUBSCRIPTIONS, &retry, &SAGAS, &first, &LOOKED_AT]).await?;
     // A UNION ALL returns its parts in turn.
     let (looked, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no hops"))?;
     let (last, hops): (i64, i64) = (looked.try_get(0)?, looked.try_get(1)?);

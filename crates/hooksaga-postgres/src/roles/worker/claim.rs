@@ -282,7 +282,7 @@ fn leases(rows: &[Row], token: LeaseToken) -> DbResult<Vec<Lease<DeliveryJob>>> 
     let mut leases = Vec::with_capacity(jobs.len());
     for row in jobs {
         let event_id: i64 = row.try_get(7)?;
-        // An event never goes away. Were one gone, its job could not be sent, and is no reason to lose the others.
+        // Without its event a job cannot be sent. It stays leased, and is no reason to lose the others.
         let Some((event, payload)) = event_of.get(&event_id) else { continue };
         let held = DeliveryJob {
             saga_id: SagaId(row.try_get(2)?),

@@ -14,12 +14,11 @@ use crate::{
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StoreResult,
     StrandedStep, WaitingPage,
 };
-use std::time::Duration;
 
 #[cfg(feature = "test-support")]
 pub(crate) use {
@@ -81,7 +80,7 @@ impl OrchestratorStore for Orchestrator {
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
-        beyond: Duration,
+        beyond: FurthestAttempt,
     ) -> StoreResult<StrandedStep> {
         let found = self.0.write(move |tx| stranded::create_jobs(tx, after, beyond)).await?;
         let step = StrandedStep { sagas: found.sagas.len() as u64, resume_after: found.resume_after };

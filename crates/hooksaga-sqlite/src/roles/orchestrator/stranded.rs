@@ -2,12 +2,14 @@
 
 use super::schedule::INSERT_JOBS;
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{SagaId, SubscriptionId, Timestamp};
-use std::time::Duration;
+use hooksaga_saga::{FurthestAttempt, SagaId, SubscriptionId, Timestamp};
+use rusqlite::Row;
 
 /// Subscriptions per step, and sagas of each.
 const SUBSCRIPTIONS: u32 = 100;
 const SAGAS: u32 = 10;
+/// Of what is planned next, so many of each.
+const LOOKED_AT: u32 = 100;
 
 /// One index probe per subscription that has any waiting saga, as `waiting` does, and one at the end of its part.
 const STRANDED: &str = "/* saga_orchestrator: stranded */
@@ -21,7 +23,7 @@ WITH RECURSIVE hops (subscription_id, hop) AS (
       FROM hops WHERE hops.subscription_id IS NOT NULL AND hops.hop < ?2
 )
 SELECT hops.subscription_id,
-       coalesce((SELECT s.active AND s.verified FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
+       coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
        AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
                     WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = hops.subscription_id
                       AND g.next_attempt_at > ?3)
@@ -35,6 +37,15 @@ SELECT g.id, g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_s
    AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
+/// First attempts among the retries that are planned next: the index has both, so no more than so many are looked at.
+const STRANDED_FIRST: &str = "/* saga_orchestrator: stranded_first */
+SELECT w.id, w.next_attempt_at
+  FROM (SELECT g.id, g.next_attempt_at, g.status FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
+         WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1
+           AND g.next_attempt_at > ?2 AND g.next_attempt_at <= ?3
+         ORDER BY g.next_attempt_at, g.id LIMIT ?4) AS w
+ WHERE w.status = 'Pending' LIMIT ?5";
+
 /// What a step found. The jobs exist; the sagas are still to be moved.
 pub(super) struct StrandedStep {
     pub(super) sagas: Vec<(SagaId, Timestamp)>,
@@ -44,19 +55,20 @@ pub(super) struct StrandedStep {
 pub(super) fn create_jobs(
     tx: &Tx<'_>,
     after: Option<SubscriptionId>,
-    beyond: Duration,
+    beyond: FurthestAttempt,
 ) -> DbResult<StrandedStep> {
-    let (from, now, bound) =
-        (after.map_or(0, |after| after.0), tx.now.as_micros(), tx.now.after(beyond).as_micros());
-    let hops = rows::all(tx, STRANDED, (from, SUBSCRIPTIONS, bound), |row| {
+    let (from, now) = (after.map_or(0, |after| after.0), tx.now.as_micros());
+    let [first, retry] = [beyond.first, beyond.retry].map(|beyond| tx.now.after(beyond).as_micros());
+    let hops = rows::all(tx, STRANDED, (from, SUBSCRIPTIONS, first.min(retry)), |row| {
         Ok((SubscriptionId(row.get(0)?), row.get::<_, bool>(1)?))
     })?;
     let resume_after = hops.last().filter(|_| hops.len() == SUBSCRIPTIONS as usize).map(|(id, _)| *id);
     let mut sagas = Vec::new();
     for (subscription, _) in hops.into_iter().filter(|(_, is_stranded)| *is_stranded) {
-        let found = rows::all(tx, STRANDED_SAGAS, (subscription.0, bound, SAGAS), |row| {
-            Ok((SagaId(row.get(0)?), rows::time(row, 1)?))
-        })?;
+        let saga = |row: &Row<'_>| Ok((SagaId(row.get(0)?), rows::time(row, 1)?));
+        let mut found = rows::all(tx, STRANDED_SAGAS, (subscription.0, retry, SAGAS), saga)?;
+        let window = (subscription.0, first, retry, LOOKED_AT, SAGAS);
+        found.extend(rows::all(tx, STRANDED_FIRST, window, saga)?);
         let rows: Vec<_> = found
             .iter()
             .map(|(saga, attempt_at): &(SagaId, Timestamp)| [saga.0, attempt_at.as_micros(), subscription.0])
