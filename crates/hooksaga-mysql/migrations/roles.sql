@@ -59,10 +59,10 @@ GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id.
+-- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the tenant and the correlation id.
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at) ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
-GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
+GRANT SELECT (id, tenant, correlation_id) ON events TO lease_cleaner;
 
 -- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas TO dead_letter_operator;

@@ -110,6 +110,7 @@ impl Router {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Pending",
+                    tenant = event.tenant.as_str(),
                     correlation_id = event.correlation_id.as_str(),
                     saga_id = saga.saga_id.0,
                     event_id = event.event_id.0,

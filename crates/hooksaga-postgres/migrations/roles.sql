@@ -105,12 +105,12 @@ GRANT SELECT,
 GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id (by the saga on the
+-- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the tenant and the correlation id (by the saga on the
 -- other back ends: the rights are the same everywhere).
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at)
     ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
-GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
+GRANT SELECT (id, tenant, correlation_id) ON events TO lease_cleaner;
 
 -- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas, dead_letters TO dead_letter_operator;

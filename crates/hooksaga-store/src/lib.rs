@@ -50,6 +50,7 @@ mod router;
 mod secret;
 mod stores;
 mod tenant;
+mod trace;
 mod verifier;
 mod wake;
 mod worker;
@@ -102,6 +103,7 @@ pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, 
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
+pub use trace::Trace;
 pub use verifier::{Check, CheckOutcome, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{

@@ -2,7 +2,7 @@
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
 use hooksaga_saga::{ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
-use hooksaga_store::{JobReport, LeaseRef};
+use hooksaga_store::{JobReport, LeaseRef, Trace};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,7 +31,7 @@ impl Clock {
 pub(super) struct About {
     pub(super) lease: LeaseRef,
     pub(super) attempt: u32,
-    pub(super) correlation_id: String,
+    pub(super) trace: Trace,
     /// By this process's clock, and no later than by the database's.
     pub(super) lease_end: Instant,
 }

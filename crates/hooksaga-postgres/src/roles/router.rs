@@ -344,7 +344,8 @@ impl Router {
         let is_many = |event: &RoutedEvent| !event.complete || event.sagas.len() > FEW as usize;
         self.many.store(routed.iter().any(is_many), Ordering::Relaxed);
         let matched = routed.iter().filter(|event| !event.sagas.is_empty());
-        self.correlations.remember(matched.map(|event| (event.event_id.0, &*event.correlation_id)));
+        self.correlations
+            .remember(matched.map(|event| (event.event_id.0, &*event.tenant, &*event.correlation_id)));
         let reached = routed.last().map(|event| event.event_id.0);
         Ok((RouteBatch { events: routed }, reached))
     }
@@ -369,7 +370,8 @@ impl Router {
             batch.events.extend(routed.unwrap_or_default());
         }
         let matched = batch.events.iter().filter(|event| !event.sagas.is_empty());
-        self.correlations.remember(matched.map(|event| (event.event_id.0, &*event.correlation_id)));
+        self.correlations
+            .remember(matched.map(|event| (event.event_id.0, &*event.tenant, &*event.correlation_id)));
         Ok(batch)
     }
 }
