@@ -122,6 +122,7 @@ macro_rules! conformance_suite {
                 an_event_says_whom_it_missed_and_why,
                 an_event_that_missed_nobody_leaves_no_row,
                 whom_an_event_missed_adds_up_over_the_steps_of_its_routing,
+                an_event_is_unwanted_only_if_nobody_gets_it,
             }
             tenants {
                 events_reach_subscriptions_of_their_own_tenant_only,

@@ -86,12 +86,14 @@ impl Router {
             return;
         }
         for event in &batch.events {
-            if event.sagas.is_empty() && event.complete {
+            if event.unwanted || event.unmatched.total() > 0 {
                 let unmatched = event.unmatched;
                 let of_this_type = match unmatched.total() {
                     0 => String::new(),
                     _ => format!(" ({unmatched})"),
                 };
+                let what =
+                    if event.unwanted { "matched no subscription" } else { "not sent to some subscriptions" };
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
@@ -102,7 +104,7 @@ impl Router {
                     paused = unmatched.paused,
                     disabled = unmatched.disabled,
                     unverified = unmatched.unverified,
-                    "matched no subscription{of_this_type}"
+                    "{what}{of_this_type}"
                 );
             }
             for saga in &event.sagas {

@@ -70,6 +70,9 @@ pub struct RoutedEvent {
     /// Whether every matching subscription has been considered: the event has left the queue. If not, a later pass
     /// resumes where this one stopped.
     pub complete: bool,
+    /// Nobody gets it: this pass considered every matching subscription, from the first to the last, and none could be
+    /// delivered to. Never so for a test event, which is not routed to its subscription.
+    pub unwanted: bool,
 }
 
 /// One pass of routing, in the order of event ids.

@@ -1,14 +1,14 @@
 //! Every stage says what it did, in fields that a machine can read.
 
-use crate::support::{ALL, DEFAULT_LIMIT, POLICY, WORKER, World, capture::Capture, client, event};
+use crate::support::{ALL, DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, capture::Capture, client, event};
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Redriver, Requeue,
     Router, Signals, Worker,
 };
-use hooksaga_saga::SagaStatus;
+use hooksaga_saga::{EventType, SagaStatus};
 use hooksaga_store::{DeadLetterFilter, NewEvent, RedriveWork, RunningLimits, Stage, Starter};
 use hooksaga_testkit::receiver::Behaviour;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
 const TENANT: &str = "acme";
@@ -129,6 +129,35 @@ async fn every_stage_logs_what_happened_to_which_delivery() {
         }
         assert_eq!(fields["duration_ms"].is_u64(), stage == "worker", "{line}");
     }
+}
+
+/// What a paused subscription misses is said, also where another one gets the event; a test event misses nobody.
+#[tokio::test]
+async fn what_a_paused_subscription_misses_is_logged() {
+    let capture = Capture::start();
+    let world = World::new().await;
+    let pipeline = Pipeline::new(&world);
+    world.subscribe("order.paid", "/one").await;
+    let paused = world.subscribe("order.paid", "/two").await;
+    world.set_active(paused, false).await;
+    world.append("order.paid", 1).await;
+    world.append("nobody.wants.this", 1).await;
+    let test = NewEvent { event_type: EventType::test(), ..event("order.paid", 3) };
+    world.stores.ingest.append(&[test]).await.unwrap();
+    pipeline.router.run_once().await.unwrap();
+
+    let lines = capture.lines();
+    let unrouted =
+        lines.iter().map(|line| &line["fields"]).filter(|fields| fields["delivery_status"] == "Unrouted");
+    let said: Vec<_> =
+        unrouted.map(|fields| (fields["message"].as_str().unwrap(), &fields["paused"])).collect();
+    assert_eq!(
+        said,
+        [
+            ("not sent to some subscriptions (1 of this type: 1 paused)", &json!(1)),
+            ("matched no subscription", &json!(0)),
+        ]
+    );
 }
 
 #[tokio::test]

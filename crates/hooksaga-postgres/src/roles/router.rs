@@ -15,7 +15,7 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
 use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -62,10 +62,14 @@ macro_rules! matching_topics {
 /// - `considered` has what is known of them, by their key (OFFSET 0 keeps that lookup as written). Those that are active and
 ///   verified get sagas; the others are counted in `unmatched_events`, in which nothing is written if there are none.
 ///
+/// The last two columns tell whether nobody gets an event. `elsewhere`: this pass alone cannot say so, since an earlier one
+/// began with it, or it is a test event. `$matched`: where sagas may be there already, the events that matched somebody; else
+/// the new sagas say it.
+///
 /// Locked rows are deleted by their place in the table (nobody else can move them), which a join over a long queue would
 /// not find as cheaply.
 macro_rules! route_few {
-    ($on_conflict:literal) => {
+    ($on_conflict:literal, $matched:literal) => {
         concat!(
             "/* router.route_few */
 WITH batch AS MATERIALIZED (
@@ -131,10 +135,13 @@ WITH batch AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE (SELECT fits FROM pass)))
 )
 SELECT id, correlation_id, tenant, true, NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[],
-       NULL::bigint[], NULL::bigint[], NULL::bigint[]
+       NULL::bigint[], NULL::bigint[], NULL::bigint[], after > 0 OR event_type = 'hooksaga.test' AS elsewhere,
+       NULL::bigint[]
 FROM queued WHERE (SELECT fits FROM pass)
 UNION ALL
-SELECT NULL, NULL, NULL, (SELECT fits FROM pass), s.*, u.*
+SELECT NULL, NULL, NULL, (SELECT fits FROM pass), s.*, u.*, NULL, ",
+            $matched,
+            "
 FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
 CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
@@ -144,8 +151,15 @@ CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), 
 /// As many as an event matches in [`ROUTE_FEW`].
 const FEW: u32 = 32;
 
-pub(crate) const ROUTE_FEW: Insert =
-    Insert { plain: route_few!(""), careful: route_few!("ON CONFLICT DO NOTHING") };
+pub(crate) const ROUTE_FEW: Insert = Insert {
+    plain: route_few!("", "NULL::bigint[]"),
+    careful: route_few!(
+        "ON CONFLICT DO NOTHING",
+        "(
+    SELECT array_agg(DISTINCT event_id) FROM considered c CROSS JOIN LATERAL unnest(c.events) AS event_id
+    WHERE c.state = 0)"
+    ),
+};
 
 /// Routes until the limit is reached, whatever an event matches; one statement, as above.
 ///
@@ -160,7 +174,7 @@ pub(crate) const ROUTE_FEW: Insert =
 ///   is worked on, and keeps its place in the queue, with how far it came. (A kind that was not resolved, or not to its
 ///   end, only has events from that one on.)
 macro_rules! route_many {
-    ($on_conflict:literal) => {
+    ($on_conflict:literal, $matched:literal) => {
         concat!(
             "/* router.route_many */
 WITH RECURSIVE batch AS MATERIALIZED (
@@ -216,8 +230,9 @@ WITH RECURSIVE batch AS MATERIALIZED (
            array_agg(c.id ORDER BY r.kind, c.id) AS ids, array_agg(c.max_retry_limit ORDER BY r.kind, c.id) AS limits
     FROM resolved r CROSS JOIN LATERAL unnest(r.ids, r.limits) AS c (id, max_retry_limit)
 ), counted AS MATERIALIZED (
-    SELECT id, tenant, correlation_id, start, cost, sum(cost) OVER (ORDER BY id) AS until FROM (
-        SELECT id, tenant, correlation_id, (SELECT upto FROM flat)[kind] AS start,
+    SELECT id, tenant, correlation_id, elsewhere, start, cost, sum(cost) OVER (ORDER BY id) AS until FROM (
+        SELECT id, tenant, correlation_id, after > 0 OR event_type = 'hooksaga.test' AS elsewhere,
+               (SELECT upto FROM flat)[kind] AS start,
                coalesce((SELECT upto FROM flat)[kind + 1] - (SELECT upto FROM flat)[kind], 0)::int AS cost
         FROM queued
     ) e
@@ -257,10 +272,12 @@ WITH RECURSIVE batch AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE event_id = (SELECT id FROM stop WHERE moved)))
 )
 SELECT id, correlation_id, tenant, until <= $4::bigint, NULL::bigint[], NULL::bigint[], NULL::bigint[],
-       NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[]
+       NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[], elsewhere, NULL::bigint[]
 FROM counted WHERE until - cost <= $4::bigint
 UNION ALL
-SELECT NULL, NULL, NULL, true, s.*, u.*
+SELECT NULL, NULL, NULL, true, s.*, u.*, NULL, ",
+            $matched,
+            "
 FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
 CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
@@ -268,7 +285,10 @@ CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), 
 }
 
 pub(crate) const ROUTE_MANY: Insert =
-    Insert { plain: route_many!(""), careful: route_many!("ON CONFLICT DO NOTHING") };
+    Insert { plain: route_many!("", "NULL::bigint[]"), careful: route_many!("ON CONFLICT DO NOTHING", "(
+    SELECT array_agg(DISTINCT e.id) FROM counted e
+    CROSS JOIN LATERAL generate_series(e.start + 1, e.start + least(e.cost, $4::bigint - (e.until - e.cost))) AS n
+    WHERE e.until - e.cost < $4::bigint AND (SELECT limits FROM flat)[n] > 0)") };
 
 /// Of the newest events in the queue those that match few: each is then routed by [`ROUTE_FEW`], alone. Reads no more entries of
 /// a topic than decide. No lock: one that another router takes meanwhile is simply gone.
@@ -392,6 +412,7 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
             sagas: Vec::new(),
             unmatched: Unmatched::default(),
             complete: row.try_get(3)?,
+            unwanted: !row.try_get::<_, bool>(11)?,
         };
         routed.insert(event.event_id, event);
     }
@@ -409,6 +430,12 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
             let [disabled, paused, unverified] = [disabled, paused, unverified].map(count);
             event.unmatched = Unmatched { paused, disabled, unverified };
         }
+    }
+    // Where a conflict was looked for, an event may have matched subscriptions that have their sagas already.
+    let matched: HashSet<i64> = column(12)?.into_iter().collect();
+    for event in routed.values_mut() {
+        let nobody = event.sagas.is_empty() && !matched.contains(&event.event_id.0);
+        event.unwanted &= event.complete && nobody;
     }
     Ok(Some(routed.into_values().collect()))
 }

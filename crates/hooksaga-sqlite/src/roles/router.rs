@@ -121,6 +121,14 @@ struct Queued {
     correlation_id: String,
 }
 
+impl Queued {
+    /// As one that is not complete.
+    fn into_routed(self, sagas: Vec<RoutedSaga>, unmatched: Unmatched) -> RoutedEvent {
+        let Self { id: event_id, tenant, correlation_id, .. } = self;
+        RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false, unwanted: false }
+    }
+}
+
 /// A subscription with a topic that matches.
 #[derive(Clone, Copy)]
 struct Candidate {
@@ -151,10 +159,7 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
     for event in queued {
         if left == 0 && taken == Taken::Oldest {
             // Not begun: this says that the queue is not empty.
-            let Queued { id: event_id, tenant, correlation_id, .. } = event;
-            let unmatched = Unmatched::default();
-            let sagas = Vec::new();
-            events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false });
+            events.push(event.into_routed(Vec::new(), Unmatched::default()));
             break;
         }
         let candidates = resolver.candidates(tx, &event)?;
@@ -186,9 +191,11 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             }
             _ => done.push([event.id.0]),
         }
-        let Queued { id: event_id, tenant, correlation_id, .. } = event;
+        let is_first_pass = event.after == SubscriptionId(0);
+        let nobody = unmatched.total() == considered.len() as u64 && !event.event_type.is_test();
+        let unwanted = complete && is_first_pass && nobody;
         let sagas = Vec::with_capacity(considered.len());
-        events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete });
+        events.push(RoutedEvent { complete, unwanted, ..event.into_routed(sagas, unmatched) });
         if !complete {
             break;
         }

@@ -22,7 +22,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use candidates::{Candidate, Candidates, Event};
-use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
+use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
@@ -197,6 +197,10 @@ async fn route(
 
     let routed = considered.into_iter().map(|Considered { event, candidates, complete }| RoutedEvent {
         event_id: EventId(event.id),
+        unwanted: complete
+            && event.after == 0
+            && event.event_type != EventType::TEST
+            && !candidates.iter().any(|candidate| candidate.deliverable),
         unmatched: unmatched(&candidates),
         sagas: candidates
             .iter()
