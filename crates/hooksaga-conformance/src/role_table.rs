@@ -247,6 +247,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
         &[Select(All), Update(Only(&["until", "after_at", "after_id", "next_at"])), Delete],
     ),
     (Role::SubscriptionVerifier, "catch_ups", &[Insert]),
+    (Role::RouterWorker, "catch_ups", &[Insert]),
     (
         Role::RouterWorker,
         "unmatched_events",

@@ -35,6 +35,7 @@ GRANT SELECT ON subscription_topics TO router_worker;
 GRANT SELECT, UPDATE (after_subscription_id), DELETE ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
 GRANT SELECT, INSERT, UPDATE ON unmatched_events TO router_worker;
+GRANT INSERT ON catch_ups TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
 GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at) ON webhook_delivery_sagas TO saga_orchestrator;

@@ -80,6 +80,7 @@ GRANT SELECT ON subscriptions, subscription_topics TO router_worker;
 GRANT SELECT, DELETE, UPDATE (after_subscription_id) ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
 GRANT SELECT, INSERT, UPDATE (paused, disabled, unverified) ON unmatched_events TO router_worker;
+GRANT INSERT ON catch_ups TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
 GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at)

@@ -128,6 +128,7 @@ const ROUTER_WORKER: &[Right] = &[
     TOPICS.select(),
     SAGAS.select_only(&["id", "event_id", "subscription_id", "generation"]).insert(),
     UNMATCHED_EVENTS.select().insert().update(&["paused", "disabled", "unverified"]),
+    CATCH_UPS.insert(),
 ];
 
 // the orchestrator

@@ -99,7 +99,9 @@ pub use redrives::{
 };
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
-pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched};
+pub use router::{
+    Gap, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched,
+};
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
