@@ -285,6 +285,17 @@ pub async fn a_verified_subscription_is_announced_once(db: &dyn TestDatabase) {
     assert_eq!(stores.caretaker.announcements(MANY).await.unwrap().len(), 2);
 }
 
+/// The URL changed between the verification and the look of the caretaker.
+pub async fn the_url_that_is_announced_is_the_verified_one(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    let patch = SubscriptionPatch { callback_url: Some(url("https://moved.example/")), ..Default::default() };
+    stores.admin.update(&ALL, id, &patch).await.unwrap();
+    assert_eq!(stores.caretaker.note_verified(MANY).await.unwrap(), 1);
+    let noted = only(stores.caretaker.announcements(MANY).await.unwrap());
+    assert_eq!((noted.kind, noted.callback_url.as_str()), (AnnouncementKind::Verified, URL));
+}
+
 pub async fn nothing_is_announced_about_the_reserved_tenant(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified_for(&stores, "hooksaga", "*", URL).await;

@@ -193,6 +193,7 @@ macro_rules! conformance_suite {
                 a_run_that_nobody_was_told_of_is_announced_with_its_end,
                 a_look_at_the_failing_is_bounded_and_resumes,
                 a_verified_subscription_is_announced_once,
+                the_url_that_is_announced_is_the_verified_one,
                 nothing_is_announced_about_the_reserved_tenant,
             }
             health {
