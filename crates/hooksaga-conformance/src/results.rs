@@ -303,7 +303,7 @@ fn queue(dialect: Dialect, job: JobId) -> String {
     )
 }
 
-async fn queue_again(db: &dyn TestDatabase, job: JobId) {
+pub(super) async fn queue_again(db: &dyn TestDatabase, job: JobId) {
     changes(db, &queue(db.dialect(), job), 1).await;
 }
 
