@@ -10,7 +10,7 @@ use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, pace::Pace};
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
-    Stage, StoreResult, TenantScope, TestOutcome, Trace,
+    Stage, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
 };
 use std::{sync::Arc, time::Instant};
 
@@ -96,12 +96,16 @@ impl Requeue {
 
     /// Requeues the letters that match, oldest first, `limit` at the most; skipped ones do not count. A dry run counts, and
     /// changes nothing.
+    ///
+    /// It begins no other step after `deadline`. What it has requeued by then is its result, and asking again does more;
+    /// if that is nothing, or was only counted, it was too slow.
     pub async fn many(
         &self,
         scope: &TenantScope,
         filter: &DeadLetterFilter,
         limit: u32,
         dry_run: bool,
+        deadline: Instant,
     ) -> StoreResult<RequeueTally> {
         let mut tally = RequeueTally::default();
         let mut after = None;
@@ -126,6 +130,11 @@ impl Requeue {
             after = batch.resume_after;
             if after.is_none() {
                 return Ok(tally);
+            }
+            if Instant::now() >= deadline {
+                let is_part = tally.requeued > 0 && !dry_run;
+                let slow = || StoreError::TooSlow("a requeue of many dead letters".to_owned());
+                return is_part.then_some(tally).ok_or_else(slow);
             }
             if !batch.sagas.is_empty() {
                 tokio::time::sleep(self.pace.rest_after(started.elapsed())).await;
