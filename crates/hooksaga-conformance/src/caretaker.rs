@@ -4,9 +4,10 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, MANY, MUCH_LATER, TYPE, URL, append, apply, claim, correlation, deliver_round,
-        event_type, external_id, failed, finish_claimable, new_event, only, route, schedule_and_mark,
-        set_active, tenant, url, verified, verified_for,
+        event_type, external_id, failed, new_event, only, route, schedule_and_mark, set_active, tenant, url,
+        verified, verified_for,
     },
+    results::queue_again,
     rows::{all_rows, changes, count, db_now, ids},
 };
 use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId, Timestamp};
@@ -107,16 +108,23 @@ pub async fn what_was_not_sent_says_nothing_about_its_endpoint(db: &dyn TestData
 }
 
 pub async fn a_result_applied_again_is_counted_once(db: &dyn TestDatabase) {
-    let stores = db.stores();
+    let (stores, other) = (db.stores(), db.second_instance().await);
     let id = verified(&stores, TYPE, URL).await;
     append(&stores, new_event(TYPE)).await;
     route(&stores).await;
     schedule_and_mark(&stores).await;
-    let (first, second) = (db.stores(), db.second_instance().await);
-    finish_claimable(&stores, Some(ErrorCode::http(500)), MUCH_LATER).await;
-    let (a, b) = tokio::join!(apply(&first, MUCH_LATER), apply(&second, MUCH_LATER));
-    assert!(a.results.is_empty() && b.results.is_empty());
+    let job = only(claim(&stores, LeaseToken(7)).await.jobs).as_ref();
+    stores.worker.report(&[failed(job, ErrorCode::http(500))]).await.unwrap();
+    let (a, b) = tokio::join!(apply(&stores, MUCH_LATER), apply(&other, MUCH_LATER));
+    let applied = only([a.results, b.results].concat());
+    assert!(applied.changed);
     assert_eq!(run_of(db, id).await, Some((true, 1)));
+    // Queued again, it is applied again, which changes nothing.
+    for stores in [&stores, &other] {
+        queue_again(db, job.job_id).await;
+        assert!(!only(apply(stores, MUCH_LATER).await.results).changed);
+        assert_eq!(run_of(db, id).await, Some((true, 1)));
+    }
 }
 
 pub async fn an_endpoint_that_is_gone_is_disabled_once_and_announced_once(db: &dyn TestDatabase) {
@@ -283,6 +291,17 @@ pub async fn a_verified_subscription_is_announced_once(db: &dyn TestDatabase) {
     super::fixture::verify(&stores, id).await;
     assert_eq!(stores.caretaker.note_verified(MANY).await.unwrap(), 1);
     assert_eq!(stores.caretaker.announcements(MANY).await.unwrap().len(), 2);
+}
+
+/// The URL changed between the verification and the look of the caretaker.
+pub async fn the_url_that_is_announced_is_the_verified_one(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    let patch = SubscriptionPatch { callback_url: Some(url("https://moved.example/")), ..Default::default() };
+    stores.admin.update(&ALL, id, &patch).await.unwrap();
+    assert_eq!(stores.caretaker.note_verified(MANY).await.unwrap(), 1);
+    let noted = only(stores.caretaker.announcements(MANY).await.unwrap());
+    assert_eq!((noted.kind, noted.callback_url.as_str()), (AnnouncementKind::Verified, URL));
 }
 
 pub async fn nothing_is_announced_about_the_reserved_tenant(db: &dyn TestDatabase) {

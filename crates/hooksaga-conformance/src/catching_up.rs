@@ -9,7 +9,7 @@ use super::{
     rows::{changes, count, ids},
 };
 use hooksaga_saga::{EventId, SubscriptionId};
-use hooksaga_store::{CheckOutcome, StepLimits, Stores, SubscriptionPatch, UpdateOutcome};
+use hooksaga_store::{CheckOutcome, RouteLimits, StepLimits, Stores, SubscriptionPatch, UpdateOutcome};
 use std::time::Duration;
 
 const DAY: Option<Duration> = Some(Duration::from_secs(24 * 3600));
@@ -44,6 +44,7 @@ async fn set_url(stores: &Stores, id: SubscriptionId, to: &str) {
 pub async fn events_before_the_verification_are_delivered_after_it(db: &dyn TestDatabase) {
     let stores = db.stores();
     append_many(&stores, 2).await;
+    route(&stores).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
     let missed = append_many(&stores, 7).await;
@@ -200,4 +201,64 @@ pub async fn two_that_catch_up_at_once_make_each_saga_once(db: &dyn TestDatabase
     };
     tokio::join!(run(stores), run(other));
     assert_eq!(events_of(db, id).await.len(), 60);
+}
+
+/// Accepted while the former URL was verified, and routed when the new one was not yet.
+pub async fn an_event_that_waited_while_the_url_changed_is_caught_up_with(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = verified(&stores, TYPE, URL).await;
+    catch_up(&stores, limits(MANY, MANY), DAY).await;
+    let before = append_many(&stores, 1).await;
+    set_active(&stores, id, false).await;
+    route(&stores).await;
+    set_active(&stores, id, true).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let waiting = append_many(&stores, 5).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    set_url(&stores, id, "https://second.example/").await;
+    assert_eq!(route(&stores).await, []);
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0, "it is not verified");
+    verify(&stores, id).await;
+    changes(db, &format!("UPDATE catch_ups SET next_at = {}", db.dialect().now()), 2).await;
+    assert_eq!(catch_up(&stores, limits(2, 2), DAY).await, 5);
+    assert_eq!(events_of(db, id).await, waiting, "each once, and not {before:?}, which it missed by a pause");
+    assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+/// The same where an event has many subscriptions, and is routed in several steps.
+pub async fn many_that_are_not_verified_catch_up_with_an_event_that_waited(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let event = append(&stores, new_event(TYPE)).await.id;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let mut subscriptions = Vec::new();
+    for n in 0..40 {
+        let new = new_subscription(TYPE, &format!("https://{n}.example/"));
+        subscriptions.push(create(&stores, &new).await.id);
+    }
+    for _ in 0..5 {
+        stores.router.route(RouteLimits { events: 10, sagas: 9 }, DEFAULT_LIMIT).await.unwrap();
+    }
+    assert_eq!(count(db, "unrouted_events").await, 0);
+    for id in &subscriptions {
+        verify(&stores, *id).await;
+    }
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 40);
+    for id in subscriptions {
+        assert_eq!(events_of(db, id).await, [event]);
+    }
+    assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+/// What waited longer than the window is not sent.
+pub async fn an_event_that_waited_too_long_is_not_caught_up_with(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 2).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    route(&stores).await;
+    assert_eq!(count(db, "catch_ups").await, 1);
+    verify(&stores, id).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), Some(Duration::from_millis(200))).await, 0);
+    assert_eq!(count(db, "catch_ups").await, 0);
+    assert_eq!(events_of(db, id).await, []);
 }

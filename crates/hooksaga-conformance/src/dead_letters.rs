@@ -12,7 +12,7 @@ use super::{
 use hooksaga_saga::{DeadLetterId, ErrorCode, SagaStatus, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterSummary, NewEvent, NewSubscription, RequeueOutcome, RequeueStep, Requeued,
-    RequeuedBatch, RequeuedSaga, Stores, SubscriptionPatch,
+    RequeuedBatch, RequeuedSaga, Stores, SubscriptionPatch, Trace,
 };
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -302,9 +302,9 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
     };
     let tally = step(&stores, &request(both.clone())).await;
     assert_eq!((tally.requeued, tally.skipped), (1, 0));
-    let RequeuedSaga { requeued, subscription_id, correlation_id } = only(tally.sagas);
+    let RequeuedSaga { requeued, subscription_id, trace } = only(tally.sagas);
     assert_eq!(subscription_id, one);
-    assert_eq!((requeued.generation, correlation_id.as_str()), (1, "correlation-1"));
+    assert_eq!((requeued.generation, trace), (1, Trace::new("default", "correlation-1")));
     let row = saga_row(db, requeued.saga_id).await;
     assert_eq!((row.subscription_id, row.status, row.generation), (one, SagaStatus::Pending, 1));
     let again = step(&stores, &request(both)).await;

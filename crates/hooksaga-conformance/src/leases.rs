@@ -10,7 +10,7 @@ use super::{
     rows::{all_rows, count, db_now, ids, job_row, jobs_of, saga_row},
 };
 use hooksaga_saga::{ErrorCode, JobId, JobStatus, SagaStatus, Timestamp};
-use hooksaga_store::{LeaseRef, LeaseToken, NewEvent, SubscriptionPatch};
+use hooksaga_store::{LeaseRef, LeaseToken, NewEvent, SubscriptionPatch, Trace};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -265,7 +265,7 @@ pub async fn the_cleaner_frees_expired_leases_and_counts_them(db: &dyn TestDatab
         expire(db, lease.job_id).await;
         let reset = only(stores.cleaner.reset_expired(MANY).await.unwrap());
         assert_eq!((reset.job_id, reset.saga_id), (lease.job_id, fixed.saga_id));
-        assert_eq!((reset.correlation_id.as_str(), reset.lease_resets), ("correlation-1", resets));
+        assert_eq!((reset.trace, reset.lease_resets), (Trace::new("default", "correlation-1"), resets));
         let row = job_row(db, lease.job_id).await;
         assert_eq!((row.status, row.lease_token), (JobStatus::Pending, None));
         assert_eq!(row.lease_resets, resets);

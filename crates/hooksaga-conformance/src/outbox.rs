@@ -1,10 +1,13 @@
 //! The transactional outbox, as an application sees it: for the back ends that have one. Each calls these cases from tests
 //! of its own, as a login that may execute `hooksaga_append` and nothing else.
 
-use crate::TestDatabase;
+use crate::{
+    TestDatabase,
+    fixture::{create, new_subscription, verify},
+};
 use async_trait::async_trait;
 use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, Tenant};
-use hooksaga_store::{Appended, NewEvent, RouteLimits, TenantScope};
+use hooksaga_store::{Appended, DeliveryFilter, NewEvent, PageRequest, RouteLimits, StepLimits, TenantScope};
 use std::time::{Duration, Instant};
 
 /// What an application passes to `hooksaga_append`.
@@ -305,6 +308,27 @@ pub async fn goes_with_the_transaction(db: &dyn TestDatabase, app: &mut dyn Appl
         app.execute(end).await.unwrap();
         assert_eq!(queued().await, if end == "COMMIT" { 2 } else { 0 });
     }
+}
+
+/// An event whose transaction began before a subscription was created, and committed before it was verified.
+pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dyn Application) {
+    let stores = db.stores();
+    app.execute("BEGIN").await.unwrap();
+    let late = app.append(&Call::new("1")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let id = create(&stores, &new_subscription("order.created", "https://late.example/")).await.id;
+    app.execute("COMMIT").await.unwrap();
+    let limits = RouteLimits { events: 1000, sagas: 1000 };
+    let routed = stores.router.route(limits, 5).await.unwrap().events;
+    assert_eq!((routed.len(), routed[0].unmatched.unverified), (1, 1));
+    verify(&stores, id).await;
+    let (step, day) =
+        (StepLimits { examine: 100, create: 100, default_limit: 5 }, Duration::from_secs(24 * 3600));
+    while stores.redrives.catch_up(step, Some(day)).await.unwrap().is_some() {}
+    let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
+    let page = PageRequest { limit: 10, before: None };
+    let found = stores.reader.deliveries(&TenantScope::All, &filter, page).await.unwrap().items;
+    assert_eq!(found.iter().map(|delivery| delivery.event_id).collect::<Vec<_>>(), [EventId(late)]);
 }
 
 /// An application that keeps its transaction open, with an event in it, delays a post of the same external id only; and

@@ -8,7 +8,7 @@ use super::{
     rows::{all_rows, count, db_now, ids, saga_row},
 };
 use hooksaga_saga::{ErrorCode, SagaId, SagaStatus};
-use hooksaga_store::{RequeueOutcome, Requeued, ResendOutcome, Stores, SubscriptionPatch};
+use hooksaga_store::{RequeueOutcome, Requeued, ResendOutcome, Stores, SubscriptionPatch, Trace};
 use std::time::Duration;
 
 async fn resend(stores: &Stores, id: SagaId) -> ResendOutcome {
@@ -30,11 +30,11 @@ async fn a_new_saga_follows(db: &dyn TestDatabase, ended: SagaStatus) {
     let jobs = all_rows(db, "webhook_delivery_jobs").await;
     let before = db_now(db).await;
 
-    let ResendOutcome::Created(new, correlation_id) = resend(&stores, fixed.saga_id).await else {
+    let ResendOutcome::Created(new, trace) = resend(&stores, fixed.saga_id).await else {
         panic!("not created")
     };
     let event = stores.reader.event(&ALL, fixed.event_id).await.unwrap().unwrap();
-    assert_eq!(correlation_id, event.head.correlation_id);
+    assert_eq!(trace, Trace::new("default", &event.head.correlation_id));
     assert_ne!(new.saga_id, fixed.saga_id);
     let row = saga_row(db, new.saga_id).await;
     assert_eq!((row.event_id, row.subscription_id), (fixed.event_id, fixed.subscription_id));

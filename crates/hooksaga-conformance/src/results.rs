@@ -13,7 +13,7 @@ use super::{
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobStatus, Outcome, RetryPolicy, Saga, SagaStatus, Timestamp,
 };
-use hooksaga_store::{Decide, FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent};
+use hooksaga_store::{Decide, FinishedJob, JobReport, LeaseRef, LeaseToken, NewEvent, Trace};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -166,7 +166,7 @@ pub async fn a_success_completes_the_saga(db: &dyn TestDatabase) {
     let result = only(batch.results);
     assert_eq!((Some(result.job_id), result.saga_id), (scheduled.job_id, saga));
     assert_eq!(result.subscription_id, before.subscription_id);
-    assert_eq!(result.correlation_id, "c-3");
+    assert_eq!(result.trace, Trace::new("default", "c-3"));
     assert_eq!((result.status, result.attempt_count, result.changed), (SagaStatus::Completed, 1, true));
     assert_eq!(result.next_attempt_at, before.next_attempt_at);
     assert_eq!(result.result.outcome, Outcome::Delivered);
@@ -302,7 +302,7 @@ fn queue(dialect: Dialect, job: JobId) -> String {
     )
 }
 
-async fn queue_again(db: &dyn TestDatabase, job: JobId) {
+pub(super) async fn queue_again(db: &dyn TestDatabase, job: JobId) {
     changes(db, &queue(db.dialect(), job), 1).await;
 }
 

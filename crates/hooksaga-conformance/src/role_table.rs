@@ -156,7 +156,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
         &[Select(All), Update(Only(&["status", "lease_until", "lease_token", "lease_resets", "updated_at"]))],
     ),
     (Role::LeaseCleaner, "webhook_delivery_sagas", &[Select(Only(&["id", "event_id"]))]),
-    (Role::LeaseCleaner, "events", &[Select(Only(&["id", "correlation_id"]))]),
+    (Role::LeaseCleaner, "events", &[Select(Only(&["id", "tenant", "correlation_id"]))]),
     (Role::DeadLetterOperator, "webhook_delivery_sagas", &[Select(All), Insert]),
     (Role::DeadLetterOperator, "events", &[Select(All)]),
     (Role::DeadLetterOperator, "subscriptions", &[Select(All)]),
@@ -247,6 +247,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
         &[Select(All), Update(Only(&["until", "after_at", "after_id", "next_at"])), Delete],
     ),
     (Role::SubscriptionVerifier, "catch_ups", &[Insert]),
+    (Role::RouterWorker, "catch_ups", &[Insert]),
     (
         Role::RouterWorker,
         "unmatched_events",

@@ -10,7 +10,9 @@ use super::{
     rows::{count, db_now, job_row, jobs_of, saga_row},
 };
 use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaStatus, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Decide, FinishedJob, NewEvent, ScheduledSaga, Stores, SubscriptionPatch};
+use hooksaga_store::{
+    Allotted, Decide, FinishedJob, NewEvent, ScheduledSaga, Stores, SubscriptionPatch, Trace,
+};
 use std::{
     collections::{HashMap, HashSet},
     ops::ControlFlow,
@@ -35,7 +37,7 @@ pub async fn a_due_saga_gets_a_job_and_is_itself_not_changed(db: &dyn TestDataba
     let scheduled = only(pass.sagas);
     assert_eq!((scheduled.saga_id, scheduled.subscription_id), (saga, subscription));
     assert_eq!(scheduled.attempt_at, before.next_attempt_at);
-    assert_eq!(scheduled.correlation_id, "c-9");
+    assert_eq!(scheduled.trace, Trace::new("default", "c-9"));
     assert_eq!(saga_row(db, saga).await, before);
 
     let job = job_row(db, scheduled.job_id.expect("the job is new")).await;
@@ -57,7 +59,7 @@ pub async fn a_pass_that_died_before_the_move_is_repeated_without_a_second_job(d
         let again = only(schedule(&stores).await);
         assert_eq!(again.job_id, None, "it was there already");
         assert_eq!((again.saga_id, again.attempt_at), (first.saga_id, first.attempt_at));
-        assert_eq!(again.correlation_id, first.correlation_id);
+        assert_eq!(again.trace, first.trace);
     }
     assert_eq!(jobs_of(db, saga).await, [job]);
     assert_eq!(job_row(db, job).await, before);

@@ -117,6 +117,9 @@ macro_rules! conformance_suite {
                 the_verification_and_its_queue_are_one_transaction,
                 catching_up_goes_back_no_further_than_it_may,
                 catching_up_waits_while_the_subscription_is_paused,
+                an_event_that_waited_while_the_url_changed_is_caught_up_with,
+                many_that_are_not_verified_catch_up_with_an_event_that_waited,
+                an_event_that_waited_too_long_is_not_caught_up_with,
                 a_subscription_that_is_deleted_does_not_catch_up,
                 two_that_catch_up_at_once_make_each_saga_once,
             }
@@ -124,6 +127,7 @@ macro_rules! conformance_suite {
                 an_event_says_whom_it_missed_and_why,
                 an_event_that_missed_nobody_leaves_no_row,
                 whom_an_event_missed_adds_up_over_the_steps_of_its_routing,
+                an_event_is_unwanted_only_if_nobody_gets_it,
             }
             tenants {
                 events_reach_subscriptions_of_their_own_tenant_only,
@@ -192,6 +196,7 @@ macro_rules! conformance_suite {
                 a_run_that_nobody_was_told_of_is_announced_with_its_end,
                 a_look_at_the_failing_is_bounded_and_resumes,
                 a_verified_subscription_is_announced_once,
+                the_url_that_is_announced_is_the_verified_one,
                 nothing_is_announced_about_the_reserved_tenant,
             }
             health {

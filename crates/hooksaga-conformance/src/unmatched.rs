@@ -8,7 +8,8 @@ use super::{
     },
     rows::{changes, count},
 };
-use hooksaga_store::{EventDetail, RouteLimits, Stores, Unmatched};
+use hooksaga_saga::EventType;
+use hooksaga_store::{EventDetail, NewEvent, RouteLimits, Stores, Unmatched};
 
 async fn detail(stores: &Stores, id: hooksaga_saga::EventId) -> EventDetail {
     stores.reader.event(&ALL, id).await.unwrap().expect("the event is there")
@@ -76,4 +77,37 @@ pub async fn whom_an_event_missed_adds_up_over_the_steps_of_its_routing(db: &dyn
     assert!(passes >= 7);
     let missed = Unmatched { paused: 10, disabled: 0, unverified: 40 };
     assert_eq!(detail(&stores, event).await.unmatched, missed);
+}
+
+/// Whether nobody gets the one event of the next pass.
+async fn is_unwanted(stores: &Stores, limits: RouteLimits) -> bool {
+    let batch = stores.router.route(limits, DEFAULT_LIMIT).await.unwrap();
+    let [event] = batch.events.as_slice() else { panic!("not one event: {batch:?}") };
+    event.unwanted
+}
+
+pub async fn an_event_is_unwanted_only_if_nobody_gets_it(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append(&stores, new_event(TYPE)).await;
+    assert!(is_unwanted(&stores, some_events(10)).await, "there is no subscription");
+    let paused = verified(&stores, TYPE, "https://paused.example/").await;
+    set_active(&stores, paused, false).await;
+    append(&stores, new_event(TYPE)).await;
+    assert!(is_unwanted(&stores, some_events(10)).await, "it is paused");
+
+    set_active(&stores, paused, true).await;
+    let event = append(&stores, new_event(TYPE)).await.id;
+    assert!(!is_unwanted(&stores, some_events(10)).await);
+    changes(db, &format!("INSERT INTO unrouted_events (event_id) VALUES ({event})"), 1).await;
+    assert!(!is_unwanted(&stores, some_events(10)).await, "routed again, it has its saga");
+    append(&stores, NewEvent { event_type: EventType::test(), ..new_event(TYPE) }).await;
+    assert!(!is_unwanted(&stores, some_events(10)).await, "a test event is not routed");
+
+    // The last step of a long routing finds nobody, earlier ones did.
+    create(&stores, &new_subscription(TYPE, "https://unverified.example/")).await;
+    append(&stores, new_event(TYPE)).await;
+    for _ in 0..2 {
+        assert!(!is_unwanted(&stores, RouteLimits { events: 10, sagas: 1 }).await);
+    }
+    assert_eq!(count(db, "unrouted_events").await, 0);
 }

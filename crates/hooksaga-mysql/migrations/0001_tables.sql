@@ -225,7 +225,8 @@ CREATE TABLE IF NOT EXISTS finished_jobs (job_id BIGINT NOT NULL PRIMARY KEY) EN
 
 CREATE TABLE IF NOT EXISTS pending_dead_letters (saga_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
 
--- Subscriptions that were verified, and the events that they missed until then. `until` is set by the first step;
+-- Subscriptions that were verified, and the events that they missed until then; the router adds what is older
+-- than their gap, with its end (`until`), else the first step sets it;
 -- `after_at` and `after_id` are how far the walk over the events came.
 CREATE TABLE IF NOT EXISTS catch_ups (
     id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,

@@ -35,6 +35,7 @@ GRANT SELECT ON subscription_topics TO router_worker;
 GRANT SELECT, UPDATE (after_subscription_id), DELETE ON unrouted_events TO router_worker;
 GRANT SELECT (id, event_id, subscription_id, generation), INSERT ON webhook_delivery_sagas TO router_worker;
 GRANT SELECT, INSERT, UPDATE ON unmatched_events TO router_worker;
+GRANT INSERT ON catch_ups TO router_worker;
 
 -- Orchestrator: the only one that changes a saga or creates a job; reads no payload.
 GRANT SELECT, UPDATE (status, attempt_count, next_attempt_at, final_error_code, updated_at) ON webhook_delivery_sagas TO saga_orchestrator;
@@ -59,10 +60,10 @@ GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the correlation id.
+-- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the tenant and the correlation id.
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at) ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
-GRANT SELECT (id, correlation_id) ON events TO lease_cleaner;
+GRANT SELECT (id, tenant, correlation_id) ON events TO lease_cleaner;
 
 -- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas TO dead_letter_operator;

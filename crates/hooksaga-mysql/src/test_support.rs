@@ -56,6 +56,10 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(router::SAGAS, &["'[[1,1],[2,1]]'"]),
                 with(router::INSERT, &[r#"'[[1,1,5,"2026-01-01 00:00:00.000001"]]'"#]),
                 with(router::NOTE_UNMATCHED, &["'[[1,1,0,0]]'"]),
+                with(
+                    router::QUEUE_GAPS,
+                    &[r#"'[[1,"2026-01-01 00:00:00.000001","2026-01-01 00:00:00.000002"]]'"#],
+                ),
                 router::resume(17, 1),
                 router::forget("[[1],[2]]"),
             ];

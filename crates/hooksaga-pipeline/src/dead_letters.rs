@@ -59,6 +59,7 @@ impl DeadLetters {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "DeadLettered",
+                    tenant = letter.tenant.as_str(),
                     correlation_id = letter.correlation_id.as_str(),
                     saga_id = letter.saga_id.0,
                     event_id = letter.event_id.0,

@@ -1,7 +1,7 @@
 //! Which deliveries leave a line in the log.
 //!
-//! The lines have the target [`TARGET`] and the fields `stage`, `delivery_status`, `correlation_id`, and
-//! `saga_id` and `job_id` where they exist. A stage asks [`DeliveryLog::wants`] before it builds one, so
+//! The lines have the target [`TARGET`] and the fields `stage`, `delivery_status`, `tenant`, `correlation_id`,
+//! and `saga_id` and `job_id` where they exist. A stage asks [`DeliveryLog::wants`] before it builds one, so
 //! that what is switched off costs a comparison.
 
 use std::{fmt, str::FromStr};

@@ -11,10 +11,10 @@ use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm,
     pace::Pace,
 };
-use hooksaga_store::{RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StoreResult};
+use hooksaga_store::{RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StoreError, StoreResult};
 use std::{
     collections::BTreeSet,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -25,6 +25,8 @@ pub struct Redriver {
     /// How old the events may be that a subscription gets once it is verified; nothing: it gets none.
     catch_up: Option<Duration>,
     pace: Pace,
+    /// When it was last logged that catching up fails.
+    logged: Mutex<Option<Instant>>,
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
@@ -34,6 +36,7 @@ impl Redriver {
     /// Rows looked at for each that may be written.
     const LOOKS: u32 = 5;
     const NAME: &str = "redriver";
+    const LOG_EVERY: Duration = Duration::from_secs(30);
 
     pub fn new(
         store: Arc<dyn RedriveStore>,
@@ -43,7 +46,16 @@ impl Redriver {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, default_limit, catch_up, pace: Pace::new(), signals, metrics, log }
+        Self {
+            store,
+            default_limit,
+            catch_up,
+            pace: Pace::new(),
+            logged: Mutex::default(),
+            signals,
+            metrics,
+            log,
+        }
     }
 
     pub async fn run(&self, shutdown: &Shutdown) {
@@ -86,9 +98,28 @@ impl Redriver {
     }
 
     async fn steps(&self, limits: StepLimits) -> StoreResult<Vec<RedriveStep>> {
-        let caught_up = self.store.catch_up(limits, self.catch_up).await?;
+        let caught_up = self.store.catch_up(limits, self.catch_up).await;
         let advanced = self.store.advance(limits).await?;
-        Ok(caught_up.into_iter().chain(advanced).collect())
+        match caught_up {
+            Ok(caught_up) => Ok(caught_up.into_iter().chain(advanced).collect()),
+            // A subscription that cannot catch up is no reason for a redrive to wait.
+            Err(error) if advanced.is_some() => {
+                self.cannot_catch_up(&error);
+                Ok(advanced.into_iter().collect())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Logged when it first happens, and every 30 s while it lasts.
+    fn cannot_catch_up(&self, error: &StoreError) {
+        self.pace.failed();
+        self.metrics.store_error(Self::NAME, error);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
+            tracing::error!(component = Self::NAME, %error, "a subscription cannot catch up; redrives go on");
+            *logged = Some(Instant::now());
+        }
     }
 
     fn account(&self, step: &RedriveStep) {
@@ -101,7 +132,8 @@ impl Redriver {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Pending",
-                    correlation_id = saga.correlation_id.as_str(),
+                    tenant = saga.trace.tenant.as_str(),
+                    correlation_id = saga.trace.correlation_id.as_str(),
                     saga_id = saga.requeued.saga_id.0,
                     subscription_id = saga.subscription_id.0,
                     redrive_id = step.redrive_id.map(|id| id.0),

@@ -10,7 +10,7 @@ use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, pace::Pace};
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
-    Stage, StoreResult, TenantScope, TestOutcome,
+    Stage, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
 };
 use std::{sync::Arc, time::Instant};
 
@@ -59,8 +59,8 @@ impl Requeue {
     /// Requeues one letter.
     pub async fn one(&self, scope: &TenantScope, id: DeadLetterId) -> StoreResult<RequeueOutcome> {
         let outcome = self.store.requeue(scope, id, self.default_limit).await?;
-        if let RequeueOutcome::Created(requeued, correlation_id) = &outcome {
-            self.created(*requeued, correlation_id);
+        if let RequeueOutcome::Created(requeued, trace) = &outcome {
+            self.created(*requeued, trace);
         }
         Ok(outcome)
     }
@@ -68,8 +68,8 @@ impl Requeue {
     /// Sends a delivery that has ended again.
     pub async fn resend(&self, scope: &TenantScope, id: SagaId) -> StoreResult<ResendOutcome> {
         let outcome = self.store.resend(scope, id, self.default_limit).await?;
-        if let ResendOutcome::Created(requeued, correlation_id) = &outcome {
-            self.created(*requeued, correlation_id);
+        if let ResendOutcome::Created(requeued, trace) = &outcome {
+            self.created(*requeued, trace);
         }
         Ok(outcome)
     }
@@ -88,20 +88,24 @@ impl Requeue {
         Ok(outcome)
     }
 
-    fn created(&self, requeued: Requeued, correlation_id: &str) {
+    fn created(&self, requeued: Requeued, trace: &Trace) {
         self.signals.wake(Stage::Schedule);
         self.metrics.requeued(1);
-        self.log_created(requeued.saga_id, correlation_id);
+        self.log_created(requeued.saga_id, trace);
     }
 
     /// Requeues the letters that match, oldest first, `limit` at the most; skipped ones do not count. A dry run counts, and
     /// changes nothing.
+    ///
+    /// It begins no other step after `deadline`. What it has requeued by then is its result, and asking again does more;
+    /// if that is nothing, or was only counted, it was too slow.
     pub async fn many(
         &self,
         scope: &TenantScope,
         filter: &DeadLetterFilter,
         limit: u32,
         dry_run: bool,
+        deadline: Instant,
     ) -> StoreResult<RequeueTally> {
         let mut tally = RequeueTally::default();
         let mut after = None;
@@ -127,6 +131,11 @@ impl Requeue {
             if after.is_none() {
                 return Ok(tally);
             }
+            if Instant::now() >= deadline {
+                let is_part = tally.requeued > 0 && !dry_run;
+                let slow = || StoreError::TooSlow("a requeue of many dead letters".to_owned());
+                return is_part.then_some(tally).ok_or_else(slow);
+            }
             if !batch.sagas.is_empty() {
                 tokio::time::sleep(self.pace.rest_after(started.elapsed())).await;
             }
@@ -137,17 +146,18 @@ impl Requeue {
         self.signals.wake_schedule(batch.sagas.iter().map(|saga| saga.subscription_id));
         self.metrics.requeued(batch.sagas.len() as u64);
         for saga in &batch.sagas {
-            self.log_created(saga.requeued.saga_id, &saga.correlation_id);
+            self.log_created(saga.requeued.saga_id, &saga.trace);
         }
     }
 
-    fn log_created(&self, saga_id: SagaId, correlation_id: &str) {
+    fn log_created(&self, saga_id: SagaId, trace: &Trace) {
         if self.log.wants(false) {
             tracing::info!(
                 target: DELIVERY_LOG_TARGET,
                 stage = Self::NAME,
                 delivery_status = "Pending",
-                correlation_id,
+                tenant = trace.tenant.as_str(),
+                correlation_id = trace.correlation_id.as_str(),
                 saga_id = saga_id.0,
                 "sent again"
             );

@@ -88,12 +88,14 @@ impl Router {
             return;
         }
         for event in &batch.events {
-            if event.sagas.is_empty() && event.complete {
+            if event.unwanted || event.unmatched.total() > 0 {
                 let unmatched = event.unmatched;
                 let of_this_type = match unmatched.total() {
                     0 => String::new(),
                     _ => format!(" ({unmatched})"),
                 };
+                let what =
+                    if event.unwanted { "matched no subscription" } else { "not sent to some subscriptions" };
                 tracing::info!(
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
@@ -104,7 +106,7 @@ impl Router {
                     paused = unmatched.paused,
                     disabled = unmatched.disabled,
                     unverified = unmatched.unverified,
-                    "matched no subscription{of_this_type}"
+                    "{what}{of_this_type}"
                 );
             }
             for saga in event.sagas.iter().filter(|_| good) {
@@ -112,6 +114,7 @@ impl Router {
                     target: DELIVERY_LOG_TARGET,
                     stage = Self::NAME,
                     delivery_status = "Pending",
+                    tenant = event.tenant.as_str(),
                     correlation_id = event.correlation_id.as_str(),
                     saga_id = saga.saga_id.0,
                     event_id = event.event_id.0,

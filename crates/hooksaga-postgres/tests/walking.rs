@@ -211,7 +211,7 @@ async fn a_process_that_routed_nothing_knows_the_correlation_ids() {
     for (jobs, wanted) in [(2, &wanted[..2]), (10, &wanted[2..])] {
         let mut sagas = create_jobs(&scheduling, 1, jobs).await.sagas;
         sagas.sort_unstable_by_key(|saga| saga.saga_id);
-        assert_eq!(sagas.iter().map(|saga| &*saga.correlation_id).collect::<Vec<_>>(), wanted);
+        assert_eq!(sagas.iter().map(|saga| &*saga.trace.correlation_id).collect::<Vec<_>>(), wanted);
     }
 
     let claimed = claim_but(&routing, 10, Vec::new()).await.jobs;
@@ -221,7 +221,8 @@ async fn a_process_that_routed_nothing_knows_the_correlation_ids() {
     for (limit, applying) in [(2, connect(options(&db.url)).await.unwrap().stores()), (10, scheduling)] {
         let mut results = applying.orchestrator.apply(limit, &decide()).await.unwrap().results;
         results.sort_unstable_by_key(|result| result.saga_id);
-        let read: Vec<_> = results.iter().map(|result| &*result.correlation_id).collect();
+        let read: Vec<_> = results.iter().map(|result| &*result.trace.correlation_id).collect();
+        assert!(results.iter().all(|result| result.trace.tenant == "default"), "{results:?}");
         assert_eq!(read, if limit == 2 { &wanted[..2] } else { &wanted[2..] });
     }
 }
@@ -239,12 +240,12 @@ async fn a_lookup_for_the_log_fails_nothing() {
     // One that has not seen the event.
     let other = connect(options(&db.url)).await.unwrap().stores();
     let sagas = create_jobs(&other, 1, 10).await.sagas;
-    assert_eq!(sagas.iter().map(|saga| &*saga.correlation_id).collect::<Vec<_>>(), [""]);
+    assert_eq!(sagas.iter().map(|saga| &*saga.trace.correlation_id).collect::<Vec<_>>(), [""]);
     assert_eq!(value(&db.url, "SELECT status FROM webhook_delivery_sagas").await, "InProgress");
     report(&routing, &[1]).await;
     let results = other.orchestrator.apply(10, &decide()).await.unwrap().results;
     assert_eq!(
-        results.iter().map(|result| (&*result.correlation_id, result.changed)).collect::<Vec<_>>(),
+        results.iter().map(|result| (&*result.trace.correlation_id, result.changed)).collect::<Vec<_>>(),
         [("", true)]
     );
     assert_eq!(value(&db.url, "SELECT status FROM webhook_delivery_sagas").await, "Completed");

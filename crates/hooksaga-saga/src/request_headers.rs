@@ -46,9 +46,9 @@ impl FromStr for RequestHeaderName {
             || REFUSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         if refused {
             return Err(Invalid::new(
-                "must have another name: the server sets it itself, or it belongs to the connection (host, content-*, \
-                 transfer-encoding, connection, keep-alive, upgrade, te, trailer, expect, user-agent, proxy-*, webhook-*, \
-                 hooksaga-*)",
+                "must have another name: the server sets it itself, or it belongs to the connection (host, \
+                 content-length, content-type, content-encoding, transfer-encoding, connection, keep-alive, upgrade, te, \
+                 trailer, expect, user-agent, proxy-*, webhook-*, hooksaga-*)",
             ));
         }
         Ok(Self(name.into()))

@@ -179,7 +179,8 @@ CREATE TABLE unrouted_events (
 CREATE TABLE finished_jobs (job_id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE pending_dead_letters (saga_id INTEGER PRIMARY KEY) STRICT;
 
--- Subscriptions that were verified, and the events that they missed until then. `until` is set by the first step;
+-- Subscriptions that were verified, and the events that they missed until then; the router adds what is older
+-- than their gap, with its end (`until`), else the first step sets it;
 -- after_at and after_id are how far the walk over the events came.
 CREATE TABLE catch_ups (
     id              INTEGER PRIMARY KEY,

@@ -128,6 +128,7 @@ const ROUTER_WORKER: &[Right] = &[
     TOPICS.select(),
     SAGAS.select_only(&["id", "event_id", "subscription_id", "generation"]).insert(),
     UNMATCHED_EVENTS.select().insert().update(&["paused", "disabled", "unverified"]),
+    CATCH_UPS.insert(),
 ];
 
 // the orchestrator
@@ -201,7 +202,7 @@ const JOB_WORKER: &[Right] = &[
 const LEASE_CLEANER: &[Right] = &[
     JOBS.select().update(&["status", "lease_until", "lease_token", "lease_resets", "updated_at"]),
     SAGAS.select_only(&["id", "event_id"]),
-    EVENTS.select_only(&["id", "correlation_id"]),
+    EVENTS.select_only(&["id", "tenant", "correlation_id"]),
 ];
 
 // the dead letter component, redrives, and the API's routes to send again

@@ -91,7 +91,7 @@ pub struct Announcement {
     pub at: Timestamp,
     /// Whose subscription it is.
     pub tenant: String,
-    /// As it was then.
+    /// As it was then; of a verification, the URL that was verified.
     pub callback_url: String,
     pub reason: Option<DisabledReason>,
 }

@@ -1,6 +1,6 @@
 //! `lease_cleaner`: frees jobs whose worker is gone.
 
-use crate::StoreResult;
+use crate::{StoreResult, Trace};
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct ResetLease {
     pub job_id: JobId,
     pub saga_id: SagaId,
-    pub correlation_id: String,
+    pub trace: Trace,
     /// How often this has happened to the job, this time included.
     pub lease_resets: u32,
 }

@@ -1,6 +1,6 @@
 //! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
 
-use crate::{StoreResult, TenantScope};
+use crate::{StoreResult, TenantScope, Trace};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId, Timestamp};
 
@@ -27,8 +27,7 @@ pub struct Requeued {
 /// What became of one requeue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequeueOutcome {
-    /// With the event's correlation id, for the log.
-    Created(Requeued, String),
+    Created(Requeued, Trace),
     /// It had been requeued before: that saga.
     Already(Requeued),
     /// The subscription is not active and verified.
@@ -39,8 +38,7 @@ pub enum RequeueOutcome {
 /// What became of one resend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResendOutcome {
-    /// With the event's correlation id, for the log.
-    Created(Requeued, String),
+    Created(Requeued, Trace),
     /// It had been sent again before: that saga.
     Already(Requeued),
     /// The delivery has not ended.
@@ -54,7 +52,7 @@ impl From<ResendOutcome> for RequeueOutcome {
     /// Of a letter's saga, which has ended: there is none that is open.
     fn from(outcome: ResendOutcome) -> Self {
         match outcome {
-            ResendOutcome::Created(requeued, correlation_id) => Self::Created(requeued, correlation_id),
+            ResendOutcome::Created(requeued, trace) => Self::Created(requeued, trace),
             ResendOutcome::Already(requeued) => Self::Already(requeued),
             ResendOutcome::NotDeliverable(subscription) => Self::NotDeliverable(subscription),
             ResendOutcome::Open | ResendOutcome::NotFound => Self::NotFound,
@@ -121,7 +119,7 @@ pub struct RequeuedBatch {
 pub struct RequeuedSaga {
     pub requeued: Requeued,
     pub subscription_id: SubscriptionId,
-    pub correlation_id: String,
+    pub trace: Trace,
 }
 
 #[async_trait]

@@ -50,6 +50,7 @@ mod router;
 mod secret;
 mod stores;
 mod tenant;
+mod trace;
 mod verifier;
 mod wake;
 mod worker;
@@ -99,10 +100,13 @@ pub use redrives::{
 };
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
-pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched};
+pub use router::{
+    Gap, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched,
+};
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
+pub use trace::Trace;
 pub use verifier::{Check, CheckOutcome, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{

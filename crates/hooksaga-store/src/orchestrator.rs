@@ -1,6 +1,6 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
-use crate::StoreResult;
+use crate::{StoreResult, Trace};
 use async_trait::async_trait;
 use hooksaga_saga::{
     Applied, ErrorCode, FurthestAttempt, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId,
@@ -46,7 +46,7 @@ pub struct ScheduledSaga {
     pub subscription_id: SubscriptionId,
     /// The job's key, as read from the saga.
     pub attempt_at: Timestamp,
-    pub correlation_id: String,
+    pub trace: Trace,
     /// The job that this pass inserted; nothing if it was there already.
     pub job_id: Option<JobId>,
 }
@@ -100,7 +100,7 @@ pub struct AppliedResult {
     pub job_id: JobId,
     pub saga_id: SagaId,
     pub subscription_id: SubscriptionId,
-    pub correlation_id: String,
+    pub trace: Trace,
     /// The saga's status after it.
     pub status: SagaStatus,
     pub attempt_count: u32,
@@ -116,7 +116,7 @@ pub struct AppliedResult {
 #[derive(Clone, Debug)]
 pub struct QueuedResult {
     pub finished: FinishedJob,
-    pub correlation_id: String,
+    pub trace: Trace,
     pub duration: Duration,
 }
 
@@ -132,7 +132,7 @@ impl QueuedResult {
             job_id,
             saga_id,
             subscription_id,
-            correlation_id: self.correlation_id,
+            trace: self.trace,
             status: saga.status,
             attempt_count: saga.attempt_count,
             next_attempt_at: saga.next_attempt_at,

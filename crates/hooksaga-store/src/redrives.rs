@@ -327,7 +327,8 @@ pub trait RedriveStore: Send + Sync {
     ///
     /// The end of the walk is the time of its first step, which is later than the verification: an event that was routed
     /// when the verification could not be seen yet was stored before it, and is found; whatever is stored later
-    /// finds the subscription verified. What both do is made once, by the saga's key.
+    /// finds the subscription verified. What is older than that time and was routed in between the router has queued with
+    /// its own end ([`MissedEarly`](crate::MissedEarly)). What several do is made once, by the saga's key.
     async fn catch_up(
         &self,
         limits: StepLimits,

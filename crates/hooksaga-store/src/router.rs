@@ -2,8 +2,8 @@
 
 use crate::StoreResult;
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, SagaId, SubscriptionId};
-use std::fmt;
+use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
+use std::{collections::BTreeMap, fmt};
 
 /// What one pass of routing may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +57,41 @@ impl fmt::Display for Unmatched {
     }
 }
 
+/// A time of which a subscription missed events, because it was not verified when they were routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    pub subscription_id: SubscriptionId,
+    /// Created at or after.
+    pub since: Timestamp,
+    /// Created before.
+    pub until: Timestamp,
+}
+
+/// Events that a pass found unverified subscriptions for, though they were created before `unverified_since`: their
+/// transaction committed late, or the URL changed before they were routed. The gap that the verification queues begins
+/// later, so the router queues these itself.
+#[derive(Clone, Debug, Default)]
+pub struct MissedEarly(BTreeMap<(SubscriptionId, i64), Gap>);
+
+impl MissedEarly {
+    /// Events of a pass that are no further apart share a gap: few rows for a long queue, and next to no other events
+    /// in between.
+    const TOGETHER: i64 = 1_000_000;
+
+    pub fn note(&mut self, subscription_id: SubscriptionId, created_at: Timestamp) {
+        let behind = Timestamp::from_micros(created_at.as_micros() + 1);
+        let gap = Gap { subscription_id, since: created_at, until: behind };
+        let key = (subscription_id, created_at.as_micros().div_euclid(Self::TOGETHER));
+        let known = self.0.entry(key).or_insert(gap);
+        known.since = known.since.min(created_at);
+        known.until = known.until.max(behind);
+    }
+
+    pub fn gaps(&self) -> impl Iterator<Item = &Gap> {
+        self.0.values()
+    }
+}
+
 /// An event that this pass worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedEvent {
@@ -70,6 +105,9 @@ pub struct RoutedEvent {
     /// Whether every matching subscription has been considered: the event has left the queue. If not, a later pass
     /// resumes where this one stopped.
     pub complete: bool,
+    /// Nobody gets it: this pass considered every matching subscription, from the first to the last, and none could be
+    /// delivered to. Never so for a test event, which is not routed to its subscription.
+    pub unwanted: bool,
 }
 
 /// One pass of routing, in the order of event ids.
@@ -86,11 +124,33 @@ pub trait RouterStore: Send + Sync {
     ///
     /// An event whose subscriptions have all been considered leaves the queue. The event at which `limits.sagas` was
     /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
-    /// behind it are not touched. What an event's topics matched in vain is stored beside it, where there is any. Never more than one event of a pass is incomplete, and it is the last one.
+    /// behind it are not touched. What an event's topics matched in vain is stored beside it, where there is any; for a subscription
+    /// that is not verified, and an event older than its gap, the event's time is queued for catching up. Never more than one event of a pass is incomplete, and it is the last one.
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 
     /// The same for small events behind a crowd: of the newest `limits.events` in the queue, each that matches no more than
     /// `limits.sagas` subscriptions, whole. The others are not touched. So an event that few want does not wait for those
     /// before it that many want.
     async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_a_second_share_a_gap_and_no_other_do() {
+        let mut missed = MissedEarly::default();
+        for (subscription, micros) in [(1, 5_000_007), (1, 5_000_003), (1, 7_000_000), (2, 5_000_004)] {
+            missed.note(SubscriptionId(subscription), Timestamp::from_micros(micros));
+        }
+        let gap = |id, since, until| Gap {
+            subscription_id: SubscriptionId(id),
+            since: Timestamp::from_micros(since),
+            until: Timestamp::from_micros(until),
+        };
+        let expected =
+            [gap(1, 5_000_003, 5_000_008), gap(1, 7_000_000, 7_000_001), gap(2, 5_000_004, 5_000_005)];
+        assert_eq!(missed.gaps().copied().collect::<Vec<_>>(), expected);
+    }
 }

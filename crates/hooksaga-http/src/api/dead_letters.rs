@@ -27,8 +27,9 @@ use axum::{
 };
 use hooksaga_pipeline::RequeueTally;
 use hooksaga_saga::DeadLetterId;
-use hooksaga_store::{DeadLetterFilter, RequeueOutcome, Requeued, TenantScope};
+use hooksaga_store::{DeadLetterFilter, QUERY_LIMIT, RequeueOutcome, Requeued, StoreError, TenantScope};
 use http::{StatusCode, header};
+use std::time::Instant;
 
 /// List dead letters
 ///
@@ -107,7 +108,8 @@ pub(crate) async fn requeue(
 /// Requeue many dead letters
 ///
 /// Oldest first. `filter` is required, and `{}` means all. What was requeued already does not match; letters of
-/// inactive or unverified subscriptions are skipped and do not count against the limit.
+/// inactive or unverified subscriptions are skipped and do not count against the limit. A request
+/// goes on for 5 s at most; the next one does more.
 #[utoipa::path(
     post, path = "/v1/dead-letters/requeue", tag = "dead letters", operation_id = "requeue_dead_letters",
     security(("key" = ["operator"])),
@@ -153,11 +155,16 @@ pub(crate) async fn requeue_many(
         audit::changed_nothing();
     }
     let mut tally = RequeueTally::default();
+    let deadline = Instant::now() + QUERY_LIMIT;
     for code in codes {
         let left = limit.saturating_sub(u32::try_from(tally.requeued).unwrap_or(u32::MAX));
         if left > 0 {
             let filter = DeadLetterFilter { final_error_code: code, ..filter.clone() };
-            let more = state.requeue.many(scope, &filter, left, dry_run).await?;
+            let more = match state.requeue.many(scope, &filter, left, dry_run, deadline).await {
+                // What was requeued is the answer, and is recorded.
+                Err(StoreError::TooSlow(_)) if tally.requeued > 0 && !dry_run => break,
+                more => more?,
+            };
             tally.requeued += more.requeued;
             tally.skipped += more.skipped;
         }

@@ -52,7 +52,7 @@ pub(crate) const ANY_VERIFIED: &str = "/* caretaker.any_verified */
 SELECT id FROM subscriptions FORCE INDEX (idx_sub_unannounced) WHERE to_announce = TRUE LIMIT 1";
 
 pub(crate) const VERIFIED: &str = "/* caretaker.verified */
-SELECT tenant, callback_url, COALESCE(checked_at, UTC_TIMESTAMP(6)), id
+SELECT tenant, verified_url, COALESCE(checked_at, UTC_TIMESTAMP(6)), id
 FROM subscriptions FORCE INDEX (idx_sub_unannounced)
 WHERE to_announce = TRUE ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
 

@@ -5,7 +5,7 @@ use crate::{
     pool::RolePool,
     roles::{
         batch::Batch,
-        rows::{expect_rows, natural, rows, take},
+        rows::{expect_rows, natural, rows, take, trace},
     },
     time::Time,
 };
@@ -34,7 +34,7 @@ SET j.status = 'Pending', j.lease_until = ?, j.lease_token = NULL, j.lease_reset
 WHERE j.status = 'Leased'";
 
 pub(crate) const READ: &str = "/* cleaner.read */
-SELECT j.id, j.saga_id, j.lease_resets, e.correlation_id
+SELECT j.id, j.saga_id, j.lease_resets, e.tenant, e.correlation_id
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
@@ -132,7 +132,7 @@ async fn reset(mut connection: Conn, limit: u32) -> DbResult<Vec<ResetLease>> {
                 job_id: JobId(take(&mut row, 0)?),
                 saga_id: SagaId(take(&mut row, 1)?),
                 lease_resets: natural(take(&mut row, 2)?),
-                correlation_id: take(&mut row, 3)?,
+                trace: trace(&mut row, 3)?,
             });
         }
     }

@@ -1,6 +1,7 @@
 //! From columns to domain types.
 
 use crate::error::{DbError, DbResult};
+use hooksaga_store::Trace;
 use mysql_async::{Row, prelude::FromValue};
 
 /// Takes a column out of a row.
@@ -42,4 +43,9 @@ pub(crate) fn expect_rows(what: &str, expected: u64, written: u64) -> DbResult<(
         return Ok(());
     }
     Err(DbError::unreadable(format_args!("{what} wrote {written} rows instead of {expected}")))
+}
+
+/// An event's tenant at `column`, and its correlation id behind it.
+pub(crate) fn trace(row: &mut Row, column: usize) -> DbResult<Trace> {
+    Ok(Trace { tenant: take(row, column)?, correlation_id: take(row, column + 1)? })
 }

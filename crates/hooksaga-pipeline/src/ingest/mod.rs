@@ -271,6 +271,7 @@ impl Writer {
                     target: DELIVERY_LOG_TARGET,
                     stage = "ingest",
                     delivery_status = status,
+                    tenant = event.tenant.as_str(),
                     correlation_id = event.correlation_id.as_str(),
                     event_id = id.0,
                     event_type = %event.event_type,

@@ -1,6 +1,6 @@
 use super::*;
 use hooksaga_saga::{JobId, JobResult, SagaId, SagaStatus, Timestamp};
-use hooksaga_store::{Limited, ScheduledSaga};
+use hooksaga_store::{Limited, ScheduledSaga, Trace};
 
 const A: SubscriptionId = SubscriptionId(1);
 const B: SubscriptionId = SubscriptionId(2);
@@ -16,7 +16,7 @@ fn scheduled(subscription_id: SubscriptionId, jobs: u32) -> Vec<ScheduledSaga> {
         saga_id: SagaId(1),
         subscription_id,
         attempt_at: Timestamp::from_micros(0),
-        correlation_id: String::new(),
+        trace: Trace::default(),
         job_id: Some(JobId(1)),
     };
     vec![saga; jobs as usize]
@@ -28,7 +28,7 @@ fn result(subscription_id: SubscriptionId, outcome: Outcome, changed: bool) -> A
         job_id: JobId(1),
         saga_id: SagaId(1),
         subscription_id,
-        correlation_id: String::new(),
+        trace: Trace::default(),
         status: SagaStatus::Completed,
         attempt_count: 1,
         next_attempt_at: at,

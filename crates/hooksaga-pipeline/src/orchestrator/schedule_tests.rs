@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StrandedStep,
-    WaitingPage,
+    Trace, WaitingPage,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -54,7 +54,7 @@ impl OrchestratorStore for Scripted {
                 saga_id: SagaId(1),
                 subscription_id: *subscription_id,
                 attempt_at: Timestamp::from_micros(0),
-                correlation_id: String::new(),
+                trace: Trace::default(),
                 job_id: Some(JobId(1)),
             }));
         }

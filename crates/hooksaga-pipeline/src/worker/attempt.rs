@@ -2,7 +2,7 @@
 
 use crate::{CallbackRequest, DeliveryClient, Shutdown};
 use hooksaga_saga::{ErrorCode, Outcome, SubscriptionId, Timestamp, retry_after};
-use hooksaga_store::{JobReport, LeaseRef};
+use hooksaga_store::{JobReport, LeaseRef, Trace};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -31,8 +31,8 @@ impl Clock {
 pub(super) struct About {
     pub(super) lease: LeaseRef,
     pub(super) attempt: u32,
-    pub(super) correlation_id: String,
-    /// When its event was, by the database's clock.
+    pub(super) trace: Trace,
+    /// When its event was accepted, by the database's clock.
     pub(super) accepted_at: Timestamp,
     /// By this process's clock, and no later than by the database's.
     pub(super) lease_end: Instant,

@@ -7,7 +7,7 @@ use super::{
 use crate::{CallbackRequest, SecretKey, SigningSecret, delivery::request_headers};
 use bytes::Bytes;
 use hooksaga_saga::{ErrorCode, RateLimit, SubscriptionId};
-use hooksaga_store::{ClaimedBatch, DeliveryJob, Target};
+use hooksaga_store::{ClaimedBatch, DeliveryJob, Target, Trace};
 use http::{HeaderName, HeaderValue};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -64,7 +64,7 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
         let about = About {
             lease: lease.as_ref(),
             attempt: lease.held.attempt,
-            correlation_id: lease.held.correlation_id,
+            trace: Trace { tenant: lease.held.tenant, correlation_id: lease.held.correlation_id },
             accepted_at: lease.held.accepted_at,
             lease_end,
         };

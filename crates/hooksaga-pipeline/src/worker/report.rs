@@ -179,15 +179,16 @@ impl Reporter {
         if self.log.wants(false) {
             for about in jobs {
                 tracing::info!(
-                    target: DELIVERY_LOG_TARGET,
-                    stage = "worker",
-                    delivery_status,
-                    correlation_id = about.correlation_id.as_str(),
-                    saga_id = about.lease.saga_id.0,
-                    job_id = about.lease.job_id.0,
-                    attempt = about.attempt,
-                    "{what}"
-                );
+                            target: DELIVERY_LOG_TARGET,
+                            stage = "worker",
+                            delivery_status,
+                            tenant = about.trace.tenant.as_str(),
+                correlation_id = about.trace.correlation_id.as_str(),
+                            saga_id = about.lease.saga_id.0,
+                            job_id = about.lease.job_id.0,
+                            attempt = about.attempt,
+                            "{what}"
+                        );
             }
         }
     }
@@ -289,7 +290,8 @@ fn log_delivered(about: &About, report: &JobReport) {
         target: DELIVERY_LOG_TARGET,
         stage = "worker",
         delivery_status = "Completed",
-        correlation_id = about.correlation_id.as_str(),
+        tenant = about.trace.tenant.as_str(),
+        correlation_id = about.trace.correlation_id.as_str(),
         saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
@@ -304,7 +306,8 @@ fn log_failed(about: &About, report: &JobReport, error_code: &str) {
         target: DELIVERY_LOG_TARGET,
         stage = "worker",
         delivery_status = "Failed",
-        correlation_id = about.correlation_id.as_str(),
+        tenant = about.trace.tenant.as_str(),
+        correlation_id = about.trace.correlation_id.as_str(),
         saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,
@@ -320,7 +323,8 @@ fn log_lost(about: &About) {
         target: DELIVERY_LOG_TARGET,
         stage = "worker",
         delivery_status = "LeaseLost",
-        correlation_id = about.correlation_id.as_str(),
+        tenant = about.trace.tenant.as_str(),
+        correlation_id = about.trace.correlation_id.as_str(),
         saga_id = about.lease.saga_id.0,
         job_id = about.lease.job_id.0,
         attempt = about.attempt,

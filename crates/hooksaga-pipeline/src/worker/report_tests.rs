@@ -3,7 +3,7 @@
 use super::{super::attempt::About, *};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
-use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, Started, Starting, WorkerBeat};
+use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, Started, Starting, Trace, WorkerBeat};
 use std::sync::Mutex;
 
 /// Refuses every batch with job 13 in it; is away as often as told.
@@ -79,7 +79,7 @@ fn about(job: i64) -> About {
             token: LeaseToken(1),
         },
         attempt: 1,
-        correlation_id: String::new(),
+        trace: Trace::default(),
         accepted_at: Timestamp::from_micros(0),
         lease_end: Instant::now() + Duration::from_secs(10),
     }

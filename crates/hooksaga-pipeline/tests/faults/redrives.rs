@@ -2,14 +2,17 @@
 //! what that subscription missed before it was verified, in the smallest steps there are.
 
 use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, choice, faulty};
-use crate::support::{ALL, DEFAULT_LIMIT, PAGE, Pipeline, World, backend::Backend};
-use hooksaga_pipeline::{NewSecrets, SigningSecret};
-use hooksaga_saga::{RequestHeaders, SagaStatus, SubscriptionId, Tenant, Timestamp};
+use crate::support::{ALL, DEFAULT_LIMIT, PAGE, Pipeline, World, backend::Backend, capture::Capture};
+use async_trait::async_trait;
+use hooksaga_pipeline::{DeliveryLog, Metrics, NewSecrets, Redriver, Signals, SigningSecret};
+use hooksaga_saga::{RedriveId, RequestHeaders, SagaStatus, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{
-    CreateOutcome, DeadLetterFilter, Delivery, NewSubscription, QueueGauges, RedriveStatus, RedriveWork,
-    RunningLimits, Stage, StartOutcome, Starter, StepLimits, Stores,
+    CancelOutcome, CreateOutcome, DeadLetterFilter, Delivery, NewSubscription, QueueGauges, RedriveStatus,
+    RedriveStep, RedriveStore, RedriveWork, RunningLimits, Stage, StartOutcome, Starter, StepLimits,
+    StoreError, StoreResult, Stores, TenantScope,
 };
 use hooksaga_testkit::receiver::Behaviour;
+use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
@@ -177,4 +180,55 @@ async fn whatever_fails_each_is_sent_again_once_on_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_fails_each_is_sent_again_once_on_mysql() {
     tell_with_every(Backend::MySql).await;
+}
+
+/// Lets nobody catch up, for a reason that stays.
+struct NoCatchUp(Arc<dyn RedriveStore>);
+
+#[async_trait]
+impl RedriveStore for NoCatchUp {
+    async fn start(
+        &self,
+        scope: &TenantScope,
+        work: &RedriveWork,
+        starter: &Starter,
+        limits: RunningLimits,
+    ) -> StoreResult<StartOutcome> {
+        self.0.start(scope, work, starter, limits).await
+    }
+
+    async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
+        self.0.cancel(scope, id).await
+    }
+
+    async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
+        self.0.advance(limits).await
+    }
+
+    async fn catch_up(&self, _: StepLimits, _: Option<Duration>) -> StoreResult<Option<RedriveStep>> {
+        Err(StoreError::Other("an event that cannot be read".to_owned()))
+    }
+
+    async fn running(&self) -> StoreResult<u64> {
+        self.0.running().await
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_cannot_catch_up_holds_up_no_redrive() {
+    let capture = Capture::start();
+    let (world, new) = start(Backend::Sqlite).await;
+    let work = RedriveWork::Events { subscription_id: new, since: Timestamp::from_micros(0), until: None };
+    start_redrive(&world.stores, &work).await;
+    let store = Arc::new(NoCatchUp(world.stores.redrives.clone()));
+    let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+    let redriver = Redriver::new(store, DEFAULT_LIMIT, None, signals, metrics, DeliveryLog::All);
+    while world.stores.redrives.running().await.unwrap() > 0 {
+        redriver.run_once().await.unwrap();
+    }
+    let of_new = world.deliveries().await.iter().filter(|delivery| delivery.subscription_id == new).count();
+    assert_eq!(of_new, OLD + 1);
+    let said = |line: &Value| line["fields"]["message"] == "a subscription cannot catch up; redrives go on";
+    assert_eq!(capture.lines().iter().filter(|line| said(line)).count(), 1);
+    assert!(redriver.run_once().await.is_err(), "without other work the error is the pass's");
 }

@@ -3,9 +3,9 @@
 use crate::support::{ALL, PAGE, Pipeline, World, event, ingest};
 use hooksaga_pipeline::{DeliveryLog, Requeue};
 use hooksaga_saga::{ErrorCode, JobStatus, SagaStatus};
-use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome, ResendOutcome};
+use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome, ResendOutcome, StoreError};
 use hooksaga_testkit::receiver::Behaviour;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn an_event_is_delivered_byte_for_byte_with_its_headers() {
@@ -155,6 +155,28 @@ async fn what_was_delivered_is_delivered_again_on_request() {
     let deliveries = world.deliveries().await;
     assert_eq!(deliveries[0], first, "the first delivery is not touched");
     assert_eq!((deliveries[1].saga_id, deliveries[1].status), (new.saga_id, SagaStatus::Completed));
+}
+
+/// One step is done in any case, so that asking again comes to an end.
+#[tokio::test]
+async fn a_requeue_of_many_ends_at_its_deadline_and_the_next_one_does_the_rest() {
+    const LETTERS: usize = 60;
+    let world = World::new().await;
+    world.subscribe_with("a", "/hook", Some(1)).await;
+    world.receiver.answer("/hook", [Behaviour::Status(500)]);
+    world.append("a", LETTERS).await;
+    let pipeline = Pipeline::new(&world);
+    pipeline.settle().await;
+    let (signals, metrics) = (pipeline.signals.clone(), pipeline.metrics.clone());
+    let requeue = Requeue::new(world.stores.dead_letters.clone(), 5, signals, metrics, DeliveryLog::All);
+    let every = DeadLetterFilter::default();
+    let many = |dry_run| requeue.many(&ALL, &every, 1000, dry_run, Instant::now());
+    let counted = many(true).await;
+    assert!(matches!(counted, Err(StoreError::TooSlow(_))), "a part is no count: {counted:?}");
+    let first = many(false).await.unwrap().requeued;
+    assert!((1..LETTERS as u64).contains(&first), "{first}");
+    assert_eq!(many(false).await.unwrap().requeued, LETTERS as u64 - first);
+    assert_eq!(many(true).await.unwrap().requeued, 0);
 }
 
 #[tokio::test]

@@ -1,21 +1,30 @@
 //! Every stage says what it did, in fields that a machine can read.
 
-use crate::support::{DEFAULT_LIMIT, POLICY, WORKER, World, capture::Capture, client, event};
+use crate::support::{ALL, DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, capture::Capture, client, event};
 use hooksaga_pipeline::{
-    Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Router, Signals, Worker,
+    Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Redriver, Requeue,
+    Router, Signals, Worker,
 };
-use hooksaga_store::Stage;
+use hooksaga_saga::{EventType, SagaStatus};
+use hooksaga_store::{DeadLetterFilter, NewEvent, RedriveWork, RunningLimits, Stage, Starter};
 use hooksaga_testkit::receiver::Behaviour;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
-/// One delivery that succeeds, one that dies, one lease that runs out; the lines about them.
+const TENANT: &str = "acme";
+
+fn event_of_tenant(event_type: &str, number: usize) -> NewEvent {
+    NewEvent { tenant: TENANT.parse().unwrap(), ..event(event_type, number) }
+}
+
+/// One delivery that succeeds and is sent again, one that dies and is redriven, one lease that runs out; the lines about
+/// them.
 async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     // The test runs on one thread, so that this catches all of it.
     let capture = Capture::start();
     let world = World::new().await;
-    world.subscribe("good", "/good").await;
-    world.subscribe_with("bad", "/bad", Some(1)).await;
+    world.subscribe_as(TENANT.parse().unwrap(), "good", "/good", None).await;
+    world.subscribe_as(TENANT.parse().unwrap(), "bad", "/bad", Some(1)).await;
     world.receiver.answer("/bad", [Behaviour::Status(500)]);
     let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
     let stores = &world.stores;
@@ -35,7 +44,7 @@ async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     let (s, m) = parts();
     let dead_letters = DeadLetters::new(stores.dead_letters.clone(), s, m, log);
 
-    ingest.submit(vec![event("good", 1), event("bad", 2)]).await.unwrap();
+    ingest.submit(vec![event_of_tenant("good", 1), event_of_tenant("bad", 2)]).await.unwrap();
     router.run_once().await.unwrap();
     orchestrator.schedule_once().await.unwrap();
     world.claim_and_die().await;
@@ -45,6 +54,18 @@ async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     worker.run_once().await.unwrap();
     orchestrator.apply_once().await.unwrap();
     dead_letters.run_once().await.unwrap();
+
+    let (s, m) = parts();
+    let requeue = Requeue::new(stores.dead_letters.clone(), DEFAULT_LIMIT, s, m, log);
+    let deliveries = world.deliveries().await;
+    let delivered = deliveries.iter().find(|delivery| delivery.status == SagaStatus::Completed).unwrap();
+    requeue.resend(&ALL, delivered.saga_id).await.unwrap();
+    let (s, m) = parts();
+    let redriver = Redriver::new(stores.redrives.clone(), DEFAULT_LIMIT, None, s, m, log);
+    let work = RedriveWork::DeadLetters(DeadLetterFilter::default());
+    let starter = Starter { key_id: None, name: String::from("test") };
+    stores.redrives.start(&ALL, &work, &starter, RunningLimits::DEFAULT).await.unwrap();
+    redriver.run_once().await.unwrap();
 
     capture.lines().into_iter().filter(|line| line["target"] == "hooksaga::delivery").collect()
 }
@@ -80,24 +101,63 @@ async fn every_stage_logs_what_happened_to_which_delivery() {
         ("schedule", "InProgress"),
         ("worker", "Completed"),
         ("apply", "Completed"),
+        ("requeue", "Pending"),
+        ("redriver", "Pending"),
     ];
     assert_eq!(stages_and_statuses(&lines), expected.into_iter().chain(FAILURES).collect());
     for line in &lines {
         let fields = &line["fields"];
         let correlation_id = fields["correlation_id"].as_str().unwrap();
         assert!(["trace-1", "trace-2"].contains(&correlation_id), "{line}");
+        assert_eq!(fields["tenant"], TENANT, "{line}");
         let stage = fields["stage"].as_str().unwrap();
         assert_eq!(fields["saga_id"].is_i64(), stage != "ingest", "{line}");
         let has_job = ["schedule", "worker", "apply", "cleaner"].contains(&stage);
         assert_eq!(fields["job_id"].is_i64(), has_job, "{line}");
         for (name, value) in fields.as_object().unwrap() {
-            let is_text =
-                ["message", "stage", "delivery_status", "correlation_id", "event_type", "error_code"];
+            let is_text = [
+                "message",
+                "stage",
+                "delivery_status",
+                "tenant",
+                "correlation_id",
+                "event_type",
+                "error_code",
+            ];
             let fits = if is_text.contains(&name.as_str()) { value.is_string() } else { value.is_i64() };
             assert!(fits, "{name} in {line}");
         }
         assert_eq!(fields["duration_ms"].is_u64(), stage == "worker", "{line}");
     }
+}
+
+/// What a paused subscription misses is said, also where another one gets the event; a test event misses nobody.
+#[tokio::test]
+async fn what_a_paused_subscription_misses_is_logged() {
+    let capture = Capture::start();
+    let world = World::new().await;
+    let pipeline = Pipeline::new(&world);
+    world.subscribe("order.paid", "/one").await;
+    let paused = world.subscribe("order.paid", "/two").await;
+    world.set_active(paused, false).await;
+    world.append("order.paid", 1).await;
+    world.append("nobody.wants.this", 1).await;
+    let test = NewEvent { event_type: EventType::test(), ..event("order.paid", 3) };
+    world.stores.ingest.append(&[test]).await.unwrap();
+    pipeline.router.run_once().await.unwrap();
+
+    let lines = capture.lines();
+    let unrouted =
+        lines.iter().map(|line| &line["fields"]).filter(|fields| fields["delivery_status"] == "Unrouted");
+    let said: Vec<_> =
+        unrouted.map(|fields| (fields["message"].as_str().unwrap(), &fields["paused"])).collect();
+    assert_eq!(
+        said,
+        [
+            ("not sent to some subscriptions (1 of this type: 1 paused)", &json!(1)),
+            ("matched no subscription", &json!(0)),
+        ]
+    );
 }
 
 #[tokio::test]

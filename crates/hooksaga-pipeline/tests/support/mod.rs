@@ -79,8 +79,18 @@ impl World {
         path: &str,
         max_retry_limit: Option<u32>,
     ) -> SubscriptionId {
+        self.subscribe_as(Tenant::default(), event_type, path, max_retry_limit).await
+    }
+
+    pub(crate) async fn subscribe_as(
+        &self,
+        tenant: Tenant,
+        event_type: &str,
+        path: &str,
+        max_retry_limit: Option<u32>,
+    ) -> SubscriptionId {
         let new = NewSubscription {
-            tenant: Tenant::default(),
+            tenant,
             topics: event_type.parse().unwrap(),
             callback_url: self.url(path),
             description: None,

@@ -51,7 +51,7 @@ const ACTIVE: &str = "/* caretaker.active */
 SELECT tenant, callback_url, now() FROM subscriptions WHERE id = $1 AND active AND deleted_at IS NULL";
 
 pub(crate) const VERIFIED: &str = "/* caretaker.verified */
-SELECT tenant, callback_url, coalesce(checked_at, now()), id FROM subscriptions
+SELECT tenant, verified_url, coalesce(checked_at, now()), id FROM subscriptions
 WHERE verified_url IS NOT NULL AND announced_url IS DISTINCT FROM verified_url AND deleted_at IS NULL
 ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED";
 

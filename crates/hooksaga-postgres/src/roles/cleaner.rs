@@ -2,7 +2,7 @@
 
 use crate::{
     pool::RolePool,
-    roles::rows::{bigint, natural},
+    roles::rows::{bigint, natural, trace},
     time::micros,
 };
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ WITH expired AS MATERIALIZED (
     WHERE j.ctid = ANY (ARRAY(SELECT place FROM expired)) AND j.status = (SELECT 'Leased'::job_status)
     RETURNING j.id, j.saga_id, j.event_id, j.lease_resets
 )
-SELECT r.id, r.saga_id, r.lease_resets, e.correlation_id
+SELECT r.id, r.saga_id, r.lease_resets, e.tenant, e.correlation_id
 FROM reset r JOIN events e ON e.id = r.event_id";
 
 /// The same for leases that end later than any could.
@@ -77,7 +77,7 @@ impl CleanerStore for Cleaner {
                             job_id: JobId(row.try_get(0)?),
                             saga_id: SagaId(row.try_get(1)?),
                             lease_resets: natural(row.try_get(2)?),
-                            correlation_id: row.try_get(3)?,
+                            trace: trace(row, 3)?,
                         })
                     })
                     .collect()

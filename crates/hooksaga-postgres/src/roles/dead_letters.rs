@@ -3,7 +3,7 @@
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
-    roles::rows::{bigint, integer, natural, parsed},
+    roles::rows::{bigint, integer, natural, parsed, trace},
     time::Time,
 };
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use deadpool_postgres::{GenericClient, Transaction};
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome,
+    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
 };
 use std::collections::HashMap;
 use tokio_postgres::{Row, types::ToSql};
@@ -61,7 +61,7 @@ SELECT now(), s.event_id, s.subscription_id, s.generation, s.status::text, s.att
        coalesce(sub.active AND sub.verified, false) AND NOT ",
             is_going!(),
             ",
-       e.correlation_id, successor.id",
+       e.tenant, e.correlation_id, successor.id",
             $more,
             "
 FROM ",
@@ -79,7 +79,7 @@ LEFT JOIN webhook_delivery_sagas successor
 const SAGA: &str = saga!("", "webhook_delivery_sagas s");
 /// With what a requeue of many filters by.
 const LETTER: &str = saga!(
-    ", d.id, e.tenant, e.event_type, d.final_error_code, d.created_at",
+    ", d.id, e.event_type, d.final_error_code, d.created_at",
     "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
 );
 
@@ -110,7 +110,7 @@ RETURNING id, event_id, subscription_id, generation"
 
 /// A subscription that a test event may go to, whether it can, and the delivery that there is.
 const TEST: &str = "/* dead_letters.test */
-SELECT now(), s.max_retry_limit, s.active AND s.verified, e.correlation_id, g.id
+SELECT now(), s.max_retry_limit, s.active AND s.verified, e.tenant, e.correlation_id, g.id
 FROM subscriptions s
 JOIN events e ON e.id = $1 AND e.tenant = s.tenant
 LEFT JOIN webhook_delivery_sagas g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
@@ -284,7 +284,7 @@ async fn again(
             return Ok(ResendOutcome::NotDeliverable(ended.next.subscription_id));
         }
         if let Some(saga) = insert(client, &[&ended.next]).await?.pop() {
-            return Ok(ResendOutcome::Created(saga.requeued, saga.correlation_id));
+            return Ok(ResendOutcome::Created(saga.requeued, saga.trace));
         }
     }
     Err(DbError::Store(StoreError::Other("a saga that was sent again cannot be seen".to_owned())))
@@ -302,7 +302,7 @@ async fn send_test(
     for _ in 0..2 {
         let row = client.query_opt(&statement, &[&event.0, &subscription.0, &scope.tenant()]).await?;
         let Some(row) = row else { return Ok(TestOutcome::NotFound) };
-        if let Some(saga) = row.try_get::<_, Option<i64>>(4)? {
+        if let Some(saga) = row.try_get::<_, Option<i64>>(5)? {
             return Ok(TestOutcome::Delivery(SagaId(saga)));
         }
         if !row.try_get::<_, bool>(2)? {
@@ -312,7 +312,7 @@ async fn send_test(
         let first = Next {
             event_id: event,
             subscription_id: subscription,
-            correlation_id: row.try_get(3)?,
+            trace: trace(&row, 3)?,
             generation: 0,
             saga: Saga::new(limit, row.try_get::<_, Time>(0)?.0),
         };
@@ -359,7 +359,7 @@ pub(super) async fn examine(
             let ended = Ended::from_row(row, step.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             let wanted = is_wanted(row, scope, step.filter)?;
-            Ok(Letter { id: DeadLetterId(row.try_get(12)?), wanted, ended })
+            Ok(Letter { id: DeadLetterId(row.try_get(13)?), wanted, ended })
         })
         .collect()
 }
@@ -368,7 +368,7 @@ pub(super) async fn examine(
 fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbResult<bool> {
     let (event_type, code): (&str, &str) = (row.try_get(14)?, row.try_get(15)?);
     let created_at = row.try_get::<_, Time>(16)?.0;
-    Ok(scope.includes(row.try_get(13)?)
+    Ok(scope.includes(row.try_get(10)?)
         && wanted.event_type.as_deref().is_none_or(|wanted| wanted == event_type)
         && scope.matches_code(wanted.final_error_code.as_deref(), code)
         && wanted.created_after.is_none_or(|after| created_at >= after)
@@ -404,7 +404,7 @@ pub(super) struct Ended {
 pub(super) struct Next {
     event_id: EventId,
     subscription_id: SubscriptionId,
-    correlation_id: String,
+    trace: Trace,
     generation: u32,
     saga: Saga,
 }
@@ -426,11 +426,11 @@ impl Ended {
         };
         Ok(Some(Self {
             deliverable: row.try_get(9)?,
-            successor: row.try_get::<_, Option<i64>>(11)?.map(SagaId),
+            successor: row.try_get::<_, Option<i64>>(12)?.map(SagaId),
             next: Next {
                 event_id: EventId(row.try_get(1)?),
                 subscription_id: SubscriptionId(row.try_get(2)?),
-                correlation_id: row.try_get(10)?,
+                trace: trace(row, 10)?,
                 generation,
                 saga,
             },
@@ -449,7 +449,7 @@ pub(super) async fn lock_events(transaction: &Transaction<'_>, events: &[i64]) -
     Ok(())
 }
 
-/// Inserts sagas; returns those that were not there yet, with their correlation ids.
+/// Inserts sagas; returns those that were not there yet.
 pub(super) async fn insert(client: &Transaction<'_>, sagas: &[&Next]) -> DbResult<Vec<RequeuedSaga>> {
     let column = |of: fn(&Next) -> i64| sagas.iter().map(|next| of(next)).collect::<Vec<i64>>();
     let narrow = |of: fn(&Next) -> u32| sagas.iter().map(|next| integer(of(next))).collect::<Vec<i32>>();
@@ -477,20 +477,18 @@ pub(super) async fn insert(client: &Transaction<'_>, sagas: &[&Next]) -> DbResul
             ],
         )
         .await?;
-    let correlation_of: HashMap<(i64, i64), &str> = sagas
-        .iter()
-        .map(|next| ((next.event_id.0, next.subscription_id.0), next.correlation_id.as_str()))
-        .collect();
+    let trace_of: HashMap<(i64, i64), &Trace> =
+        sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), &next.trace)).collect();
     rows.iter()
         .map(|row| {
             let requeued =
                 Requeued { saga_id: SagaId(row.try_get(0)?), generation: natural(row.try_get(3)?) };
             let subscription_id: i64 = row.try_get(2)?;
-            let correlation_id = correlation_of.get(&(row.try_get(1)?, subscription_id)).copied();
+            let trace = trace_of.get(&(row.try_get(1)?, subscription_id)).copied();
             Ok(RequeuedSaga {
                 requeued,
                 subscription_id: SubscriptionId(subscription_id),
-                correlation_id: correlation_id.unwrap_or_default().to_owned(),
+                trace: trace.cloned().unwrap_or_default(),
             })
         })
         .collect()

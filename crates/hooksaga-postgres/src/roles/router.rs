@@ -15,7 +15,7 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, SagaId, SubscriptionId};
 use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -61,11 +61,17 @@ macro_rules! matching_topics {
 /// - `matched` has the subscriptions of each, from the routing index alone; from each topic no more than decides.
 /// - `considered` has what is known of them, by their key (OFFSET 0 keeps that lookup as written). Those that are active and
 ///   verified get sagas; the others are counted in `unmatched_events`, in which nothing is written if there are none.
+/// - `gaps` queues what the verification will not: events that were created before `unverified_since`
+///   ([`MissedEarly`](hooksaga_store::MissedEarly)). `missed_before` is null where a kind has none.
+///
+/// The last two columns tell whether nobody gets an event. `elsewhere`: this pass alone cannot say so, since an earlier one
+/// began with it, or it is a test event. `$matched`: where sagas may be there already, the events that matched somebody; else
+/// the new sagas say it.
 ///
 /// Locked rows are deleted by their place in the table (nobody else can move them), which a join over a long queue would
 /// not find as cheaply.
 macro_rules! route_few {
-    ($on_conflict:literal) => {
+    ($on_conflict:literal, $matched:literal) => {
         concat!(
             "/* router.route_few */
 WITH batch AS MATERIALIZED (
@@ -73,12 +79,13 @@ WITH batch AS MATERIALIZED (
     WHERE event_id >= $3 ORDER BY event_id LIMIT $1
     FOR UPDATE SKIP LOCKED
 ), queued AS MATERIALIZED (
-    SELECT e.id, e.tenant, e.event_type, e.correlation_id, b.after
+    SELECT e.id, e.tenant, e.event_type, e.correlation_id, e.created_at, b.after
     FROM batch b JOIN events e ON e.id = b.event_id
 ), kinds AS MATERIALIZED (
-    SELECT tenant, event_type, after, array_agg(id) AS events FROM queued GROUP BY tenant, event_type, after
+    SELECT tenant, event_type, after, array_agg(id) AS events, min(created_at) AS oldest
+    FROM queued GROUP BY tenant, event_type, after
 ), matched AS MATERIALIZED (
-    SELECT k.events, m.ids FROM kinds k CROSS JOIN LATERAL (
+    SELECT k.events, k.oldest, m.ids FROM kinds k CROSS JOIN LATERAL (
         SELECT array_agg(DISTINCT entry.subscription_id) AS ids
         FROM (
             ",
@@ -96,10 +103,11 @@ WITH batch AS MATERIALIZED (
        AND coalesce(max(cardinality(ids)) <= $5::bigint, true) AS fits
     FROM matched
 ), considered AS MATERIALIZED (
-    SELECT m.events, s.id, s.max_retry_limit, s.state
+    SELECT m.events, s.id, s.max_retry_limit, s.state,
+           CASE WHEN s.state = 3 AND m.oldest < s.unverified_since THEN s.unverified_since END AS missed_before
     FROM matched m CROSS JOIN LATERAL unnest(m.ids) AS c (id)
     CROSS JOIN LATERAL (
-        SELECT id, coalesce(max_retry_limit, $2::int) AS max_retry_limit,
+        SELECT id, coalesce(max_retry_limit, $2::int) AS max_retry_limit, unverified_since,
                CASE WHEN active AND verified THEN 0 WHEN disabled_reason IS NOT NULL THEN 1
                     WHEN NOT active THEN 2 ELSE 3 END AS state
         FROM subscriptions WHERE id = c.id OFFSET 0
@@ -115,6 +123,13 @@ WITH batch AS MATERIALIZED (
     SET disabled = unmatched_events.disabled + excluded.disabled, paused = unmatched_events.paused + excluded.paused,
         unverified = unmatched_events.unverified + excluded.unverified
     RETURNING event_id, disabled, paused, unverified
+), gaps AS (
+    INSERT INTO catch_ups (subscription_id, since, until)
+    SELECT c.id, min(e.created_at), max(e.created_at) + interval '1 microsecond'
+    FROM considered c CROSS JOIN LATERAL unnest(c.events) AS event_id
+    CROSS JOIN LATERAL (SELECT created_at FROM events WHERE id = event_id OFFSET 0) e
+    WHERE c.missed_before IS NOT NULL AND e.created_at < c.missed_before
+    GROUP BY c.id, date_trunc('second', e.created_at)
 ), sagas AS (
     INSERT INTO webhook_delivery_sagas
         (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
@@ -131,10 +146,13 @@ WITH batch AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE (SELECT fits FROM pass)))
 )
 SELECT id, correlation_id, tenant, true, NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[],
-       NULL::bigint[], NULL::bigint[], NULL::bigint[]
+       NULL::bigint[], NULL::bigint[], NULL::bigint[], after > 0 OR event_type = 'hooksaga.test' AS elsewhere,
+       NULL::bigint[]
 FROM queued WHERE (SELECT fits FROM pass)
 UNION ALL
-SELECT NULL, NULL, NULL, (SELECT fits FROM pass), s.*, u.*
+SELECT NULL, NULL, NULL, (SELECT fits FROM pass), s.*, u.*, NULL, ",
+            $matched,
+            "
 FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
 CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
@@ -144,8 +162,15 @@ CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), 
 /// As many as an event matches in [`ROUTE_FEW`].
 const FEW: u32 = 32;
 
-pub(crate) const ROUTE_FEW: Insert =
-    Insert { plain: route_few!(""), careful: route_few!("ON CONFLICT DO NOTHING") };
+pub(crate) const ROUTE_FEW: Insert = Insert {
+    plain: route_few!("", "NULL::bigint[]"),
+    careful: route_few!(
+        "ON CONFLICT DO NOTHING",
+        "(
+    SELECT array_agg(DISTINCT event_id) FROM considered c CROSS JOIN LATERAL unnest(c.events) AS event_id
+    WHERE c.state = 0)"
+    ),
+};
 
 /// Routes until the limit is reached, whatever an event matches; one statement, as above.
 ///
@@ -153,14 +178,14 @@ pub(crate) const ROUTE_FEW: Insert =
 /// - `resolved` looks one kind up after the other: from each topic no more entries than the pass may still consider, plus
 ///   one. So a pass reads no more entries per topic than its limit and one for each kind, however many there are.
 ///   `limits` has no positive number where a subscription is not active and verified: considered, but given no saga, and
-///   counted in `unmatched_events` as what the number says.
+///   counted in `unmatched_events` as what the number says; -4 is unverified, with events in `gaps`.
 /// - `flat` is all of that as arrays, since joining kinds with events would compare all with all, without hash joins:
 ///   the candidates of kind k are those from `upto[k] + 1` to `upto[k + 1]`.
 /// - `counted` adds up what the events cost in their order. The one at which the sum exceeds the limit is the last that
 ///   is worked on, and keeps its place in the queue, with how far it came. (A kind that was not resolved, or not to its
 ///   end, only has events from that one on.)
 macro_rules! route_many {
-    ($on_conflict:literal) => {
+    ($on_conflict:literal, $matched:literal) => {
         concat!(
             "/* router.route_many */
 WITH RECURSIVE batch AS MATERIALIZED (
@@ -169,13 +194,14 @@ WITH RECURSIVE batch AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ), queued AS MATERIALIZED (
     SELECT *, dense_rank() OVER (ORDER BY first) AS kind FROM (
-        SELECT e.id, e.tenant, e.event_type, e.correlation_id, b.after,
-               min(e.id) OVER (PARTITION BY e.tenant, e.event_type, b.after) AS first
+        SELECT e.id, e.tenant, e.event_type, e.correlation_id, e.created_at, b.after,
+               min(e.id) OVER (PARTITION BY e.tenant, e.event_type, b.after) AS first,
+               min(e.created_at) OVER (PARTITION BY e.tenant, e.event_type, b.after) AS oldest
         FROM batch b JOIN events e ON e.id = b.event_id
     ) e
 ), kinds AS MATERIALIZED (
     SELECT array_agg(tenant ORDER BY id) AS tenants, array_agg(event_type ORDER BY id) AS types,
-           array_agg(after ORDER BY id) AS afters
+           array_agg(after ORDER BY id) AS afters, array_agg(oldest ORDER BY id) AS oldest
     FROM queued WHERE id = first
 ), resolved AS (
     SELECT 0 AS kind, 0::bigint AS used, '{}'::bigint[] AS ids, '{}'::int[] AS limits
@@ -206,7 +232,9 @@ WITH RECURSIVE batch AS MATERIALIZED (
         ) m
         LEFT JOIN LATERAL (
             SELECT CASE WHEN active AND verified THEN coalesce(max_retry_limit, $2::int)
-                        WHEN disabled_reason IS NOT NULL THEN -1 WHEN NOT active THEN -2 ELSE -3 END AS max_retry_limit
+                        WHEN disabled_reason IS NOT NULL THEN -1 WHEN NOT active THEN -2
+                        WHEN (SELECT oldest FROM kinds)[r.kind + 1] < unverified_since THEN -4 ELSE -3
+                   END AS max_retry_limit
             FROM subscriptions WHERE id = m.subscription_id OFFSET 0
         ) s ON true
     ) c
@@ -216,8 +244,9 @@ WITH RECURSIVE batch AS MATERIALIZED (
            array_agg(c.id ORDER BY r.kind, c.id) AS ids, array_agg(c.max_retry_limit ORDER BY r.kind, c.id) AS limits
     FROM resolved r CROSS JOIN LATERAL unnest(r.ids, r.limits) AS c (id, max_retry_limit)
 ), counted AS MATERIALIZED (
-    SELECT id, tenant, correlation_id, start, cost, sum(cost) OVER (ORDER BY id) AS until FROM (
-        SELECT id, tenant, correlation_id, (SELECT upto FROM flat)[kind] AS start,
+    SELECT id, tenant, correlation_id, created_at, elsewhere, start, cost, sum(cost) OVER (ORDER BY id) AS until FROM (
+        SELECT id, tenant, correlation_id, created_at, after > 0 OR event_type = 'hooksaga.test' AS elsewhere,
+               (SELECT upto FROM flat)[kind] AS start,
                coalesce((SELECT upto FROM flat)[kind + 1] - (SELECT upto FROM flat)[kind], 0)::int AS cost
         FROM queued
     ) e
@@ -228,7 +257,7 @@ WITH RECURSIVE batch AS MATERIALIZED (
     INSERT INTO unmatched_events (event_id, disabled, paused, unverified)
     SELECT e.id, count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -1),
            count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -2),
-           count(*) FILTER (WHERE (SELECT limits FROM flat)[n] = -3)
+           count(*) FILTER (WHERE (SELECT limits FROM flat)[n] <= -3)
     FROM counted e
     CROSS JOIN LATERAL generate_series(e.start + 1, e.start + least(e.cost, $4::bigint - (e.until - e.cost))) AS n
     WHERE e.until - e.cost < $4::bigint AND (SELECT limits FROM flat)[n] < 0
@@ -237,6 +266,16 @@ WITH RECURSIVE batch AS MATERIALIZED (
     SET disabled = unmatched_events.disabled + excluded.disabled, paused = unmatched_events.paused + excluded.paused,
         unverified = unmatched_events.unverified + excluded.unverified
     RETURNING event_id, disabled, paused, unverified
+), gaps AS (
+    INSERT INTO catch_ups (subscription_id, since, until)
+    SELECT s.id, min(e.created_at), max(e.created_at) + interval '1 microsecond'
+    FROM counted e
+    CROSS JOIN LATERAL generate_series(e.start + 1, e.start + least(e.cost, $4::bigint - (e.until - e.cost))) AS n
+    CROSS JOIN LATERAL (
+        SELECT id, unverified_since FROM subscriptions WHERE id = (SELECT ids FROM flat)[n] OFFSET 0
+    ) s
+    WHERE e.until - e.cost < $4::bigint AND (SELECT limits FROM flat)[n] = -4 AND e.created_at < s.unverified_since
+    GROUP BY s.id, date_trunc('second', e.created_at)
 ), sagas AS (
     INSERT INTO webhook_delivery_sagas
         (event_id, subscription_id, generation, max_retry_limit, next_attempt_at, created_at, updated_at)
@@ -257,10 +296,12 @@ WITH RECURSIVE batch AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(SELECT place FROM batch WHERE event_id = (SELECT id FROM stop WHERE moved)))
 )
 SELECT id, correlation_id, tenant, until <= $4::bigint, NULL::bigint[], NULL::bigint[], NULL::bigint[],
-       NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[]
+       NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::bigint[], elsewhere, NULL::bigint[]
 FROM counted WHERE until - cost <= $4::bigint
 UNION ALL
-SELECT NULL, NULL, NULL, true, s.*, u.*
+SELECT NULL, NULL, NULL, true, s.*, u.*, NULL, ",
+            $matched,
+            "
 FROM (SELECT array_agg(event_id), array_agg(id), array_agg(subscription_id) FROM sagas) s
 CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), array_agg(unverified) FROM unmatched) u"
         )
@@ -268,7 +309,10 @@ CROSS JOIN (SELECT array_agg(event_id), array_agg(disabled), array_agg(paused), 
 }
 
 pub(crate) const ROUTE_MANY: Insert =
-    Insert { plain: route_many!(""), careful: route_many!("ON CONFLICT DO NOTHING") };
+    Insert { plain: route_many!("", "NULL::bigint[]"), careful: route_many!("ON CONFLICT DO NOTHING", "(
+    SELECT array_agg(DISTINCT e.id) FROM counted e
+    CROSS JOIN LATERAL generate_series(e.start + 1, e.start + least(e.cost, $4::bigint - (e.until - e.cost))) AS n
+    WHERE e.until - e.cost < $4::bigint AND (SELECT limits FROM flat)[n] > 0)") };
 
 /// Of the newest events in the queue those that match few: each is then routed by [`ROUTE_FEW`], alone. Reads no more entries of
 /// a topic than decide. No lock: one that another router takes meanwhile is simply gone.
@@ -344,7 +388,8 @@ impl Router {
         let is_many = |event: &RoutedEvent| !event.complete || event.sagas.len() > FEW as usize;
         self.many.store(routed.iter().any(is_many), Ordering::Relaxed);
         let matched = routed.iter().filter(|event| !event.sagas.is_empty());
-        self.correlations.remember(matched.map(|event| (event.event_id.0, &*event.correlation_id)));
+        self.correlations
+            .remember(matched.map(|event| (event.event_id.0, &*event.tenant, &*event.correlation_id)));
         let reached = routed.last().map(|event| event.event_id.0);
         Ok((RouteBatch { events: routed }, reached))
     }
@@ -369,7 +414,8 @@ impl Router {
             batch.events.extend(routed.unwrap_or_default());
         }
         let matched = batch.events.iter().filter(|event| !event.sagas.is_empty());
-        self.correlations.remember(matched.map(|event| (event.event_id.0, &*event.correlation_id)));
+        self.correlations
+            .remember(matched.map(|event| (event.event_id.0, &*event.tenant, &*event.correlation_id)));
         Ok(batch)
     }
 }
@@ -390,6 +436,7 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
             sagas: Vec::new(),
             unmatched: Unmatched::default(),
             complete: row.try_get(3)?,
+            unwanted: !row.try_get::<_, bool>(11)?,
         };
         routed.insert(event.event_id, event);
     }
@@ -407,6 +454,12 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
             let [disabled, paused, unverified] = [disabled, paused, unverified].map(count);
             event.unmatched = Unmatched { paused, disabled, unverified };
         }
+    }
+    // Where a conflict was looked for, an event may have matched subscriptions that have their sagas already.
+    let matched: HashSet<i64> = column(12)?.into_iter().collect();
+    for event in routed.values_mut() {
+        let nobody = event.sagas.is_empty() && !matched.contains(&event.event_id.0);
+        event.unwanted &= event.complete && nobody;
     }
     Ok(Some(routed.into_values().collect()))
 }

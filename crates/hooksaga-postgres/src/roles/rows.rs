@@ -1,6 +1,8 @@
 //! Values of the domain as PostgreSQL takes them, and back.
 
 use crate::error::{DbError, DbResult};
+use hooksaga_store::Trace;
+use tokio_postgres::Row;
 
 /// A number that a CHECK keeps at 0 or more.
 pub(crate) fn natural(value: i32) -> u32 {
@@ -25,4 +27,9 @@ pub(crate) fn integer(value: u32) -> i32 {
 /// The status that a text stands for.
 pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &str) -> DbResult<T> {
     text.parse().map_err(DbError::unreadable)
+}
+
+/// An event's tenant at `column`, and its correlation id behind it.
+pub(crate) fn trace(row: &Row, column: usize) -> DbResult<Trace> {
+    Ok(Trace { tenant: row.try_get(column)?, correlation_id: row.try_get(column + 1)? })
 }

@@ -1,7 +1,8 @@
 //! A model check of its own for redrives and for catching up after a verification: docs/STATE_MACHINE.md numbers them 9 to 11.
 //!
-//! Two events come while a subscription is being verified, a router routes them, and two redrivers let the subscription catch
-//! up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. In a run of its own the walk goes over
+//! A subscription is verified, its URL changes, and it is verified again. Two events come at any time, each in a transaction that
+//! takes its time of creation at its beginning and may commit much later. A router routes them, and two redrivers let the
+//! subscription catch up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. In a run of its own the walk goes over
 //! two dead letters, which an operator may requeue by hand at the same time; a "saga" is then one of the next generation.
 //! Any process may die between any two of its transactions. What must hold: never two sagas of one event, and once faults stop, exactly one of each, in every
 //! schedule.
@@ -19,6 +20,9 @@ enum Guard {
     /// The walk ends at the time of its first step, which is after the verification; else at the time when the challenge
     /// was answered, before the verification's commit.
     EndsAfterVerification,
+    /// The router queues an event that it routes as unverified though it is older than the change of the URL, where the walk
+    /// begins.
+    EarlyMissQueued,
     /// The sagas of a step and how far it came are one commit; else the progress is written first.
     ProgressWithSagas,
     /// Unique key (event, subscription, generation), on conflict nothing.
@@ -35,12 +39,13 @@ enum Guard {
 }
 
 use Guard::{
-    EndsAfterVerification, ProgressWithSagas, QueuedWithVerification, RouteOneSnapshot, RouteReadsAfterLock,
-    SagaKey, StatusChecked, StepGuarded,
+    EarlyMissQueued, EndsAfterVerification, ProgressWithSagas, QueuedWithVerification, RouteOneSnapshot,
+    RouteReadsAfterLock, SagaKey, StatusChecked, StepGuarded,
 };
 
 /// SQLite, MySQL and MariaDB.
-const LOCKED_FIRST: [Guard; 7] = [
+const LOCKED_FIRST: [Guard; 8] = [
+    EarlyMissQueued,
     QueuedWithVerification,
     EndsAfterVerification,
     ProgressWithSagas,
@@ -49,7 +54,8 @@ const LOCKED_FIRST: [Guard; 7] = [
     RouteReadsAfterLock,
     StatusChecked,
 ];
-const POSTGRES: [Guard; 7] = [
+const POSTGRES: [Guard; 8] = [
+    EarlyMissQueued,
     QueuedWithVerification,
     EndsAfterVerification,
     ProgressWithSagas,
@@ -59,17 +65,20 @@ const POSTGRES: [Guard; 7] = [
     StatusChecked,
 ];
 /// Each back end's form, with the guard of its router.
-const FORMS: [([Guard; 7], Guard); 2] = [(LOCKED_FIRST, RouteReadsAfterLock), (POSTGRES, RouteOneSnapshot)];
+const FORMS: [([Guard; 8], Guard); 2] = [(LOCKED_FIRST, RouteReadsAfterLock), (POSTGRES, RouteOneSnapshot)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct State {
-    /// Per event: not there, queued, routed.
+    /// In the order of their creation.
     events: [Event; EVENTS],
     /// Sagas of each event.
     sagas: [u8; EVENTS],
     verified: bool,
     verifier: Verifier,
-    walk: Option<Walk>,
+    /// The events that were created before the URL changed.
+    since: u8,
+    /// The walk that the verification queues, or a redrive; and one for each event that the router queues.
+    walks: [Option<Walk>; 1 + EVENTS],
     cancelled: bool,
     /// Ghost: sagas when it was cancelled.
     sagas_then: [u8; EVENTS],
@@ -82,12 +91,16 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Event {
     Absent,
+    /// Created, in a transaction that has not committed.
+    Open,
     Queued,
     Routed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Verifier {
+    /// The URL has not changed.
+    Verified,
     Waiting,
     /// The challenge was answered when so many events were there.
     Answered(u8),
@@ -116,6 +129,7 @@ enum Redriver {
     Idle,
     /// Has looked at the events from here to there; `send`: this one has no saga.
     Looked {
+        walk: u8,
         after: u8,
         until: u8,
         reached: u8,
@@ -144,6 +158,11 @@ impl Model {
         let mut next = Vec::new();
         if let Some(event) = state.events.iter().position(|event| *event == Event::Absent) {
             let mut after = *state;
+            after.events[event] = Event::Open;
+            next.push((after, true));
+        }
+        for event in (0..EVENTS).filter(|event| state.events[*event] == Event::Open) {
+            let mut after = *state;
             after.events[event] = Event::Queued;
             next.push((after, true));
         }
@@ -158,30 +177,36 @@ impl Model {
         if self.letters {
             self.requeueing(state, &mut next);
         }
-        if self.cancelling && state.walk.is_some() && !state.cancelled {
+        if self.cancelling && state.walks[0].is_some() && !state.cancelled {
             next.push((State { cancelled: true, sagas_then: state.sagas, ..*state }, false));
         }
         next
     }
 
     fn verifying(&self, state: &State, next: &mut Vec<(State, bool)>) {
-        let there =
-            u8::try_from(state.events.iter().filter(|event| **event != Event::Absent).count()).unwrap();
-        let walk = |answered: u8| {
-            Some(Walk { until: (!self.has(EndsAfterVerification)).then_some(answered), after: 0 })
+        let there = state.created();
+        let walks = |answered: u8| {
+            let mut walks = state.walks;
+            let until = (!self.has(EndsAfterVerification)).then_some(answered);
+            walks[0] = Some(Walk { until, after: state.since });
+            walks
         };
         match state.verifier {
+            Verifier::Verified => {
+                let verifier = Verifier::Waiting;
+                next.push((State { verified: false, verifier, since: there, ..*state }, true));
+            }
             Verifier::Waiting => next.push((State { verifier: Verifier::Answered(there), ..*state }, true)),
             Verifier::Answered(answered) if self.has(QueuedWithVerification) => {
                 let verifier = Verifier::Done;
-                next.push((State { verified: true, verifier, walk: walk(answered), ..*state }, true));
+                next.push((State { verified: true, verifier, walks: walks(answered), ..*state }, true));
             }
             Verifier::Answered(answered) => {
                 let verifier = Verifier::OwesQueue(answered);
                 next.push((State { verified: true, verifier, ..*state }, true));
             }
             Verifier::OwesQueue(answered) => {
-                next.push((State { verifier: Verifier::Done, walk: walk(answered), ..*state }, true));
+                next.push((State { verifier: Verifier::Done, walks: walks(answered), ..*state }, true));
                 // It dies, and its successor finds the subscription verified.
                 next.push((State { verifier: Verifier::Done, ..*state }, false));
             }
@@ -210,6 +235,9 @@ impl Model {
                 after.events[event] = Event::Routed;
                 if verified {
                     self.insert(&mut after, event);
+                } else if self.has(EarlyMissQueued) && event < usize::from(state.since) {
+                    let place = u8::try_from(event).unwrap();
+                    after.walks[1 + event] = Some(Walk { until: Some(place + 1), after: place });
                 }
                 next.push((after, true));
             }
@@ -241,29 +269,18 @@ impl Model {
 
     fn redriving(&self, state: &State, copy: usize, next: &mut Vec<(State, bool)>) {
         let mut after = *state;
-        match (state.redrivers[copy], state.walk) {
-            (Redriver::Idle, Some(walk)) if !state.cancelled => {
-                let there = state.events.iter().take_while(|event| **event != Event::Absent).count();
-                let until = walk.until.unwrap_or(u8::try_from(there).unwrap());
-                let rows: Vec<(u8, Fate)> = (walk.after..until)
-                    .map(|event| {
-                        let sent = state.sagas[usize::from(event)] > 0;
-                        (event, if sent { Fate::Skip } else { Fate::Send })
-                    })
-                    .collect();
-                // One saga a step: the smallest steps have the most places to die at.
-                let chosen = choose(&rows, 1, true);
-                after.redrivers[copy] = Redriver::Looked {
-                    after: walk.after,
-                    until,
-                    reached: chosen.reached.map_or(walk.after, |event| event + 1),
-                    send: chosen.send.first().copied(),
-                    end: chosen.is_end,
-                };
-                next.push((after, true));
+        match state.redrivers[copy] {
+            // One that is not verified waits.
+            Redriver::Idle if !state.cancelled && state.verified => {
+                for (number, walk) in (0_u8..).zip(state.walks) {
+                    let Some(walk) = walk else { continue };
+                    after.redrivers[copy] = look(state, number, walk);
+                    next.push((after, true));
+                }
             }
-            (Redriver::Looked { after: seen, until, reached, send, end }, walk) => {
+            Redriver::Looked { walk: number, after: seen, until, reached, send, end } => {
                 after.redrivers[copy] = Redriver::Idle;
+                let walk = state.walks[usize::from(number)];
                 let stands = walk.is_some_and(|walk| walk.after == seen);
                 let refused =
                     (self.has(StepGuarded) && !stands) || (self.has(StatusChecked) && state.cancelled);
@@ -271,7 +288,8 @@ impl Model {
                     next.push((after, true));
                     return;
                 }
-                after.walk = (!end).then_some(Walk { until: Some(until), after: reached });
+                after.walks[usize::from(number)] =
+                    (!end).then_some(Walk { until: Some(until), after: reached });
                 match send {
                     Some(event) if !self.has(ProgressWithSagas) => {
                         after.redrivers[copy] = Redriver::Owes(event)
@@ -281,12 +299,12 @@ impl Model {
                 }
                 next.push((after, true));
             }
-            (Redriver::Owes(event), _) => {
+            Redriver::Owes(event) => {
                 after.redrivers[copy] = Redriver::Idle;
                 self.insert(&mut after, usize::from(event));
                 next.push((after, true));
             }
-            (Redriver::Idle, _) => {}
+            Redriver::Idle => {}
         }
     }
 
@@ -303,9 +321,10 @@ impl Model {
         let mut first = State {
             events: [Event::Absent; EVENTS],
             sagas: [0; EVENTS],
-            verified: false,
-            verifier: Verifier::Waiting,
-            walk: None,
+            verified: true,
+            verifier: Verifier::Verified,
+            since: 0,
+            walks: [None; 1 + EVENTS],
             cancelled: false,
             sagas_then: [0; EVENTS],
             routers: [Router::Idle; 2],
@@ -314,8 +333,8 @@ impl Model {
         };
         if self.letters {
             first.events = [Event::Routed; EVENTS];
-            (first.verified, first.verifier) = (true, Verifier::Done);
-            first.walk = Some(Walk { until: Some(u8::try_from(EVENTS).unwrap()), after: 0 });
+            first.verifier = Verifier::Done;
+            first.walks[0] = Some(Walk { until: Some(u8::try_from(EVENTS).unwrap()), after: 0 });
         }
         let mut seen = HashMap::from([(first, ())]);
         let mut queue = VecDeque::from([first]);
@@ -343,6 +362,30 @@ impl Model {
             }
         }
         Ok(seen.len())
+    }
+}
+
+impl State {
+    fn created(&self) -> u8 {
+        u8::try_from(self.events.iter().filter(|event| **event != Event::Absent).count()).unwrap()
+    }
+}
+
+/// What a step finds behind where the walk is. What is not committed cannot be seen.
+fn look(state: &State, number: u8, walk: Walk) -> Redriver {
+    let until = walk.until.unwrap_or_else(|| state.created());
+    let seen = (walk.after..until).filter(|event| state.events[usize::from(*event)] > Event::Open);
+    let fate = |event: u8| if state.sagas[usize::from(event)] > 0 { Fate::Skip } else { Fate::Send };
+    let rows: Vec<(u8, Fate)> = seen.map(|event| (event, fate(event))).collect();
+    // One saga a step: the smallest steps have the most places to die at.
+    let chosen = choose(&rows, 1, true);
+    Redriver::Looked {
+        walk: number,
+        after: walk.after,
+        until,
+        reached: chosen.reached.map_or(walk.after, |event| event + 1),
+        send: chosen.send.first().copied(),
+        end: chosen.is_end,
     }
 }
 
@@ -403,6 +446,8 @@ fn each_guard_left_out_is_missed() {
             (&[QueuedWithVerification][..], false, LOST),
             // An event that was routed between the answer and the commit of the verification.
             (&[EndsAfterVerification], false, LOST),
+            // An event that was created before the URL changed, and routed after it.
+            (&[EarlyMissQueued], false, LOST),
             // A crash after the progress.
             (&[ProgressWithSagas], false, LOST),
             // The router and a redriver make the same saga.

@@ -45,7 +45,7 @@ SELECT tenant, callback_url FROM subscriptions WHERE id = ?1 AND active AND dele
 
 /// INDEXED BY: only that index is as short as the list.
 const VERIFIED: &str = "/* endpoint_caretaker: verified */
-SELECT tenant, callback_url, id, coalesce(checked_at, ?1) FROM subscriptions INDEXED BY idx_sub_unannounced
+SELECT tenant, verified_url, id, coalesce(checked_at, ?1) FROM subscriptions INDEXED BY idx_sub_unannounced
  WHERE verified_url IS NOT NULL AND announced_url IS NOT verified_url AND deleted_at IS NULL
  ORDER BY id LIMIT ?2";
 

@@ -8,7 +8,7 @@ use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 use std::time::Duration;
 
 const EXPIRED_JOBS: &str = "/* lease_cleaner: expired_jobs */
-SELECT j.id, j.saga_id, e.correlation_id, j.lease_resets + 1
+SELECT j.id, j.saga_id, e.tenant, e.correlation_id, j.lease_resets + 1
   FROM webhook_delivery_jobs AS j
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
  CROSS JOIN events AS e ON e.id = g.event_id
@@ -65,8 +65,8 @@ fn reset_expired(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<ResetLease>> {
         Ok(ResetLease {
             job_id: JobId(row.get(0)?),
             saga_id: SagaId(row.get(1)?),
-            correlation_id: row.get(2)?,
-            lease_resets: row.get(3)?,
+            trace: rows::trace(row, 2)?,
+            lease_resets: row.get(4)?,
         })
     })?;
     let mut reset = tx.prepare(RESET)?;

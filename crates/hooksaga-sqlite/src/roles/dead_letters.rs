@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
     Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome,
+    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ macro_rules! is_going {
 }
 pub(super) use is_going;
 
-/// A saga, the correlation id, and the saga that it was sent again as. Of an event that is going nothing is found.
+/// A saga, its tenant and correlation id, and the saga that it was sent again as. Of an event that is going nothing is found.
 macro_rules! saga {
     ($name:literal, $from:literal, $id:literal) => {
         concat!(
@@ -44,7 +44,7 @@ macro_rules! saga {
             $name,
             " */
 SELECT g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g.max_retry_limit,
-       g.next_attempt_at, g.final_error_code, e.correlation_id, n.id
+       g.next_attempt_at, g.final_error_code, e.tenant, e.correlation_id, n.id
   FROM ",
             $from,
             "
@@ -239,7 +239,7 @@ struct FinishedSaga {
     subscription_id: SubscriptionId,
     generation: u32,
     saga: Saga,
-    correlation_id: String,
+    trace: Trace,
     successor: Option<SagaId>,
 }
 
@@ -255,8 +255,8 @@ fn found(row: &Row<'_>) -> rusqlite::Result<FinishedSaga> {
             next_attempt_at: rows::time(row, 6)?,
             final_error_code: rows::optional_error_code(row, 7)?,
         },
-        correlation_id: row.get(8)?,
-        successor: row.get::<_, Option<i64>>(9)?.map(SagaId),
+        trace: rows::trace(row, 8)?,
+        successor: row.get::<_, Option<i64>>(10)?.map(SagaId),
     })
 }
 
@@ -301,7 +301,7 @@ fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut Subscriptions) -> 
         return Err(StoreError::Other("a requeued saga cannot be seen".to_owned()).into());
     }
     let saga_id = SagaId(tx.last_id());
-    Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.correlation_id))
+    Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.trace))
 }
 
 fn send_test(
@@ -429,8 +429,8 @@ pub(super) fn requeue_all(
         };
         let subscription_id = found.subscription_id;
         match send(tx, found, subscriptions)? {
-            ResendOutcome::Created(requeued, correlation_id) => {
-                all.sagas.push(RequeuedSaga { requeued, subscription_id, correlation_id });
+            ResendOutcome::Created(requeued, trace) => {
+                all.sagas.push(RequeuedSaga { requeued, subscription_id, trace });
             }
             ResendOutcome::NotDeliverable(_) => all.skipped += 1,
             _ => {}

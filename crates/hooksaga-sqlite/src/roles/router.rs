@@ -10,27 +10,30 @@ use crate::{
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
+use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
 };
 
 const TAKE_EVENTS: &str = "/* router_worker: take_events */
-SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id
+SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id, e.created_at
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id LIMIT ?1";
 
 const TAKE_NEWEST: &str = "/* router_worker: take_newest */
-SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id
+SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id, e.created_at
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id DESC LIMIT ?1";
 
 /// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are looked at
 /// all the same.
 const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
-SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, coalesce(s.max_retry_limit, ?5)
+SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, coalesce(s.max_retry_limit, ?5),
+       s.unverified_since
   FROM subscription_topics AS t CROSS JOIN subscriptions AS s ON s.id = t.subscription_id
  WHERE t.tenant = ?1 AND t.topic = ?2 AND t.subscription_id > ?3
  ORDER BY t.subscription_id LIMIT ?4";
@@ -65,6 +68,10 @@ ON CONFLICT (event_id) DO UPDATE
    SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
        unverified = unverified + excluded.unverified";
 
+/// What the verification does not queue.
+const QUEUE_GAP: &str = "/* router_worker: queue_gap */
+INSERT OR FAIL INTO catch_ups (subscription_id, since, until) VALUES (?1, ?2, ?3)";
+
 const LEAVE_QUEUE: Write = Write {
     several: concat!(
         "/* router_worker: leave_queue */ DELETE FROM unrouted_events WHERE event_id IN (",
@@ -88,6 +95,7 @@ pub(crate) const HOT: &[&str] = &[
     LEAVE_QUEUE.one,
     NOTE_PROGRESS,
     NOTE_UNMATCHED,
+    QUEUE_GAP,
 ];
 
 pub(crate) struct Router(pub(crate) RoleHandle);
@@ -119,6 +127,15 @@ struct Queued {
     tenant: String,
     event_type: EventType,
     correlation_id: String,
+    created_at: Timestamp,
+}
+
+impl Queued {
+    /// As one that is not complete.
+    fn into_routed(self, sagas: Vec<RoutedSaga>, unmatched: Unmatched) -> RoutedEvent {
+        let Self { id: event_id, tenant, correlation_id, .. } = self;
+        RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false, unwanted: false }
+    }
 }
 
 /// A subscription with a topic that matches.
@@ -129,6 +146,15 @@ struct Candidate {
     verified: bool,
     disabled: bool,
     max_retry_limit: u32,
+    unverified_since: Option<Timestamp>,
+}
+
+impl Candidate {
+    /// It is nothing but unverified, and its gap begins after this event.
+    fn misses_early(&self, event: &Queued) -> bool {
+        let later = self.unverified_since.is_some_and(|since| event.created_at < since);
+        later && self.active && !self.disabled && !self.verified
+    }
 }
 
 fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> DbResult<RouteBatch> {
@@ -140,6 +166,7 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             tenant: row.get(2)?,
             event_type: rows::parsed(row, 3)?,
             correlation_id: row.get(4)?,
+            created_at: rows::time(row, 5)?,
         })
     })?;
     // A pass that could consider nobody would never get on.
@@ -147,14 +174,11 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
     let mut resolver = Resolver { most: left + 1, default_limit, known: HashMap::new() };
     let mut events = Vec::with_capacity(queued.len());
     // The sagas of all events, and the events that are done: written together at the end.
-    let (mut new, mut done) = (Vec::new(), Vec::new());
+    let (mut new, mut done, mut missed_early) = (Vec::new(), Vec::new(), MissedEarly::default());
     for event in queued {
         if left == 0 && taken == Taken::Oldest {
             // Not begun: this says that the queue is not empty.
-            let Queued { id: event_id, tenant, correlation_id, .. } = event;
-            let unmatched = Unmatched::default();
-            let sagas = Vec::new();
-            events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false });
+            events.push(event.into_routed(Vec::new(), Unmatched::default()));
             break;
         }
         let candidates = resolver.candidates(tx, &event)?;
@@ -170,6 +194,9 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
         for candidate in considered {
             if !(candidate.active && candidate.verified) {
                 unmatched.count(candidate.active, candidate.disabled);
+                if candidate.misses_early(&event) {
+                    missed_early.note(candidate.id, event.created_at);
+                }
                 continue;
             }
             new.push((events.len(), [event.id.0, candidate.id.0, candidate.max_retry_limit.into()]));
@@ -186,9 +213,11 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             }
             _ => done.push([event.id.0]),
         }
-        let Queued { id: event_id, tenant, correlation_id, .. } = event;
+        let is_first_pass = event.after == SubscriptionId(0);
+        let nobody = unmatched.total() == considered.len() as u64 && !event.event_type.is_test();
+        let unwanted = complete && is_first_pass && nobody;
         let sagas = Vec::with_capacity(considered.len());
-        events.push(RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete });
+        events.push(RoutedEvent { complete, unwanted, ..event.into_routed(sagas, unmatched) });
         if !complete {
             break;
         }
@@ -200,6 +229,9 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
             let saga = RoutedSaga { saga_id: SagaId(id), subscription_id: SubscriptionId(subscription) };
             events[event].sagas.push(saga);
         }
+    }
+    for gap in missed_early.gaps() {
+        tx.execute(QUEUE_GAP, (gap.subscription_id.0, gap.since.as_micros(), gap.until.as_micros()))?;
     }
     LEAVE_QUEUE.run(tx, &[], &done)?;
     Ok(RouteBatch { events })
@@ -243,6 +275,7 @@ impl Resolver {
                     verified: row.get(2)?,
                     disabled: row.get(3)?,
                     max_retry_limit: row.get(4)?,
+                    unverified_since: rows::optional_time(row, 5)?,
                 })
             })?;
             for candidate in subscriptions {

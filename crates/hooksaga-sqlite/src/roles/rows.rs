@@ -2,7 +2,7 @@
 
 use crate::{error::DbResult, session::Tx};
 use hooksaga_saga::{ErrorCode, Invalid, SecretId, SubscriptionId, Timestamp};
-use hooksaga_store::{SealedSecret, StoredSecret};
+use hooksaga_store::{SealedSecret, StoredSecret, Trace};
 use rusqlite::{Error, OptionalExtension, Params, Result, Row, types::Type};
 use std::{str::FromStr, sync::Arc};
 
@@ -69,4 +69,9 @@ pub(super) fn secrets(tx: &Tx<'_>, sql: &str, id: SubscriptionId) -> DbResult<Ve
 pub(super) fn headers(tx: &Tx<'_>, sql: &str, id: SubscriptionId) -> DbResult<Option<SealedSecret>> {
     let read = |row: &Row<'_>| Ok(SealedSecret { key_id: row.get(0)?, sealed: row.get(1)? });
     Ok(tx.prepare(sql)?.query_row([id.0], read).optional()?)
+}
+
+/// An event's tenant at `index`, and its correlation id behind it.
+pub(super) fn trace(row: &Row<'_>, index: usize) -> Result<Trace> {
+    Ok(Trace { tenant: row.get(index)?, correlation_id: row.get(index + 1)? })
 }

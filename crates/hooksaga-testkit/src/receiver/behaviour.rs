@@ -1,8 +1,8 @@
 //! What a receiver does with a request.
 
 use super::Arrival;
-use std::time::Duration;
-use tokio::{io::AsyncWriteExt, net::TcpStream, time::sleep};
+use std::{sync::Arc, time::Duration};
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Semaphore, time::sleep};
 
 /// How one request is answered.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub enum Behaviour {
     RetryAfter(u16, String),
     /// A wait, then this status.
     Slow(Duration, u16),
+    /// A wait, then 200, while there is a permit; else 429 at once.
+    Throttle(Arc<Semaphore>, Duration),
     /// The challenge as it should be answered.
     AnswerChallenge,
     /// The challenge alone, as plain text.
@@ -49,6 +51,13 @@ impl Behaviour {
             Self::Slow(delay, status) => {
                 sleep(delay).await;
                 respond(stream, status, "", "late\n").await
+            }
+            Self::Throttle(places, takes) => {
+                let Ok(_place) = places.try_acquire() else {
+                    return respond(stream, 429, "", "too many at a time\n").await;
+                };
+                sleep(takes).await;
+                respond(stream, 200, "", "").await
             }
             Self::AnswerChallenge => {
                 let body = format!(r#"{{"challenge":"{}"}}"#, arrival.challenge().unwrap_or_default());

@@ -7,7 +7,7 @@ use crate::{
         batch::{Batch, Field},
         event_locks,
         filter::Filter,
-        rows::{natural, parsed, rows, take},
+        rows::{natural, parsed, rows, take, trace},
         tenant::has_few_letters,
     },
     time::Time,
@@ -15,7 +15,7 @@ use crate::{
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, send_again};
 use hooksaga_store::{
     DeadLetterFilter, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
-    TenantScope, TestOutcome,
+    TenantScope, TestOutcome, Trace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ SELECT UTC_TIMESTAMP(6), s.event_id, s.subscription_id, s.generation, s.status, 
        COALESCE(sub.active AND sub.verified, FALSE) AND NOT ",
     is_going!(),
     ",
-       e.correlation_id, successor.id, e.tenant"
+       e.tenant, e.correlation_id, successor.id"
 );
 /// What is going is not there any more.
 const IS_THERE: &str = concat!("NOT ", is_going!());
@@ -102,7 +102,7 @@ STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (uniq_saga_event_subscription
 
 /// A subscription that a test event may go to, whether it can, and the delivery that there is.
 const TEST: &str = "/* dead_letters.test */
-SELECT UTC_TIMESTAMP(6), s.max_retry_limit, s.active AND s.verified, e.correlation_id, g.id, s.tenant
+SELECT UTC_TIMESTAMP(6), s.max_retry_limit, s.active AND s.verified, s.tenant, e.correlation_id, g.id
 FROM subscriptions s FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = ? AND e.tenant = s.tenant
 LEFT JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription)
@@ -120,10 +120,11 @@ pub(super) async fn test(
     let found: Option<Row> = connection.exec_first(TEST, (event.0, subscription.0)).await?;
     let Some(mut row) = found else { return Ok(TestOutcome::NotFound) };
     let row = &mut row;
-    if !scope.includes(&take::<String>(row, 5)?) {
+    let trace = trace(row, 3)?;
+    if !scope.includes(&trace.tenant) {
         return Ok(TestOutcome::NotFound);
     }
-    if let Some(saga) = take::<Option<i64>>(row, 4)? {
+    if let Some(saga) = take::<Option<i64>>(row, 5)? {
         return Ok(TestOutcome::Delivery(SagaId(saga)));
     }
     if !take::<bool>(row, 2)? {
@@ -133,7 +134,7 @@ pub(super) async fn test(
     let first = Next {
         event_id: event,
         subscription_id: subscription,
-        correlation_id: take(row, 3)?,
+        trace,
         generation: 0,
         saga: Saga::new(limit, take::<Time>(row, 0)?.0),
     };
@@ -181,10 +182,11 @@ async fn again(
     let Some(mut row) = connection.exec_first::<Row, _, _>(sql, (id,)).await? else {
         return Ok(ResendOutcome::NotFound);
     };
-    if !scope.includes(&take::<String>(&mut row, 12)?) {
+    let trace = trace(&mut row, 10)?;
+    if !scope.includes(&trace.tenant) {
         return Ok(ResendOutcome::NotFound);
     }
-    let Some(ended) = Ended::from_row(&mut row, default_limit)? else {
+    let Some(ended) = Ended::from_row(&mut row, trace, default_limit)? else {
         return Ok(ResendOutcome::Open);
     };
     if let Some(requeued) = ended.sent_again() {
@@ -197,8 +199,7 @@ async fn again(
     let made = insert(&mut transaction, &[&ended.next]).await?.pop();
     transaction.commit().await?;
     // Without one the event has gone.
-    Ok(made
-        .map_or(ResendOutcome::NotFound, |made| ResendOutcome::Created(made.requeued, made.correlation_id)))
+    Ok(made.map_or(ResendOutcome::NotFound, |made| ResendOutcome::Created(made.requeued, made.trace)))
 }
 
 /// Requeues the next letters that match, oldest first.
@@ -305,7 +306,8 @@ async fn matching(
             if !scope.matches_code(look.filter.final_error_code.as_deref(), &code) {
                 continue;
             }
-            let ended = Ended::from_row(&mut row, look.default_limit)?
+            let trace = trace(&mut row, 10)?;
+            let ended = Ended::from_row(&mut row, trace, look.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });
         }
@@ -332,14 +334,14 @@ pub(crate) struct Ended {
 pub(crate) struct Next {
     event_id: EventId,
     subscription_id: SubscriptionId,
-    correlation_id: String,
+    trace: Trace,
     generation: u32,
     saga: Saga,
 }
 
 impl Ended {
     /// Nothing if the saga is open.
-    fn from_row(row: &mut Row, default_limit: u32) -> DbResult<Option<Self>> {
+    fn from_row(row: &mut Row, trace: Trace, default_limit: u32) -> DbResult<Option<Self>> {
         let now = take::<Time>(row, 0)?.0;
         let saga = Saga {
             status: parsed(&take::<String>(row, 4)?)?,
@@ -354,11 +356,11 @@ impl Ended {
         };
         Ok(Some(Self {
             deliverable: take(row, 9)?,
-            successor: take::<Option<i64>>(row, 11)?.map(SagaId),
+            successor: take::<Option<i64>>(row, 12)?.map(SagaId),
             next: Next {
                 event_id: EventId(take(row, 1)?),
                 subscription_id: SubscriptionId(take(row, 2)?),
-                correlation_id: take(row, 10)?,
+                trace,
                 generation,
                 saga,
             },
@@ -409,7 +411,7 @@ pub(crate) async fn insert(
                 made.push(RequeuedSaga {
                     requeued,
                     subscription_id: next.subscription_id,
-                    correlation_id: next.correlation_id.clone(),
+                    trace: next.trace.clone(),
                 });
             }
         }

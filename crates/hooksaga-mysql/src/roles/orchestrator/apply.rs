@@ -6,7 +6,7 @@ use crate::{
     roles::{
         batch::{Batch, Field},
         endpoint,
-        rows::{expect_rows, natural, parsed, rows, take},
+        rows::{expect_rows, natural, parsed, rows, take, trace},
     },
     time::Time,
 };
@@ -31,8 +31,8 @@ SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT ? F
 /// A statement of its own, after the queue's rows are locked. A job that is not seen finished has no line here, and so
 /// stays queued. Whether an endpoint is in a run of failures, which a success ends, is looked up by key on the way.
 pub(crate) const READ_JOBS: &str = "/* orchestrator.read_jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.correlation_id,
-       j.retry_at, f.since IS NOT NULL
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, j.duration_ms, e.tenant,
+       e.correlation_id, j.retry_at, f.since IS NOT NULL
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
@@ -147,7 +147,7 @@ async fn read(
     let mut by_saga: BTreeMap<i64, Vec<Row>> = BTreeMap::new();
     for mut job in jobs {
         let saga: i64 = take(&mut job, 1)?;
-        if take(&mut job, 9)? {
+        if take(&mut job, 10)? {
             failing.insert(SubscriptionId(job.get::<i64, _>(2).unwrap_or_default()));
         }
         by_saga.entry(saga).or_default().push(job);
@@ -286,10 +286,10 @@ fn read_result(mut row: Row, saga_id: SagaId, saga: Saga) -> DbResult<QueuedResu
             result: JobResult {
                 attempt_at: take::<Time>(row, 3)?.0,
                 outcome,
-                retry_at: take::<Option<Time>>(row, 8)?.map(|time| time.0),
+                retry_at: take::<Option<Time>>(row, 9)?.map(|time| time.0),
             },
         },
-        correlation_id: take(row, 7)?,
+        trace: trace(row, 7)?,
         duration: Duration::from_millis(duration_ms.into()),
     })
 }

@@ -9,7 +9,7 @@ use crate::{
     error::{Again, DbError, DbResult},
     roles::{
         batch::{Batch, Field},
-        rows::{expect_rows, natural, rows, take},
+        rows::{expect_rows, natural, rows, take, trace},
     },
     time::Time,
 };
@@ -27,7 +27,7 @@ const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 /// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.
 fn due_branch(allotted: &Allotted) -> String {
     format!(
-        "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.correlation_id,
+        "(SELECT s.id, s.subscription_id, s.next_attempt_at, e.tenant, e.correlation_id,
        CASE WHEN sub.deleted_at IS NULL THEN sub.rate_limit END
 FROM subscriptions sub FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
@@ -46,7 +46,7 @@ const BRANCHES: usize = 50;
 pub(crate) fn due_statement(allotted: &[Allotted]) -> String {
     let branches: Vec<String> = allotted.iter().map(due_branch).collect();
     format!(
-        "/* orchestrator.due */ (SELECT NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL) UNION ALL {}",
+        "/* orchestrator.due */ (SELECT NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL) UNION ALL {}",
         branches.join(" UNION ALL ")
     )
 }
@@ -134,14 +134,14 @@ async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
                 continue;
             };
             let subscription_id = SubscriptionId(take(&mut row, 1)?);
-            if let Some(rate) = take::<Option<i64>>(&mut row, 4)? {
+            if let Some(rate) = take::<Option<i64>>(&mut row, 5)? {
                 limits.insert(subscription_id, RateLimit::per_second(natural(rate)));
             }
             sagas.push(ScheduledSaga {
                 saga_id: SagaId(saga_id),
                 subscription_id,
                 attempt_at,
-                correlation_id: take(&mut row, 3)?,
+                trace: trace(&mut row, 3)?,
                 job_id: None,
             });
         }

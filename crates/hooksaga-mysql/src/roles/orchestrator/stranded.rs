@@ -3,7 +3,7 @@
 use super::schedule::{Look, clock, insert, mark_in_progress};
 use crate::{error::DbResult, time::Time};
 use hooksaga_saga::{FurthestAttempt, SagaId, SubscriptionId};
-use hooksaga_store::{ScheduledSaga, StrandedStep};
+use hooksaga_store::{ScheduledSaga, StrandedStep, Trace};
 use mysql_async::{Conn, prelude::Queryable as _};
 
 /// Sagas per step. Those of paused subscriptions, which stay where they are, do not count.
@@ -35,7 +35,7 @@ pub(super) async fn schedule_stranded(
             saga_id: SagaId(saga),
             subscription_id: SubscriptionId(subscription),
             attempt_at: at.0,
-            correlation_id: String::new(),
+            trace: Trace::default(),
             job_id: None,
         })
         .collect();

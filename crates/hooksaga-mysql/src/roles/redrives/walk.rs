@@ -11,7 +11,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::{Chosen, EventType, Fate, Saga, SagaId, SubscriptionId, Timestamp, Topics, choose};
-use hooksaga_store::{Requeued, RequeuedSaga, StepLimits};
+use hooksaga_store::{Requeued, RequeuedSaga, StepLimits, Trace};
 use mysql_async::{Row, Transaction, prelude::Queryable as _};
 use std::collections::HashMap;
 
@@ -105,7 +105,7 @@ pub(super) async fn walk(
     let values = (&subscription.tenant, subscription.id.0, at, Time(until), at, after.id, examine);
     let read: Vec<Row> = transaction.exec(NEXT_EVENTS, values).await?;
     let is_end = rows(read.len()) < u64::from(examine);
-    let mut correlation_ids: HashMap<i64, String> = HashMap::new();
+    let mut traces: HashMap<i64, Trace> = HashMap::new();
     let mut seen = Vec::with_capacity(read.len());
     for mut row in read {
         let row = &mut row;
@@ -116,14 +116,14 @@ pub(super) async fn walk(
         } else if take(row, 5)? {
             Fate::Skip
         } else {
-            correlation_ids.insert(place.id, take(row, 4)?);
+            let (tenant, correlation_id) = (subscription.tenant.clone(), take(row, 4)?);
+            traces.insert(place.id, Trace { tenant, correlation_id });
             Fate::Send
         };
         seen.push((place, fate));
     }
     let chosen = choose(&seen, limits.create as usize, is_end);
-    let made =
-        insert(transaction, subscription, &chosen, &correlation_ids, now, limits.default_limit).await?;
+    let made = insert(transaction, subscription, &chosen, &traces, now, limits.default_limit).await?;
     Ok((chosen, made))
 }
 
@@ -131,7 +131,7 @@ async fn insert(
     transaction: &mut Transaction<'_>,
     subscription: &Subscription,
     chosen: &Chosen<Place>,
-    correlation_ids: &HashMap<i64, String>,
+    traces: &HashMap<i64, Trace>,
     now: Timestamp,
     default_limit: u32,
 ) -> DbResult<Vec<RequeuedSaga>> {
@@ -155,7 +155,7 @@ async fn insert(
         made.extend(sagas.into_iter().map(|(saga, event)| RequeuedSaga {
             requeued: Requeued { saga_id: SagaId(saga), generation: 0 },
             subscription_id: subscription.id,
-            correlation_id: correlation_ids.get(&event).cloned().unwrap_or_default(),
+            trace: traces.get(&event).cloned().unwrap_or_default(),
         }));
     }
     Ok(made)

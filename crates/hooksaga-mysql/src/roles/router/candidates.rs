@@ -12,7 +12,9 @@ use crate::{
         rows::{natural, rows, take},
         topics::matching,
     },
+    time::Time,
 };
+use hooksaga_saga::Timestamp;
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) const OF_MANY: &str = concat!(
     "/* router.subscriptions */
 SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
-       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL
+       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL, s.unverified_since
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (
     kind BIGINT PATH '$[0]', tenant VARCHAR(200) PATH '$[1]', topic VARCHAR(200) PATH '$[2]')) AS t) u
 STRAIGHT_JOIN subscription_topics i FORCE INDEX (PRIMARY)
@@ -37,7 +39,7 @@ LIMIT ?"
 /// The entries of one topic behind a subscription.
 pub(crate) const OF_ONE: &str = "/* router.more_subscriptions */
 SELECT i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
-       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL
+       COALESCE(s.active, FALSE), s.disabled_reason IS NOT NULL, s.unverified_since
 FROM (SELECT subscription_id FROM subscription_topics FORCE INDEX (PRIMARY)
       WHERE tenant = ? AND topic = ? AND LENGTH(topic) = ? AND subscription_id > ? ORDER BY subscription_id LIMIT ?) i
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = i.subscription_id";
@@ -48,6 +50,7 @@ pub(super) struct Event {
     pub(super) tenant: String,
     pub(super) event_type: String,
     pub(super) correlation_id: String,
+    pub(super) created_at: Timestamp,
     /// The last subscription that an earlier pass has considered.
     pub(super) after: i64,
 }
@@ -60,6 +63,15 @@ pub(super) struct Candidate {
     pub(super) max_retry_limit: Option<u32>,
     pub(super) active: bool,
     pub(super) disabled: bool,
+    pub(super) unverified_since: Option<Timestamp>,
+}
+
+impl Candidate {
+    /// It is nothing but unverified, and its gap begins after this event.
+    pub(super) fn misses_early(&self, event: &Event) -> bool {
+        let later = self.unverified_since.is_some_and(|since| event.created_at < since);
+        later && self.active && !self.disabled && !self.deliverable
+    }
 }
 
 /// The candidates of some events: by tenant and type, in the order of their ids.
@@ -133,7 +145,7 @@ impl Candidates {
     }
 }
 
-/// From five columns, of which `first` is the first.
+/// From six columns, of which `first` is the first.
 fn candidate(row: &mut Row, first: usize) -> DbResult<Candidate> {
     Ok(Candidate {
         subscription: take(row, first)?,
@@ -141,5 +153,6 @@ fn candidate(row: &mut Row, first: usize) -> DbResult<Candidate> {
         max_retry_limit: take::<Option<i64>>(row, first + 2)?.map(natural),
         active: take(row, first + 3)?,
         disabled: take(row, first + 4)?,
+        unverified_since: take::<Option<Time>>(row, first + 5)?.map(|time| time.0),
     })
 }

@@ -22,8 +22,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use candidates::{Candidate, Candidates, Event};
-use hooksaga_saga::{EventId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched};
+use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{
+    MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched,
+};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -32,7 +34,7 @@ use std::{
 
 /// Before a transaction is begun: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* router.peek */
-SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
+SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6), e.created_at
 FROM (SELECT event_id FROM unrouted_events FORCE INDEX (PRIMARY) ORDER BY event_id LIMIT ?) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id";
 
@@ -50,7 +52,7 @@ ORDER BY event_id {order} LIMIT {limit} FOR UPDATE SKIP LOCKED"
 }
 
 pub(crate) const EVENTS: &str = "/* router.events */
-SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6)
+SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6), e.created_at
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
 
@@ -79,6 +81,13 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
     unverified BIGINT PATH '$[3]')) AS u
 ON DUPLICATE KEY UPDATE paused = unmatched_events.paused + VALUES(paused),
     disabled = unmatched_events.disabled + VALUES(disabled), unverified = unmatched_events.unverified + VALUES(unverified)";
+
+/// What the verification does not queue.
+pub(crate) const QUEUE_GAPS: &str = "/* router.queue_gaps */
+INSERT INTO catch_ups (subscription_id, since, until)
+SELECT u.subscription_id, u.since, u.until
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+    subscription_id BIGINT PATH '$[0]', since DATETIME(6) PATH '$[1]', until DATETIME(6) PATH '$[2]')) AS u";
 
 /// By key, so that it never waits for rows that another router has locked. `ids`: a batch of numbers.
 pub(crate) fn forget(ids: &str) -> String {
@@ -193,10 +202,15 @@ async fn route(
     }
     let mut made = insert(&mut transaction, &new, now).await?;
     note_unmatched(&mut transaction, &considered).await?;
+    queue_gaps(&mut transaction, &considered).await?;
     transaction.commit(&leave_queue(&considered)).await?;
 
     let routed = considered.into_iter().map(|Considered { event, candidates, complete }| RoutedEvent {
         event_id: EventId(event.id),
+        unwanted: complete
+            && event.after == 0
+            && event.event_type != EventType::TEST
+            && !candidates.iter().any(|candidate| candidate.deliverable),
         unmatched: unmatched(&candidates),
         sagas: candidates
             .iter()
@@ -226,7 +240,8 @@ impl Seen {
             let id = take(row, 0)?;
             self.now.get_or_insert(take::<Time>(row, 4)?.0);
             let (tenant, event_type, correlation_id) = (take(row, 1)?, take(row, 2)?, take(row, 3)?);
-            self.events.insert(id, Event { id, tenant, event_type, correlation_id, after: 0 });
+            let created_at = take::<Time>(row, 5)?.0;
+            self.events.insert(id, Event { id, tenant, event_type, correlation_id, created_at, after: 0 });
         }
         Ok(())
     }
@@ -353,6 +368,22 @@ async fn note_unmatched(transaction: &mut Conn, considered: &[Considered]) -> Db
         ]
     }) {
         transaction.exec_drop(NOTE_UNMATCHED, (document,)).await?;
+    }
+    Ok(())
+}
+
+/// Queues what unverified subscriptions missed of before their gap, where there is any.
+async fn queue_gaps(transaction: &mut Conn, considered: &[Considered]) -> DbResult<()> {
+    let mut missed = MissedEarly::default();
+    for Considered { event, candidates, .. } in considered {
+        for candidate in candidates.iter().filter(|candidate| candidate.misses_early(event)) {
+            missed.note(SubscriptionId(candidate.subscription), event.created_at);
+        }
+    }
+    for document in Batch::of(missed.gaps(), |gap| {
+        [Field::Int(gap.subscription_id.0), Field::At(gap.since), Field::At(gap.until)]
+    }) {
+        transaction.exec_drop(QUEUE_GAPS, (document,)).await?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
-use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
+use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, Trace, endpoint_news};
 use std::{collections::HashSet, time::Duration};
 use tokio_postgres::{Row, Statement, types::ToSql};
 
@@ -146,8 +146,8 @@ pub(super) async fn apply(
 
     // Only for the log: what is applied stays applied if this fails.
     let known = correlations.of(client, &events).await.unwrap_or_default();
-    for (read, correlation_id) in read.iter_mut().zip(known) {
-        read.correlation_id = correlation_id;
+    for (read, trace) in read.iter_mut().zip(known) {
+        read.trace = trace;
     }
     let results = read
         .into_iter()
@@ -197,7 +197,7 @@ async fn take_from(
     Ok(((now, read), clock.try_get(1)?))
 }
 
-/// Without its correlation id, which only the log needs.
+/// Without its tenant and correlation id, which only the log needs.
 fn read_result(row: &Row) -> DbResult<QueuedResult> {
     let code = |column| -> DbResult<Option<ErrorCode>> {
         Ok(row.try_get::<_, Option<String>>(column)?.map(ErrorCode::from_stored))
@@ -225,7 +225,7 @@ fn read_result(row: &Row) -> DbResult<QueuedResult> {
     let duration_ms = natural(row.try_get(6)?);
     Ok(QueuedResult {
         finished,
-        correlation_id: String::new(),
+        trace: Trace::default(),
         duration: Duration::from_millis(duration_ms.into()),
     })
 }

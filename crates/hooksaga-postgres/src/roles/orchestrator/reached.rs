@@ -114,6 +114,7 @@ impl Reached {
 mod tests {
     use super::*;
     use hooksaga_saga::SagaId;
+    use hooksaga_store::Trace;
 
     const ONE: Allotted = Allotted { subscription_id: SubscriptionId(1), jobs: 4 };
     const TWO: Allotted = Allotted { subscription_id: SubscriptionId(2), jobs: 4 };
@@ -123,7 +124,7 @@ mod tests {
             saga_id: SagaId(at),
             subscription_id: of.subscription_id,
             attempt_at: Timestamp::from_micros(at),
-            correlation_id: String::new(),
+            trace: Trace::default(),
             job_id: None,
         }
     }

@@ -15,7 +15,9 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Limited, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
+use hooksaga_store::{
+    Allotted, Limited, Load, Scheduled, ScheduledSaga, Trace, WORKER_GONE_AFTER, WaitingPage,
+};
 use std::{collections::HashMap, time::Instant};
 use tokio_postgres::Row;
 
@@ -243,7 +245,7 @@ pub(super) fn read_pass(rows: &[Row]) -> DbResult<Passed> {
             saga_id: SagaId(saga_id),
             subscription_id: SubscriptionId(row.try_get(2)?),
             attempt_at: row.try_get::<_, Time>(0)?.0,
-            correlation_id: String::new(),
+            trace: Trace::default(),
             job_id: job_of.remove(&saga_id).map(JobId),
         });
         events.push(row.try_get(3)?);
@@ -274,8 +276,8 @@ impl Created {
         Ok(())
     }
 
-    /// Looks the correlation ids up. That only serves the log: where it fails they stay empty.
-    pub(super) async fn correlate(&self, client: &Client, correlations: &Correlations) -> Vec<String> {
+    /// Looks the tenants and correlation ids up. That only serves the log: where it fails they stay empty.
+    pub(super) async fn correlate(&self, client: &Client, correlations: &Correlations) -> Vec<Trace> {
         correlations.of(client, &self.events).await.unwrap_or_default()
     }
 
@@ -285,9 +287,9 @@ impl Created {
         reached.remember(&self.wanted, &self.sagas[..self.unlimited], Instant::now());
     }
 
-    pub(super) fn into_scheduled(mut self, correlations: Vec<String>) -> Scheduled {
-        for (saga, correlation_id) in self.sagas.iter_mut().zip(correlations) {
-            saga.correlation_id = correlation_id;
+    pub(super) fn into_scheduled(mut self, traces: Vec<Trace>) -> Scheduled {
+        for (saga, trace) in self.sagas.iter_mut().zip(traces) {
+            saga.trace = trace;
         }
         Scheduled { now: self.now, sagas: self.sagas, limited: self.limited }
     }

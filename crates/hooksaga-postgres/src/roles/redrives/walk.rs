@@ -10,7 +10,7 @@ use crate::{
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{Chosen, EventType, Fate, Saga, SagaId, SubscriptionId, Timestamp, Topics, choose};
-use hooksaga_store::{Requeued, RequeuedSaga, StepLimits};
+use hooksaga_store::{Requeued, RequeuedSaga, StepLimits, Trace};
 use std::collections::HashMap;
 
 /// By the index of creation times, from where the walk is, and no more than asked for: events of one moment are sorted as
@@ -108,7 +108,7 @@ pub(super) async fn walk(
             ],
         )
         .await?;
-    let mut correlation_ids: HashMap<i64, String> = HashMap::new();
+    let mut traces: HashMap<i64, Trace> = HashMap::new();
     let mut seen = Vec::with_capacity(rows.len());
     for row in &rows {
         let place = Place { id: row.try_get(0)?, at: row.try_get::<_, Time>(1)?.0 };
@@ -118,14 +118,14 @@ pub(super) async fn walk(
         } else if row.try_get(5)? {
             Fate::Skip
         } else {
-            correlation_ids.insert(place.id, row.try_get(4)?);
+            let (tenant, correlation_id) = (subscription.tenant.clone(), row.try_get(4)?);
+            traces.insert(place.id, Trace { tenant, correlation_id });
             Fate::Send
         };
         seen.push((place, fate));
     }
     let chosen = choose(&seen, limits.create as usize, rows.len() < examine as usize);
-    let made =
-        insert(transaction, subscription, &chosen, &correlation_ids, now, limits.default_limit).await?;
+    let made = insert(transaction, subscription, &chosen, &traces, now, limits.default_limit).await?;
     Ok((chosen, made))
 }
 
@@ -133,7 +133,7 @@ async fn insert(
     transaction: &Transaction<'_>,
     subscription: &Subscription,
     chosen: &Chosen<Place>,
-    correlation_ids: &HashMap<i64, String>,
+    traces: &HashMap<i64, Trace>,
     now: Timestamp,
     default_limit: u32,
 ) -> DbResult<Vec<RequeuedSaga>> {
@@ -159,11 +159,11 @@ async fn insert(
         .await?;
     rows.iter()
         .map(|row| {
-            let correlation_id = correlation_ids.get(&row.try_get::<_, i64>(1)?);
+            let trace = traces.get(&row.try_get::<_, i64>(1)?);
             Ok(RequeuedSaga {
                 requeued: Requeued { saga_id: SagaId(row.try_get(0)?), generation: 0 },
                 subscription_id: subscription.id,
-                correlation_id: correlation_id.cloned().unwrap_or_default(),
+                trace: trace.cloned().unwrap_or_default(),
             })
         })
         .collect()

@@ -13,7 +13,7 @@ use hooksaga_saga::{
     Applied, JobId, JobResult, JobStatus, Latencies, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
     Timestamp,
 };
-use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, endpoint_news};
+use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, Trace, endpoint_news};
 use rusqlite::{CachedStatement, Row};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,7 +21,7 @@ use std::{collections::BTreeMap, time::Duration};
 const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, coalesce(j.duration_ms, 0),
        g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code,
-       e.correlation_id, j.retry_at
+       e.tenant, e.correlation_id, j.retry_at
   FROM finished_jobs AS q
  CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
@@ -93,7 +93,7 @@ const MINUTE: i64 = 60_000_000;
 /// A finished job and what is shown of it afterwards.
 struct Finished {
     job: FinishedJob,
-    correlation_id: String,
+    trace: Trace,
     duration: Duration,
 }
 
@@ -193,11 +193,11 @@ fn finished(row: &Row<'_>) -> rusqlite::Result<Finished> {
             result: JobResult {
                 attempt_at: rows::time(row, 3)?,
                 outcome,
-                retry_at: rows::optional_time(row, 13)?,
+                retry_at: rows::optional_time(row, 14)?,
             },
         },
         duration: Duration::from_millis(row.get::<_, u32>(6)?.into()),
-        correlation_id: row.get(12)?,
+        trace: rows::trace(row, 12)?,
     })
 }
 
@@ -206,7 +206,7 @@ fn result(finished: Finished, saga: &SagaAfter, changed: bool) -> AppliedResult 
         job_id: finished.job.job_id,
         saga_id: finished.job.saga_id,
         subscription_id: finished.job.subscription_id,
-        correlation_id: finished.correlation_id,
+        trace: finished.trace,
         status: saga.status,
         attempt_count: saga.attempt_count,
         next_attempt_at: saga.next_attempt_at,

@@ -54,7 +54,7 @@ SELECT deliverable, iif(deleted_at IS NULL, rate_limit, NULL) FROM subscriptions
 
 /// INDEXED BY: this way they come in order, and no more are read than asked for.
 const DUE_SAGAS: &str = "/* saga_orchestrator: due_sagas */
-SELECT g.id, g.next_attempt_at, e.correlation_id
+SELECT g.id, g.next_attempt_at, e.tenant, e.correlation_id
   FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
  CROSS JOIN events AS e ON e.id = g.event_id
  WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1 AND g.next_attempt_at <= ?2
@@ -137,7 +137,7 @@ pub(super) fn create_jobs(tx: &Tx<'_>, allotted: &[Allotted]) -> DbResult<Schedu
                 saga_id: SagaId(row.get(0)?),
                 subscription_id,
                 attempt_at: rows::time(row, 1)?,
-                correlation_id: row.get(2)?,
+                trace: rows::trace(row, 2)?,
                 job_id: None,
             })
         })?;

@@ -305,8 +305,8 @@ fn insert(
         ))?;
         if inserted > 0 {
             let requeued = Requeued { saga_id: SagaId(tx.last_id()), generation: 0 };
-            let correlation_id = walked.correlation_ids.get(&place.id).cloned().unwrap_or_default();
-            made.push(RequeuedSaga { requeued, subscription_id, correlation_id });
+            let trace = walked.traces.get(&place.id).cloned().unwrap_or_default();
+            made.push(RequeuedSaga { requeued, subscription_id, trace });
         }
     }
     Ok(made)

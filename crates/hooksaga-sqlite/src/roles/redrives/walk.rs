@@ -6,7 +6,7 @@ use crate::{
     session::Tx,
 };
 use hooksaga_saga::{Chosen, EventId, EventType, Fate, SubscriptionId, Timestamp, Topics, choose};
-use hooksaga_store::StepLimits;
+use hooksaga_store::{StepLimits, Trace};
 use std::collections::HashMap;
 
 /// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
@@ -60,7 +60,7 @@ pub(super) struct Place {
 pub(super) struct Walked {
     pub(super) chosen: Chosen<Place>,
     /// Of those to send.
-    pub(super) correlation_ids: HashMap<EventId, String>,
+    pub(super) traces: HashMap<EventId, Trace>,
 }
 
 /// The next events behind a place and before a time.
@@ -80,7 +80,7 @@ pub(super) fn walk(
         subscription.id.0,
         subscription.tenant.as_str(),
     );
-    let mut correlation_ids = HashMap::new();
+    let mut traces = HashMap::new();
     let seen = rows::all(tx, NEXT_EVENTS, values, |row| {
         let place = Place { id: EventId(row.get(0)?), at: rows::time(row, 1)? };
         let own = row.get_ref(2)?.as_str()? == subscription.tenant;
@@ -90,9 +90,9 @@ pub(super) fn walk(
         if row.get(5)? {
             return Ok((place, Fate::Skip));
         }
-        correlation_ids.insert(place.id, row.get(4)?);
+        traces.insert(place.id, Trace { tenant: subscription.tenant.clone(), correlation_id: row.get(4)? });
         Ok((place, Fate::Send))
     })?;
     let is_end = seen.len() < examine as usize;
-    Ok(Walked { chosen: choose(&seen, limits.create as usize, is_end), correlation_ids })
+    Ok(Walked { chosen: choose(&seen, limits.create as usize, is_end), traces })
 }
