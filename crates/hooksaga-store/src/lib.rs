@@ -27,6 +27,7 @@ mod admin;
 mod audit;
 mod block_pager;
 mod caretaker;
+mod check_picker;
 mod cleaner;
 mod counts;
 pub mod database_tls;
@@ -58,6 +59,7 @@ pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, Subscrip
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
 pub use block_pager::{BlockPager, PagerStep};
 pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
+pub use check_picker::{CheckPicker, OpenCheck};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use counts::{
     CountProgress, CountedDay, CountedMinutes, HOUR, MINUTE, MINUTES_KEPT, MINUTES_SETTLED,
@@ -102,7 +104,7 @@ pub use router::{RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, 
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use stores::Stores;
 pub use tenant::TenantScope;
-pub use verifier::{Check, CheckOutcome, VerifierStore};
+pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{
     ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,
