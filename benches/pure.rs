@@ -112,6 +112,7 @@ mod saga {
             window: 64,
             standing: if number % 4 == 3 { Standing::Unreachable } else { quick },
             last_turn: number,
+            waits_since: number,
         };
         let demands: Vec<Demand> = (0..subscriptions).map(demand).collect();
         bencher.bench_local(|| hooksaga_saga::allot(black_box(512), black_box(&demands)));

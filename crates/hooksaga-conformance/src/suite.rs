@@ -306,6 +306,8 @@ macro_rules! conformance_suite {
                 an_outcome_needs_its_own_url_round_and_attempt,
                 inactive_subscriptions_are_checked_too,
                 a_pass_takes_no_more_checks_than_its_limit,
+                tenants_take_turns_in_their_checks,
+                checks_that_wait_for_their_time_hide_nobody_elses,
                 two_verifiers_at_once_never_take_the_same_check,
             }
             slow_lists {

@@ -2,12 +2,13 @@
 
 use super::{
     TestDatabase,
-    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, url, verified},
+    fixture::{ALL, MANY, TYPE, URL, create, new_subscription, only, sealed, tenant, url, verified},
     rows::{all_rows, db_now},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{
-    Check, CheckOutcome, NewSubscription, Stores, SubscriptionPatch, Verification, VerificationStatus,
+    Check, CheckOutcome, CheckTurn, NewSubscription, Stores, SubscriptionPatch, Verification,
+    VerificationStatus,
 };
 use std::{collections::HashSet, time::Duration};
 
@@ -216,6 +217,49 @@ pub async fn a_pass_takes_no_more_checks_than_its_limit(db: &dyn TestDatabase) {
         seen.extend(checks.iter().map(|check| check.subscription_id));
     }
     assert_eq!(seen.len(), 5);
+}
+
+/// Takes checks in one turn: whose they are, and where the next turn begins.
+async fn take_in_turn(stores: &Stores, turn: &CheckTurn) -> (Vec<String>, Option<String>) {
+    let taken = stores.verifier.take_checks_in_turn(turn, HOUR).await.unwrap();
+    let mut tenants: Vec<String> = taken.checks.into_iter().map(|check| check.tenant).collect();
+    tenants.sort();
+    (tenants, taken.resume_after)
+}
+
+async fn create_many(stores: &Stores, owner: &str, count: u32) {
+    for n in 0..count {
+        let url = format!("https://receiver.example/{owner}/{n}");
+        let new = NewSubscription { tenant: tenant(owner), ..new_subscription(TYPE, &url) };
+        create(stores, &new).await;
+    }
+}
+
+pub async fn tenants_take_turns_in_their_checks(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    create_many(&stores, "crowd", 9).await;
+    create_many(&stores, "other", 1).await;
+    create_many(&stores, "third", 2).await;
+    let turn = CheckTurn { limit: 4, per_tenant: 2, ..CheckTurn::default() };
+    let (taken, resume_after) = take_in_turn(&stores, &turn).await;
+    assert_eq!(taken, ["crowd", "crowd", "other", "third"], "not the four that are oldest");
+    assert_eq!(resume_after.as_deref(), Some("third"));
+    let turn = CheckTurn { after: resume_after, ..turn };
+    assert_eq!(take_in_turn(&stores, &turn).await, (Vec::new(), None), "nobody is behind it");
+    let turn = CheckTurn { after: None, full: vec!["crowd".to_owned()], ..turn };
+    assert_eq!(take_in_turn(&stores, &turn).await, (vec!["third".to_owned()], None), "one is passed over");
+    let turn = CheckTurn { full: Vec::new(), limit: MANY, per_tenant: MANY, ..turn };
+    assert_eq!(take_in_turn(&stores, &turn).await, (vec!["crowd".to_owned(); 7], None));
+}
+
+/// A tenant whose open rounds fill whole stretches of the index, and are not due, is passed with one jump.
+pub async fn checks_that_wait_for_their_time_hide_nobody_elses(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    create_many(&stores, "crowd", 150).await;
+    assert_eq!(take(&stores, HOUR).await.len(), 150);
+    create_many(&stores, "other", 1).await;
+    let turn = CheckTurn { limit: 4, per_tenant: 2, ..CheckTurn::default() };
+    assert_eq!(take_in_turn(&stores, &turn).await, (vec!["other".to_owned()], None));
 }
 
 pub async fn two_verifiers_at_once_never_take_the_same_check(db: &dyn TestDatabase) {

@@ -93,6 +93,10 @@ CREATE TABLE IF NOT EXISTS subscriptions (
                            CASE WHEN deleted_at IS NOT NULL THEN NULL
                                 WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
                                 WHEN NOT check_done THEN next_check_at END) STORED,
+    -- The tenant while a round is open, else NULL.
+    open_check_tenant  VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin GENERATED ALWAYS AS (
+                           CASE WHEN deleted_at IS NULL AND (check_round <> verification_round OR NOT check_done)
+                                THEN tenant END) STORED,
     -- NULL once it is deleted: a unique key takes any number of those.
     kept               BOOLEAN GENERATED ALWAYS AS (CASE WHEN deleted_at IS NULL THEN TRUE END) STORED,
     UNIQUE KEY uniq_sub_tenant_type_url (tenant, event_type, callback_url, kept),
@@ -100,6 +104,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     KEY idx_sub_callback_url (callback_url),
     KEY idx_sub_active (active),
     KEY idx_sub_open_check (open_check_at),
+    KEY idx_sub_open_check_tenant (open_check_tenant, open_check_at),
     KEY idx_sub_unannounced (to_announce),
     CONSTRAINT sub_not_empty CHECK (tenant <> '' AND event_type <> '' AND callback_url <> '' AND verified_url <> ''
                                     AND check_error <> ''),

@@ -193,7 +193,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             Role::SubscriptionVerifier,
             vec![
                 with(verifier::PEEK, &["30000000"]),
-                with(verifier::PICK, &[NOW, "100"]),
+                with(verifier::OPEN_CHECKS, &[NOW, "''", "100"]),
+                with(verifier::PICK, &[IDS, NOW]),
                 with(verifier::HOLD, &[IDS, NOW]),
                 with(verifier::SECRETS, &[IDS]),
             ],

@@ -112,6 +112,10 @@ CREATE INDEX idx_sub_tenant ON subscriptions (tenant, id);
 CREATE INDEX idx_sub_url ON subscriptions (callback_url);
 CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
+-- By tenant, when the open round is due: a new one at once.
+CREATE INDEX idx_sub_open_check_tenant ON subscriptions
+    (tenant, (CASE WHEN check_round <> verification_round THEN '-infinity'::timestamptz ELSE next_check_at END), id)
+    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
 CREATE INDEX idx_sub_unannounced ON subscriptions (id)
     WHERE verified_url IS NOT NULL AND announced_url IS DISTINCT FROM verified_url AND deleted_at IS NULL;
 

@@ -139,7 +139,11 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         ),
         HotStatement::TakeChecks => (
             Role::SubscriptionVerifier,
-            &[(verifier::TAKE_CHECKS, "100, 30000000"), (verifier::SECRETS, "'{1,2}'")],
+            &[
+                (verifier::OPEN_CHECKS, "'', 100"),
+                (verifier::TAKE_CHECKS, "'{1,2}', 30000000"),
+                (verifier::SECRETS, "'{1,2}'"),
+            ],
         ),
         HotStatement::Care => (
             Role::EndpointCaretaker,

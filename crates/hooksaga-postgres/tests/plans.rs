@@ -79,7 +79,10 @@ const WANTED: &[(HotStatement, &[&str])] = &[
         &["pending_dead_letters_pkey", "webhook_delivery_sagas_pkey", "Tid Scan on pending_dead_letters"],
     ),
     (HotStatement::Redrive, &["idx_event_created", "idx_catch_up_next"]),
-    (HotStatement::TakeChecks, &["idx_sub_open_check", "idx_secret_subscription"]),
+    (
+        HotStatement::TakeChecks,
+        &["idx_sub_open_check_tenant", "subscriptions_pkey", "idx_secret_subscription"],
+    ),
     (HotStatement::Care, &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"]),
     (
         HotStatement::IndexLists,

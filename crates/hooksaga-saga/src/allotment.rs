@@ -9,11 +9,16 @@
 //!   half of what the unreachable leave of three quarters, and 4 jobs each; beyond that one job in all, while two
 //!   slots are free and the unreachable leave a sixteenth, at least four slots: however many new ones turn out to
 //!   hang, that much stays for those that answer.
-//! - What does not divide goes in turn: first to who was admitted longest ago. Of those who have nothing open,
-//!   new ones may take the last slot but one, and quick ones the last.
+//! - Several new ones leave an eighth of the capacity, at least one slot, of those three quarters to the newcomer: the
+//!   new one that began to wait last, if nothing that is silent was admitted since. So a newcomer gets its job at
+//!   once beside any number of others that were never tried and hang, until that many newcomers hang, too. As much of
+//!   their half the unreachable leave to the new ones meanwhile, so that those are tried no more slowly for it.
+//! - What does not divide goes in turn: first to who was admitted longest ago; among new ones without a job the one
+//!   that has waited for longest and the one that began last take turns. Of those who have nothing open, new ones may
+//!   take the last slot but one, and quick ones the last.
 
 use crate::Standing;
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 /// One worker slot, in the unit of weights: microseconds of the time T that a slot is good for.
 const SLOT: u64 = 50_000;
@@ -35,6 +40,9 @@ pub struct Demand {
     /// When it was last admitted, as a number that only grows: the smallest goes first. Ties go by the order of
     /// the demands.
     pub last_turn: u64,
+    /// The last turn before it began to wait, of anybody's. Ties go by the order of the demands: the last one is the
+    /// newest.
+    pub waits_since: u64,
 }
 
 /// How many new jobs each subscription gets now, in the order of `demands`.
@@ -54,6 +62,16 @@ pub fn allot(capacity: u32, demands: &[Demand]) -> Vec<u32> {
 /// What a level leaves free for those who come next.
 fn spare(level: u64) -> u64 {
     (level / 2).max(2 * SLOT)
+}
+
+/// What the unreachable and the new may hold together.
+fn most_of_silent(capacity: u64) -> u64 {
+    capacity / 4 * 3
+}
+
+/// What several new endpoints leave to the newcomer.
+fn kept_for_newcomer(capacity: u64) -> u64 {
+    (capacity / 8 / SLOT).max(1) * SLOT
 }
 
 /// What new endpoints that hang one after the other leave to those that answer.
@@ -82,6 +100,7 @@ struct Claim {
     /// What it holds already, however much it may hold.
     held: u64,
     last_turn: u64,
+    waits_since: u64,
 }
 
 impl Claim {
@@ -93,7 +112,13 @@ impl Claim {
         };
         let most = demand.window.max(1).min(bound).min(demand.open.saturating_add(demand.waiting));
         let held = u64::from(demand.open) * weight;
-        Self { class, weight, open: demand.open, jobs: demand.open, most, held, last_turn: demand.last_turn }
+        let Demand { open, last_turn, waits_since, .. } = *demand;
+        Self { class, weight, open, jobs: open, most, held, last_turn, waits_since }
+    }
+
+    /// It is new, has nothing, and waits.
+    fn is_untried(&self) -> bool {
+        self.class == Class::New && self.jobs == 0 && self.most > 0
     }
 
     /// What it holds when it fills up to `level`.
@@ -143,21 +168,26 @@ impl Zones {
     fn at(claims: &[Claim], capacity: u64, level: u64) -> Self {
         let mut sums = [0_u64; 3];
         let mut held = [0_u64; 3];
+        let mut new = 0;
         for claim in claims {
             sums[claim.class as usize] += claim.at(level);
             held[claim.class as usize] += claim.held;
+            new += usize::from(claim.class == Class::New && claim.at(u64::MAX) > 0);
         }
-        let mut zones = Self { level, held, bounds: [0, u64::MAX, capacity / 2] };
+        let kept = if new > 1 { kept_for_newcomer(capacity) } else { 0 };
+        let mut zones = Self { level, held, bounds: [0, u64::MAX, (capacity / 2).saturating_sub(kept)] };
         for class in [Class::Answering, Class::Unreachable, Class::New] {
             let zone = class as usize;
             if class == Class::New {
-                let left = (capacity / 4 * 3).saturating_sub(zones.held[Class::Unreachable as usize]);
-                let known = held[Class::Answering as usize] + held[Class::Unreachable as usize];
                 let hung = zones.held[Class::Unreachable as usize];
-                let fits =
-                    known + 2 * SLOT <= capacity && hung + SLOT + kept_for_answering(capacity) <= capacity;
-                let one_at_a_time = if fits { SLOT } else { 0 };
-                zones.bounds[zone] = (left.div_ceil(2 * SLOT) * SLOT).max(one_at_a_time);
+                let left = most_of_silent(capacity).saturating_sub(hung);
+                let half = left.div_ceil(2 * SLOT) * SLOT;
+                zones.bounds[zone] = if new > 1 {
+                    half.min(left.saturating_sub(kept))
+                } else {
+                    let known = held[Class::Answering as usize] + held[Class::Unreachable as usize];
+                    half.max(if fits_alone(capacity, known, hung) { SLOT } else { 0 })
+                };
             }
             zones.held[zone] = sums[zone].min(zones.bounds[zone]).max(held[zone]);
         }
@@ -167,6 +197,53 @@ impl Zones {
     fn total(&self) -> u64 {
         self.held.iter().sum()
     }
+}
+
+/// Whether one job of a new endpoint fits, beyond what the new ones may hold: the others hold `known`, and of that the
+/// unreachable `hung`.
+fn fits_alone(capacity: u64, known: u64, hung: u64) -> bool {
+    known + 2 * SLOT <= capacity && hung + SLOT + kept_for_answering(capacity) <= capacity
+}
+
+/// Who was admitted last of those that have jobs and have not answered.
+fn last_of_silent(claims: &[Claim]) -> Option<&Claim> {
+    let silent = claims.iter().filter(|claim| claim.class != Class::Answering && claim.open > 0);
+    silent.max_by_key(|claim| claim.last_turn)
+}
+
+/// The new endpoint that began to wait last, if nothing was admitted since that has not answered: its place. One that has
+/// waited for longer is one of many, and leaves the slots that are kept to those who come next.
+fn newcomer(claims: &[Claim]) -> Option<usize> {
+    let last_turn = last_of_silent(claims).map_or(0, |last| last.last_turn);
+    let untried = claims.iter().enumerate().filter(|(_, claim)| claim.is_untried());
+    let (place, newest) = untried.max_by_key(|(place, claim)| (claim.waits_since, *place))?;
+    (newest.waits_since >= last_turn).then_some(place)
+}
+
+/// Whether the newcomer may have a job, given what each class holds.
+fn admits_newcomer(capacity: u64, held: &[u64; 3]) -> bool {
+    let [new, answering, hung] = *held;
+    hung + new + SLOT <= most_of_silent(capacity)
+        || (new == 0 && fits_alone(capacity, answering + hung, hung))
+}
+
+/// The order in which claims get what does not divide: new ones without a job first, from both ends of their line, then
+/// other new ones, then the rest, by turns. Which end begins depends on which was served last.
+fn in_turn(claims: &[Claim]) -> Vec<usize> {
+    let places = || (0..claims.len()).filter(|place| claims[*place].jobs < claims[*place].most);
+    let mut untried: VecDeque<usize> = places().filter(|place| claims[*place].is_untried()).collect();
+    untried.make_contiguous().sort_by_key(|place| claims[*place].waits_since);
+    let oldest = untried.front().map(|place| claims[*place].waits_since);
+    let mut newest_next = last_of_silent(claims).is_none_or(|last| Some(last.waits_since) <= oldest);
+    let mut order = Vec::with_capacity(claims.len());
+    while let Some(place) = if newest_next { untried.pop_back() } else { untried.pop_front() } {
+        order.push(place);
+        newest_next = !newest_next;
+    }
+    let mut others: Vec<usize> = places().filter(|place| !claims[*place].is_untried()).collect();
+    others.sort_by_key(|place| (claims[*place].class != Class::New, claims[*place].last_turn));
+    order.extend(others);
+    order
 }
 
 /// Gives up to each class's level, then what does not divide, in turn.
@@ -183,17 +260,20 @@ fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
         .map(|class| of_class(claims, class).map(Claim::holds).sum::<u64>());
     // More than there is, because several slowed down at once: the last slot is kept free all the same.
     let mut free = capacity.checked_sub(held.iter().sum()).unwrap_or(SLOT.min(capacity));
-    let mut turns: Vec<&mut Claim> = claims.iter_mut().filter(|claim| claim.jobs < claim.most).collect();
-    turns.sort_by_key(|claim| (claim.class as usize != Class::New as usize, claim.last_turn));
-    for claim in turns {
+    let newcomer = newcomer(claims);
+    for place in newcomer.into_iter().chain(in_turn(claims)) {
+        let claim = &mut claims[place];
         let zone = claim.class as usize;
+        let is_newcomer = newcomer == Some(place) && claim.jobs == 0;
         let spared = match claim.class {
             Class::New if claim.jobs == 0 => SLOT,
             Class::Answering if claim.jobs == 0 && claim.weight < SLOT => 0,
             _ => spare(zones.level),
         };
         let is_behind = claim.holds() <= levels[zone];
-        let fits = held[zone] + claim.weight <= zones.bounds[zone] && claim.weight + spared <= free;
+        let is_within = held[zone] + claim.weight <= zones.bounds[zone]
+            || (is_newcomer && admits_newcomer(capacity, &held));
+        let fits = is_within && claim.weight + spared <= free;
         if is_behind && fits {
             claim.jobs += 1;
             held[zone] += claim.weight;

@@ -193,9 +193,10 @@ impl Endpoint {
         }
     }
 
-    /// What it asks of the allotment. `waiting` and `last_turn` as in [`Demand`].
-    pub fn demand(&self, waiting: u32, last_turn: u64, now: Instant) -> Demand {
-        Demand { waiting, open: self.open, window: self.window, standing: self.standing(now), last_turn }
+    /// What it asks of the allotment. `waiting`, `last_turn` and `waits_since` as in [`Demand`].
+    pub fn demand(&self, waiting: u32, last_turn: u64, waits_since: u64, now: Instant) -> Demand {
+        let (open, window, standing) = (self.open, self.window, self.standing(now));
+        Demand { waiting, open, window, standing, last_turn, waits_since }
     }
 
     /// Nothing of it is open: it may be forgotten, the longest inactive first.

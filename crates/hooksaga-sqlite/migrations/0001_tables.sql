@@ -85,6 +85,10 @@ CREATE INDEX idx_sub_url ON subscriptions (callback_url);
 CREATE INDEX idx_sub_active ON subscriptions (active);
 CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
+-- By tenant, when the open round is due: a new one at once.
+CREATE INDEX idx_sub_open_check_tenant ON subscriptions
+    (tenant, CASE WHEN check_round <> verification_round THEN 0 ELSE next_check_at END)
+    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
 CREATE INDEX idx_sub_unannounced ON subscriptions (id)
     WHERE verified_url IS NOT NULL AND announced_url IS NOT verified_url AND deleted_at IS NULL;
 

@@ -27,6 +27,7 @@ mod admin;
 mod audit;
 mod block_pager;
 mod caretaker;
+mod check_picker;
 mod cleaner;
 mod counts;
 pub mod database_tls;
@@ -59,6 +60,7 @@ pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, Subscrip
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
 pub use block_pager::{BlockPager, PagerStep};
 pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
+pub use check_picker::{CheckPicker, OpenCheck};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use counts::{
     CountProgress, CountedDay, CountedMinutes, HOUR, MINUTE, MINUTES_KEPT, MINUTES_SETTLED,
@@ -107,7 +109,7 @@ pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, Stored
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;
-pub use verifier::{Check, CheckOutcome, VerifierStore};
+pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
 pub use worker::{
     ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,

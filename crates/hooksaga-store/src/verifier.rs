@@ -37,12 +37,49 @@ pub enum CheckOutcome {
     GivenUp(ErrorCode),
 }
 
+/// Which due checks are taken. Tenants take turns in the order of their names, so that one with many checks hides nobody
+/// else's behind them.
+#[derive(Clone, Debug, Default)]
+pub struct CheckTurn {
+    /// The turn begins behind this tenant; nothing: with the first one.
+    pub after: Option<String>,
+    /// So many checks in all,
+    pub limit: u32,
+    /// and so many of one tenant.
+    pub per_tenant: u32,
+    /// These tenants are passed over.
+    pub full: Vec<String>,
+}
+
+/// The checks of one turn.
+#[derive(Clone, Debug)]
+pub struct TakenChecks {
+    pub checks: Vec<Check>,
+    /// Where the next turn begins: behind this tenant. Nothing if this turn reached the last one.
+    pub resume_after: Option<String>,
+}
+
 #[async_trait]
 pub trait VerifierStore: Send + Sync {
-    /// Takes up to `limit` due checks, of inactive subscriptions too, and holds them for `hold`: after
-    /// that another verifier may take them (its attempt counts on). The first try of a new round is due
-    /// at once.
-    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>>;
+    /// Takes due checks, of inactive subscriptions too, and holds them for `hold`: after that another
+    /// verifier may take them (its attempt counts on). The first try of a new round is due at once. Of one tenant those
+    /// that have been due for longest are taken, new rounds before others. What is read is bounded by the turn, however
+    /// much waits: see [`CheckPicker`](crate::CheckPicker).
+    async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks>;
+
+    /// Takes up to `limit` due checks of all tenants.
+    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+        let mut turn = CheckTurn { limit, per_tenant: limit, ..CheckTurn::default() };
+        let mut checks = Vec::new();
+        while turn.limit > 0 {
+            let taken = self.take_checks_in_turn(&turn, hold).await?;
+            turn.limit -= u32::try_from(taken.checks.len()).unwrap_or(turn.limit).min(turn.limit);
+            checks.extend(taken.checks);
+            let Some(last) = taken.resume_after else { break };
+            turn.after = Some(last);
+        }
+        Ok(checks)
+    }
 
     /// Records an outcome, if the check's round, attempt and URL are still the current ones; else changes
     /// nothing and returns false.

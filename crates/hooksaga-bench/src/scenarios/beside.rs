@@ -7,6 +7,7 @@ use crate::{
     millis,
     receiver::Tally,
     report::Bar,
+    targets::Target,
 };
 use std::time::{Duration, Instant};
 
@@ -61,7 +62,8 @@ impl Scenarios<'_> {
             // So long, or longer.
             let first = newcomer.arrival(0).unwrap_or_else(|| newcomer.now());
             let first = millis(first / 1000);
-            self.report.add(format!("never tried before, behind {what}"), first, "ms", None);
+            let goal = Target { bar: None, goal: Some(Bar::AtMost(most(alone.p95))) };
+            self.report.hold(format!("never tried before, behind {what}"), first, "ms", goal);
         }
         Ok(())
     }

@@ -6,11 +6,11 @@ use crate::{
     report::Bar,
 };
 use std::{
-    net::TcpListener,
+    net::{Ipv4Addr, TcpListener},
     time::{Duration, Instant},
 };
 
-const HANGING: usize = 500;
+const HANGING: u16 = 500;
 /// Good ones, one after the other: while the flood is new, and when its first challenges have timed out.
 const GOOD: usize = 5;
 const APART: Duration = Duration::from_millis(1500);
@@ -51,11 +51,31 @@ impl Scenarios<'_> {
 
 /// Hosts that let a client connect and never say anything: ports that nobody accepts connections from.
 fn silent_hosts() -> BenchResult<Vec<(TcpListener, String)>> {
-    let open = || {
-        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let open = |number| {
+        let listener = TcpListener::bind((address(number), 0))?;
         let url = format!("http://{}/hang", listener.local_addr()?);
         Ok((listener, url))
     };
-    let opened: std::io::Result<Vec<_>> = (0..HANGING).map(|_| open()).collect();
+    let opened: std::io::Result<Vec<_>> = (0..HANGING).map(open).collect();
     opened.map_err(|error| BenchError::new(format!("cannot open {HANGING} receivers: {error}")))
+}
+
+/// An address of its own on loopback for each: the ports of one host share what it is sent, so on one address only the
+/// first few would ever be challenged. None of them is the good endpoint's.
+fn address(number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(127, 1, high, low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_silent_host_has_an_address_of_its_own() {
+        let addresses: HashSet<Ipv4Addr> = (0..HANGING).map(address).collect();
+        assert_eq!(addresses.len(), usize::from(HANGING));
+        assert!(addresses.iter().all(Ipv4Addr::is_loopback) && !addresses.contains(&Ipv4Addr::LOCALHOST));
+    }
 }

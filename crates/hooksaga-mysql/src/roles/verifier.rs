@@ -12,7 +12,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
-use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
+use hooksaga_store::{
+    Check, CheckOutcome, CheckPicker, CheckTurn, OpenCheck, SealedSecret, StoreResult, StoredSecret,
+    TakenChecks, VerifierStore,
+};
 use mysql_async::{Conn, Row, TxOpts, Value, prelude::Queryable as _};
 use std::{collections::HashMap, time::Duration};
 
@@ -23,12 +26,20 @@ SELECT UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND,
        EXISTS (SELECT 1 FROM subscriptions FORCE INDEX (idx_sub_open_check)
                WHERE open_check_at <= UTC_TIMESTAMP(6))";
 
-/// Walks the index of open rounds, in which a new round is due since ever.
+/// A stretch of the index of open rounds by tenant, in which a new round is due since ever.
+pub(crate) const OPEN_CHECKS: &str = "/* verifier.open_checks */
+SELECT open_check_tenant, id, open_check_at <= ?
+FROM subscriptions FORCE INDEX (idx_sub_open_check_tenant)
+WHERE open_check_tenant > ? ORDER BY open_check_tenant, open_check_at, id LIMIT ?";
+
+/// Those of the picked ones that are still due, and that nobody else takes at this moment.
 pub(crate) const PICK: &str = "/* verifier.pick */
-SELECT id, callback_url, verification_round, IF(check_round = verification_round, check_attempts, 0) + 1,
-       check_number + 1, tenant, IF(vouched_round = verification_round, vouched_by, NULL), header_names IS NOT NULL
-FROM subscriptions FORCE INDEX (idx_sub_open_check)
-WHERE open_check_at <= ? ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
+SELECT s.id, s.callback_url, s.verification_round, IF(s.check_round = s.verification_round, s.check_attempts, 0) + 1,
+       s.check_number + 1, s.tenant, IF(s.vouched_round = s.verification_round, s.vouched_by, NULL),
+       s.header_names IS NOT NULL
+FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
+WHERE s.open_check_at <= ? FOR UPDATE SKIP LOCKED";
 
 /// An assignment may see the columns that stand before it already changed: check_round comes after check_attempts.
 pub(crate) const HOLD: &str = "/* verifier.hold */
@@ -78,8 +89,8 @@ impl Verifier {
 
 #[async_trait]
 impl VerifierStore for Verifier {
-    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
-        self.pool.run(|connection| take_checks(connection, limit, hold)).await
+    async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
+        self.pool.run(|connection| take_checks(connection, turn, hold)).await
     }
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
@@ -126,14 +137,36 @@ impl VerifierStore for Verifier {
     }
 }
 
-async fn take_checks(mut connection: Conn, limit: u32, duration: Duration) -> DbResult<Vec<Check>> {
+async fn take_checks(mut connection: Conn, turn: &CheckTurn, duration: Duration) -> DbResult<TakenChecks> {
     let peek: Option<(Time, Time, bool)> = connection.exec_first(PEEK, (micros(duration),)).await?;
     let (now, until, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
     if !waiting {
-        return Ok(Vec::new());
+        return Ok(TakenChecks { checks: Vec::new(), resume_after: None });
     }
+    let (ids, resume_after) = pick(&mut connection, turn, now).await?;
+    let checks = if ids.is_empty() { Vec::new() } else { hold(&mut connection, ids, now, until).await? };
+    Ok(TakenChecks { checks, resume_after })
+}
+
+/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+async fn pick(connection: &mut Conn, turn: &CheckTurn, now: Time) -> DbResult<(Vec<i64>, Option<String>)> {
+    let mut picker = CheckPicker::new(turn);
+    while let Some((after, length)) = picker.next_stretch() {
+        let rows: Vec<(String, i64, bool)> = connection.exec(OPEN_CHECKS, (now, after, length)).await?;
+        let open = |(tenant, id, due)| OpenCheck { tenant, subscription_id: SubscriptionId(id), due };
+        picker.read(&rows.into_iter().map(open).collect::<Vec<_>>());
+    }
+    let (picked, resume_after) = picker.finish();
+    Ok((picked.into_iter().map(|id| id.0).collect(), resume_after))
+}
+
+/// Takes those that are still due, until a time.
+async fn hold(connection: &mut Conn, ids: Vec<i64>, now: Time, until: Time) -> DbResult<Vec<Check>> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let picked: Vec<Row> = transaction.exec(PICK, (now, limit)).await?;
+    let mut picked: Vec<Row> = Vec::with_capacity(ids.len());
+    for document in Batch::ids(ids) {
+        picked.extend(transaction.exec::<Row, _, _>(PICK, (document, now)).await?);
+    }
     if picked.is_empty() {
         transaction.rollback().await?;
         return Ok(Vec::new());

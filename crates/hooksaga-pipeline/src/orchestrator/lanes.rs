@@ -22,6 +22,8 @@ struct Lane {
     waiting: bool,
     /// The order of its last admission.
     last_turn: u64,
+    /// The last turn of anybody before it began to wait.
+    waits_since: u64,
     /// When this process last created a job for it or applied a result.
     touched: Option<Instant>,
     /// Jobs that this process created, less the results that it applied, since the reading of the load with this number began.
@@ -34,6 +36,14 @@ impl Lane {
     /// Something waits, and may get a job.
     fn is_ready(&self, now: Instant) -> bool {
         self.waiting && self.limited_until.is_none_or(|until| until <= now)
+    }
+
+    /// Something waits from now on, or still does; `turn` was the last one.
+    fn begin_to_wait(&mut self, turn: u64) {
+        if !self.waiting {
+            self.waiting = true;
+            self.waits_since = turn;
+        }
     }
 
     /// Something waits or is open: a pass must consider it.
@@ -106,7 +116,8 @@ impl Lanes {
         let mut all = true;
         for id in subscriptions {
             if state.has_room_for(id) {
-                state.change(id, |lane| lane.waiting = true);
+                let turn = state.turn;
+                state.change(id, |lane| lane.begin_to_wait(turn));
             } else {
                 all = false;
             }
@@ -119,7 +130,8 @@ impl Lanes {
         let state = self.state();
         let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
         let demand = |lane: &Lane| {
-            lane.endpoint.demand(if lane.is_ready(now) { u32::MAX } else { 0 }, lane.last_turn, now)
+            let waiting = if lane.is_ready(now) { u32::MAX } else { 0 };
+            lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, now)
         };
         let mut waiting: Vec<(SubscriptionId, Demand)> =
             active().filter(|(_, lane)| lane.is_ready(now)).map(|(id, lane)| (id, demand(lane))).collect();
@@ -300,14 +312,18 @@ fn answer_of(result: &AppliedResult) -> Option<Answer> {
 }
 
 /// Takes those that have to wait for a later pass where there are more than `most`. Each standing has a third for itself,
-/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns.
+/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns; of new ones
+/// those at both ends of their line are decided on.
 fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(SubscriptionId, Demand)> {
     let rank = |standing| match standing {
         Standing::Answering { .. } => 0,
         Standing::New => 1,
         Standing::Unreachable => 2,
     };
-    waiting.sort_unstable_by_key(|(id, demand)| (rank(demand.standing), demand.last_turn, *id));
+    waiting.sort_unstable_by_key(|(id, demand)| {
+        let line = if demand.standing == Standing::New { demand.waits_since } else { 0 };
+        (rank(demand.standing), demand.last_turn, line, *id)
+    });
     let over = waiting.len().saturating_sub(most);
     if over == 0 {
         return Vec::new();
@@ -326,9 +342,14 @@ fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(
     }
     let mut seen = [0_usize; 3];
     let (now, later) = waiting.drain(..).partition(|(_, demand)| {
-        let seen = &mut seen[rank(demand.standing)];
-        *seen += 1;
-        *seen <= kept[rank(demand.standing)]
+        let standing = rank(demand.standing);
+        seen[standing] += 1;
+        let (place, kept) = (seen[standing], kept[standing]);
+        if demand.standing == Standing::New {
+            place <= kept.div_ceil(2) || place > counts[standing] - kept / 2
+        } else {
+            place <= kept
+        }
     });
     *waiting = now;
     later

@@ -217,7 +217,14 @@ fn memory_is_bounded_and_what_does_not_fit_is_told() {
 #[test]
 fn no_standing_crowds_out_another() {
     let quick = Standing::Answering { latency: Duration::from_millis(5) };
-    let demand = |standing, last_turn| Demand { waiting: u32::MAX, open: 0, window: 4, standing, last_turn };
+    let demand = |standing, last_turn| Demand {
+        waiting: u32::MAX,
+        open: 0,
+        window: 4,
+        standing,
+        last_turn,
+        waits_since: 0,
+    };
     let wanted = |counts: [i64; 3]| -> [usize; 3] {
         let mut waiting = Vec::new();
         for (standing, count) in [quick, Standing::New, Standing::Unreachable].into_iter().zip(counts) {
@@ -235,6 +242,44 @@ fn no_standing_crowds_out_another() {
     assert_eq!(wanted([100, 100, 100]), [30, 30, 30]);
     assert_eq!(wanted([5, 100, 100]), [5, 55, 30]);
     assert_eq!(wanted([1, 0, 500]), [1, 0, 89]);
+}
+
+/// Of more new endpoints than a pass decides on, those at both ends of their line are.
+#[test]
+fn the_newest_are_not_left_for_later() {
+    let demand = |waits_since| Demand {
+        waiting: u32::MAX,
+        open: 0,
+        window: 4,
+        standing: Standing::New,
+        last_turn: 0,
+        waits_since,
+    };
+    // Ids of subscriptions say nothing about when they began to wait.
+    let mut waiting: Vec<_> = (0..100).map(|n| (SubscriptionId(100 - n), demand(n.unsigned_abs()))).collect();
+    let later = later_ones(&mut waiting, 10);
+    let since: Vec<u64> = waiting.iter().map(|(_, demand)| demand.waits_since).collect();
+    assert_eq!(since, [0, 1, 2, 3, 4, 95, 96, 97, 98, 99]);
+    assert_eq!(later.len(), 90);
+}
+
+#[test]
+fn a_newcomer_does_not_wait_behind_those_that_were_never_tried_and_hang() {
+    let start = Instant::now();
+    let lanes = lanes(start);
+    lanes.may_wait((10..1010).map(SubscriptionId));
+    let mut now = start;
+    for _ in 0..20 {
+        let given = lanes.allot(1000, now);
+        let sagas = given.iter().flat_map(|one| scheduled(one.subscription_id, one.jobs)).collect();
+        lanes.created(&given, &pass(sagas), now);
+        now += SECOND / 2;
+    }
+    // Subscribed before the others, and the last to be sent something.
+    lanes.may_wait([A]);
+    assert!(allotted(&lanes, A, now) > 0);
+    assert!(lanes.may_wait([A]), "told again");
+    assert!(allotted(&lanes, A, now) > 0, "it still is the newest");
 }
 
 #[test]
@@ -275,10 +320,11 @@ fn endpoints_that_failed_before_this_process_are_not_tried_as_if_they_were_new()
 
 #[test]
 fn hundreds_that_hung_before_a_restart_leave_room_for_those_that_answer() {
-    // The last in line: behind a thousand others that nobody has tried, it would wait until they have been.
-    const LAST: SubscriptionId = SubscriptionId(5000);
+    // In the middle of the line: among a thousand others that nobody has tried, it would wait until they have been.
+    const LAST: SubscriptionId = SubscriptionId(1000);
     let now = Instant::now();
-    let hung: Vec<_> = (10..1010).map(|id| (SubscriptionId(id), ErrorCode::TIMEOUT)).collect();
+    let hung: Vec<_> =
+        (500..1000).chain(1001..1501).map(|id| (SubscriptionId(id), ErrorCode::TIMEOUT)).collect();
     let started = |failing: &[(SubscriptionId, ErrorCode)]| {
         let lanes = lanes(now);
         lanes.failing(failing);

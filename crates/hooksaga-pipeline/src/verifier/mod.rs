@@ -15,7 +15,7 @@ use crate::{
 };
 use bytes::Bytes;
 use hooksaga_saga::{ErrorCode, Timestamp};
-use hooksaga_store::{Check, CheckOutcome, Stage, StoreResult, VerifierStore};
+use hooksaga_store::{Check, CheckOutcome, CheckTurn, Stage, StoreResult, TakenChecks, VerifierStore};
 use schedule::{Host, Limits, Schedule};
 use std::{
     collections::HashMap,
@@ -31,6 +31,8 @@ use tokio::{
 
 /// How many checks one pass takes.
 const BATCH: u32 = 64;
+/// How many of these of one tenant.
+const PER_TENANT: usize = 32;
 /// How many while very many wait for one host; passes are then [`LOOK_AGAIN`] apart. A host that proves itself
 /// keeps up with that, and others are not hidden behind one that does not for long.
 const BATCH_IN_A_CROWD: u32 = 32;
@@ -89,25 +91,28 @@ impl Verifier {
         tokio::join!(driver.run(|| self.take(&board)), self.start_all(&board, shutdown));
     }
 
-    /// Takes due checks, as many as may wait for their turn.
+    /// Takes due checks of the tenants whose turn it is, as many as may wait.
     async fn take(&self, board: &Board) -> StoreResult<Progress> {
         let later = Progress::Idle { until: Some(LOOK_AGAIN) };
-        let (room, crowded) = board.room();
-        if room == 0 {
+        let (turn, crowded) = board.turn();
+        if turn.limit == 0 {
             return Ok(later);
         }
-        let batch = if crowded { BATCH_IN_A_CROWD } else { BATCH };
-        let limit = u32::try_from(room).unwrap_or(u32::MAX).min(batch);
-        let checks = self.store.take_checks(limit, HOLD).await?;
-        let taken = checks.len();
+        let TakenChecks { checks, resume_after } = self.store.take_checks_in_turn(&turn, HOLD).await?;
+        // A turn in which somebody had checks may have left some.
+        let more = !checks.is_empty() || resume_after.is_some();
+        board.resume_after(resume_after);
         // Nobody is asked about these: they need not wait for their hosts.
         let (trusted, asked): (Vec<_>, Vec<_>) = checks.into_iter().partition(|check| self.is_trusted(check));
         board.offer(asked);
         for check in trusted {
             self.record(&check, CheckOutcome::Trusted).await?;
         }
-        let progress = Progress::of_batch(taken, limit).or_after(self.next_check().await?);
-        Ok(if crowded && progress == Progress::Worked { later } else { progress })
+        match more {
+            true if crowded => Ok(later),
+            true => Ok(Progress::Worked),
+            false => Ok(Progress::IDLE.or_after(self.next_check().await?)),
+        }
     }
 
     /// Starts checks when their turn comes, until the order to stop.
@@ -262,11 +267,17 @@ impl Verifier {
 struct Board {
     schedule: Mutex<Schedule<Check>>,
     changed: Notify,
+    /// The tenant that had its turn last; nothing: the next turn begins with the first one.
+    last_tenant: Mutex<Option<String>>,
 }
 
 impl Board {
     fn new() -> Self {
-        Self { schedule: Mutex::new(Schedule::new(Limits::default())), changed: Notify::new() }
+        Self {
+            schedule: Mutex::new(Schedule::new(Limits::default())),
+            changed: Notify::new(),
+            last_tenant: Mutex::default(),
+        }
     }
 
     /// No step in between leaves it half changed, whatever panicked.
@@ -274,17 +285,29 @@ impl Board {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many checks may be taken, and whether that should be done slowly.
-    fn room(&self) -> (usize, bool) {
+    /// Which checks may be taken, and whether that should be done slowly.
+    fn turn(&self) -> (CheckTurn, bool) {
+        let after = self.last_tenant.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let schedule = self.schedule();
-        (schedule.room(), schedule.is_crowded())
+        let crowded = schedule.is_crowded();
+        let batch = if crowded { BATCH_IN_A_CROWD } else { BATCH };
+        let limit = u32::try_from(schedule.room()).unwrap_or(u32::MAX).min(batch);
+        let per_tenant = schedule.room_of_one(PER_TENANT);
+        let full = schedule.full_tenants(per_tenant);
+        let per_tenant = u32::try_from(per_tenant).unwrap_or(u32::MAX);
+        (CheckTurn { after, limit, per_tenant, full }, crowded)
+    }
+
+    fn resume_after(&self, tenant: Option<String>) {
+        *self.last_tenant.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
     }
 
     fn offer(&self, checks: Vec<Check>) {
         let now = Instant::now();
         for check in checks {
             let (subscription_id, first) = (check.subscription_id.0, check.attempt <= 1);
-            if !self.schedule().offer(Host::of(&check.callback_url), first, check, now) {
+            let (host, tenant) = (Host::of(&check.callback_url), check.tenant.clone());
+            if !self.schedule().offer(host, &tenant, first, check, now) {
                 tracing::debug!(
                     subscription_id,
                     "too many verifications wait for this host; this one is tried again later"

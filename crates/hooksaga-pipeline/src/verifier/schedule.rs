@@ -9,6 +9,10 @@
 //! not be a weapon against one that never asked for challenges. One that proves itself does not count, so that a host with a thousand
 //! subscriptions is verified as fast as it answers.
 //!
+//! One tenant may have three quarters of what the others leave of the slots, of those for young checks, and of the
+//! room to wait; beyond that its own oldest check is cut, and of what it has due nothing more is taken. So however many
+//! hosts that hang one tenant names, another one's checks start at once.
+//!
 //! First tries start before retries. Among first tries the newest and the oldest take turns: neither does a flood
 //! of old ones delay a new one, nor a flood of new ones starve the old. What has waited too long is forgotten
 //! here; the store gives it out again when its hold ends, as the next try of its round.
@@ -16,6 +20,7 @@
 use http::{Uri, uri::Scheme};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 use tokio::time::Instant;
@@ -23,7 +28,7 @@ use tokio::time::Instant;
 /// How much is too much.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Checks that run at a time.
+    /// Checks that run at a time. Of these, of `young` and of `waiting` one tenant may have [`share`].
     pub(super) running: usize,
     /// Of these, for one host.
     pub(super) running_per_host: usize,
@@ -75,38 +80,58 @@ impl Host {
     }
 }
 
-/// Something of which one check is a part and whose share of what runs is bounded. A bound per tenant is one more
-/// kind.
+/// Whose check it is.
+type Tenant = Arc<str>;
+
+/// What one tenant may have of `limit`, of which others have `others`: three quarters of what they leave.
+fn share(limit: usize, others: usize) -> usize {
+    (limit.saturating_sub(others) * 3).div_ceil(4)
+}
+
+/// Something of which one check is a part and whose share of what runs is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Group {
     Host(Host),
-}
-
-impl Group {
-    fn limit(&self, limits: &Limits) -> usize {
-        match self {
-            Self::Host(_) => limits.running_per_host,
-        }
-    }
+    Tenant(Tenant),
 }
 
 struct Waiting<T> {
     host: Host,
+    tenant: Tenant,
     since: Instant,
     check: T,
 }
 
-impl<T> Waiting<T> {
-    fn groups(&self) -> [Group; 1] {
-        [Group::Host(self.host.clone())]
-    }
-}
-
 struct Runs {
     host: Host,
-    groups: [Group; 1],
+    tenant: Tenant,
     since: Instant,
     cut: bool,
+}
+
+/// How many run that were not cut, and how many are young.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    active: usize,
+    young: usize,
+}
+
+/// What runs: counted when a step begins, and kept in step with what it starts and cuts.
+#[derive(Default)]
+struct Counts {
+    all: Count,
+    of: HashMap<Tenant, Count>,
+}
+
+impl Counts {
+    fn of(&self, tenant: &Tenant) -> Count {
+        self.of.get(tenant).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, tenant: &Tenant, change: impl Fn(&mut Count)) {
+        change(&mut self.all);
+        change(self.of.entry(Arc::clone(tenant)).or_default());
+    }
 }
 
 /// How many challenges may be sent to a host now; it fills again with time.
@@ -130,10 +155,10 @@ pub(super) struct Schedule<T> {
     limits: Limits,
     first_tries: VecDeque<Waiting<T>>,
     retries: VecDeque<Waiting<T>>,
-    waiting_of: HashMap<Host, usize>,
+    waiting_of: HashMap<Group, usize>,
     /// By number, so that the first one has run for longest.
     running: BTreeMap<u64, Runs>,
-    running_of: HashMap<Group, usize>,
+    running_of: HashMap<Host, usize>,
     /// By the host's name: its ports share what it is sent.
     buckets: HashMap<Box<str>, Bucket>,
     next_number: u64,
@@ -167,18 +192,39 @@ impl<T> Schedule<T> {
     /// Whether so many wait for one host that it should have time to work some off before more are taken: those
     /// that find no room have been taken in vain.
     pub(super) fn is_crowded(&self) -> bool {
-        self.waiting_of.values().any(|waiting| *waiting >= self.limits.waiting_per_host / 2)
+        let enough = self.limits.waiting_per_host / 2;
+        self.waiting_of.iter().any(|(group, waiting)| matches!(group, Group::Host(_)) && *waiting >= enough)
+    }
+
+    /// How many checks of one tenant may be taken, `most` at most, if none of it waits.
+    pub(super) fn room_of_one(&self, most: usize) -> usize {
+        share(self.limits.waiting, self.waiting()).min(most)
+    }
+
+    /// The tenants of which not so many more may wait.
+    pub(super) fn full_tenants(&self, more: usize) -> Vec<String> {
+        let full = |(group, waiting): (&Group, &usize)| match group {
+            Group::Tenant(tenant) => {
+                let others = self.waiting() - waiting;
+                (waiting + more > share(self.limits.waiting, others)).then(|| tenant.to_string())
+            }
+            Group::Host(_) => None,
+        };
+        self.waiting_of.iter().filter_map(full).collect()
     }
 
     /// Lets a check wait for its turn; false if too many wait for its host already.
-    pub(super) fn offer(&mut self, host: Host, first: bool, check: T, now: Instant) -> bool {
-        let waiting = self.waiting_of.entry(host.clone()).or_default();
-        if *waiting >= self.limits.waiting_per_host {
+    pub(super) fn offer(&mut self, host: Host, tenant: &str, first: bool, check: T, now: Instant) -> bool {
+        let waiting = Waiting { host, tenant: tenant.into(), since: now, check };
+        let for_host = self.waiting_of.get(&Group::Host(waiting.host.clone())).copied().unwrap_or_default();
+        if for_host >= self.limits.waiting_per_host {
             return false;
         }
-        *waiting += 1;
+        for group in groups(&waiting) {
+            *self.waiting_of.entry(group).or_default() += 1;
+        }
         let queue = if first { &mut self.first_tries } else { &mut self.retries };
-        queue.push_back(Waiting { host, since: now, check });
+        queue.push_back(waiting);
         true
     }
 
@@ -187,22 +233,29 @@ impl<T> Schedule<T> {
         self.forget_those_that_waited_too_long(now);
         let mut step = Step { start: Vec::new(), cut: Vec::new(), waits: false };
         let mut full = HashSet::new();
-        let mut young = self.running.values().filter(|runs| now < runs.since + self.limits.youth).count();
-        let mut active = self.running.values().filter(|runs| !runs.cut).count();
-        while young < self.limits.young {
-            if active >= self.limits.running && !self.has_old(now) {
+        let mut counts = self.count(now);
+        while counts.all.young < self.limits.young {
+            if counts.all.active >= self.limits.running && self.oldest(None, now).is_none() {
                 break;
             }
-            let Some(waiting) = self.next(&mut full, now) else { break };
-            if active >= self.limits.running
-                && let Some(number) = self.cut_oldest(now)
-            {
-                step.cut.push(number);
-                active -= 1;
+            let Some(waiting) = self.next(&counts, &mut full, now) else { break };
+            let makes_room = if self.has_its_share(&waiting.tenant, &counts) {
+                self.oldest(Some(&waiting.tenant), now)
+            } else if counts.all.active >= self.limits.running {
+                self.oldest(None, now)
+            } else {
+                None
+            };
+            if let Some(runs) = makes_room.and_then(|number| self.running.get_mut(&number)) {
+                runs.cut = true;
+                counts.change(&runs.tenant, |count| count.active -= 1);
             }
+            step.cut.extend(makes_room);
+            counts.change(&waiting.tenant, |count| {
+                count.active += 1;
+                count.young += 1;
+            });
             step.start.push(self.start(waiting, now));
-            young += 1;
-            active += 1;
         }
         step.waits = self.waiting() > 0;
         self.buckets.retain(|_, bucket| refilled(bucket, &self.limits, now) < f64::from(self.limits.burst));
@@ -212,13 +265,22 @@ impl<T> Schedule<T> {
     /// A check has ended. One that verified its endpoint is not counted against its host.
     pub(super) fn ended(&mut self, number: u64, verified: bool, now: Instant) {
         let Some(runs) = self.running.remove(&number) else { return };
-        for group in &runs.groups {
-            decrement(&mut self.running_of, group);
-        }
+        decrement(&mut self.running_of, &runs.host);
         if verified && let Some(bucket) = self.buckets.get_mut(runs.host.name()) {
             let tokens = refilled(bucket, &self.limits, now) + 1.0;
             *bucket = Bucket { tokens: tokens.min(f64::from(self.limits.burst)), at: now };
         }
+    }
+
+    fn count(&self, now: Instant) -> Counts {
+        let mut counts = Counts::default();
+        for runs in self.running.values() {
+            counts.change(&runs.tenant, |count| {
+                count.active += usize::from(!runs.cut);
+                count.young += usize::from(now < runs.since + self.limits.youth);
+            });
+        }
+        counts
     }
 
     fn forget_those_that_waited_too_long(&mut self, now: Instant) {
@@ -226,13 +288,15 @@ impl<T> Schedule<T> {
             while let Some(waiting) =
                 queue.pop_front_if(|waiting| now >= waiting.since + self.limits.patience)
             {
-                decrement(&mut self.waiting_of, &waiting.host);
+                for group in groups(&waiting) {
+                    decrement(&mut self.waiting_of, &group);
+                }
             }
         }
     }
 
-    /// The check whose turn it is. `full` remembers the hosts that have no room within one step.
-    fn next(&mut self, full: &mut HashSet<Host>, now: Instant) -> Option<Waiting<T>> {
+    /// The check whose turn it is. `full` remembers the hosts and tenants that have no room within one step.
+    fn next(&mut self, counts: &Counts, full: &mut HashSet<Group>, now: Instant) -> Option<Waiting<T>> {
         let first_tries = (0..self.first_tries.len()).map(|index| (true, index));
         let retries = (0..self.retries.len()).map(|index| (false, index));
         let order: Box<dyn Iterator<Item = (bool, usize)>> = if self.newest_next {
@@ -242,62 +306,69 @@ impl<T> Schedule<T> {
         };
         for (first, index) in order {
             let waiting = if first { &self.first_tries[index] } else { &self.retries[index] };
-            if full.contains(&waiting.host) {
+            if groups(waiting).iter().any(|group| full.contains(group)) {
                 continue;
             }
-            if !self.has_room(waiting, now) {
-                full.insert(waiting.host.clone());
+            if let Some(group) = self.without_room(waiting, counts, now) {
+                full.insert(group);
                 continue;
             }
             self.newest_next = !self.newest_next;
             let queue = if first { &mut self.first_tries } else { &mut self.retries };
             let taken = queue.remove(index)?;
-            decrement(&mut self.waiting_of, &taken.host);
+            for group in groups(&taken) {
+                decrement(&mut self.waiting_of, &group);
+            }
             return Some(taken);
         }
         None
     }
 
-    fn has_room(&self, waiting: &Waiting<T>, now: Instant) -> bool {
-        let below = |group: &Group| {
-            self.running_of.get(group).copied().unwrap_or_default() < group.limit(&self.limits)
-        };
+    /// Its host or its tenant, if there is no room for one more of it.
+    fn without_room(&self, waiting: &Waiting<T>, counts: &Counts, now: Instant) -> Option<Group> {
+        let running = self.running_of.get(&waiting.host).copied().unwrap_or_default();
         let sendable = self
             .buckets
             .get(waiting.host.name())
             .is_none_or(|bucket| refilled(bucket, &self.limits, now) >= 1.0);
-        sendable && waiting.groups().iter().all(below)
+        if !sendable || running >= self.limits.running_per_host {
+            return Some(Group::Host(waiting.host.clone()));
+        }
+        let tenant = &waiting.tenant;
+        let young = counts.of(tenant).young;
+        let startable = young < share(self.limits.young, counts.all.young - young)
+            && (!self.has_its_share(tenant, counts) || self.oldest(Some(tenant), now).is_some());
+        (!startable).then(|| Group::Tenant(Arc::clone(tenant)))
+    }
+
+    /// Whether as many of the tenant's checks run as may.
+    fn has_its_share(&self, tenant: &Tenant, counts: &Counts) -> bool {
+        let active = counts.of(tenant).active;
+        active >= share(self.limits.running, counts.all.active - active)
     }
 
     fn start(&mut self, waiting: Waiting<T>, now: Instant) -> (u64, T) {
-        let groups = waiting.groups();
-        for group in &groups {
-            *self.running_of.entry(group.clone()).or_default() += 1;
-        }
+        *self.running_of.entry(waiting.host.clone()).or_default() += 1;
         let full = Bucket { tokens: f64::from(self.limits.burst), at: now };
         let bucket = self.buckets.entry(waiting.host.name().into()).or_insert(full);
         *bucket = Bucket { tokens: refilled(bucket, &self.limits, now) - 1.0, at: now };
         let number = self.next_number;
         self.next_number += 1;
-        self.running.insert(number, Runs { host: waiting.host, groups, since: now, cut: false });
-        (number, waiting.check)
+        let Waiting { host, tenant, check, .. } = waiting;
+        self.running.insert(number, Runs { host, tenant, since: now, cut: false });
+        (number, check)
     }
 
-    fn has_old(&self, now: Instant) -> bool {
-        self.oldest(now).is_some()
-    }
-
-    /// The one that has run for longest, if it is no longer young.
-    fn oldest(&self, now: Instant) -> Option<u64> {
-        let (number, runs) = self.running.iter().find(|(_, runs)| !runs.cut)?;
+    /// The one that has run for longest, of this tenant if one is given, if it is no longer young.
+    fn oldest(&self, tenant: Option<&Tenant>, now: Instant) -> Option<u64> {
+        let is_its = |runs: &Runs| tenant.is_none_or(|tenant| runs.tenant == *tenant);
+        let (number, runs) = self.running.iter().find(|(_, runs)| !runs.cut && is_its(runs))?;
         (now >= runs.since + self.limits.youth).then_some(*number)
     }
+}
 
-    fn cut_oldest(&mut self, now: Instant) -> Option<u64> {
-        let number = self.oldest(now)?;
-        self.running.get_mut(&number)?.cut = true;
-        Some(number)
-    }
+fn groups<T>(waiting: &Waiting<T>) -> [Group; 2] {
+    [Group::Host(waiting.host.clone()), Group::Tenant(Arc::clone(&waiting.tenant))]
 }
 
 fn refilled(bucket: &Bucket, limits: &Limits, now: Instant) -> f64 {

@@ -18,7 +18,11 @@ impl Bench {
     }
 
     fn offer(&mut self, host: &Host, first: bool, check: impl Into<String>) -> bool {
-        self.schedule.offer(host.clone(), first, check.into(), self.now)
+        self.offer_of("default", host, first, check)
+    }
+
+    fn offer_of(&mut self, tenant: &str, host: &Host, first: bool, check: impl Into<String>) -> bool {
+        self.schedule.offer(host.clone(), tenant, first, check.into(), self.now)
     }
 
     fn step(&mut self) -> Step<String> {
@@ -56,10 +60,11 @@ impl Bench {
         assert!(active.count() <= limits.running);
         let young = schedule.running.values().filter(|runs| self.now < runs.since + limits.youth);
         assert!(young.count() <= limits.young);
-        assert!(schedule.running_of.iter().all(|(group, count)| *count <= group.limit(limits)));
+        assert!(schedule.running_of.values().all(|count| *count <= limits.running_per_host));
         assert!(schedule.waiting() <= limits.waiting);
+        // By host, and by tenant.
         let waiting: usize = schedule.waiting_of.values().sum();
-        assert_eq!(waiting, schedule.waiting());
+        assert_eq!(waiting, 2 * schedule.waiting());
         let running: usize = schedule.running_of.values().sum();
         assert_eq!(running, schedule.running.len());
     }
@@ -106,12 +111,12 @@ fn every_one_of_five_hundred_starts_before_it_has_waited_too_long() {
 #[test]
 fn a_check_that_hangs_has_its_time_unless_others_need_the_slot() {
     let mut bench = Bench::new();
-    for n in 0..256 {
+    for n in 0..192 {
         bench.offer(&host(n), true, format!("{n}"));
     }
-    assert_eq!(bench.run_hanging(10_000).len(), 256);
+    assert_eq!(bench.run_hanging(10_000).len(), 192);
     // Nobody waits: nobody is cut, though all are old.
-    assert_eq!(bench.schedule.running.len(), 256);
+    assert_eq!(bench.schedule.running.len(), 192);
     bench.offer(&host("one more"), true, "one more");
     let step = bench.step();
     assert_eq!((step.cut, step.start.len()), (vec![0], 1));
@@ -196,7 +201,8 @@ fn one_host_that_hangs_holds_a_quarter_at_most_and_others_pass_it_by() {
 
 #[test]
 fn first_tries_come_before_retries_and_the_newest_and_the_oldest_take_turns() {
-    let limits = Limits { young: 6, ..Limits::default() };
+    // Six of them for one tenant.
+    let limits = Limits { young: 8, ..Limits::default() };
     let mut bench = Bench { schedule: Schedule::new(limits), now: Instant::now() };
     for n in 0..2 {
         bench.offer(&host(format!("r{n}")), false, format!("retry {n}"));
@@ -222,6 +228,73 @@ fn what_waits_too_long_is_forgotten_and_what_is_too_much_is_not_let_in() {
     assert!(!bench.step().waits && !bench.schedule.is_crowded());
     assert_eq!(bench.schedule.room(), 1024);
     assert!(bench.offer(&victim, true, "again"));
+}
+
+/// Whatever one tenant asks for, another one's check starts at once: there is a young slot, a slot, and room to wait.
+#[test]
+fn a_tenant_whose_hosts_hang_delays_nobody_elses_checks() {
+    let mut bench = Bench::new();
+    let mut flood = 0;
+    for second in 0..12 {
+        for _ in 0..20 {
+            // What the store is asked for: it has any number of the crowd's.
+            while bench.schedule.room() > 0 && bench.schedule.full_tenants(32).is_empty() {
+                for _ in 0..32 {
+                    flood += 1;
+                    bench.offer_of("crowd", &host(flood), true, "hangs");
+                }
+            }
+            bench.run_hanging(50);
+        }
+        assert_eq!(bench.schedule.full_tenants(32), ["crowd"]);
+        assert!(bench.schedule.room() >= 256, "room to wait: {}", bench.schedule.room());
+        let name = format!("good {second}");
+        assert!(bench.offer_of("other", &host(&name), second % 2 == 0, name.clone()));
+        let step = bench.step();
+        let started: Vec<_> = step.start.iter().filter(|(_, check)| *check == name).collect();
+        assert_eq!(started.len(), 1, "in second {second}");
+        assert!(step.cut.iter().all(|number| *number < started[0].0));
+        bench.schedule.ended(started[0].0, true, bench.now);
+        step.cut.into_iter().for_each(|number| bench.schedule.ended(number, false, bench.now));
+    }
+    let running = bench.schedule.running.values().filter(|runs| !runs.cut).count();
+    assert!(running <= 192, "{running}");
+}
+
+/// A slow endpoint has its time beside any number of another tenant's that hang: those are cut themselves.
+#[test]
+fn who_makes_room_is_of_the_tenant_that_needs_it() {
+    let mut bench = Bench::new();
+    bench.offer_of("other", &host("slow"), true, "slow");
+    let number = bench.step().start[0].0;
+    let mut cut = Vec::new();
+    for tick in 0..190 {
+        for n in 0..bench.schedule.room().min(10) {
+            bench.offer_of("crowd", &host(format!("{tick}-{n}")), true, "x");
+        }
+        let step = bench.step();
+        step.cut.iter().for_each(|number| bench.schedule.ended(*number, false, bench.now));
+        cut.extend(step.cut);
+        bench.check_bounds();
+        bench.pass(50);
+    }
+    assert!(cut.len() > 100 && !cut.contains(&number), "{}", cut.len());
+}
+
+/// Each tenant leaves a quarter to the next.
+#[test]
+fn several_tenants_that_hang_leave_room_too() {
+    let mut bench = Bench::new();
+    for tenant in ["a", "b", "c"] {
+        for n in 0..100 {
+            bench.offer_of(tenant, &host(format!("{tenant}{n}")), true, tenant);
+        }
+        let started = bench.started();
+        assert!(!started.is_empty() && started.iter().any(|check| check == tenant), "{started:?}");
+        bench.check_bounds();
+    }
+    bench.offer_of("other", &host("good"), true, "good");
+    assert!(bench.started().contains(&"good".to_owned()));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use super::{
 use async_trait::async_trait;
 use hooksaga_pipeline::{Metrics, Progress, SecretKey, Shutdown, Signals, SigningSecret, Verifier};
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
-use hooksaga_store::{Check, CheckOutcome, Stage, StoreError, StoreResult, StoredSecret, VerifierStore};
+use hooksaga_store::{
+    Check, CheckOutcome, CheckTurn, Stage, StoreError, StoreResult, StoredSecret, TakenChecks, VerifierStore,
+};
 use std::{
     sync::{
         Arc, Mutex,
@@ -34,12 +36,22 @@ struct Notes {
 
 #[async_trait]
 impl VerifierStore for Notes {
-    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+    async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
         assert!(hold > Duration::from_secs(10), "a check must not be taken over while it runs");
         self.asked.fetch_add(1, Ordering::SeqCst);
         let mut checks = self.checks.lock().unwrap();
-        let take = checks.len().min(limit as usize);
-        Ok(checks.drain(..take).collect())
+        let mut taken: Vec<Check> = Vec::new();
+        checks.retain(|check| {
+            let of_tenant = taken.iter().filter(|other| other.tenant == check.tenant).count();
+            let takes = taken.len() < turn.limit as usize
+                && of_tenant < turn.per_tenant as usize
+                && !turn.full.contains(&check.tenant);
+            if takes {
+                taken.push(check.clone());
+            }
+            !takes
+        });
+        Ok(TakenChecks { checks: taken, resume_after: None })
     }
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {

@@ -10,19 +10,29 @@ use crate::{
     time::{Time, micros},
 };
 use async_trait::async_trait;
+use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
-use hooksaga_store::{Check, CheckOutcome, SealedSecret, StoreResult, StoredSecret, VerifierStore};
+use hooksaga_store::{
+    Check, CheckOutcome, CheckPicker, CheckTurn, OpenCheck, SealedSecret, StoreResult, StoredSecret,
+    TakenChecks, VerifierStore,
+};
 use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 
-/// Walks the partial index of open rounds. A new round is due whatever `next_check_at` says: that is what the
+/// A stretch of the index of open rounds by tenant. A new round is due whatever `next_check_at` says: that is what the
 /// last one left.
+pub(crate) const OPEN_CHECKS: &str = "/* verifier.open_checks */
+SELECT tenant, id, check_round <> verification_round OR next_check_at <= now() FROM subscriptions
+WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL AND tenant > $1
+ORDER BY tenant, CASE WHEN check_round <> verification_round THEN '-infinity'::timestamptz ELSE next_check_at END, id
+LIMIT $2";
+
+/// Those of the picked ones that are still due, and that nobody else takes at this moment.
 pub(crate) const TAKE_CHECKS: &str = "/* verifier.take_checks */
 WITH due AS MATERIALIZED (
     SELECT id FROM subscriptions
-    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
+    WHERE id = ANY ($1::bigint[]) AND (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
       AND (check_round <> verification_round OR next_check_at <= now())
-    ORDER BY next_check_at LIMIT $1
     FOR UPDATE SKIP LOCKED
 )
 UPDATE subscriptions s
@@ -75,11 +85,16 @@ impl Verifier {
 
 #[async_trait]
 impl VerifierStore for Verifier {
-    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
+    async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
         self.pool
             .run(|client| async move {
+                let (picked, resume_after) = pick(&client, turn).await?;
+                let taken = |checks| TakenChecks { checks, resume_after };
+                if picked.is_empty() {
+                    return Ok(taken(Vec::new()));
+                }
                 let statement = client.prepare_cached(TAKE_CHECKS).await?;
-                let rows = client.query(&statement, &[&bigint(limit), &micros(hold)]).await?;
+                let rows = client.query(&statement, &[&picked, &micros(hold)]).await?;
                 let mut checks: Vec<Check> = rows
                     .iter()
                     .map(|row| {
@@ -97,7 +112,7 @@ impl VerifierStore for Verifier {
                     })
                     .collect::<DbResult<_>>()?;
                 if checks.is_empty() {
-                    return Ok(checks);
+                    return Ok(taken(checks));
                 }
                 let ids: Vec<i64> = checks.iter().map(|check| check.subscription_id.0).collect();
                 let statement = client.prepare_cached(SECRETS).await?;
@@ -120,7 +135,7 @@ impl VerifierStore for Verifier {
                     check.headers = headers.remove(&(check.subscription_id.0, check.callback_url.clone()));
                     check.secrets = secrets.remove(&check.subscription_id).unwrap_or_default();
                 }
-                Ok(checks)
+                Ok(taken(checks))
             })
             .await
     }
@@ -169,6 +184,22 @@ impl VerifierStore for Verifier {
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
         secret_key_ids(&self.pool).await
     }
+}
+
+/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+async fn pick(client: &Client, turn: &CheckTurn) -> DbResult<(Vec<i64>, Option<String>)> {
+    let statement = client.prepare_cached(OPEN_CHECKS).await?;
+    let mut picker = CheckPicker::new(turn);
+    while let Some((after, length)) = picker.next_stretch() {
+        let rows = client.query(&statement, &[&after, &bigint(length)]).await?;
+        let open = |row: &Row| {
+            let subscription_id = SubscriptionId(row.try_get(1)?);
+            Ok(OpenCheck { tenant: row.try_get(0)?, subscription_id, due: row.try_get(2)? })
+        };
+        picker.read(&rows.iter().map(open).collect::<DbResult<Vec<_>>>()?);
+    }
+    let (picked, resume_after) = picker.finish();
+    Ok((picked.into_iter().map(|id| id.0).collect(), resume_after))
 }
 
 /// The subscriptions of [`TAKE_CHECKS`] that have headers.

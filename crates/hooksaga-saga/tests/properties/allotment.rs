@@ -44,7 +44,7 @@ fn answering(millis: u64) -> Standing {
 
 /// A demand without a backlog of its own making: nothing open, everything waiting.
 fn greedy(standing: Standing) -> Demand {
-    Demand { waiting: MANY, open: 0, window: MANY, standing, last_turn: 0 }
+    Demand { waiting: MANY, open: 0, window: MANY, standing, last_turn: 0, waits_since: 0 }
 }
 
 fn standings() -> impl Strategy<Value = Standing> {
@@ -59,9 +59,16 @@ fn sizes() -> impl Strategy<Value = u32> {
 
 /// Any demand that has nothing open.
 fn fresh() -> impl Strategy<Value = Demand> {
-    (sizes(), 1_u32..=600, standings(), 0_u64..=50).prop_map(|(waiting, window, standing, last_turn)| {
-        Demand { waiting, open: 0, window, standing, last_turn }
-    })
+    (sizes(), 1_u32..=600, standings(), 0_u64..=50, 0_u64..=50).prop_map(
+        |(waiting, window, standing, last_turn, waits_since)| Demand {
+            waiting,
+            open: 0,
+            window,
+            standing,
+            last_turn,
+            waits_since,
+        },
+    )
 }
 
 /// Any demand, with anything open.
@@ -103,12 +110,31 @@ fn play(capacity: u32, demands: &mut [Demand], history: Vec<Between>) -> Result<
         for (ends, jobs, comes, waiting) in between {
             let ending = &mut demands[ends.index(demands.len())];
             ending.open = ending.open.saturating_sub(jobs);
-            demands[comes.index(demands.len())].waiting = waiting;
+            let coming = &mut demands[comes.index(demands.len())];
+            if coming.waiting == 0 {
+                coming.waits_since = turn;
+            }
+            coming.waiting = waiting;
         }
         admit(capacity, demands, &mut turn);
         prop_assert!(total(demands) <= slots, "more than the capacity");
     }
     Ok(())
+}
+
+/// Those that were tried have been silent for so long that they count as unreachable.
+fn hang(demands: &mut [Demand]) {
+    for tried in demands.iter_mut().filter(|demand| demand.open > 0) {
+        tried.standing = Standing::Unreachable;
+    }
+}
+
+/// The one that has hung for longest times out.
+fn release_oldest(demands: &mut [Demand]) {
+    let tried = demands.iter_mut().filter(|demand| demand.open > 0);
+    if let Some(oldest) = tried.min_by_key(|demand| demand.last_turn) {
+        oldest.open -= 1;
+    }
 }
 
 fn held_by(demands: &[Demand], standing: Standing) -> u32 {
@@ -201,6 +227,70 @@ proptest! {
         }
     }
 
+    /// FB-2, beside any number of others that were never tried and hang: a newcomer gets its job at once, and so do those
+    /// after it, until as many of them hang as slots are kept for them.
+    #[test]
+    fn a_newcomer_finds_room_beside_a_crowd_that_was_never_tried(
+        capacity in capacities(), count in 1_usize..=1_000, rounds in 0_usize..20, are_silent: Vec<bool>,
+    ) {
+        let mut demands = vec![greedy(Standing::New); count];
+        let mut turn = 0;
+        // Nothing ends: every attempt runs into its timeout, which is far away.
+        for _ in 0..rounds {
+            admit(capacity, &mut demands, &mut turn);
+            hang(&mut demands);
+        }
+        let mut are_silent = are_silent.into_iter();
+        // The last one of the crowd may have taken three more than one slot, when it was the only new one.
+        for _ in 0..(capacity / 8).saturating_sub(3).max(1) {
+            demands.push(Demand { waits_since: turn, waiting: 1, window: 4, ..greedy(Standing::New) });
+            admit(capacity, &mut demands, &mut turn);
+            prop_assert!(demands.last().is_some_and(|newcomer| newcomer.open > 0), "{} of {}", demands.len(), count);
+            // The next one comes at once, or when it is known that this one hangs.
+            if are_silent.next().unwrap_or(true) {
+                hang(&mut demands);
+            }
+        }
+    }
+
+    /// However many hang that came before, newcomers that come one after the other are admitted as soon as slots are
+    /// released, and the last one does not wait for the first to be tried.
+    #[test]
+    fn newcomers_are_admitted_as_slots_are_released(capacity in capacities(), count in 1_usize..=400) {
+        let mut demands = vec![greedy(Standing::New); count];
+        let (mut turn, mut longest) = (0, 0);
+        for _ in 0..40 {
+            demands.push(Demand { waits_since: turn, waiting: 1, window: 4, ..greedy(Standing::New) });
+            let (newest, mut waited) = (demands.len() - 1, 0);
+            while demands[newest].last_turn == 0 {
+                release_oldest(&mut demands);
+                admit(capacity, &mut demands, &mut turn);
+                hang(&mut demands);
+                waited += 1;
+                prop_assert!(waited <= u64::from(capacity), "it waits for ever");
+            }
+            longest = longest.max(waited);
+        }
+        prop_assert!(longest <= 2, "{} rounds", longest);
+    }
+
+    /// Neither end of the line of new endpoints starves: while two slots are released and two newcomers come in every
+    /// round, one of whom has to wait, those that came first are tried, too.
+    #[test]
+    fn the_oldest_of_the_new_get_their_turn_too(capacity in capacities(), count in 1_usize..=100) {
+        let mut demands = vec![Demand { waiting: 1, ..greedy(Standing::New) }; count + 100];
+        let mut turn = 0;
+        for _ in 0..2 * (count + 100) + 50 {
+            demands.extend([Demand { waits_since: turn, waiting: 1, ..greedy(Standing::New) }; 2]);
+            for _ in 0..2 {
+                release_oldest(&mut demands);
+            }
+            admit(capacity, &mut demands, &mut turn);
+            hang(&mut demands);
+        }
+        prop_assert!(demands[..count + 100].iter().all(|demand| demand.last_turn > 0));
+    }
+
     /// FB-1: new endpoints that hang one after the other, however many, leave slots to those that answer.
     #[test]
     fn newcomers_that_hang_leave_slots_to_those_that_answer(capacity in capacities(), count in 1_usize..=1_000) {
@@ -208,9 +298,7 @@ proptest! {
         let (kept, mut turn) = ((capacity / 16).max(4), 0);
         // Nothing ends: every attempt runs into its timeout, which is far away.
         while admit(capacity, &mut demands, &mut turn).iter().any(|jobs| *jobs > 0) {
-            for tried in demands.iter_mut().filter(|demand| demand.open > 0) {
-                tried.standing = Standing::Unreachable;
-            }
+            hang(&mut demands);
             let open: u32 = demands.iter().map(|demand| demand.open).sum();
             prop_assert!(open + kept <= capacity, "{} of {}", open, capacity);
         }
@@ -272,6 +360,7 @@ proptest! {
     fn order_makes_no_difference(capacity in capacities(), mut demands in vec(demands(), 1..60), by in 0_usize..60) {
         for (turn, demand) in (0..).zip(&mut demands) {
             demand.last_turn = turn;
+            demand.waits_since = (turn * 7) % 61;
         }
         let mut given = allot(capacity, &demands);
         let by = by % demands.len();
@@ -321,7 +410,7 @@ fn the_last_two_slots() {
     let (new, quick) = (greedy(Standing::New), greedy(answering(25)));
     let mut demands = vec![Demand { waiting: 0, open: 1, ..greedy(answering(850)) }; 14];
     demands.extend([greedy(answering(850)), greedy(Standing::Unreachable), new, new, quick, quick, quick]);
-    assert_eq!(allot(16, &demands)[14..], [0, 0, 1, 0, 1, 1, 0]);
+    assert_eq!(allot(16, &demands)[14..], [0, 0, 0, 1, 1, 1, 0], "of the new ones the newest");
 }
 
 /// Endpoints that were quick slow down, or hang, with thousands of jobs open: others still find room.

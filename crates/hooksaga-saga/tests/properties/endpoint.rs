@@ -134,7 +134,7 @@ fn a_count_corrects_what_was_missed() {
     endpoint.set_open(2, start + millis(9_000));
     assert_eq!(endpoint.standing(start + millis(9_400)), Standing::New);
     endpoint.answered(Answer::Served, QUICK, start);
-    let demand = endpoint.demand(7, 5, start);
+    let demand = endpoint.demand(7, 5, 3, start);
     assert_eq!((demand.open, demand.waiting, demand.window, demand.last_turn), (1, 7, 5, 5));
     assert_eq!(demand.standing, endpoint.standing(start));
 }

@@ -43,6 +43,32 @@ fn a_healthy_endpoint_beside_many_that_hang() {
     }
 }
 
+/// FB-2: one that was never tried, behind a thousand that were never tried either and hang, is not the last to be tried.
+#[test]
+fn a_newcomer_beside_many_that_were_never_tried_and_hang() {
+    for capacity in [16, 64, 512] {
+        for count in [150, 400, 1_000] {
+            let mut world = World::new(capacity, vec![]);
+            world.subscriptions.extend((0..count).map(|_| hangs().with(20)));
+            for seconds in 0..30 {
+                while world.now < Duration::from_millis(1_000 * seconds + 100) {
+                    world.tick();
+                }
+                let now = world.now;
+                world.subscriptions.push(answers_in(5));
+                let newcomer = world.subscriptions.last_mut().unwrap();
+                newcomer.receive(1, now);
+                world.tick();
+                world.tick();
+                let newcomer = world.subscriptions.last().unwrap();
+                let waited = newcomer.longest_wait;
+                assert_eq!(newcomer.requests, 1, "beside {count}, {capacity} slots, after {now:?}");
+                assert!(waited <= Duration::from_millis(10), "{waited:?} beside {count}, {capacity} slots");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_healthy_endpoint_beside_slow_ones() {
     for (capacity, count, millis) in

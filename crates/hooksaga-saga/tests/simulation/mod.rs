@@ -37,6 +37,9 @@ struct Subscription {
     observed: Endpoint,
     behaviour: Behaviour,
     last_turn: u64,
+    /// Something was due in the last pass, and the turn before that began.
+    waits: bool,
+    waits_since: u64,
     waiting: VecDeque<Delivery>,
     running: Vec<Running>,
     /// Jobs in the queue of the workers.
@@ -55,6 +58,8 @@ impl Subscription {
             observed: Endpoint::default(),
             behaviour: Box::new(behaviour),
             last_turn: 0,
+            waits: false,
+            waits_since: 0,
             waiting: VecDeque::new(),
             running: Vec::new(),
             queued: 0,
@@ -134,9 +139,16 @@ impl World {
 
     fn admit(&mut self) {
         let (now, at) = (self.now, self.start + self.now);
+        for subscription in &mut self.subscriptions {
+            let waits = subscription.due(now) > 0;
+            if waits && !subscription.waits {
+                subscription.waits_since = self.turn;
+            }
+            subscription.waits = waits;
+        }
         let demand = |subscription: &Subscription| {
             let due = u32::try_from(subscription.due(now)).unwrap();
-            subscription.observed.demand(due, subscription.last_turn, at)
+            subscription.observed.demand(due, subscription.last_turn, subscription.waits_since, at)
         };
         let demands: Vec<Demand> = self.subscriptions.iter().map(demand).collect();
         self.given = allot(self.capacity, &demands);

@@ -4,19 +4,24 @@ use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
-use hooksaga_store::{Check, CheckOutcome, StoreResult, VerifierStore};
+use hooksaga_store::{
+    Check, CheckOutcome, CheckPicker, CheckTurn, OpenCheck, StoreResult, TakenChecks, VerifierStore,
+};
 use std::time::Duration;
 
-/// Walks only open rounds. INDEXED BY: the condition of that index is an OR, which draws the planner to
+/// A stretch of open rounds by tenant. INDEXED BY: the condition of that index is an OR, which draws the planner to
 /// a scan of the table when it thinks that most rounds are open.
-const DUE_CHECKS: &str = "/* subscription_verifier: due_checks */
+const OPEN_CHECKS: &str = "/* subscription_verifier: open_checks */
+SELECT tenant, id, check_round <> verification_round OR next_check_at <= ?3
+  FROM subscriptions INDEXED BY idx_sub_open_check_tenant
+ WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL AND tenant > ?1
+ ORDER BY tenant, CASE WHEN check_round <> verification_round THEN 0 ELSE next_check_at END, id LIMIT ?2";
+
+const DUE_CHECK: &str = "/* subscription_verifier: due_check */
 SELECT id, callback_url, verification_round,
        iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1, tenant,
        iif(vouched_round = verification_round, vouched_by, NULL), header_names IS NOT NULL
-  FROM subscriptions INDEXED BY idx_sub_open_check
- WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
-   AND (check_round <> verification_round OR next_check_at <= ?1)
- ORDER BY next_check_at LIMIT ?2";
+  FROM subscriptions WHERE id = ?1";
 
 const HOLD: &str = "/* subscription_verifier: hold */
 UPDATE subscriptions
@@ -52,14 +57,15 @@ SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at >
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[DUE_CHECKS, HOLD, SECRETS, HEADERS, NEXT_CHECK_AT];
+pub(crate) const HOT: &[&str] = &[OPEN_CHECKS, DUE_CHECK, HOLD, SECRETS, HEADERS, NEXT_CHECK_AT];
 
 pub(crate) struct Verifier(pub(crate) RoleHandle);
 
 #[async_trait]
 impl VerifierStore for Verifier {
-    async fn take_checks(&self, limit: u32, hold: Duration) -> StoreResult<Vec<Check>> {
-        self.0.write(move |tx| take_checks(tx, limit, hold)).await
+    async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
+        let turn = turn.clone();
+        self.0.write(move |tx| take_checks(tx, &turn, hold)).await
     }
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
@@ -81,8 +87,28 @@ impl VerifierStore for Verifier {
     }
 }
 
-fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> {
-    let mut checks = rows::all(tx, DUE_CHECKS, (tx.now.as_micros(), limit), |row| {
+fn take_checks(tx: &Tx<'_>, turn: &CheckTurn, hold: Duration) -> DbResult<TakenChecks> {
+    let (picked, resume_after) = pick(tx, turn)?;
+    let until = tx.now.after(hold).as_micros();
+    let checks = picked.into_iter().map(|id| take_check(tx, id, until)).collect::<DbResult<_>>()?;
+    Ok(TakenChecks { checks, resume_after })
+}
+
+/// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
+fn pick(tx: &Tx<'_>, turn: &CheckTurn) -> DbResult<(Vec<SubscriptionId>, Option<String>)> {
+    let mut picker = CheckPicker::new(turn);
+    while let Some((after, length)) = picker.next_stretch() {
+        let open = rows::all(tx, OPEN_CHECKS, (after, length, tx.now.as_micros()), |row| {
+            let subscription_id = SubscriptionId(row.get(1)?);
+            Ok(OpenCheck { tenant: row.get(0)?, subscription_id, due: row.get(2)? })
+        })?;
+        picker.read(&open);
+    }
+    Ok(picker.finish())
+}
+
+fn take_check(tx: &Tx<'_>, id: SubscriptionId, until: i64) -> DbResult<Check> {
+    let (mut check, has_headers) = tx.prepare(DUE_CHECK)?.query_row([id.0], |row| {
         let check = Check {
             subscription_id: SubscriptionId(row.get(0)?),
             tenant: row.get(5)?,
@@ -96,16 +122,12 @@ fn take_checks(tx: &Tx<'_>, limit: u32, hold: Duration) -> DbResult<Vec<Check>> 
         };
         Ok((check, row.get::<_, bool>(7)?))
     })?;
-    let until = tx.now.after(hold).as_micros();
-    for (check, has_headers) in &mut checks {
-        let id = check.subscription_id;
-        tx.execute(HOLD, (id.0, check.round, check.attempt, check.number, until))?;
-        check.secrets = rows::secrets(tx, SECRETS, id)?;
-        if *has_headers {
-            check.headers = rows::headers(tx, HEADERS, id)?;
-        }
+    tx.execute(HOLD, (id.0, check.round, check.attempt, check.number, until))?;
+    check.secrets = rows::secrets(tx, SECRETS, id)?;
+    if has_headers {
+        check.headers = rows::headers(tx, HEADERS, id)?;
     }
-    Ok(checks.into_iter().map(|(check, _)| check).collect())
+    Ok(check)
 }
 
 fn record(tx: &Tx<'_>, check: &Check, outcome: &CheckOutcome) -> DbResult<bool> {
