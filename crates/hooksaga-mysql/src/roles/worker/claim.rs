@@ -174,12 +174,11 @@ async fn take_leases(
     let jobs = ids(picked.iter().map(|job| job.id).collect());
     let events = ids(picked.iter().map(|job| job.event_id).collect());
     let subscriptions = ids(picked.iter().map(|job| job.subscription_id).collect());
-    let queries = [events_statement(&events), targets_statement(&subscriptions)];
-    let (leased, read) = transaction.write_and_read(&lease(&jobs, until, token, now), &queries).await?;
-    expect_rows("a claim", rows(picked.len()), leased)?;
-    let mut read = read.into_iter();
-    let (events, targets) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
-    Ok((leases(events, picked, token, until.0)?, read_targets(targets)?))
+    let lease = lease(&jobs, until, token, now);
+    let (events, targets) = (events_statement(&events), targets_statement(&subscriptions));
+    let [leased, events, targets] = transaction.run([&lease, &events, &targets]).await?;
+    expect_rows("a claim", rows(picked.len()), leased.changed)?;
+    Ok((leases(events.rows, picked, token, until.0)?, read_targets(targets.rows)?))
 }
 
 /// A job that can be claimed.
