@@ -87,7 +87,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])
         }
         HotStatement::Claim => {
-            use worker::claim::{JOBS, events_statement, lease, peek, pick, targets_statement};
+            use worker::claim::{JOBS, events_statement, lease, lock, peek, pick, targets_statement};
             let now = Time(Timestamp::from_micros(1_800_000_000_000_000));
             let limits = |skip: &[SubscriptionId]| ClaimLimits {
                 jobs: 512,
@@ -102,6 +102,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 pick(now, &all),
                 pick(now, &some),
                 with(JOBS, &[IDS]),
+                lock(ids, now),
                 lease(ids, now, LeaseToken(1), now),
                 events_statement(ids),
                 targets_statement(ids),

@@ -26,6 +26,8 @@ pub(crate) struct Answer {
 impl Unit {
     /// The first statement of a text that begins one.
     pub(crate) const START: &str = "START TRANSACTION";
+    /// The last statement of a text that ends one.
+    pub(crate) const COMMIT: &str = "COMMIT";
 
     /// One whose first text is still to be run.
     pub(crate) fn on(connection: Conn) -> Self {
@@ -59,10 +61,15 @@ impl Unit {
             text.push_str(sql);
             text.push_str("; ");
         }
-        text.push_str("COMMIT");
+        text.push_str(Self::COMMIT);
         self.query_drop(text).await?;
         self.connection = None;
         Ok(())
+    }
+
+    /// A text that ended with [`Self::COMMIT`] was run.
+    pub(crate) fn committed(mut self) {
+        self.connection = None;
     }
 
     pub(crate) async fn rollback(mut self) -> DbResult<()> {

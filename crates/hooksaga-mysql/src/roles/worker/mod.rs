@@ -7,12 +7,13 @@ pub(crate) mod report;
 mod starting;
 
 use crate::{
-    error::DbResult,
+    error::{DbError, DbResult},
     pool::RolePool,
     roles::{batch::Batch, rows::take},
     unit::Unit,
 };
 use async_trait::async_trait;
+use claim::{Claimed, Way};
 use hooksaga_saga::JobId;
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
@@ -21,6 +22,7 @@ use hooksaga_store::{
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{HashMap, HashSet},
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -42,11 +44,16 @@ UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 pub(crate) struct Worker {
     pool: RolePool,
+    /// So many claims pick their jobs.
+    picks: AtomicU32,
 }
+
+/// After a claim that met others at work, so many pick their jobs: they will meet again.
+const PICKS: u32 = 100;
 
 impl Worker {
     pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
+        Self { pool, picks: AtomicU32::new(0) }
     }
 }
 
@@ -58,7 +65,19 @@ impl WorkerStore for Worker {
         lease: Duration,
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch> {
-        self.pool.run(|connection| claim::claim(connection, limits, lease, token)).await
+        self.pool
+            .run(|connection| async move {
+                let left = self.picks.load(Ordering::Relaxed);
+                let way = if left > 0 { Way::Picked } else { Way::Seen };
+                let claimed = claim::claim(connection, limits, lease, token, way).await;
+                let left = match &claimed {
+                    Ok(Claimed { contended: true, .. }) | Err(DbError::Held(_)) => PICKS,
+                    _ => left.saturating_sub(1),
+                };
+                self.picks.store(left, Ordering::Relaxed);
+                Ok(claimed?.batch)
+            })
+            .await
     }
 
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
