@@ -91,7 +91,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             (Role::SagaOrchestrator, vec![with(orchestrator::schedule::MARK_IN_PROGRESS, &[rows])])
         }
         HotStatement::Claim => {
-            use worker::claim::{JOBS, events_statement, lease, peek, pick, targets_statement};
+            use worker::claim::{JOBS, events_statement, lease, lock, peek, pick, targets_statement};
             let now = Time(Timestamp::from_micros(1_800_000_000_000_000));
             let limits = |skip: &[SubscriptionId]| ClaimLimits {
                 jobs: 512,
@@ -106,6 +106,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 pick(now, &all),
                 pick(now, &some),
                 with(JOBS, &[IDS]),
+                lock(ids, now),
                 lease(ids, now, LeaseToken(1), now),
                 events_statement(ids),
                 targets_statement(ids),
@@ -114,7 +115,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         }
         HotStatement::HandBack => {
             let given = r#"'[[1,1,"2026-01-01 00:00:00.000001"]]'"#;
-            let statements = vec![with(worker::HELD, &[IDS]), with(worker::parking::GIVE_BACK, &[given])];
+            let statements =
+                vec![worker::held_statement("[[1],[2]]"), with(worker::parking::GIVE_BACK, &[given])];
             (Role::JobWorker, statements)
         }
         HotStatement::Park => {
@@ -127,17 +129,18 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         HotStatement::Report => {
             let reports = "'[[1,1,0,200,null,3,null,\"2026-01-01 00:00:00.000001\",\"61\",null],\
                            [2,1,1,null,\"61\",3,\"61\",null,null,\"2026-01-01 00:00:00.000001\"]]'";
-            let statements = vec![with(worker::HELD, &[IDS]), with(worker::report::REPORT, &[reports])];
+            let statements =
+                vec![worker::held_statement("[[1],[2]]"), with(worker::report::REPORT, &[reports])];
             (Role::JobWorker, statements)
         }
         HotStatement::Apply => {
             use orchestrator::apply::{
-                FORGET_RESULTS, LOCK_RESULTS, LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, count_statement,
+                LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, count_statement, forget_results, lock_results,
             };
             let at = r#""2026-01-01 00:00:00.000001""#;
             let statements = vec![
                 PEEK.to_owned(),
-                with(LOCK_RESULTS, &["1000"]),
+                lock_results(1000),
                 with(READ_JOBS, &[IDS]),
                 with(LOCK_SAGAS, &[IDS]),
                 with(WRITE_RESULTS, &[&format!(r#"'[[1,{at},"61",1,{at},null,{at}]]'"#)]),
@@ -145,7 +148,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 endpoint::deleted_statement("1,2"),
                 with(endpoint::END_RUN, &["1"]),
                 with(endpoint::GONE_URL, &["1", NOW]),
-                with(FORGET_RESULTS, &[IDS]),
+                forget_results("[[1],[2]]"),
             ];
             (Role::SagaOrchestrator, statements)
         }

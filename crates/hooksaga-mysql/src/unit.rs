@@ -15,33 +15,43 @@ pub(crate) struct Unit {
     connection: Option<Conn>,
 }
 
+/// What one statement of a text returned.
+pub(crate) struct Answer {
+    /// Of a write.
+    pub(crate) changed: u64,
+    /// Of a query.
+    pub(crate) rows: Vec<Row>,
+}
+
 impl Unit {
-    /// Begins one with a query; its rows.
-    pub(crate) async fn begin(connection: Conn, query: &str) -> DbResult<(Self, Vec<Row>)> {
-        let mut unit = Self { connection: Some(connection) };
-        let mut results = unit.query_iter(format!("START TRANSACTION; {query}")).await?;
-        results.collect::<Row>().await?;
-        let rows = results.collect().await?;
-        results.drop_result().await?;
-        Ok((unit, rows))
+    /// The first statement of a text that begins one.
+    pub(crate) const START: &str = "START TRANSACTION";
+    /// The last statement of a text that ends one.
+    pub(crate) const COMMIT: &str = "COMMIT";
+
+    /// One whose first text is still to be run.
+    pub(crate) fn on(connection: Conn) -> Self {
+        Self { connection: Some(connection) }
     }
 
-    /// Runs a write and the queries that follow it, in one text. Returns how many rows the write changed, and the rows of
-    /// each query.
-    pub(crate) async fn write_and_read(
-        &mut self,
-        write: &str,
-        queries: &[String],
-    ) -> DbResult<(u64, Vec<Vec<Row>>)> {
-        let mut results = self.query_iter(format!("{write}; {}", queries.join("; "))).await?;
-        let changed = results.affected_rows();
-        results.collect::<Row>().await?;
-        let mut read = Vec::with_capacity(queries.len());
-        for _ in queries {
-            read.push(results.collect().await?);
+    /// Begins one with a query; its rows.
+    pub(crate) async fn begin(connection: Conn, query: &str) -> DbResult<(Self, Vec<Row>)> {
+        let mut unit = Self::on(connection);
+        let [_, answer] = unit.run([Self::START, query]).await?;
+        Ok((unit, answer.rows))
+    }
+
+    /// Runs statements in one text.
+    pub(crate) async fn run<const N: usize>(&mut self, statements: [&str; N]) -> DbResult<[Answer; N]> {
+        let mut results = self.query_iter(statements.join("; ")).await?;
+        let mut answers = [const { Answer { changed: 0, rows: Vec::new() } }; N];
+        for answer in &mut answers {
+            // The first packet of a result is here once the result before it has been read.
+            answer.changed = results.affected_rows();
+            answer.rows = results.collect().await?;
         }
         results.drop_result().await?;
-        Ok((changed, read))
+        Ok(answers)
     }
 
     /// Runs the last statements, if any, and commits.
@@ -51,10 +61,15 @@ impl Unit {
             text.push_str(sql);
             text.push_str("; ");
         }
-        text.push_str("COMMIT");
+        text.push_str(Self::COMMIT);
         self.query_drop(text).await?;
         self.connection = None;
         Ok(())
+    }
+
+    /// A text that ended with [`Self::COMMIT`] was run.
+    pub(crate) fn committed(mut self) {
+        self.connection = None;
     }
 
     pub(crate) async fn rollback(mut self) -> DbResult<()> {

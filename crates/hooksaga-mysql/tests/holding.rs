@@ -128,8 +128,15 @@ async fn frozen_workers_and_cleaners_stop_nobody_else() {
     let claimed = soon(stores.worker.claim(&limits, Duration::ZERO, LeaseToken(1))).await.unwrap();
     assert_eq!(claimed.jobs.len(), 2);
     assert_eq!(soon(stores.cleaner.reset_expired(100)).await.unwrap().len(), 2);
-    let claimed = soon(stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(2))).await.unwrap();
-    let leases: Vec<_> = claimed.jobs.iter().map(Lease::as_ref).collect();
+    // Beside others, too, a claim is bounded in payload bytes: each payload is one.
+    let mut leases = Vec::new();
+    for (token, cut_short) in [(2, true), (3, false)] {
+        let limits = ClaimLimits { payload_bytes: 1, ..limits.clone() };
+        let claimed = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(token));
+        let claimed = soon(claimed).await.unwrap();
+        assert_eq!((claimed.jobs.len(), claimed.cut_short), (1, cut_short));
+        leases.extend(claimed.jobs.iter().map(Lease::as_ref));
+    }
     assert_eq!(soon(stores.worker.hand_back(&leases, Duration::ZERO)).await.unwrap().len(), 2);
     drop(held);
 }

@@ -45,7 +45,7 @@ pub struct ClaimedBatch {
     /// The database's clock.
     pub now: Timestamp,
     pub jobs: Vec<Lease<DeliveryJob>>,
-    /// The limit of payload bytes ended the claim: more can be claimed.
+    /// The limit of payload bytes ended the claim, or others who took a part of it: more can be claimed.
     pub cut_short: bool,
     /// The target of every job's subscription.
     pub targets: HashMap<SubscriptionId, Arc<Target>>,

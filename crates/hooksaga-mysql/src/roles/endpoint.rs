@@ -3,7 +3,7 @@
 use crate::{error::DbResult, time::Time};
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
 use hooksaga_store::EndpointNews;
-use mysql_async::{Conn, Transaction, prelude::Queryable as _};
+use mysql_async::{Conn, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashSet};
 
 pub(crate) const END_RUN: &str = "/* orchestrator.end_run */
@@ -40,7 +40,7 @@ SELECT id FROM subscriptions FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND delet
 
 /// Which of those that failed were deleted meanwhile: an attempt that was under way then leaves nothing behind.
 async fn deleted(
-    transaction: &mut Transaction<'_>,
+    transaction: &mut Conn,
     news: &BTreeMap<SubscriptionId, EndpointNews>,
 ) -> DbResult<HashSet<i64>> {
     let failed = news.iter().filter(|(_, news)| news.last_failure.is_some());
@@ -54,7 +54,7 @@ async fn deleted(
 
 /// `failing`: subscriptions that were seen in a run of failures, so that a success of any other costs nothing.
 pub(super) async fn note(
-    transaction: &mut Transaction<'_>,
+    transaction: &mut Conn,
     news: &BTreeMap<SubscriptionId, EndpointNews>,
     failing: &HashSet<SubscriptionId>,
     now: Timestamp,

@@ -1,6 +1,6 @@
 //! Results of finished jobs, applied to their sagas exactly once.
 
-use super::schedule::MARK_IN_PROGRESS;
+use super::schedule::{CLOCK, MARK_IN_PROGRESS};
 use crate::{
     error::{DbError, DbResult},
     roles::{
@@ -9,24 +9,30 @@ use crate::{
         rows::{expect_rows, natural, parsed, rows, take, trace},
     },
     time::Time,
+    unit::Unit,
 };
 use hooksaga_saga::{
     Applied, ErrorCode, JobId, JobResult, JobStatus, Latencies, Outcome, Saga, SagaId, SagaStatus,
     SubscriptionId, Timestamp,
 };
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
-use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
     collections::{BTreeMap, HashSet},
     time::Duration,
 };
 
-/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement.
+/// The clock, and whether there is anything to do, before a transaction is begun: an idle pass is this one statement. After
+/// a pass that found something it is left out.
 pub(crate) const PEEK: &str =
     "/* orchestrator.peek */ SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM finished_jobs)";
 
-pub(crate) const LOCK_RESULTS: &str = "/* orchestrator.lock_results */
-SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT ? FOR UPDATE SKIP LOCKED";
+pub(crate) fn lock_results(limit: u32) -> String {
+    format!(
+        "/* orchestrator.lock_results */
+SELECT job_id FROM finished_jobs FORCE INDEX (PRIMARY) ORDER BY job_id LIMIT {limit} FOR UPDATE SKIP LOCKED"
+    )
+}
 
 /// A statement of its own, after the queue's rows are locked. A job that is not seen finished has no line here, and so
 /// stays queued. Whether an endpoint is in a run of failures, which a success ends, is looked up by key on the way.
@@ -89,24 +95,41 @@ ON DUPLICATE KEY UPDATE delivered = delivered + VALUES(delivered), failed = fail
     )
 }
 
-/// By key, so that it never waits for rows that another orchestrator has locked.
-pub(crate) const FORGET_RESULTS: &str = "/* orchestrator.forget_results */
-DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN finished_jobs q FORCE INDEX (PRIMARY) ON q.job_id = u.id";
+/// By key, so that it never waits for rows that another orchestrator has locked. `ids`: a batch of numbers.
+pub(crate) fn forget_results(ids: &str) -> String {
+    format!(
+        "/* orchestrator.forget_results */
+DELETE q FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN finished_jobs q FORCE INDEX (PRIMARY) ON q.job_id = u.id"
+    )
+}
+
+/// Whether a pass looks for something to do before it begins a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    First,
+    No,
+}
 
 pub(super) async fn apply(
     mut connection: Conn,
     limit: u32,
     shard: u32,
     decide: &Decide,
+    look: Look,
 ) -> DbResult<ApplyBatch> {
-    let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
-    let (Time(now), waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
-    if !waiting {
-        return Ok(ApplyBatch { now, results: Vec::new() });
+    if look == Look::First {
+        let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
+        let (Time(now), waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+        if !waiting {
+            return Ok(ApplyBatch { now, results: Vec::new() });
+        }
     }
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let queued: Vec<i64> = transaction.exec(LOCK_RESULTS, (limit,)).await?;
+    let mut transaction = Unit::on(connection);
+    let [_, clock, queued] = transaction.run([Unit::START, CLOCK, &lock_results(limit)]).await?;
+    let clock = clock.rows.into_iter().next();
+    let Time(now) = take(&mut clock.ok_or_else(|| DbError::unreadable("no clock"))?, 0)?;
+    let queued = queued.rows.into_iter().map(|mut row| take(&mut row, 0)).collect::<DbResult<Vec<i64>>>()?;
     if queued.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
@@ -118,15 +141,15 @@ pub(super) async fn apply(
         read.iter().zip(&applied).map(|(read, applied)| lets_through(read, applied)).collect();
 
     write(&mut transaction, &read, &applied, &changed, now).await?;
-    count(&mut transaction, &read, &applied, &changed, now, shard).await?;
     let new = read.iter().zip(&changed).filter(|(_, changed)| **changed).map(|(read, _)| &read.finished);
     endpoint::note(&mut transaction, &endpoint_news(new), &failing, now).await?;
     let mut seen: Vec<i64> = read.iter().map(|read| read.finished.job_id.0).collect();
     seen.sort_unstable();
-    for document in Batch::ids(seen) {
-        transaction.exec_drop(FORGET_RESULTS, (document,)).await?;
-    }
-    transaction.commit().await?;
+    let mut last: Vec<String> = Vec::new();
+    last.extend(queue_dead(&read, &applied, &changed));
+    last.extend(count(&read, &applied, &changed, now, shard));
+    last.extend(Batch::ids(seen).iter().map(|document| forget_results(document)));
+    transaction.commit(&last).await?;
 
     let results = read.into_iter().zip(applied).zip(changed);
     let results = results.map(|((read, applied), changed)| read.into_applied(applied, changed));
@@ -136,7 +159,7 @@ pub(super) async fn apply(
 /// The finished jobs beside their locked sagas, in the order of the sagas' ids; and the subscriptions that are in a run of
 /// failures.
 async fn read(
-    transaction: &mut Transaction<'_>,
+    transaction: &mut Conn,
     queued: &[i64],
 ) -> DbResult<(Vec<QueuedResult>, HashSet<SubscriptionId>)> {
     let mut failing = HashSet::new();
@@ -174,7 +197,7 @@ async fn read(
 }
 
 async fn write(
-    transaction: &mut Transaction<'_>,
+    transaction: &mut Conn,
     read: &[QueuedResult],
     applied: &[Applied],
     changed: &[bool],
@@ -182,16 +205,12 @@ async fn write(
 ) -> DbResult<()> {
     let mut promoted = Vec::new();
     let mut written = Vec::new();
-    let mut dead = Vec::new();
     for ((read, applied), changed) in read.iter().zip(applied).zip(changed) {
         let (Applied::Changed { saga, promoted: is_promoted }, true) = (applied, changed) else { continue };
         let (id, attempt_at) = (read.finished.saga_id.0, read.finished.result.attempt_at);
         // The worker was faster than the move to InProgress: the move comes first.
         if *is_promoted {
             promoted.push((id, attempt_at));
-        }
-        if saga.status == SagaStatus::DeadLettered {
-            dead.push(id);
         }
         written.push((id, attempt_at, saga));
     }
@@ -216,23 +235,29 @@ async fn write(
         transaction.exec_drop(WRITE_RESULTS, (document,)).await?;
         changed += transaction.affected_rows();
     }
-    expect_rows("applying results", rows(written.len()), changed)?;
-    if !dead.is_empty() {
-        let values = dead.iter().map(|id| format!("({id})")).collect::<Vec<_>>().join(",");
-        transaction.query_drop(format!("{QUEUE_DEAD}{values}")).await?;
-    }
-    Ok(())
+    expect_rows("applying results", rows(written.len()), changed)
 }
 
-/// Adds up what was changed, and nothing else, per subscription.
-async fn count(
-    transaction: &mut Transaction<'_>,
+/// The statement that queues the sagas which this pass made DeadLettered, if it made any.
+fn queue_dead(read: &[QueuedResult], applied: &[Applied], changed: &[bool]) -> Option<String> {
+    let dead = read.iter().zip(applied).zip(changed).filter_map(|((read, applied), changed)| match applied {
+        Applied::Changed { saga, .. } if *changed && saga.status == SagaStatus::DeadLettered => {
+            Some(format!("({})", read.finished.saga_id.0))
+        }
+        _ => None,
+    });
+    let values = dead.collect::<Vec<_>>().join(",");
+    (!values.is_empty()).then(|| format!("{QUEUE_DEAD}{values}"))
+}
+
+/// The statement that adds up what was changed, and nothing else, per subscription; if anything was.
+fn count(
     read: &[QueuedResult],
     applied: &[Applied],
     changed: &[bool],
     now: Timestamp,
     shard: u32,
-) -> DbResult<()> {
+) -> Option<String> {
     #[derive(Default)]
     struct Counts {
         delivered: i64,
@@ -254,7 +279,7 @@ async fn count(
         }
     }
     if counts.is_empty() {
-        return Ok(());
+        return None;
     }
     let minute = Timestamp::from_micros(now.as_micros() - now.as_micros().rem_euclid(60_000_000));
     let minute = Time(minute).literal();
@@ -264,8 +289,7 @@ async fn count(
         let slowest = latencies.slowest_ms.min(i32::MAX.unsigned_abs());
         format!("({minute},{subscription},{shard},{delivered},{failed},{dead},{ranges},{slowest})")
     });
-    transaction.query_drop(count_statement(&values.collect::<Vec<_>>().join(","))).await?;
-    Ok(())
+    Some(count_statement(&values.collect::<Vec<_>>().join(",")))
 }
 
 fn read_result(mut row: Row, saga_id: SagaId, saga: Saga) -> DbResult<QueuedResult> {

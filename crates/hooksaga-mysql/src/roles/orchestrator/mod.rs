@@ -16,7 +16,7 @@ use hooksaga_store::{
 use schedule::Look;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 /// How many rows a subscription's counter of one minute is spread over.
@@ -29,6 +29,8 @@ pub(crate) struct Orchestrator {
     shard: AtomicU32,
     /// So many passes look first for jobs that their sagas have already.
     looks: AtomicU32,
+    /// The last pass found results to apply: the next one most likely finds some as well.
+    results_found: AtomicBool,
 }
 
 /// After a pass that met such jobs, so many look for them: where several orchestrators are at work, there will be more.
@@ -37,7 +39,8 @@ const LOOKS: u32 = 100;
 impl Orchestrator {
     pub(crate) fn new(pool: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
-        Self { pool, shard: AtomicU32::new(u32::try_from(drawn).unwrap_or(0)), looks: AtomicU32::new(0) }
+        let shard = AtomicU32::new(u32::try_from(drawn).unwrap_or(0));
+        Self { pool, shard, looks: AtomicU32::new(0), results_found: AtomicBool::new(false) }
     }
 }
 
@@ -85,7 +88,11 @@ impl OrchestratorStore for Orchestrator {
         self.pool
             .run(|connection| async move {
                 let shard = self.shard.load(Ordering::Relaxed);
-                let applied = apply::apply(connection, limit, shard, decide).await;
+                let found = self.results_found.load(Ordering::Relaxed);
+                let look = if found { apply::Look::No } else { apply::Look::First };
+                let applied = apply::apply(connection, limit, shard, decide, look).await;
+                let found = applied.as_ref().is_ok_and(|batch| !batch.results.is_empty());
+                self.results_found.store(found, Ordering::Relaxed);
                 if applied.as_ref().is_err_and(|error| error.is_locked_out()) {
                     self.shard.store((shard + 1) % SHARDS, Ordering::Relaxed);
                 }

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
+pub(super) const CLOCK: &str = "/* orchestrator.clock */ SELECT UTC_TIMESTAMP(6)";
 
 /// One subscription's oldest due sagas, if it can be delivered to. MariaDB has no LATERAL: the subscriptions of a pass are
 /// branches of a UNION, [`BRANCHES`] in one statement, with their numbers in the text.

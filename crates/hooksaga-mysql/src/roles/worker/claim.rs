@@ -1,4 +1,8 @@
 //! A claim: the jobs that were admitted first, as many as the limits allow, with all that their attempts need.
+//!
+//! A look tells which jobs those are, and the sizes of their payloads. Then one text takes them, reads what their attempts
+//! need, and commits. Where others are at work they may have, or hold, some of them; it never waits for them, and the next
+//! claims pick their jobs instead: they lock whatever nobody holds, and lease it once they know what it is.
 
 use crate::{
     error::{DbError, DbResult},
@@ -22,13 +26,15 @@ use std::{
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
 /// transaction is begun: an idle pass is this one statement. What it tells of a job never changes while the job is Pending,
-/// but for `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in the way for ever.
+/// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in
+/// the way for ever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.peek */
 (SELECT NULL, NULL, NULL, UTC_TIMESTAMP(6), NULL, NULL, NULL, UTC_TIMESTAMP(6) + INTERVAL {lease} MICROSECOND)
 UNION ALL
-(SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0), NULL
+(SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0),
+        j.lease_until
  FROM (SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
        WHERE pending_until <= UTC_TIMESTAMP(6){skipped} ORDER BY pending_until, id LIMIT {jobs}) u
  STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
@@ -61,20 +67,34 @@ WHERE pending_until <= {now}{skipped} ORDER BY pending_until, id LIMIT {jobs} FO
 
 /// Picked jobs that the look did not see, with the sizes of their payloads.
 pub(crate) const JOBS: &str = "/* worker.jobs */
-SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0)
+SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, s.attempt_count, s.event_id, COALESCE(e.payload_bytes, 0),
+       j.lease_until
 FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = j.saga_id
 LEFT JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-/// None but this transaction can have changed the picked jobs.
+/// Locks those of the jobs that can still be claimed. Fails at once if somebody has one of them locked: the write that
+/// follows would wait for them.
+pub(crate) fn lock(ids: &str, now: Time) -> String {
+    format!(
+        "/* worker.lock */
+SELECT j.id, j.lease_resets
+FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
+WHERE j.status = 'Pending' AND j.lease_until <= {now} FOR UPDATE NOWAIT",
+        now = now.literal(),
+    )
+}
+
+/// None but this transaction can have changed the locked jobs.
 pub(crate) fn lease(ids: &str, until: Time, token: LeaseToken, now: Time) -> String {
     format!(
         "/* worker.lease */
 UPDATE (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 SET j.status = 'Leased', j.lease_until = {until}, j.lease_token = {token}, j.updated_at = {now}
-WHERE j.status = 'Pending'",
+WHERE j.status = 'Pending' AND j.lease_until <= {now}",
         until = until.literal(),
         token = token.0,
         now = now.literal(),
@@ -107,46 +127,42 @@ ORDER BY s.id, k.id DESC"
     )
 }
 
-/// All is read before the commit: what cannot be read is not claimed.
+/// How the jobs of a claim are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Those that the look saw, in one text.
+    Seen,
+    /// Whatever nobody holds, in two. (The look's are left to whoever holds them.)
+    Picked,
+}
+
+/// What was claimed, and whether others had some of what the look saw.
+pub(super) struct Claimed {
+    pub(super) batch: ClaimedBatch,
+    pub(super) contended: bool,
+}
+
 pub(super) async fn claim(
     mut connection: Conn,
     limits: &ClaimLimits,
     duration: Duration,
     token: LeaseToken,
-) -> DbResult<ClaimedBatch> {
-    let Look { now, until, mut seen } = look(&mut connection, limits, duration).await?;
-    let nothing = || ClaimedBatch { now: now.0, jobs: Vec::new(), cut_short: false, targets: HashMap::new() };
-    if seen.is_empty() {
-        return Ok(nothing());
+    way: Way,
+) -> DbResult<Claimed> {
+    let Look { now, until, seen } = look(&mut connection, limits, duration).await?;
+    let lease = NewLease { token, until, now };
+    match way {
+        _ if seen.is_empty() => Ok(lease.of_nothing()),
+        Way::Seen => take_seen(connection, seen, limits, lease).await,
+        Way::Picked => pick_and_take(connection, seen, limits, lease).await,
     }
-    let (mut transaction, rows) = Unit::begin(connection, &pick(now, limits)).await?;
-    if rows.is_empty() {
-        transaction.rollback().await?;
-        return Ok(nothing());
-    }
-    let resets = |mut row: Row| Ok((take(&mut row, 0)?, natural(take(&mut row, 1)?)));
-    let picked = rows.into_iter().map(resets).collect::<DbResult<Vec<(i64, u32)>>>()?;
-    // Where other workers are at work, these can be others than those that the look saw.
-    let unseen = picked.iter().map(|(id, _)| *id).filter(|id| !seen.contains_key(id));
-    for document in Batch::ids(unseen) {
-        let read: Vec<Row> = transaction.exec(JOBS, (document,)).await?;
-        note(&mut seen, read)?;
-    }
-    let picked = picked.into_iter().map(|(id, lease_resets)| {
-        let job = seen.remove(&id).ok_or_else(|| DbError::unreadable("a job without its saga"))?;
-        Ok(Picked { lease_resets, ..job })
-    });
-    let (picked, cut_short) = within(picked.collect::<DbResult<_>>()?, limits.payload_bytes);
-    let (jobs, targets) = take_leases(&mut transaction, picked, token, until, now).await?;
-    transaction.commit(&[]).await?;
-    Ok(ClaimedBatch { now: now.0, jobs, cut_short, targets })
 }
 
-/// What can be claimed, before anything is locked.
+/// What can be claimed, in the order of admission, before anything is locked.
 struct Look {
     now: Time,
     until: Time,
-    seen: HashMap<i64, Picked>,
+    seen: Vec<Picked>,
 }
 
 async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -> DbResult<Look> {
@@ -157,29 +173,131 @@ async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -
         clock = Some((take(&mut row, 3)?, take(&mut row, 7)?));
     }
     let (now, until) = clock.ok_or_else(|| DbError::unreadable("no clock"))?;
-    let mut seen = HashMap::with_capacity(read.len());
-    note(&mut seen, read)?;
+    let mut seen = read.into_iter().map(read_job).collect::<DbResult<Vec<Picked>>>()?;
+    seen.sort_unstable_by_key(|job| (job.not_before, job.id));
     Ok(Look { now, until, seen })
 }
 
-/// Leases the picked jobs, and reads what their attempts need.
-async fn take_leases(
-    transaction: &mut Unit,
-    picked: Vec<Picked>,
+/// The lease that a claim's jobs get.
+#[derive(Clone, Copy)]
+struct NewLease {
     token: LeaseToken,
     until: Time,
     now: Time,
-) -> DbResult<(Vec<Lease<DeliveryJob>>, HashMap<SubscriptionId, Arc<Target>>)> {
-    let ids = |ids: BTreeSet<i64>| Batch::ids(ids).concat();
-    let jobs = ids(picked.iter().map(|job| job.id).collect());
-    let events = ids(picked.iter().map(|job| job.event_id).collect());
-    let subscriptions = ids(picked.iter().map(|job| job.subscription_id).collect());
-    let queries = [events_statement(&events), targets_statement(&subscriptions)];
-    let (leased, read) = transaction.write_and_read(&lease(&jobs, until, token, now), &queries).await?;
-    expect_rows("a claim", rows(picked.len()), leased)?;
-    let mut read = read.into_iter();
-    let (events, targets) = (read.next().unwrap_or_default(), read.next().unwrap_or_default());
-    Ok((leases(events, picked, token, until.0)?, read_targets(targets)?))
+}
+
+impl NewLease {
+    fn of_nothing(self) -> Claimed {
+        let batch =
+            ClaimedBatch { now: self.now.0, jobs: Vec::new(), cut_short: false, targets: HashMap::new() };
+        Claimed { batch, contended: false }
+    }
+}
+
+/// A whole transaction in one text. The server reads everything before it commits: what it cannot read is not claimed.
+async fn take_seen(
+    connection: Conn,
+    seen: Vec<Picked>,
+    limits: &ClaimLimits,
+    lease: NewLease,
+) -> DbResult<Claimed> {
+    let (wanted, cut_short) = within(seen, limits.payload_bytes);
+    let Statements { lock, lease: write, events, targets } = Statements::of(&wanted, lease);
+    let mut transaction = Unit::on(connection);
+    let statements = [Unit::START, &lock, &write, &events, &targets, Unit::COMMIT];
+    let [_, locked, leased, events, targets, _] = transaction.run(statements).await.map_err(|error| {
+        if error.is_locked_out() {
+            DbError::Held("jobs are being claimed by others".to_owned())
+        } else {
+            error
+        }
+    })?;
+    transaction.committed();
+    let locked = locked.rows.into_iter().map(resets).collect::<DbResult<HashMap<i64, u32>>>()?;
+    expect_rows("a claim", rows(locked.len()), leased.changed)?;
+    // Others have all of them. There may be more, which a pick finds.
+    if locked.is_empty() {
+        return Err(DbError::Held("jobs were claimed by others".to_owned()));
+    }
+    let contended = locked.len() < wanted.len();
+    let claimed = wanted.into_iter().filter_map(|job| {
+        let lease_resets = *locked.get(&job.id)?;
+        Some(Picked { lease_resets, ..job })
+    });
+    let batch = ClaimedBatch {
+        now: lease.now.0,
+        jobs: leases(events.rows, claimed, lease)?,
+        cut_short: cut_short || contended,
+        targets: read_targets(targets.rows)?,
+    };
+    Ok(Claimed { batch, contended })
+}
+
+/// Locks jobs first, and leases them when their payloads' sizes are known. All is read before the commit.
+async fn pick_and_take(
+    connection: Conn,
+    seen: Vec<Picked>,
+    limits: &ClaimLimits,
+    lease: NewLease,
+) -> DbResult<Claimed> {
+    let (mut transaction, locked) = Unit::begin(connection, &pick(lease.now, limits)).await?;
+    if locked.is_empty() {
+        transaction.rollback().await?;
+        return Ok(lease.of_nothing());
+    }
+    let locked = locked.into_iter().map(resets).collect::<DbResult<Vec<(i64, u32)>>>()?;
+    let mut seen: HashMap<i64, Picked> = seen.into_iter().map(|job| (job.id, job)).collect();
+    // Where other workers are at work, these can be others than those that the look saw.
+    let unseen = locked.iter().map(|(id, _)| *id).filter(|id| !seen.contains_key(id));
+    for document in Batch::ids(unseen) {
+        for row in transaction.exec::<Row, _, _>(JOBS, (document,)).await? {
+            let job = read_job(row)?;
+            seen.insert(job.id, job);
+        }
+    }
+    let picked = locked.into_iter().map(|(id, lease_resets)| {
+        let job = seen.remove(&id).ok_or_else(|| DbError::unreadable("a job without its event"))?;
+        Ok(Picked { lease_resets, ..job })
+    });
+    let (picked, cut_short) = within(picked.collect::<DbResult<_>>()?, limits.payload_bytes);
+    let statements = Statements::of(&picked, lease);
+    let [leased, events, targets] =
+        transaction.run([&statements.lease, &statements.events, &statements.targets]).await?;
+    expect_rows("a claim", rows(picked.len()), leased.changed)?;
+    let jobs = leases(events.rows, picked, lease)?;
+    let targets = read_targets(targets.rows)?;
+    transaction.commit(&[]).await?;
+    let batch = ClaimedBatch { now: lease.now.0, jobs, cut_short, targets };
+    Ok(Claimed { batch, contended: false })
+}
+
+/// The statements that take jobs and read what their attempts need.
+struct Statements {
+    lock: String,
+    lease: String,
+    events: String,
+    targets: String,
+}
+
+impl Statements {
+    fn of(jobs: &[Picked], NewLease { token, until, now }: NewLease) -> Self {
+        let ids = |id: fn(&Picked) -> i64| {
+            let ids: BTreeSet<i64> = jobs.iter().map(id).collect();
+            Batch::ids(ids).concat()
+        };
+        let job_ids = ids(|job| job.id);
+        Self {
+            lock: lock(&job_ids, now),
+            lease: lease(&job_ids, until, token, now),
+            events: events_statement(&ids(|job| job.event_id)),
+            targets: targets_statement(&ids(|job| job.subscription_id)),
+        }
+    }
+}
+
+/// The id of a locked job, and how often its lease ran out.
+fn resets(mut row: Row) -> DbResult<(i64, u32)> {
+    Ok((take(&mut row, 0)?, natural(take(&mut row, 1)?)))
 }
 
 /// A job that can be claimed.
@@ -188,28 +306,27 @@ struct Picked {
     saga_id: i64,
     subscription_id: i64,
     attempt_at: Timestamp,
+    not_before: Timestamp,
     lease_resets: u32,
     attempt_count: u32,
     event_id: i64,
     payload_bytes: u64,
 }
 
-fn note(seen: &mut HashMap<i64, Picked>, read: Vec<Row>) -> DbResult<()> {
-    for mut row in read {
-        let row = &mut row;
-        let job = Picked {
-            id: take(row, 0)?,
-            saga_id: take(row, 1)?,
-            subscription_id: take(row, 2)?,
-            attempt_at: take::<Time>(row, 3)?.0,
-            lease_resets: 0,
-            attempt_count: natural(take(row, 4)?),
-            event_id: take(row, 5)?,
-            payload_bytes: take(row, 6)?,
-        };
-        seen.insert(job.id, job);
-    }
-    Ok(())
+/// Of a row of [`peek`] or [`JOBS`].
+fn read_job(mut row: Row) -> DbResult<Picked> {
+    let row = &mut row;
+    Ok(Picked {
+        id: take(row, 0)?,
+        saga_id: take(row, 1)?,
+        subscription_id: take(row, 2)?,
+        attempt_at: take::<Time>(row, 3)?.0,
+        not_before: take::<Time>(row, 7)?.0,
+        lease_resets: 0,
+        attempt_count: natural(take(row, 4)?),
+        event_id: take(row, 5)?,
+        payload_bytes: take(row, 6)?,
+    })
 }
 
 /// As many as the limit of payload bytes allows, but at least one; and whether there were more.
@@ -235,9 +352,8 @@ struct Event {
 
 fn leases(
     read: Vec<Row>,
-    picked: Vec<Picked>,
-    token: LeaseToken,
-    until: Timestamp,
+    picked: impl IntoIterator<Item = Picked>,
+    NewLease { token, until, .. }: NewLease,
 ) -> DbResult<Vec<Lease<DeliveryJob>>> {
     let mut events: HashMap<i64, Event> = HashMap::with_capacity(read.len());
     for mut row in read {
@@ -266,7 +382,7 @@ fn leases(
             lease_resets: job.lease_resets,
             attempt_at: job.attempt_at,
         };
-        Some(Lease { job_id: JobId(job.id), token, until, held })
+        Some(Lease { job_id: JobId(job.id), token, until: until.0, held })
     };
     Ok(picked.into_iter().filter_map(lease).collect())
 }
@@ -312,6 +428,7 @@ mod tests {
                 saga_id: id,
                 subscription_id: 1,
                 attempt_at: Timestamp::from_micros(0),
+                not_before: Timestamp::from_micros(0),
                 lease_resets: 0,
                 attempt_count: 0,
                 event_id: id,

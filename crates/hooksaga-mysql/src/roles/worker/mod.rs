@@ -6,22 +6,36 @@ pub(crate) mod presence;
 pub(crate) mod report;
 mod starting;
 
-use crate::{error::DbResult, pool::RolePool, roles::batch::Batch};
+use crate::{
+    error::{DbError, DbResult},
+    pool::RolePool,
+    roles::{batch::Batch, rows::take},
+    unit::Unit,
+};
 use async_trait::async_trait;
+use claim::{Claimed, Way};
 use hooksaga_saga::JobId;
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
     WorkerStore,
 };
-use mysql_async::{Transaction, prelude::Queryable as _};
-use std::{collections::HashSet, time::Duration};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 /// Which of the leases are held, locked in the order of their ids: there is no RETURNING to tell it afterwards.
-pub(crate) const HELD: &str = "/* worker.held */
+pub(crate) fn held_statement(ids: &str) -> String {
+    format!(
+        "/* worker.held */
 SELECT j.id, j.lease_token, j.subscription_id
-FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
-WHERE j.status = 'Leased' FOR UPDATE";
+WHERE j.status = 'Leased' FOR UPDATE"
+    )
+}
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
@@ -30,11 +44,16 @@ UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 pub(crate) struct Worker {
     pool: RolePool,
+    /// So many claims pick their jobs.
+    picks: AtomicU32,
 }
+
+/// After a claim that met others at work, so many pick their jobs: they will meet again.
+const PICKS: u32 = 100;
 
 impl Worker {
     pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
+        Self { pool, picks: AtomicU32::new(0) }
     }
 }
 
@@ -46,7 +65,19 @@ impl WorkerStore for Worker {
         lease: Duration,
         token: LeaseToken,
     ) -> StoreResult<ClaimedBatch> {
-        self.pool.run(|connection| claim::claim(connection, limits, lease, token)).await
+        self.pool
+            .run(|connection| async move {
+                let left = self.picks.load(Ordering::Relaxed);
+                let way = if left > 0 { Way::Picked } else { Way::Seen };
+                let claimed = claim::claim(connection, limits, lease, token, way).await;
+                let left = match &claimed {
+                    Ok(Claimed { contended: true, .. }) | Err(DbError::Held(_)) => PICKS,
+                    _ => left.saturating_sub(1),
+                };
+                self.picks.store(left, Ordering::Relaxed);
+                Ok(claimed?.batch)
+            })
+            .await
     }
 
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
@@ -110,21 +141,25 @@ struct Held {
     subscription_id: i64,
 }
 
-/// Those of these leases that are still held, locked; in the order of their ids.
-async fn held(transaction: &mut Transaction<'_>, leases: &[LeaseRef]) -> DbResult<Vec<Held>> {
+/// Begins a transaction with those of these leases that are still held, locked; in the order of their ids.
+async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(Unit, Vec<Held>)> {
     let mut sorted = leases.to_vec();
     sorted.sort_unstable_by_key(|lease| lease.job_id);
-    let mut found: Vec<(i64, i64, i64)> = Vec::with_capacity(leases.len());
-    for document in Batch::ids(sorted.iter().map(|lease| lease.job_id.0)) {
-        found.extend(transaction.exec::<(i64, i64, i64), _, _>(HELD, (document,)).await?);
+    let mut documents = Batch::ids(sorted.iter().map(|lease| lease.job_id.0)).into_iter();
+    let first = documents.next().unwrap_or_else(|| "[]".to_owned());
+    let (mut transaction, mut found) = Unit::begin(connection, &held_statement(&first)).await?;
+    for document in documents {
+        found.extend(transaction.query::<Row, _>(held_statement(&document)).await?);
     }
     // A job can be here more than once: under the lease that it had, and under the one that it has.
     let mut seen = HashSet::with_capacity(leases.len());
-    let by_id: std::collections::HashMap<(i64, i64), i64> =
-        found.into_iter().map(|(id, token, subscription)| ((id, token), subscription)).collect();
+    let mut by_id: HashMap<(i64, i64), i64> = HashMap::with_capacity(found.len());
+    for mut row in found {
+        by_id.insert((take(&mut row, 0)?, take(&mut row, 1)?), take(&mut row, 2)?);
+    }
     let held = sorted.into_iter().filter_map(|lease| {
         let subscription_id = *by_id.get(&(lease.job_id.0, lease.token.0))?;
         seen.insert(lease.job_id).then_some(Held { lease, subscription_id })
     });
-    Ok(held.collect())
+    Ok((transaction, held.collect()))
 }

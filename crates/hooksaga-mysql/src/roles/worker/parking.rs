@@ -11,7 +11,7 @@ use crate::{
 };
 use hooksaga_saga::{JobId, Timestamp};
 use hooksaga_store::LeaseRef;
-use mysql_async::{Conn, Transaction, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, prelude::Queryable as _};
 use std::{
     collections::{BTreeSet, HashSet},
     time::Duration,
@@ -50,12 +50,11 @@ SET j.lease_until = UTC_TIMESTAMP(6), j.updated_at = UTC_TIMESTAMP(6)
 WHERE j.status = 'Pending' AND j.lease_until = ?";
 
 pub(super) async fn hand_back(
-    mut connection: Conn,
+    connection: Conn,
     leases: &[LeaseRef],
     delay: Duration,
 ) -> DbResult<Vec<JobId>> {
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let held = held(&mut transaction, leases).await?;
+    let (mut transaction, held) = held(connection, leases).await?;
     if held.is_empty() {
         transaction.rollback().await?;
         return Ok(Vec::new());
@@ -63,14 +62,13 @@ pub(super) async fn hand_back(
     let until = clock(&mut transaction, delay).await?;
     let given: Vec<_> = held.iter().map(|held| (held.lease, until)).collect();
     give_back(&mut transaction, &given).await?;
-    transaction.commit().await?;
+    transaction.commit(&[]).await?;
     Ok(given.into_iter().map(|(lease, _)| lease.job_id).collect())
 }
 
 /// A subscription that resumes after it was read here is noticed by whoever unparks next.
-pub(super) async fn park(mut connection: Conn, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let held = held(&mut transaction, leases).await?;
+pub(super) async fn park(connection: Conn, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
+    let (mut transaction, held) = held(connection, leases).await?;
     if held.is_empty() {
         transaction.rollback().await?;
         return Ok(Vec::new());
@@ -84,16 +82,16 @@ pub(super) async fn park(mut connection: Conn, leases: &[LeaseRef]) -> DbResult<
     let until = |subscription| if deliverable.contains(&subscription) { now } else { Timestamp::MAX };
     let given: Vec<_> = held.iter().map(|held| (held.lease, until(held.subscription_id))).collect();
     give_back(&mut transaction, &given).await?;
-    transaction.commit().await?;
+    transaction.commit(&[]).await?;
     Ok(given.into_iter().map(|(lease, _)| lease.job_id).collect())
 }
 
-async fn clock(transaction: &mut Transaction<'_>, delay: Duration) -> DbResult<Timestamp> {
+async fn clock(transaction: &mut Conn, delay: Duration) -> DbResult<Timestamp> {
     let at: Option<Time> = transaction.exec_first(CLOCK, (micros(delay),)).await?;
     Ok(at.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
-async fn give_back(transaction: &mut Transaction<'_>, given: &[(LeaseRef, Timestamp)]) -> DbResult<()> {
+async fn give_back(transaction: &mut Conn, given: &[(LeaseRef, Timestamp)]) -> DbResult<()> {
     let mut changed = 0;
     for document in Batch::of(given, |(lease, until)| {
         [Field::Int(lease.job_id.0), Field::Int(lease.token.0), Field::At(*until)]

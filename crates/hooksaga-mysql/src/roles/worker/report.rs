@@ -10,7 +10,7 @@ use crate::{
 };
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef};
-use mysql_async::{Conn, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, prelude::Queryable as _};
 
 /// Fenced by token; driven by the given ids.
 pub(crate) const REPORT: &str = "/* worker.report */
@@ -32,13 +32,12 @@ WHERE j.status = 'Leased' AND j.lease_token = u.token";
 const QUEUE: &str = "/* worker.queue */ INSERT IGNORE INTO finished_jobs (job_id) VALUES ";
 
 /// Only the jobs that changed are queued for the orchestrator, in the same commit.
-pub(super) async fn report(mut connection: Conn, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
+pub(super) async fn report(connection: Conn, reports: &[JobReport]) -> DbResult<Vec<JobId>> {
     let mut sorted: Vec<&JobReport> = reports.iter().collect();
     sorted.sort_unstable_by_key(|report| report.lease.job_id);
     let leases: Vec<LeaseRef> = sorted.iter().map(|report| report.lease).collect();
 
-    let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let held = held(&mut transaction, &leases).await?;
+    let (mut transaction, held) = held(connection, &leases).await?;
     if held.is_empty() {
         transaction.rollback().await?;
         return Ok(Vec::new());
@@ -69,7 +68,6 @@ pub(super) async fn report(mut connection: Conn, reports: &[JobReport]) -> DbRes
     expect_rows("reporting", rows(held.len()), changed)?;
     let held: Vec<JobId> = held.into_iter().map(|held| held.lease.job_id).collect();
     let values = held.iter().map(|job| format!("({job})")).collect::<Vec<_>>().join(",");
-    transaction.query_drop(format!("{QUEUE}{values}")).await?;
-    transaction.commit().await?;
+    transaction.commit(&[format!("{QUEUE}{values}")]).await?;
     Ok(held)
 }
