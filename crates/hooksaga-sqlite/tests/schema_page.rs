@@ -6,7 +6,8 @@ use std::{fs, path::Path};
 
 /// What the page says of a table: its own section, or its row among the helper tables.
 fn described(page: &str, table: &str) -> String {
-    let section = page.split_once(&format!("### `{table}`")).map(|(_, rest)| rest.split("\n#").next().unwrap());
+    let section =
+        page.split_once(&format!("### `{table}`")).map(|(_, rest)| rest.split("\n#").next().unwrap());
     let row = || page.lines().find(|line| line.starts_with(&format!("| `{table}` |")));
     section.or_else(row).unwrap_or_default().to_owned()
 }

@@ -6,7 +6,6 @@ use crate::{
     auth::{Allowed, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
-    discreet::meant,
     dto::{
         DeadLetterItem, DeadLetterView, DeadLettersQuery, PageOf, PageQuery, RequeueAllRequest,
         RequeueResult, RequeuedSaga,
@@ -136,7 +135,7 @@ pub(crate) async fn requeue_all(
     Ok(Json(tally.into()))
 }
 
-/// Requeues what matches the filter, as whoever asks understands it.
+/// Requeues what matches the filter. Error codes are compared as the scope sees them, by the store.
 pub(crate) async fn requeue_many(
     state: &ApiState,
     scope: &TenantScope,
@@ -144,25 +143,11 @@ pub(crate) async fn requeue_many(
     limit: u32,
     dry_run: bool,
 ) -> Result<RequeueTally, Problem> {
-    let codes = match &filter.final_error_code {
-        Some(code) => meant(scope, code).into_iter().map(Some).collect(),
-        None => vec![None],
-    };
     audit::whose(scope);
     if dry_run {
         audit::changed_nothing();
     }
-    let mut tally = RequeueTally::default();
-    for code in codes {
-        let left = limit.saturating_sub(u32::try_from(tally.requeued).unwrap_or(u32::MAX));
-        if left > 0 {
-            let filter = DeadLetterFilter { final_error_code: code, ..filter.clone() };
-            let more = state.requeue.many(scope, &filter, left, dry_run).await?;
-            tally.requeued += more.requeued;
-            tally.skipped += more.skipped;
-        }
-    }
-    Ok(tally)
+    Ok(state.requeue.many(scope, filter, limit, dry_run).await?)
 }
 
 /// A delivery that a requeue or a resend has made.

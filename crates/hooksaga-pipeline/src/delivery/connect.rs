@@ -156,7 +156,7 @@ impl Parts {
             &tunnelled
             && self.proxy_trouble.is_news(Instant::now())
         {
-            tracing::warn!(%proxy, %error, "callbacks do not get through: see callbacks.proxy");
+            tracing::warn!(%proxy, %error, "cannot send callbacks through the proxy: check callbacks.proxy");
         }
         tunnelled
     }

@@ -1,7 +1,7 @@
 //! The janitor: removes finished history, so that the database may run for years.
 //!
 //! Promises: an event goes, with all that belongs to it, within minutes after its retention time is over, and never before
-//! (`hooksaga_saga::may_go` decides, the schema guards); what keeps one event keeps no other. It works in small
+//! (`hooksaga_saga::may_go` decides, the schema guards); an event that must stay does not block others. It works in small
 //! transactions with rests between them, so that live traffic hardly notices it. Any number of copies may run.
 //!
 //! It walks over the events in the order of their creation, as they grow old enough. What it has to leave, because
@@ -339,7 +339,7 @@ impl Janitor {
             events = batch.len(),
             first_id = batch.first().map(|event| event.id.0),
             last_id = batch.last().map(|event| event.id.0),
-            "some finished history cannot be removed; going on behind it, and trying again later"
+            "some finished history cannot be removed; continuing with later events; will retry"
         );
     }
 

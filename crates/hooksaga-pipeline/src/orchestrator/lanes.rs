@@ -68,11 +68,13 @@ impl Lanes {
     const MOST_DECIDED: usize = 4096;
     /// More lanes are not kept; those with nothing open go first, and a look finds them again.
     const MOST_KEPT: usize = 50_000;
-    /// The load is not read more often than this, nor for more than a fiftieth of the time, nor later than at last.
+    /// The load is read at most this often.
     const READ_AFTER: Duration = Duration::from_secs(1);
+    /// Reading the load takes at most one part in this many of the time.
     const READ_COST: u32 = 50;
+    /// The load is read at least every 30 s, however long that takes.
     const READ_AT_LAST: Duration = Duration::from_secs(30);
-    /// The same while no worker is known: one that starts beside this process says so a moment later, and until it is seen
+    /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later, and until it is seen
     /// everybody has to do with [`Self::NOMINAL_SLOTS`].
     const READ_COST_UNTIL_KNOWN: u32 = 10;
     /// For so long, the default lease, open jobs from before this process may be what one that was killed has left. Were

@@ -40,9 +40,9 @@ impl FullScan {
     /// Subscriptions per page.
     const PAGE: u32 = 1000;
     const EVERY: Duration = Duration::from_secs(1);
-    /// Looks take a tenth of the time at most, however many subscriptions wait,
+    /// Looks take at most one part in this many of the time, however many subscriptions wait.
     const COST: u32 = 10;
-    /// but a slow one puts the next off by no more than ten of these.
+    /// A slow look delays the next one by at most [`Self::COST`] times this.
     const LONGEST: Duration = Duration::from_millis(500);
 
     fn state(&self) -> MutexGuard<'_, FullScanState> {
