@@ -5,7 +5,7 @@
 use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
 
-/// A batch of so many rows is one under load, and would be better if it were larger.
+/// The number of rows at which a batch is one under load, and would be better if it were larger.
 const BUSY: Range<usize> = 8..256;
 
 /// Rests after a batch of `rows` rows that began at `began`, for as long as it took.
@@ -17,7 +17,7 @@ pub(crate) async fn rest_after(rows: usize, began: Instant) {
     }
 }
 
-/// After a batch of a few rows that began at `began`, so long is waited for company where nobody waits for what they say.
+/// How long after the begin of a batch of a few rows the next one waits for company, where nobody waits for its rows.
 pub(crate) const FEW_EVERY: Duration = Duration::from_millis(10);
 
 /// Whether a batch is of a few rows.

@@ -85,7 +85,8 @@ $$;
 
 CREATE FUNCTION hooksaga_guard_jobs() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM hooksaga_refuse_removal('webhook_delivery_jobs', 'a job can be deleted only together with its event, after the dead letter')
+    PERFORM hooksaga_refuse_removal('webhook_delivery_jobs',
+                                    'a job can be deleted only together with its event, after the dead letter')
     FROM gone g
     WHERE g.status NOT IN ('Completed', 'Failed')
        OR NOT EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = g.event_id OFFSET 0)

@@ -46,7 +46,7 @@ pub struct ScheduledSaga {
     /// The job's key, as read from the saga.
     pub attempt_at: Timestamp,
     pub correlation_id: String,
-    /// The job that this pass inserted; nothing if it was there already.
+    /// The job that this pass inserted; `None` if it was there already.
     pub job_id: Option<JobId>,
 }
 
@@ -55,7 +55,7 @@ pub struct ScheduledSaga {
 pub struct StrandedStep {
     /// Sagas that have their job now.
     pub sagas: u64,
-    /// Where the next step resumes: behind this subscription. Nothing if this one reached the end.
+    /// Where the next step resumes: behind this subscription. `None` if this one reached the end.
     pub resume_after: Option<SubscriptionId>,
 }
 
@@ -73,7 +73,7 @@ pub struct Scheduled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     pub subscription_id: SubscriptionId,
-    /// After so long it is worth while to ask again.
+    /// How long to wait before it is worth while to ask again.
     pub wait: Duration,
 }
 

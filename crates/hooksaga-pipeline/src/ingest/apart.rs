@@ -16,9 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// An id that was held a moment ago is taken to be so still. Longer than a caller pauses before it tries again.
 const REMEMBERED: Duration = Duration::from_secs(5);
-/// At most so many ids are remembered; the others cost their neighbours a second commit.
+/// The most ids that are remembered; the others cost their neighbours a second commit.
 const MOST_REMEMBERED: usize = 1000;
-/// At most so many submits are under way apart; beyond that their writer waits for them.
+/// The most submits that are under way apart; beyond that their writer waits for them.
 const MOST_APART: usize = 2000;
 
 /// The ids that were held, and when that was seen.
