@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 pub(crate) struct Discreet<S: ?Sized>(pub(crate) Arc<S>);
 
 /// The stored codes that this code of a filter means.
-pub(crate) fn meant(scope: &TenantScope, code: &str) -> Vec<String> {
+fn meant(scope: &TenantScope, code: &str) -> Vec<String> {
     let mut codes = vec![code.to_owned(), ErrorCode::BLOCKED_ADDRESS.as_str().to_owned()];
     codes.retain(|stored| scope.matches_code(Some(code), stored));
     codes.dedup();

@@ -95,7 +95,7 @@ impl Kind {
                 "The headers are too large",
             ),
             Self::NotJson => (StatusCode::BAD_REQUEST, "not-json", "The body is not JSON"),
-            Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "The cursor is not one of ours"),
+            Self::BadCursor => (StatusCode::BAD_REQUEST, "bad-cursor", "Invalid cursor"),
             Self::BadId => {
                 (StatusCode::BAD_REQUEST, "bad-id", "The id in the path is not a positive integer")
             }
@@ -107,7 +107,7 @@ impl Kind {
             Self::MethodNotAllowed => {
                 (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
             }
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too-slow", "The body came too slowly"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "too-slow", "The request body arrived too slowly"),
             Self::ExternalIdTaken => {
                 (StatusCode::CONFLICT, "external-id-taken", "The external_id is taken by another event")
             }
@@ -119,7 +119,7 @@ impl Kind {
             }
             Self::StillOpen => (StatusCode::CONFLICT, "still-open", "The delivery has not ended"),
             Self::TooManyRedrives => {
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-redrives", "Too many redrives run")
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-redrives", "Too many redrives are running")
             }
             Self::NotRunning => (StatusCode::CONFLICT, "not-running", "The redrive has ended"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
@@ -132,7 +132,7 @@ impl Kind {
             Self::CrossSite => (StatusCode::FORBIDDEN, "cross-site", "The request came from another site"),
             Self::Invalid => (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid"),
             Self::TooManyRequests => {
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "The requests per second are used up")
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Rate limit exceeded")
             }
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Overloaded"),
@@ -265,7 +265,7 @@ impl From<StoreError> for Problem {
 impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         if let StoreError::Contended(text) = error {
-            tracing::info!(%error, "a request had to wait for another and was given up");
+            tracing::info!(%error, "request gave up waiting for another transaction");
             return Self::new(Kind::DatabaseAway, text.clone());
         }
         let shown = match error {
@@ -282,7 +282,7 @@ impl From<&StoreError> for Problem {
             return Self::new(Kind::DatabaseAway, shown).in_database(true);
         }
         if let StoreError::TooSlow(_) = error {
-            tracing::warn!(%error, "a query was ended");
+            tracing::warn!(%error, "query cancelled: it exceeded its time limit");
             return Self::new(
                 Kind::QueryTooSlow,
                 format!(

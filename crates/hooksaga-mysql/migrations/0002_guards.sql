@@ -126,7 +126,7 @@ BEGIN
        OR EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (uniq_job_saga_attempt) WHERE saga_id = OLD.id)
        OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (uniq_dead_letter_saga) WHERE saga_id = OLD.id) THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
-            'webhook_delivery_sagas: a saga only goes with its event, after its jobs and its dead letter';
+            'webhook_delivery_sagas: a saga can be deleted only together with its event, after its jobs and its dead letter';
     END IF;
 END;
 
@@ -174,7 +174,7 @@ BEGIN
                       WHERE s.id = OLD.saga_id)
        OR EXISTS (SELECT 1 FROM dead_letters FORCE INDEX (uniq_dead_letter_saga) WHERE saga_id = OLD.saga_id) THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
-            'webhook_delivery_jobs: a job only goes with its event, after the dead letter';
+            'webhook_delivery_jobs: a job can be deleted only together with its event, after the dead letter';
     END IF;
 END;
 
@@ -190,7 +190,7 @@ BEGIN
     IF OLD.created_at > UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE
        OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id) THEN
         SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
-            'dead_letters: a dead letter only goes with its event';
+            'dead_letters: a dead letter can be deleted only together with its event';
     END IF;
 END;
 

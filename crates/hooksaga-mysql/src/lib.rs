@@ -7,7 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
-//! | `unit` | transactions with few ways to the server |
+//! | `unit` | transactions with few round trips |
 //! | `schema` | migrations |
 //! | `examine` | a look at everything, for `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |

@@ -1,4 +1,4 @@
-//! A transaction that begins with its first statement and ends with its last: neither costs a way to the server of its own.
+//! A transaction that begins with its first statement and ends with its last: neither costs a round trip of its own.
 //!
 //! Statements that go together are one text. The server runs them one after the other and stops at the first that fails:
 //! so a COMMIT at the end of a text is reached only if all before it was done.

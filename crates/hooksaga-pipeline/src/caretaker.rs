@@ -2,7 +2,8 @@
 //!
 //! Promises: an endpoint that returned 410 is disabled at once; one whose attempts have all failed for `disable_after`,
 //! at least [`hooksaga_saga::LEAST_FAILURES`] of them, within seconds of the result that shows it. What it does, and what
-//! the verifier did, becomes an event of the reserved tenant, once, whoever dies when. Any number of copies may run.
+//! the verifier did, becomes an event of the reserved tenant exactly once, even if processes crash. Any number of copies
+//! may run.
 //!
 //! It reads the counters that the orchestrator keeps of failing endpoints, never deliveries. Two loops: one is woken for
 //! what happened, the other looks through the runs of failures at intervals, since time alone makes them too long.
@@ -23,7 +24,7 @@ use std::{
 
 pub struct Caretaker {
     store: Arc<dyn CaretakerStore>,
-    /// Nothing: nobody is disabled for failing.
+    /// `None` means that nobody is disabled for failing.
     disable_after: Option<Duration>,
     signals: Signals,
     metrics: Arc<Metrics>,

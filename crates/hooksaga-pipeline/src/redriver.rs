@@ -22,7 +22,7 @@ pub struct Redriver {
     store: Arc<dyn RedriveStore>,
     /// Attempts of sagas whose subscription has no limit of its own.
     default_limit: u32,
-    /// How old the events may be that a subscription gets once it is verified; nothing: it gets none.
+    /// How old the events may be that a subscription gets once it is verified; `None` means that it gets none.
     catch_up: Option<Duration>,
     pace: Pace,
     /// When it was last logged that catching up fails.

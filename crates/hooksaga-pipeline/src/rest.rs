@@ -8,7 +8,7 @@
 use std::{ops::Range, time::Duration};
 use tokio::time::Instant;
 
-/// A batch of so many rows is one under load, and would be better if it were larger.
+/// The number of rows at which a batch is one under load, and would be better if it were larger.
 const BUSY: Range<usize> = 8..256;
 /// With several copies a batch under load may be as small as this.
 const LEAST_BUSY: usize = 2;

@@ -509,7 +509,7 @@ CREATE TABLE ingest_limits (
 
 -- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
 -- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. Written behind the deliveries by nobody that they wait for; `below` is how far.
+-- 2 events. Written behind the deliveries, asynchronously; no delivery waits for it. `below` is how far.
 CREATE TABLE list_blocks (
     facet smallint NOT NULL CHECK (facet BETWEEN 1 AND 4),
     value text COLLATE "C" NOT NULL CHECK (char_length(value) BETWEEN 1 AND 100),

@@ -73,7 +73,7 @@ $$;
 CREATE FUNCTION hooksaga_guard_sagas() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM hooksaga_refuse_removal('webhook_delivery_sagas',
-                                    'a saga only goes with its event, after its jobs and its dead letter')
+                                    'a saga can be deleted only together with its event, after its jobs and its dead letter')
     FROM gone g
     WHERE g.status NOT IN ('Completed', 'DeadLettered') OR g.updated_at > now() - interval '1 minute'
        OR NOT EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = g.event_id OFFSET 0)
@@ -85,7 +85,8 @@ $$;
 
 CREATE FUNCTION hooksaga_guard_jobs() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM hooksaga_refuse_removal('webhook_delivery_jobs', 'a job only goes with its event, after the dead letter')
+    PERFORM hooksaga_refuse_removal('webhook_delivery_jobs',
+                                    'a job can be deleted only together with its event, after the dead letter')
     FROM gone g
     WHERE g.status NOT IN ('Completed', 'Failed')
        OR NOT EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = g.event_id OFFSET 0)
@@ -96,7 +97,7 @@ $$;
 
 CREATE FUNCTION hooksaga_guard_letters() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM hooksaga_refuse_removal('dead_letters', 'a dead letter only goes with its event')
+    PERFORM hooksaga_refuse_removal('dead_letters', 'a dead letter can be deleted only together with its event')
     FROM gone g
     WHERE g.created_at > now() - interval '1 minute'
        OR NOT EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = g.event_id OFFSET 0);

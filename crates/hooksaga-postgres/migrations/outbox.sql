@@ -120,7 +120,7 @@ BEGIN
                 USING ERRCODE = 'OX409', HINT = 'Use an external_id of its own for every event.';
         END IF;
     END LOOP;
-    RAISE EXCEPTION 'hooksaga_append: the external_id is taken and freed again and again'
+    RAISE EXCEPTION 'hooksaga_append: other transactions keep inserting and rolling back this external_id'
         USING ERRCODE = 'serialization_failure';
 END
 $body$;

@@ -91,9 +91,9 @@ struct Claim {
     class: Class,
     /// The weight of one job.
     weight: u64,
-    /// How many jobs it has open,
+    /// How many jobs it has open.
     open: u32,
-    /// and with what it is given.
+    /// How many jobs it has open together with those that it is given.
     jobs: u32,
     /// How many it could use.
     most: u32,

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 /// The window that every endpoint starts with.
 const FIRST_WINDOW: u32 = 4;
-/// The shortest silence that counts: an endpoint with open jobs that says nothing for so long hangs.
+/// The shortest silence after which an endpoint with open jobs counts as hanging.
 const SILENCE: Duration = Duration::from_millis(500);
-/// Close to where it was last refused, a window grows this many times more slowly, and not within so many deliveries.
+/// Close to where it was last refused, a window grows this many times more slowly.
 const CAUTION: u32 = 8;
+/// Close to where it was last refused, a window grows after at least this many deliveries.
 const CAUTIOUS_AT_LEAST: u32 = 40;
 
 /// What one result says about its endpoint.

@@ -95,7 +95,7 @@ WHEN OLD.status NOT IN ('Completed', 'DeadLettered')
     OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
     OR EXISTS (SELECT 1 FROM webhook_delivery_jobs WHERE saga_id = OLD.id)
     OR EXISTS (SELECT 1 FROM dead_letters WHERE saga_id = OLD.id)
-BEGIN SELECT RAISE(FAIL, 'a saga only goes with its event, after its jobs and its dead letter'); END;
+BEGIN SELECT RAISE(FAIL, 'a saga can be deleted only together with its event, after its jobs and its dead letter'); END;
 
 CREATE TRIGGER guard_job_insert BEFORE INSERT ON webhook_delivery_jobs
 WHEN NEW.status <> 'Pending'
@@ -133,7 +133,7 @@ WHEN OLD.status NOT IN ('Completed', 'Failed')
     OR NOT EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g JOIN removals AS r ON r.kind = 'event' AND r.subject_id = g.event_id
                     WHERE g.id = OLD.saga_id)
     OR EXISTS (SELECT 1 FROM dead_letters WHERE saga_id = OLD.saga_id)
-BEGIN SELECT RAISE(FAIL, 'a job only goes with its event, after the dead letter'); END;
+BEGIN SELECT RAISE(FAIL, 'a job can be deleted only together with its event, after the dead letter'); END;
 
 CREATE TRIGGER guard_dead_letter_update BEFORE UPDATE ON dead_letters
 BEGIN SELECT RAISE(FAIL, 'no dead letter is ever changed'); END;
@@ -141,7 +141,7 @@ BEGIN SELECT RAISE(FAIL, 'no dead letter is ever changed'); END;
 CREATE TRIGGER guard_dead_letter_delete BEFORE DELETE ON dead_letters
 WHEN OLD.created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
     OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
-BEGIN SELECT RAISE(FAIL, 'a dead letter only goes with its event'); END;
+BEGIN SELECT RAISE(FAIL, 'a dead letter can be deleted only together with its event'); END;
 
 -- Configuration is changed and marked as deleted, but its rows stay; not by way of REPLACE either.
 CREATE TRIGGER guard_subscription_delete BEFORE DELETE ON subscriptions

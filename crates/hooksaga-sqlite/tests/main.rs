@@ -8,6 +8,7 @@ mod files;
 mod folder;
 mod keys;
 mod roles;
+mod schema_page;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);
 

@@ -93,7 +93,7 @@ pub trait SubscriptionAdminStore: Send + Sync {
 
     /// Asks the verifier for a new round, which is no change of the configuration: `updated_at` stays. `vouched_by`: who
     /// asks that the present URL be trusted in this round, without a challenge.
-    /// Nothing if there is no such subscription.
+    /// `None` if there is no such subscription.
     async fn request_verification(
         &self,
         scope: &TenantScope,

@@ -5,7 +5,7 @@ use hooksaga_saga::{KeyId, Tenant, Timestamp};
 /// What somebody has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewAuditRecord {
-    /// The key that was used; nothing for the root key and for the command line.
+    /// The key that was used; `None` for the root key and for the command line.
     pub key_id: Option<KeyId>,
     /// Its name, at most 100 characters.
     pub key_name: String,

@@ -15,7 +15,7 @@ pub struct BlockPager {
     below: i64,
     /// Rows of blocks that were found.
     ranges: IntoIter<Range<i64>>,
-    /// Blocks from here on have been found; nothing when there are no more.
+    /// Blocks from here on have been found; `None` when there are no more.
     before_block: Option<i64>,
 }
 

@@ -20,7 +20,7 @@ pub struct Troubled {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubledPage {
     pub items: Vec<Troubled>,
-    /// Where the next page resumes: behind this one. Nothing if this page reached the end.
+    /// Where the next page resumes: behind this one. `None` if this page reached the end.
     pub resume_after: Option<(Timestamp, SubscriptionId)>,
 }
 
@@ -77,7 +77,7 @@ impl AnnouncementKind {
         }
     }
 
-    /// Nothing for a name that no kind has.
+    /// `None` for a name that no kind has.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }

@@ -9,13 +9,13 @@ use std::{ops::Range, time::Duration};
 /// How long counts per minute stay, and counts per hour at the least. Hours are summed up as soon as they are over.
 pub const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3600);
 
-/// Nobody adds to a minute that is so old: what writes counts takes seconds at the most.
+/// The age at which nobody adds to a minute any more: what writes counts takes seconds at the most.
 pub const MINUTES_SETTLED: Duration = Duration::from_secs(5 * 60);
 
 /// How long totals of minutes stay: a little longer than statistics show them.
 pub const TOTALS_KEPT: Duration = Duration::from_secs(4 * 3600);
 
-/// Of a tenant's subscriptions, the first so many are looked at for their counts.
+/// How many of a tenant's subscriptions, the first ones, are looked at for their counts.
 pub const SUBSCRIPTIONS_LOOKED_AT: u32 = 5000;
 
 pub const MINUTE: Duration = Duration::from_secs(60);

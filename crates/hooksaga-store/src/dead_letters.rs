@@ -7,7 +7,7 @@ use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId, Ti
 /// A dead letter that this pass took off the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buried {
-    /// Nothing if the letter was there already.
+    /// `None` if the letter was there already.
     pub dead_letter_id: Option<DeadLetterId>,
     pub saga_id: SagaId,
     pub event_id: EventId,
@@ -110,7 +110,7 @@ pub struct RequeuedBatch {
     pub skipped: u64,
     /// The new sagas; empty in a dry run.
     pub sagas: Vec<RequeuedSaga>,
-    /// The last letter that was looked at: the next step resumes behind it. Nothing when there are no more.
+    /// The last letter that was looked at: the next step resumes behind it. `None` when there are no more.
     pub resume_after: Option<DeadLetterId>,
 }
 

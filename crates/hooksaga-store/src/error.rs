@@ -33,7 +33,7 @@ pub enum StoreError {
     #[error("held up by another transaction: {0}")]
     Contended(String),
     /// The role may not do this: a bug here, or grants that do not fit this version.
-    #[error("the database refuses this to the role: {0}")]
+    #[error("permission denied for the role: {0}")]
     Denied(String),
     /// A constraint or trigger refused the write: an invariant would have been broken.
     #[error("the schema refuses this write: {0}")]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 pub struct Examination {
     /// The server's name and version.
     pub server: String,
-    /// Nothing where the process's clock is the database's.
+    /// `None` where the process's clock is the database's.
     pub clock: Option<ClockReading>,
     /// Why the schema cannot be used, or which version it has.
     pub schema: StoreResult<SchemaVersion>,

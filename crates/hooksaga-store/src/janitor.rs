@@ -56,7 +56,7 @@ pub struct DeliveryPlace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedPart {
     pub removed: Removed,
-    /// The next step begins behind this delivery. Nothing: the event is gone, or it has to be looked at again.
+    /// The next step begins behind this delivery. `None` means that the event is gone, or it has to be looked at again.
     pub resume_after: Option<DeliveryPlace>,
 }
 
@@ -172,7 +172,8 @@ pub trait JanitorStore: Send + Sync {
     ) -> StoreResult<RemovedPart>;
 
     /// Removes up to `limit` each of ended redrives, audit records and counts per hour that are older than `kept_for`
-    /// (nothing: these stay; hours stay at least [`MINUTES_KEPT`](crate::MINUTES_KEPT)), and of keys that expired [`EXPIRED_KEYS_KEPT`] ago.
+    /// (`None` means that these stay; hours stay at least [`MINUTES_KEPT`](crate::MINUTES_KEPT)), and of keys that
+    /// expired [`EXPIRED_KEYS_KEPT`] ago.
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords>;
 
     /// One step of summing up counts: a minute into its totals, up to `limit` subscriptions into their hour, or up to `limit`

@@ -97,7 +97,7 @@ pub struct NewApiKey {
     pub sha256: [u8; 32],
     /// Bound to this tenant: the key sees and changes nothing else.
     pub tenant: Option<Tenant>,
-    /// Valid for so long from now; for ever if there is none.
+    /// How long it is valid from now on; `None` means for ever.
     pub expires_in: Option<Duration>,
 }
 
@@ -125,7 +125,7 @@ pub trait KeyStore: Send + Sync {
     /// A page of them, newest first.
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>>;
 
-    /// Revokes a key; again is a no-op. Nothing if there is no such key.
+    /// Revokes a key; again is a no-op. `None` if there is no such key.
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
 
     /// Adds an audit record. The roles of the subscriptions and of the dead letters may do so, too.

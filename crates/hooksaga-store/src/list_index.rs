@@ -84,7 +84,7 @@ pub struct BlockFilter {
 }
 
 impl BlockFilter {
-    /// Nothing where the index does not help: no such filter, or one that leads to few rows by itself.
+    /// `None` where the index does not help: no such filter, or one that leads to few rows by itself.
     pub fn of_deliveries(scope: &TenantScope, wanted: &DeliveryFilter) -> Option<Self> {
         if wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some() {
             return None;
@@ -187,7 +187,7 @@ pub struct IndexStep {
 }
 
 impl IndexStep {
-    /// A step that indexed so many rows of at most `limit`.
+    /// A step that indexed `rows` rows of at most `limit`.
     pub fn of(rows: i64, limit: u32) -> Self {
         let rows = u64::try_from(rows).unwrap_or(0);
         Self { rows, more: rows == u64::from(limit) }
@@ -219,7 +219,7 @@ pub struct Trimmed {
 }
 
 impl Trimmed {
-    /// A step that looked at these blocks, which are ordered, and forgot so many.
+    /// A step that looked at these blocks, which are ordered, and forgot `forgotten` of them.
     pub fn of(looked_at: &[i64], limit: u32, forgotten: u64) -> Self {
         let full = looked_at.len() >= limit as usize;
         Self { blocks: forgotten, resume_after: looked_at.last().copied().filter(|_| full) }

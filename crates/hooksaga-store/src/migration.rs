@@ -39,9 +39,9 @@ pub fn fingerprint(script: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
     pub version: i64,
-    /// Nothing where the row, or the whole table, has none.
+    /// `None` where the row, or the whole table, has none.
     pub fingerprint: Option<String>,
-    /// The oldest program that works on the schema since this step, named by the newest step that it knows. Nothing where
+    /// The oldest program that works on the schema since this step, named by the newest step that it knows. `None` where
     /// the row has none: then only programs that know the step do.
     pub lowest_program: Option<i64>,
 }

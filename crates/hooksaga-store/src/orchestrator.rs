@@ -47,7 +47,7 @@ pub struct ScheduledSaga {
     /// The job's key, as read from the saga.
     pub attempt_at: Timestamp,
     pub trace: Trace,
-    /// The job that this pass inserted; nothing if it was there already.
+    /// The job that this pass inserted; `None` if it was there already.
     pub job_id: Option<JobId>,
 }
 
@@ -56,7 +56,7 @@ pub struct ScheduledSaga {
 pub struct StrandedStep {
     /// Sagas that have their job now.
     pub sagas: u64,
-    /// Where the next step resumes: behind this subscription. Nothing if this one reached the end.
+    /// Where the next step resumes: behind this subscription. `None` if this one reached the end.
     pub resume_after: Option<SubscriptionId>,
 }
 
@@ -74,7 +74,7 @@ pub struct Scheduled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
     pub subscription_id: SubscriptionId,
-    /// After so long it is worth while to ask again.
+    /// How long to wait before it is worth while to ask again.
     pub wait: Duration,
 }
 

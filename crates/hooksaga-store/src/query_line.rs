@@ -3,7 +3,7 @@
 use crate::{QUERY_LIMIT, StoreError, StoreResult};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Lets so many queries run at a time. One that has waited for [`QUERY_LIMIT`] is not begun: such a line is made of slow
+/// Bounds how many queries run at a time. One that has waited for [`QUERY_LIMIT`] is not begun: such a line is made of slow
 /// queries, and its end would wait for ever.
 pub struct QueryLine(Semaphore);
 

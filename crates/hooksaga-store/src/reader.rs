@@ -125,7 +125,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Why its open deliveries wait; nothing if they go on.
+    /// Why its open deliveries wait; `None` if they go on.
     pub fn held(&self) -> Option<Held> {
         Held::of(self.active, self.verified, self.disabled.map(|disabled| disabled.reason))
     }
@@ -158,7 +158,7 @@ impl Health {
 pub struct LastFailure {
     pub saga_id: SagaId,
     pub error_code: ErrorCode,
-    /// Nothing if there was no response, or if the attempt is no longer stored.
+    /// `None` if there was no response, or if the attempt is no longer stored.
     pub response_status: Option<u16>,
     pub at: Timestamp,
 }
@@ -174,7 +174,7 @@ pub struct FailingEndpoint {
     pub failures: u64,
     /// Of the last attempt.
     pub last_error: ErrorCode,
-    /// When the first of the deliveries that wait is due; nothing if none waits.
+    /// When the first of the deliveries that wait is due; `None` if none waits.
     pub next_attempt_at: Option<Timestamp>,
     /// Deliveries that wait. The count ends at [`FailingEndpoint::MOST_WAITING`].
     pub waiting: u64,
@@ -182,7 +182,7 @@ pub struct FailingEndpoint {
 
 impl FailingEndpoint {
     pub const MOST_WAITING: u32 = 100;
-    /// One that last failed so long ago and has nothing to deliver is no longer called failing: nobody knows.
+    /// How long after its last failure one that has nothing to deliver is no longer called failing: nobody knows.
     pub const QUIET_AFTER: Duration = Duration::from_secs(3600);
 }
 
@@ -251,9 +251,9 @@ pub struct Attempt {
     pub job_id: JobId,
     /// When it was due.
     pub attempt_at: Timestamp,
-    /// When it was really sent; nothing if it was not.
+    /// When it was really sent; `None` if it was not.
     pub started_at: Option<Timestamp>,
-    /// Where it was sent; nothing if it was not.
+    /// Where it was sent; `None` if it was not.
     pub callback_url: Option<String>,
     pub status: JobStatus,
     pub response_status: Option<u16>,

@@ -18,7 +18,7 @@ pub enum RedriveWork {
         subscription_id: SubscriptionId,
         /// Created at or after.
         since: Timestamp,
-        /// Created before; nothing: before the redrive.
+        /// Created before; `None` means before the redrive.
         until: Option<Timestamp>,
     },
 }
@@ -36,7 +36,7 @@ impl RedriveWork {
 /// Who started a redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Starter {
-    /// Nothing for the root key, which is not stored.
+    /// `None` for the root key, which is not stored.
     pub key_id: Option<KeyId>,
     /// At most 100 characters.
     pub name: String,
@@ -88,7 +88,7 @@ impl FromStr for RedriveStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redrive {
     pub id: RedriveId,
-    /// Nothing: every tenant's.
+    /// `None` means every tenant's.
     pub tenant: Option<String>,
     pub work: RedriveWork,
     pub status: RedriveStatus,
@@ -228,7 +228,7 @@ pub struct StepLimits {
 /// What a step did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedriveStep {
-    /// Nothing: a subscription that was verified caught up.
+    /// `None` means that a subscription that was verified caught up.
     pub redrive_id: Option<RedriveId>,
     pub sagas: Vec<RequeuedSaga>,
     pub examined: u64,
@@ -268,7 +268,7 @@ pub enum CatchUpTurn {
     Walk {
         oldest: Timestamp,
     },
-    /// It waits so long. `until`: the end of what it missed, as far as that is known.
+    /// It waits for `wait`. `until`: the end of what it missed, as far as that is known.
     Later {
         until: Option<Timestamp>,
         wait: Duration,
@@ -319,11 +319,11 @@ pub trait RedriveStore: Send + Sync {
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome>;
 
     /// Takes the running redrive that has waited longest, which nobody else works on, one step on: its sagas, its counts
-    /// and its progress in one transaction. Nothing if none runs.
+    /// and its progress in one transaction. `None` if none runs.
     async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>>;
 
     /// The same for the subscriptions that were verified: the events since it was created or its URL changed, as far back
-    /// as `window`, for which it has no saga yet. Nothing: they are forgotten.
+    /// as `window`, for which it has no saga yet. A `window` of `None` means that they are forgotten.
     ///
     /// The end of the walk is the time of its first step, which is later than the verification: an event that was routed
     /// when the verification could not be seen yet was stored before it, and is found; whatever is stored later

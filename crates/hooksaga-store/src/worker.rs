@@ -64,7 +64,7 @@ pub struct Starting {
 pub struct Started {
     pub subscription_id: SubscriptionId,
     pub jobs: u32,
-    /// After so long the next one may.
+    /// How long until the next one may.
     pub wait: Duration,
 }
 
@@ -73,9 +73,9 @@ pub struct Started {
 pub struct JobReport {
     pub lease: LeaseRef,
     pub outcome: Outcome,
-    /// When it was really sent, by the database's clock; nothing if it was not.
+    /// When it was really sent, by the database's clock; `None` if it was not.
     pub started_at: Option<Timestamp>,
-    /// Where it was sent; nothing if it was not.
+    /// Where it was sent; `None` if it was not.
     pub callback_url: Option<String>,
     /// The status of the HTTP response, if there was one.
     pub response_status: Option<u16>,

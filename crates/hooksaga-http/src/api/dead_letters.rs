@@ -6,7 +6,6 @@ use crate::{
     auth::{Allowed, Operator, Read},
     body::{SMALL, Unread},
     cursor::List,
-    discreet::meant,
     dto::{
         DeadLetterItem, DeadLetterView, DeadLettersQuery, PageOf, PageQuery, RequeueAllRequest,
         RequeueResult, RequeuedSaga,
@@ -27,7 +26,7 @@ use axum::{
 };
 use hooksaga_pipeline::RequeueTally;
 use hooksaga_saga::DeadLetterId;
-use hooksaga_store::{DeadLetterFilter, QUERY_LIMIT, RequeueOutcome, Requeued, StoreError, TenantScope};
+use hooksaga_store::{DeadLetterFilter, QUERY_LIMIT, RequeueOutcome, Requeued, TenantScope};
 use http::{StatusCode, header};
 use std::time::Instant;
 
@@ -138,7 +137,7 @@ pub(crate) async fn requeue_all(
     Ok(Json(tally.into()))
 }
 
-/// Requeues what matches the filter, as whoever asks understands it.
+/// Requeues what matches the filter. Error codes are compared as the scope sees them, by the store.
 pub(crate) async fn requeue_many(
     state: &ApiState,
     scope: &TenantScope,
@@ -146,30 +145,11 @@ pub(crate) async fn requeue_many(
     limit: u32,
     dry_run: bool,
 ) -> Result<RequeueTally, Problem> {
-    let codes = match &filter.final_error_code {
-        Some(code) => meant(scope, code).into_iter().map(Some).collect(),
-        None => vec![None],
-    };
     audit::whose(scope);
     if dry_run {
         audit::changed_nothing();
     }
-    let mut tally = RequeueTally::default();
-    let deadline = Instant::now() + QUERY_LIMIT;
-    for code in codes {
-        let left = limit.saturating_sub(u32::try_from(tally.requeued).unwrap_or(u32::MAX));
-        if left > 0 {
-            let filter = DeadLetterFilter { final_error_code: code, ..filter.clone() };
-            let more = match state.requeue.many(scope, &filter, left, dry_run, deadline).await {
-                // What was requeued is the answer, and is recorded.
-                Err(StoreError::TooSlow(_)) if tally.requeued > 0 && !dry_run => break,
-                more => more?,
-            };
-            tally.requeued += more.requeued;
-            tally.skipped += more.skipped;
-        }
-    }
-    Ok(tally)
+    Ok(state.requeue.many(scope, filter, limit, dry_run, Instant::now() + QUERY_LIMIT).await?)
 }
 
 /// A delivery that a requeue or a resend has made.

@@ -29,7 +29,7 @@ pub(crate) struct HealthView {
     failed: u64,
     /// Deliveries that were given up.
     dead_lettered: u64,
-    /// Within so many milliseconds 95 of 100 attempts were over, as far as counted ranges tell; null without any.
+    /// Estimated 95th percentile of attempt duration in ms; null if there were no attempts.
     #[schema(required)]
     p95_ms: Option<u32>,
 }

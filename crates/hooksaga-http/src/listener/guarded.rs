@@ -23,9 +23,9 @@ pub(super) struct Guarded<S> {
     stream: S,
     peer: Arc<Peer>,
     deadlines: Deadlines,
-    /// By when a head that has begun must be complete,
+    /// By when a head that has begun must be complete.
     head_by: Option<Instant>,
-    /// and what wakes for that, if its rest does not come at once.
+    /// Wakes the task at `head_by`, if the rest of the head does not come at once.
     head: Option<Pin<Box<Sleep>>>,
     /// Runs while the client takes nothing.
     write: Option<Pin<Box<Sleep>>>,

@@ -166,7 +166,7 @@ problem_groups! {
     /// Routes that read a body.
     BodyProblems => [
         (400, "Not JSON, or a bad id in the path"),
-        (408, "The body came too slowly"),
+        (408, "The request body arrived too slowly"),
         (413, "Too large"),
         (415, "Not JSON by its content type"),
     ];

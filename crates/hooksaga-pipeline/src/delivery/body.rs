@@ -85,7 +85,7 @@ fn spend(left: usize, frame: &hyper::body::Frame<bytes::Bytes>) -> Option<usize>
 }
 
 /// The beginning of a response as text: at most `limit` bytes of valid UTF-8 without NUL, which
-/// PostgreSQL does not store; nothing if it is empty.
+/// PostgreSQL does not store; `None` if it is empty.
 pub(super) fn excerpt(start: &[u8], limit: usize, cut: bool) -> Option<String> {
     let whole = if cut { without_partial_character(start) } else { start };
     let mut text = String::from_utf8_lossy(whole).replace('\0', "\u{fffd}");

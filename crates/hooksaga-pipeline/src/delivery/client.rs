@@ -81,7 +81,7 @@ pub struct PostOutcome {
 /// This process has no file descriptor left for a connection, or no room for a lookup: nothing was sent, and
 /// the endpoint was not asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing was left in this process to open a connection with")]
+#[error("no file descriptor or DNS lookup slot is free")]
 pub struct NotSent;
 
 impl DeliveryClient {

@@ -33,7 +33,7 @@ use tokio_rustls::TlsConnector;
 /// A connection is never worked on for longer. Requests have their own, usually shorter deadline; this
 /// one is for connections that the pool goes on opening when their request was served by another.
 const MAX_CONNECT: Duration = Duration::from_secs(60);
-/// An address that is not the last one gets so long, so that the next one is tried before the deadline.
+/// The time for an address that is not the last one, so that the next one is tried before the deadline.
 const MAX_PER_ADDRESS: Duration = Duration::from_secs(2);
 /// More addresses are not tried.
 const MAX_ADDRESSES: usize = 8;
@@ -156,7 +156,7 @@ impl Parts {
             &tunnelled
             && self.proxy_trouble.is_news(Instant::now())
         {
-            tracing::warn!(%proxy, %error, "callbacks do not get through: see callbacks.proxy");
+            tracing::warn!(%proxy, %error, "cannot send callbacks through the proxy: check callbacks.proxy");
         }
         tunnelled
     }

@@ -22,9 +22,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// An id that was held a moment ago is taken to be so still. Longer than a caller pauses before it tries again, and than
 /// dozens of ids take that are tried in turn.
 const REMEMBERED: Duration = Duration::from_secs(30);
-/// At most so many ids are remembered; the others cost their neighbours a second commit.
+/// The most ids that are remembered; the others cost their neighbours a second commit.
 const MOST_REMEMBERED: usize = 1000;
-/// At most so many submits are under way apart; beyond that their writer waits for them.
+/// The most submits that are under way apart; beyond that their writer waits for them.
 const MOST_APART: usize = 2000;
 /// At most so many tries at a time of submits that were in a batch with one that is held, and of those that are known to be
 /// held. Together fewer than a role has connections.

@@ -112,7 +112,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next batch, as soon as `at_least` so many events wait or no more will come; nothing once the queue is closed
+    /// The next batch, as soon as `at_least` events wait or no more will come; `None` once the queue is closed
     /// and empty. Of several who wait, the one that sees enough takes the batch, and the others wait on.
     pub(super) async fn next_batch(&self, at_least: usize) -> Option<Vec<Submit>> {
         loop {

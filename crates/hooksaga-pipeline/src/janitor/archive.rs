@@ -2,7 +2,7 @@
 //!
 //! Each process writes files of its own, one per day (UTC): `2026-01-31.HOST-PID.ndjson.zst`. A file is never taken up by
 //! another process, not even by one with the same name and number: what a crash left half-written stays at its end. Each
-//! batch is a frame of its own, with a checksum; a file of several is one text to every reader.
+//! batch is a frame of its own, with a checksum; readers see concatenated frames as one stream.
 //!
 //! Promises: what [`Archive::commit`] has returned for is on disk, the file's name included. What was appended and
 //! not committed is taken back before anything else is written. A file that somebody moves or deletes meanwhile is not written to

@@ -1,7 +1,7 @@
 //! The janitor: removes finished history, so that the database may run for years.
 //!
 //! Promises: an event goes, with all that belongs to it, within minutes after its retention time is over, and never before
-//! (`hooksaga_saga::may_go` decides, the schema guards); what keeps one event keeps no other. It works in small
+//! (`hooksaga_saga::may_go` decides, the schema guards); an event that must stay does not block others. It works in small
 //! transactions with rests between them, so that live traffic hardly notices it. Any number of copies may run.
 //!
 //! It walks over the events in the order of their creation, as they grow old enough. What it has to leave, because
@@ -34,7 +34,7 @@ use tokio::time::Instant;
 
 pub struct Janitor {
     store: Arc<dyn JanitorStore>,
-    /// Nothing: history stays for good.
+    /// `None` means that history stays for good.
     retention: Option<Retention>,
     /// What is removed is written here first.
     archive: Option<Archive>,
@@ -54,7 +54,7 @@ type Place = (Timestamp, EventId);
 struct Walks {
     /// Everything up to here was looked at once.
     front: Option<Place>,
-    /// The walk over what was left; nothing while it rests.
+    /// The walk over what was left; `None` while it rests.
     again: Option<Again>,
     /// It does not begin before.
     rest_until: Option<Instant>,
@@ -101,7 +101,7 @@ impl Janitor {
     const NAME: &str = "janitor";
     /// How often it looks what has grown old, and for what it left, at the most.
     const EVERY: Duration = Duration::from_secs(30);
-    /// Looking for what it left may take one part in so many of the time.
+    /// Looking for what it left takes at most one part in this many of the time.
     const PART: u32 = 10;
     /// Rows that go in one transaction.
     const MOST_ROWS: u32 = 2000;
@@ -314,7 +314,7 @@ impl Janitor {
         result.map(|_| ())
     }
 
-    /// Rests after a transaction that took so long, unless it is to stop.
+    /// Rests after a transaction for as long as that took, within bounds, unless it is to stop.
     async fn rest(&self, took: Duration) {
         let began = Instant::now();
         let rest = tokio::time::sleep(took.clamp(Self::SHORTEST_REST, Self::LONGEST_REST));
@@ -339,7 +339,7 @@ impl Janitor {
             events = batch.len(),
             first_id = batch.first().map(|event| event.id.0),
             last_id = batch.last().map(|event| event.id.0),
-            "some finished history cannot be removed; going on behind it, and trying again later"
+            "some finished history cannot be removed; continuing with later events; will retry"
         );
     }
 
@@ -467,7 +467,7 @@ fn add(sum: &mut Removed, more: Removed) {
     sum.dead_letters += more.dead_letters;
 }
 
-/// Cuts events into batches of so many rows and bytes; a larger event is a batch of its own.
+/// Cuts events into batches of bounded rows and bytes; a larger event is a batch of its own.
 fn batches(events: &[OldEvent]) -> Vec<&[OldEvent]> {
     const MOST_BYTES: u64 = 8 << 20;
     let mut batches = Vec::new();

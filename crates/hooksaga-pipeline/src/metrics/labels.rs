@@ -1,6 +1,7 @@
 //! The labels of the metrics, each with a bounded set of values.
 
 use super::{IngestResult, VerificationResult};
+use hooksaga_saga::ErrorCode;
 use prometheus_client::encoding::EncodeLabelSet;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,27 +70,20 @@ pub(super) struct StateLabel {
 }
 
 /// What an attempt can fail with, as labels: statuses by their class.
-pub(super) const ERROR_CODES: [&str; 13] = [
-    "HTTP_4XX",
-    "HTTP_5XX",
-    "REDIRECT",
-    "TIMEOUT",
-    "CONNECT_FAILED",
-    "DNS_FAILED",
-    "TLS_FAILED",
-    "BLOCKED_ADDRESS",
-    "RESPONSE_INVALID",
-    "LEASE_EXHAUSTED",
-    "SUBSCRIPTION_DELETED",
-    "INTERNAL",
-    "OTHER",
-];
+pub(super) fn error_codes() -> impl Iterator<Item = &'static str> {
+    ["HTTP_4XX", "HTTP_5XX"].into_iter().chain(fixed_codes()).chain(["OTHER"])
+}
+
+/// A missing challenge fails a verification, never an attempt.
+fn fixed_codes() -> impl Iterator<Item = &'static str> {
+    ErrorCode::ALL.iter().filter(|code| **code != ErrorCode::CHALLENGE_MISMATCH).map(ErrorCode::as_str)
+}
 
 pub(super) fn error_label(code: &str) -> &'static str {
     match code {
         _ if code.starts_with("HTTP_4") => "HTTP_4XX",
         _ if code.starts_with("HTTP_5") => "HTTP_5XX",
-        _ => ERROR_CODES.into_iter().find(|known| *known == code).unwrap_or("OTHER"),
+        _ => fixed_codes().find(|known| *known == code).unwrap_or("OTHER"),
     }
 }
 

@@ -222,7 +222,7 @@ impl Metrics {
         self.registry.sub_registry_with_prefix(PREFIX).register_collector(Box::new(pools));
     }
 
-    /// A worker with so many slots runs here. Returns the gauge of those that are busy, for it to keep.
+    /// A worker with `slots` slots runs here. Returns the gauge of those that are busy, for it to keep.
     pub(crate) fn worker(&self, slots: u32) -> Gauge {
         self.worker_slots.set(slots.into());
         self.worker_slots_busy.clone()
@@ -374,7 +374,7 @@ impl Metrics {
         self.store_errors.get_or_create(&ErrorLabels { stage: API, kind }).inc();
     }
 
-    /// How long ago this process last found that the database takes no writes; nothing if it never did.
+    /// How long ago this process last found that the database takes no writes; `None` if it never did.
     pub fn since_unwritable(&self) -> Option<Duration> {
         self.unwritable.lock().unwrap_or_else(PoisonError::into_inner).map(|at| at.elapsed())
     }

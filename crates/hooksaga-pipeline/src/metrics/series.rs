@@ -3,7 +3,7 @@
 use super::{
     IngestResult, Metrics, PREFIX, VerificationResult,
     labels::{
-        API, DELIVERED, ERROR_CODES, ErrorLabels, OTHER, ReasonLabel, StatusLabel, TRANSIENT, failed,
+        API, DELIVERED, ErrorLabels, OTHER, ReasonLabel, StatusLabel, TRANSIENT, error_codes, failed,
         outcome_label, result_label,
     },
     process::Process,
@@ -108,7 +108,7 @@ impl Metrics {
             drop(self.events_ingested.get_or_create(&result_label(result)));
         }
         drop(self.attempts.get_or_create(&DELIVERED));
-        for error_code in ERROR_CODES {
+        for error_code in error_codes() {
             drop(self.attempts.get_or_create(&failed(error_code)));
         }
         for status in [SagaStatus::Completed, SagaStatus::PendingRetry, SagaStatus::DeadLettered] {

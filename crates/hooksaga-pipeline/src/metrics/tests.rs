@@ -84,7 +84,7 @@ fn labels_are_bounded_whatever_callbacks_and_clients_send() {
     let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
     assert_eq!(
         series("hooksaga_attempts_total"),
-        1 + labels::ERROR_CODES.len(),
+        1 + labels::error_codes().count(),
         "delivered, and those known beforehand"
     );
     assert_eq!(series("hooksaga_http_requests_total"), 1);

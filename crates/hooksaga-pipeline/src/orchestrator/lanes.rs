@@ -86,23 +86,25 @@ struct State {
 }
 
 impl Lanes {
-    /// Jobs are created for so many slots while no worker is alive, so that one that starts finds something to do.
+    /// The slots that jobs are created for while no worker is alive, so that one that starts finds something to do.
     const NOMINAL_SLOTS: u32 = 16;
-    /// A pass decides about so many subscriptions at most; those that had their turn longest ago come first.
+    /// The most subscriptions that a pass decides about; those that had their turn longest ago come first.
     const MOST_DECIDED: usize = 4096;
-    /// More lanes are not kept; those with nothing open go first, and a look finds them again.
+    /// The most lanes that are kept; those with nothing open go first, and a look finds them again.
     const MOST_KEPT: usize = 50_000;
-    /// The load is not read more often than this, nor for more than a fiftieth of the time, nor later than at last.
+    /// The load is read at most this often.
     const READ_AFTER: Duration = Duration::from_secs(1);
+    /// Reading the load takes at most one part in this many of the time.
     const READ_COST: u32 = 50;
+    /// The load is read at least every 30 s, however long that takes.
     const READ_AT_LAST: Duration = Duration::from_secs(30);
-    /// The same while no worker is known: one that starts beside this process says so a moment later, and until it is seen
-    /// everybody has to do with [`Self::NOMINAL_SLOTS`].
+    /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later, and
+    /// until it is seen everybody has to do with [`Self::NOMINAL_SLOTS`].
     const READ_COST_UNTIL_KNOWN: u32 = 10;
-    /// For so long, the default lease, open jobs from before this process may be what one that was killed has left. Were
-    /// they counted, its busiest subscriptions would have no room until the last of those leases is over.
+    /// How long open jobs from before this process may be what one that was killed has left: the default lease. Were they
+    /// counted, its busiest subscriptions would have no room until the last of those leases is over.
     const INHERITED_FOR: Duration = Duration::from_secs(60);
-    /// So many endpoints that were failing when this process began are remembered.
+    /// How many endpoints that were failing when this process began are remembered.
     pub(super) const MOST_FAILING: u32 = 10_000;
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -304,7 +306,7 @@ impl State {
     }
 }
 
-/// What a result says about the endpoint; nothing if no request was sent, or if it was applied before.
+/// What a result says about the endpoint; `None` if no request was sent, or if it was applied before.
 fn answer_of(result: &AppliedResult) -> Option<Answer> {
     const UNSENT: [ErrorCode; 2] = [ErrorCode::LEASE_EXHAUSTED, ErrorCode::INTERNAL];
     let unsent = matches!(&result.result.outcome, Outcome::Failed(code) if UNSENT.contains(code));

@@ -40,9 +40,9 @@ impl FullScan {
     /// Subscriptions per page.
     const PAGE: u32 = 1000;
     const EVERY: Duration = Duration::from_secs(1);
-    /// Looks take a tenth of the time at most, however many subscriptions wait,
+    /// Looks take at most one part in this many of the time, however many subscriptions wait.
     const COST: u32 = 10;
-    /// but a slow one puts the next off by no more than ten of these.
+    /// A slow look delays the next one by at most [`Self::COST`] times this.
     const LONGEST: Duration = Duration::from_millis(500);
 
     fn state(&self) -> MutexGuard<'_, FullScanState> {
@@ -55,7 +55,7 @@ impl FullScan {
         self.state().wanted = true;
     }
 
-    /// Where the next page begins; nothing if none is due.
+    /// Where the next page begins; `None` if none is due.
     fn next_page(&self, now: Instant) -> Option<Option<SubscriptionId>> {
         let mut state = self.state();
         if state.under_way.is_none() {
@@ -91,7 +91,7 @@ impl FullScan {
         state.wanted = true;
     }
 
-    /// How long until a look that was asked for may begin; nothing if none was.
+    /// How long until a look that was asked for may begin; `None` if none was.
     fn until_wanted(&self, now: Instant) -> Option<Duration> {
         let state = self.state();
         let due = state.began.map(|at| at + state.took * Self::COST).filter(|_| state.wanted);

@@ -113,7 +113,7 @@ impl SecretKey {
         SealedSecret { key_id: self.key_id.clone(), sealed }
     }
 
-    /// Encrypts a subscription's request headers; nothing if there are none.
+    /// Encrypts a subscription's request headers; `None` if there are none.
     pub fn seal_headers(&self, id: SubscriptionId, headers: &RequestHeaders) -> Option<SealedHeaders> {
         let sealed = || self.seal_own(&bound(HEADERS_CONTEXT, id), headers.reveal().as_bytes());
         (!headers.is_empty()).then(|| SealedHeaders {
@@ -149,7 +149,7 @@ impl SecretKey {
         [&nonce[..], &text].concat()
     }
 
-    /// Decrypts what this key or the old one sealed in this context; nothing if neither did.
+    /// Decrypts what this key or the old one sealed in this context; `None` if neither did.
     pub fn open_as(&self, context: &'static [u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let old = || self.old.as_ref().and_then(|old| old.open_own(context, sealed));
         self.open_own(context, sealed).or_else(old)

@@ -41,7 +41,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a check is this process's: the longest wait for its turn, its timeout, and time to record the
 /// outcome.
 const HOLD: Duration = Duration::from_secs(30);
-/// While checks wait for their turn, so often is looked whether it has come.
+/// How often it is checked, while checks wait for their turn, whether that has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The random bytes of a challenge; it has twice as many characters.
 const CHALLENGE_BYTES: usize = 32;

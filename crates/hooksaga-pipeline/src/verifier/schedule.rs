@@ -1,8 +1,8 @@
 //! Which checks start now, given what waits and what runs. Pure: the time is passed in, and nothing is sent.
 //!
-//! A check is young for its first second; nearly every endpoint has answered by then. Only so many are young at
-//! a time, and so many run in all; when those are exceeded the oldest one that is no longer young is cut. So
-//! endpoints that hang, however many, never keep a newcomer waiting for long, and a slow one still has 10 s, or
+//! A check is young for its first second; nearly every endpoint has answered by then. [`Limits`] bounds
+//! how many are young at a time and how many run in all; when those are exceeded the oldest one that is no longer
+//! young is cut. So endpoints that hang, however many, never keep a newcomer waiting for long, and a slow one still has 10 s, or
 //! 4 s while hundreds hang.
 //!
 //! What runs for one host and port is bounded too, and so is what is sent to a host, whichever its ports: the verifier must
@@ -39,10 +39,11 @@ pub(super) struct Limits {
     pub(super) waiting: usize,
     /// Of these, for one host.
     pub(super) waiting_per_host: usize,
-    /// So long, and no longer, does a check wait.
+    /// How long a check waits at most.
     pub(super) patience: Duration,
-    /// Challenges to one host that does not prove itself: so many at once, and so many per second.
+    /// Challenges at once to one host that does not prove itself.
     pub(super) burst: u32,
+    /// Challenges per second to one host that does not prove itself.
     pub(super) per_second: u32,
 }
 

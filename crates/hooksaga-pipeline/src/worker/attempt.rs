@@ -6,8 +6,8 @@ use hooksaga_store::{JobReport, LeaseRef, Trace};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An attempt that came too late to start, or found no file descriptor, is given back for so long: whatever
-/// is slow or short may recover.
+/// For how long an attempt that came too late to start, or found no file descriptor, is given back: whatever is
+/// slow or short may recover.
 const LATE_DELAY: Duration = Duration::from_secs(1);
 
 /// The database's clock, as a claim read it.

@@ -148,7 +148,7 @@ impl InFlight {
         self.slots.saturating_sub(self.state().jobs)
     }
 
-    /// What may be claimed now, `most` jobs at the most; nothing while no slot is free, or while payloads leave too little
+    /// What may be claimed now, `most` jobs at the most; `None` while no slot is free, or while payloads leave too little
     /// memory for a claim that is worth its statement.
     pub(super) fn claim_limits(&self, most: u32) -> Option<ClaimLimits> {
         let state = self.state();

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Jobs that are given back at the same time are given back together: their delays are multiples of this.
 const STEP: Duration = Duration::from_millis(20);
-/// What is given back because nobody could be asked is asked for again after so long.
+/// Retry delay when the rate limits cannot be read.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Attempts of one claim whose subscriptions have a rate limit.

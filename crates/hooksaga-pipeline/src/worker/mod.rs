@@ -72,8 +72,8 @@ impl Worker {
     const NAME: &str = "worker";
     /// Jobs per claim: each brings its payload along.
     const BATCH: u32 = 1000;
-    /// While few slots are free and more may soon be, so long is waited for them: claims of a few jobs each would
-    /// cost more than the deliveries.
+    /// How long a worker waits for more free slots while few are free and more may soon be: claims of a few jobs each
+    /// would cost more than the deliveries.
     const GATHER: Duration = Duration::from_millis(5);
     /// How long a worker whose only claimable jobs are of skipped subscriptions waits at the most.
     const SKIPPED_POLL: Duration = Duration::from_millis(200);

@@ -116,7 +116,7 @@ impl Reporter {
                 Err(error) if error.is_transient() || results.reports.len() == 1 => {
                     lost = true;
                     let jobs = results.reports.len();
-                    tracing::error!(%error, jobs, "results could not be written: these deliveries happen again");
+                    tracing::error!(%error, jobs, "results could not be written: these deliveries will be sent again");
                     self.metrics.reports_lost(jobs as u64);
                 }
                 Err(_) => {

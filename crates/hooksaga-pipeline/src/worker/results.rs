@@ -17,7 +17,7 @@ pub(super) enum ClaimAllowance {
     Open,
     /// One, to see whether its result can be written.
     Probe,
-    /// None for so long; then it is to be asked again.
+    /// No claim for this long; then it is to be asked again.
     Closed(Duration),
 }
 
@@ -30,7 +30,7 @@ enum State {
     Open,
     /// A write fails, and is tried again.
     Failing,
-    /// Results were lost. The next probe is due then; if it fails, the one after it so much later.
+    /// Results were lost. The next probe is due at `probe_at`; if it fails, the one after it `wait` later.
     Lost { probe_at: Instant, wait: Duration },
     /// A probe is under way. If it has no result (it was parked or handed back), another follows.
     Probing { next: Instant, wait: Duration },

@@ -152,7 +152,9 @@ impl Admin {
 }
 
 fn taken_and_freed() -> StoreError {
-    StoreError::Unavailable("the topics and URL are taken and freed again and again".to_owned())
+    StoreError::Unavailable(
+        "other transactions keep inserting and rolling back these topics with this URL".to_owned(),
+    )
 }
 
 fn each(topics: &Topics) -> Vec<&str> {

@@ -99,7 +99,9 @@ impl IngestStore for Ingest {
         }
         let answers: Option<Vec<Appended>> = answers.into_iter().collect();
         answers.ok_or_else(|| {
-            StoreError::Unavailable("an external_id is taken and freed again and again".to_owned())
+            StoreError::Unavailable(
+                "other transactions keep inserting and rolling back this external_id".to_owned(),
+            )
         })
     }
 

@@ -30,7 +30,7 @@ const SLOW_AT_ONCE: usize = 192;
 /// How many ask for names whose last lookup was not answered: a thousand names that hang, tried again and
 /// again, leave the slots above to others.
 const SUSPECTS_AT_ONCE: usize = 64;
-/// A lookup waits for its slot so long, which is before any sensible deadline of an attempt.
+/// How long a lookup waits for its slot: less than any sensible deadline of an attempt.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How many lookups are under way or wait for a slot.
 const MOST_FLIGHTS: usize = 4096;

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 const HOSTS: &str = "/etc/hosts";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// Whether the files have changed is looked up at most so often.
+/// The shortest time between two looks whether the files have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// A query without an answer is given up after this, and made once more: an A that was answered is used
 /// before the deadline of the lookup although the AAAA never is.

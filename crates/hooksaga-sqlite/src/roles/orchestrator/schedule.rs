@@ -95,7 +95,7 @@ pub(crate) const HOT_CREATE_JOBS: &[&str] =
 pub(crate) const HOT_LOAD: &[&str] = &[OPEN_JOBS, crate::roles::endpoint::FAILING];
 
 pub(super) fn waiting(tx: &Tx<'_>, after: Option<SubscriptionId>, limit: u32) -> DbResult<WaitingPage> {
-    // A look at nobody would never get on.
+    // A limit of 0 would never make progress.
     let limit = limit.max(1);
     let after = after.map_or(0, |after| after.0);
     let hops = rows::all(tx, WAITING, (after, limit, tx.now.as_micros()), |row| {

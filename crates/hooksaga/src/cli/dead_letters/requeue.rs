@@ -80,8 +80,7 @@ fn one(id: i64, requeued: &Requeued, known: bool) -> String {
     if known {
         return format!("dead letter {id} was requeued before, as delivery {saga_id}");
     }
-    let again =
-        if *generation > 1 { format!(", requeued for the {generation}th time") } else { String::new() };
+    let again = if *generation > 1 { format!(", requeue number {generation}") } else { String::new() };
     format!(
         "dead letter {id} is requeued as delivery {saga_id}{again}: see `hooksaga deliveries show {saga_id}`"
     )

@@ -66,7 +66,7 @@ async fn in_time<T>(deadline: Instant, question: impl Future<Output = StoreResul
         Err(StoreError::Unavailable(if own <= deadline {
             format!("it did not respond within {} s", PATIENCE.as_secs())
         } else {
-            format!("it did not respond before the {} s for all questions were over", TOGETHER.as_secs())
+            format!("it did not respond within the {} s allowed for all checks", TOGETHER.as_secs())
         }))
     })
 }

@@ -152,7 +152,7 @@ fn disk(place: &Path) -> Finding {
         }
         Err(error) => Finding::warning(
             "disk",
-            format!("the room at {} cannot be seen ({error})", place.display()),
+            format!("cannot read the free space at {} ({error})", place.display()),
             "check the path and its permissions",
         ),
     }

@@ -98,7 +98,7 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
     match (routing.routed, routing.deliveries.as_slice()) {
         (false, []) => output::line("\nIts subscriptions have not been looked up yet."),
         (true, []) => output::line(format!(
-            "\nNobody took it: no active and verified subscription of the tenant {} had a topic for {} at that time{}.",
+            "\nIt had no deliveries: no active and verified subscription of the tenant {} had a topic for {} at that time{}.",
             event.tenant,
             event.event_type,
             routing.unmatched.text().map(|text| format!(" ({text})")).unwrap_or_default()

@@ -92,7 +92,7 @@ pub(super) fn event(is_next: bool, place: &str, line: &str, event: &EventHead) -
     output::line("\nPayload");
     output::line(clean(&record.event.payload));
     if record.deliveries.is_empty() {
-        output::line("\nNobody took it.");
+        output::line("\nIt had no deliveries.");
     }
     for delivery in &record.deliveries {
         show_delivery(delivery);
