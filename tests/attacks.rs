@@ -5,7 +5,7 @@ use hooksaga_testkit::server::{Server as Endpoint, read_request};
 use std::{sync::Arc, time::Instant};
 use tokio::{
     io::AsyncWriteExt,
-    net::TcpSocket,
+    net::{TcpSocket, TcpStream},
     time::{sleep, timeout},
 };
 
@@ -123,4 +123,47 @@ async fn subscriptions_in_a_loop_send_a_host_only_a_few_challenges() {
     let sent: usize = victims.iter().map(Endpoint::accepted).sum();
     let allowed = 20 + 5 * (began.elapsed().as_secs() + 1);
     assert!((1..=allowed).contains(&(sent as u64)), "{sent} challenges in {:?}", began.elapsed());
+}
+
+/// A connection that sends this and then nothing.
+async fn silent(server: &Server, sent: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Without a key, twice as many as once filled the room of all small requests; with one, as many as fill it now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_announce_a_body_and_send_nothing_keep_nobody_out() {
+    let server = Installation::sqlite().serve().await;
+    let (api, mut clients) = (server.api(), Vec::new());
+    for n in 0..1024 {
+        let path = ["/sign-in", "/portal/sign-in"][n % 2];
+        let length = [65_536, 4000][n / 2 % 2];
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             sec-fetch-site: same-origin\r\ncontent-length: {length}\r\n\r\n"
+        );
+        clients.push(silent(&server, &head).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    api.event("t", &json!(1)).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let form = format!("key={ROOT_KEY}");
+    let headers = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
+    let signed_in = server.api_with(None).send("POST", "/sign-in", &headers, form.as_bytes()).await;
+    assert_eq!(signed_in.status, 303, "{signed_in:?}");
+
+    for _ in 0..160 {
+        let head = format!(
+            "POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ROOT_KEY}\r\n\
+             content-type: application/json\r\ncontent-length: 262144\r\n\r\n"
+        );
+        clients.push(silent(&server, &head).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    for n in 0..3 {
+        api.event("t", &json!(n)).await;
+    }
 }

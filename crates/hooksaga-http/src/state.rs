@@ -24,6 +24,8 @@ pub(crate) struct ApiState {
     pub(crate) secret_key: Arc<SecretKey>,
     pub(crate) signals: Signals,
     pub(crate) bodies: BodyBudget,
+    /// For those who have shown no key yet.
+    pub(crate) sign_ins: BodyBudget,
     pub(crate) stats: CachedBy<TenantScope, Stats>,
     /// What the dashboard's first page needs beside them.
     pub(crate) situations: CachedBy<TenantScope, Situation>,

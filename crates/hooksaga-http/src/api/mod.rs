@@ -100,6 +100,7 @@ pub fn api(parts: ApiParts) -> Router {
         secret_key: parts.secret_key,
         signals: parts.signals,
         bodies: BodyBudget::new(largest_body),
+        sign_ins: BodyBudget::of_sign_ins(),
         stats: CachedBy::new(STATS_FRESH, STATS_PATIENCE, STATS_KEPT),
         situations: CachedBy::new(SITUATION_FRESH, STATS_PATIENCE, STATS_KEPT),
         look: Appearance::new(parts.portal),
