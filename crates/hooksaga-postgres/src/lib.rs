@@ -20,6 +20,7 @@
 //! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
 //! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
 
+mod cancelling;
 mod connect;
 mod error;
 mod examine;
