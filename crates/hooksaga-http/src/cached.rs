@@ -14,10 +14,13 @@ use tokio::sync::Mutex;
 
 type CachedResult<T> = Result<Arc<T>, Arc<StoreError>>;
 
+/// What was found, and when.
+type Latest<T> = (Instant, CachedResult<T>);
+
 pub(crate) struct Cached<T> {
     fresh: Duration,
     patience: Duration,
-    latest: Arc<Mutex<Option<(Instant, CachedResult<T>)>>>,
+    latest: Arc<Mutex<Option<Latest<T>>>>,
 }
 
 impl<T: Send + Sync + 'static> Cached<T> {

@@ -170,7 +170,9 @@ impl RolePool {
         }
         match done {
             Ok(result) => {
-                running.map(Running::ended);
+                if let Some(running) = running {
+                    running.ended();
+                }
                 Ok(result)
             }
             Err(_) => {

@@ -124,7 +124,7 @@ impl RolePool {
             let done = tokio::time::timeout(ANSWER, work(client)).await;
             let Ok(done) = done else {
                 self.pool.retain(|_, _| false);
-                return Err(no_answer().into());
+                return Err(no_answer());
             };
             running.ended();
             let failure = match done {
