@@ -56,6 +56,8 @@ async fn clients_that_pipeline_and_never_read_or_never_ask_keep_nobody_out() {
         for _ in 0..count {
             held.push(silent(&server, &sent).await);
         }
+        // From then on they have stalled for long enough to lose their place.
+        sleep(Duration::from_millis(1500)).await;
         responds(&server, &format!("{count} {attack}"), before).await;
     }
 }

@@ -1,7 +1,9 @@
 //! Ends queries whose callers have gone.
 //!
 //! A future that is dropped leaves its query running: a connection that went back to the pool like that would make
-//! whoever gets it next wait for a query that nobody wants.
+//! whoever gets it next wait for a query that nobody wants. So it goes back when the query has ended by itself, at once; one
+//! that takes longer is cancelled and its connection closed, since a request to cancel may arrive late and would then
+//! end somebody else's query.
 
 use deadpool_postgres::Client;
 use std::{
@@ -10,6 +12,9 @@ use std::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// A query that ends within so long needs no help.
+const ENDS_ITSELF: Duration = Duration::from_millis(50);
 
 /// How long a request to cancel may take.
 const CANCEL: Duration = Duration::from_secs(2);
@@ -52,30 +57,32 @@ impl Drop for Running {
 }
 
 impl Query {
-    /// Asks the server to cancel it, and keeps connection and turn until it has ended.
+    /// Keeps connection and turn until the query has ended, which the server is asked for.
     async fn cancel(self) {
-        let asked = Instant::now();
+        let begun = Instant::now();
+        let mut ended = Box::pin(is_idle(Arc::clone(&self.client)));
+        if tokio::time::timeout(ENDS_ITSELF, ended.as_mut()).await.is_ok() {
+            return;
+        }
         let cancelling = self.client.cancel_token();
         let cancelled = tokio::time::timeout(CANCEL, cancelling.cancel_query(self.tls.clone())).await;
         // Where it cannot be cancelled it ends by its session's time limit.
         let cancelled = matches!(cancelled, Ok(Ok(())));
-        let ended = tokio::time::timeout(END, is_idle(&self.client)).await.unwrap_or(false);
-        tracing::debug!(cancelled, ended, after = ?asked.elapsed(), "a query whose caller has gone");
-        if !ended && let Some(client) = Arc::into_inner(self.client) {
+        let ended = tokio::time::timeout(END, ended).await.is_ok();
+        tracing::debug!(cancelled, ended, after = ?begun.elapsed(), "a query whose caller has gone");
+        self.close();
+    }
+
+    /// Closes the connection instead of giving it back.
+    fn close(self) {
+        if let Some(client) = Arc::into_inner(self.client) {
             drop(Client::take(client));
         }
     }
 }
 
-/// Waits until a connection has nothing left to do. A request to cancel that comes late ends the statement that asks.
-async fn is_idle(client: &Client) -> bool {
-    for _ in 0..3 {
-        if client.simple_query("SELECT 1").await.is_ok() {
-            return true;
-        }
-        if client.is_closed() {
-            return false;
-        }
-    }
-    false
+/// Waits until a connection has nothing left to do, or is closed.
+async fn is_idle(client: Arc<Client>) {
+    // Either response, and the end of the connection, come after the query's.
+    let _ = client.simple_query("").await;
 }
