@@ -1,13 +1,156 @@
-//! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones.
+//! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones, which
+//! `HOOKSAGA_ATTACK_CLIENTS` and `HOOKSAGA_ATTACK_DELIVERIES` repeat: then the figures are printed.
 
-use crate::support::*;
+use crate::{listening::certify, support::*};
 use hooksaga_testkit::server::{Server as Endpoint, read_request};
 use std::{sync::Arc, time::Instant};
 use tokio::{
     io::AsyncWriteExt,
-    net::TcpSocket,
+    net::{TcpSocket, TcpStream},
     time::{sleep, timeout},
 };
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// The size of an attack: what the environment says, or what the suite can afford.
+fn size(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |text| text.parse().expect("a number"))
+}
+
+fn clients(usual: usize) -> usize {
+    size("HOOKSAGA_ATTACK_CLIENTS", usual)
+}
+
+/// How long liveness, readiness and an event take while an attack lasts, the slowest of some.
+#[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
+async fn responds(server: &Server, attack: &str, before: u64) {
+    let (mut healthy, mut ready, mut event) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    for n in 0..20 {
+        let asked = Instant::now();
+        assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
+        healthy = healthy.max(asked.elapsed());
+        let asked = Instant::now();
+        assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
+        ready = ready.max(asked.elapsed());
+        let asked = Instant::now();
+        server.api().event("during.attack", &json!(n)).await;
+        event = event.max(asked.elapsed());
+    }
+    let peak = server.peak_mib();
+    println!("{attack}: /healthz {healthy:?}, /readyz {ready:?}, an event {event:?}; {before} to {peak} MiB");
+    let slowest = healthy.max(ready).max(event);
+    assert!(slowest < Duration::from_secs(3), "{attack}: {slowest:?}");
+}
+
+/// More of them than the process has connections for, in the size of the figures and in the suite's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_pipeline_and_never_read_or_never_ask_keep_nobody_out() {
+    let count = clients(600);
+    let files = u32::try_from(count.min(8192)).unwrap().max(512);
+    for (attack, sent) in [
+        ("clients that pipeline and never read", "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(50)),
+        ("clients that never ask", String::new()),
+    ] {
+        let server = Server::start_with_files(&Installation::sqlite(), files, &["serve", "--dev"]).await;
+        let before = server.resident_mib();
+        let mut held = Vec::new();
+        for _ in 0..count {
+            held.push(silent(&server, &sent).await);
+        }
+        // From then on they have stalled for long enough to lose their place.
+        sleep(Duration::from_millis(1500)).await;
+        responds(&server, &format!("{count} {attack}"), before).await;
+    }
+}
+
+/// What TLS holds in encrypted form is no longer among the bytes of waiting responses: it is bounded per connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_never_read_take_no_more_memory_over_tls() {
+    let installation = Installation::sqlite();
+    let client = certify(installation.folder.path());
+    let at = |name: &str| installation.folder.path().join(name).to_str().unwrap().to_owned();
+    let (certificate, key) = (at("cert.pem"), at("key.pem"));
+    let installation = installation.with("HOOKSAGA_TLS_CERT", &certificate).with("HOOKSAGA_TLS_KEY", &key);
+    let server = installation.serve().await;
+    let before = server.resident_mib();
+    let request = "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+    let mut held = Vec::new();
+    let count = clients(400);
+    for _ in 0..count {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let stream = socket.connect(server.address().parse().unwrap()).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = client.connect(name, stream).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        held.push(stream);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let grown = server.resident_mib() - before;
+    assert!(grown * 1024 / (count as u64) < TLS_CLIENT_KIB, "{count} clients took {grown} MiB");
+}
+
+/// What one of them may take, its session and its buffers included.
+const TLS_CLIENT_KIB: u64 = 90;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verification_in_a_loop_sends_a_host_only_a_few_challenges() {
+    let refusal = "HTTP/1.1 404 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let victim = Endpoint::always(refusal).await;
+    let server = Installation::sqlite().serve().await;
+    let api = server.api();
+    let subscription = json!({"event_type": "t", "callback_url": victim.url()});
+    let id = api.post("/v1/subscriptions", &subscription).await.expect(201)["id"].clone();
+    let (began, mut accepted, mut refused) = (Instant::now(), 0, 0);
+    while began.elapsed() < Duration::from_secs(3) {
+        let response = api.send("POST", &format!("/v1/subscriptions/{id}/verify"), &[], b"").await;
+        match response.status {
+            202 => accepted += 1,
+            429 => {
+                assert_eq!(response.header("retry-after"), Some("1"));
+                refused += 1;
+            }
+            other => panic!("{other}: {response:?}"),
+        }
+    }
+    let allowed = 5 * (began.elapsed().as_secs() + 2);
+    assert!((5..=allowed).contains(&accepted) && refused > 0, "{accepted} accepted, {refused} refused");
+    // The verifier tries again by itself, within its own limit for a host that does not prove itself.
+    let sent = victim.accepted() as u64;
+    assert!(sent <= 20 + allowed, "{sent} challenges in {:?}", began.elapsed());
+}
+
+/// 16 clients that list what is not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_list_without_matches_delay_nobody() {
+    let installation = Installation::sqlite()
+        .with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true")
+        .with("HOOKSAGA_LOG_DELIVERIES", "none");
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    api.verified_subscription("t", &receiver.url("/hook")).await;
+    let deliveries = size("HOOKSAGA_ATTACK_DELIVERIES", 2000);
+    let batch = json!({"events": vec![json!({"event_type": "t", "payload": 1}); 500]});
+    for _ in 0..deliveries / 500 {
+        api.post("/v1/events/batch", &batch).await.expect(200);
+    }
+    let before = server.resident_mib();
+    let mut lists = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let api = server.api();
+        let path = format!("/v1/deliveries?event_type=none.{n}&status=DeadLettered&limit=500");
+        lists.spawn(async move {
+            loop {
+                let listed = api.get(&path).await;
+                assert!(matches!(listed.status, 200 | 503), "{listed:?}");
+            }
+        });
+    }
+    sleep(Duration::from_millis(500)).await;
+    responds(&server, &format!("16 clients that list without matches, {deliveries} deliveries"), before)
+        .await;
+    assert!(lists.try_join_next().is_none(), "they list all the while");
+}
 
 /// Far more responses than may wait: the rest is refused, and memory stays where it was but for what may wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,22 +161,21 @@ async fn clients_that_never_read_large_responses_take_bounded_memory() {
     let before = server.resident_mib();
     let request =
         format!("GET /v1/events/{event} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ROOT_KEY}\r\n\r\n");
-    let mut clients = Vec::new();
-    for _ in 0..400 {
+    let mut held = Vec::new();
+    for _ in 0..clients(400) {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
         let mut stream = socket.connect(server.address().parse().unwrap()).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
-        clients.push(stream);
+        held.push(stream);
     }
     let mut most = before;
     for _ in 0..20 {
         sleep(Duration::from_millis(100)).await;
         most = most.max(server.resident_mib());
     }
-    assert!(most - before < 250, "400 MB are asked for; {before} became {most} MiB");
-    assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
-    api.event("t", &json!(1)).await;
+    assert!(most - before < 250, "1 MB is asked for by each; {before} became {most} MiB");
+    responds(&server, "clients that never read large responses", before).await;
 }
 
 /// 192 MB of events at once, far more than may wait for the database: what is not stored is refused, and nothing dies.
@@ -123,4 +265,47 @@ async fn subscriptions_in_a_loop_send_a_host_only_a_few_challenges() {
     let sent: usize = victims.iter().map(Endpoint::accepted).sum();
     let allowed = 20 + 5 * (began.elapsed().as_secs() + 1);
     assert!((1..=allowed).contains(&(sent as u64)), "{sent} challenges in {:?}", began.elapsed());
+}
+
+/// A connection that sends this and then nothing.
+async fn silent(server: &Server, sent: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Without a key, twice as many as once filled the room of all small requests; with one, as many as fill it now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_announce_a_body_and_send_nothing_keep_nobody_out() {
+    let server = Installation::sqlite().serve().await;
+    let (api, mut held) = (server.api(), Vec::new());
+    for n in 0..1024 {
+        let path = ["/sign-in", "/portal/sign-in"][n % 2];
+        let length = [65_536, 4000][n / 2 % 2];
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             sec-fetch-site: same-origin\r\ncontent-length: {length}\r\n\r\n"
+        );
+        held.push(silent(&server, &head).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    api.event("t", &json!(1)).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let form = format!("key={ROOT_KEY}");
+    let headers = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
+    let signed_in = server.api_with(None).send("POST", "/sign-in", &headers, form.as_bytes()).await;
+    assert_eq!(signed_in.status, 303, "{signed_in:?}");
+
+    for _ in 0..160 {
+        let head = format!(
+            "POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ROOT_KEY}\r\n\
+             content-type: application/json\r\ncontent-length: 262144\r\n\r\n"
+        );
+        held.push(silent(&server, &head).await);
+    }
+    sleep(Duration::from_millis(300)).await;
+    for n in 0..3 {
+        api.event("t", &json!(n)).await;
+    }
 }

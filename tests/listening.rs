@@ -86,7 +86,7 @@ async fn ingestion_goes_on_while_deliveries_finish() {
 }
 
 /// Writes a self-signed certificate; a client that trusts it alone.
-fn certify(folder: &Path) -> TlsConnector {
+pub(crate) fn certify(folder: &Path) -> TlsConnector {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
     fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();

@@ -1,12 +1,12 @@
 //! API keys.
 
 use super::{
-    TestDatabase,
+    Dialect, TestDatabase,
     fixture::{only, tenant},
     rows::{changes, db_now},
 };
 use hooksaga_saga::{KeyId, Timestamp};
-use hooksaga_store::{NewApiKey, PageRequest, Scope, Scopes, StoreError, Stores};
+use hooksaga_store::{NewApiKey, NewPortalKey, PageRequest, Role, Scope, Scopes, StoreError, Stores};
 use std::time::Duration;
 
 fn key(n: u8, scopes: Scopes) -> NewApiKey {
@@ -46,18 +46,18 @@ pub async fn keys_are_listed_oldest_first_revoked_ones_too(db: &dyn TestDatabase
 }
 
 pub async fn keys_are_paged_newest_first(db: &dyn TestDatabase) {
-    let keys = db.stores().keys;
+    let Stores { keys, portal_keys, .. } = db.stores();
     let mut expected = Vec::new();
     for n in 1..=5 {
         expected.insert(0, keys.create(&key(n, Scopes::all())).await.unwrap());
     }
     let mut before = None;
     for (rows, more) in [(&expected[..2], true), (&expected[2..4], true), (&expected[4..], false)] {
-        let page = keys.newest(PageRequest { limit: 2, before }).await.unwrap();
+        let page = portal_keys.newest(PageRequest { limit: 2, before }).await.unwrap();
         assert_eq!((&page.items[..], page.next.is_some()), (rows, more));
         before = page.next;
     }
-    let all = keys.newest(PageRequest { limit: 5, before: None }).await.unwrap();
+    let all = portal_keys.newest(PageRequest { limit: 5, before: None }).await.unwrap();
     assert_eq!((all.items, all.next), (expected, None));
 }
 
@@ -146,4 +146,48 @@ pub async fn the_use_of_a_key_is_noted(db: &dyn TestDatabase) {
     keys.revoke(ids[0]).await.unwrap();
     key_reader.note_use(&ids).await.unwrap();
     assert!(key_reader.find(&[1; 32]).await.unwrap().is_none(), "a use brings no key back");
+}
+
+/// The keys of portal sessions: as the API's role creates them, and what the database refuses it whatever its code says.
+pub async fn the_api_creates_only_keys_with_a_tenant_and_an_end(db: &dyn TestDatabase) {
+    let Stores { portal_keys, key_reader, .. } = db.stores();
+    let new = NewPortalKey {
+        name: "session".to_owned(),
+        scopes: Scopes::from_iter([Scope::Read]),
+        sha256: [1; 32],
+        tenant: tenant("a"),
+        expires_in: Duration::from_secs(60),
+    };
+    let created = portal_keys.create(&new).await.unwrap();
+    assert_eq!(created.tenant, Some(tenant("a")));
+    assert_eq!(created.expires_at.unwrap().since(created.created_at), Duration::from_secs(60));
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap().as_ref(), Some(&created));
+
+    // SQLite's table has no default for it.
+    let (created_at, now) = match db.dialect() {
+        Dialect::Sqlite => ("created_at, ", "1, "),
+        _ => ("", ""),
+    };
+    let later = db.dialect().time(db_now(db).await.after(Duration::from_secs(60)));
+    let insert = async |n: u8, columns: &str, values: &str| {
+        let sha256 = db.dialect().bytes(&[n; 32]);
+        let sql = format!(
+            "INSERT INTO api_keys ({created_at}name, scopes, sha256{columns}) \
+             VALUES ({now}'x', 'admin', {sha256}{values})"
+        );
+        db.execute_as(Role::PortalKeyWriter, &sql).await
+    };
+    for (columns, values) in [
+        ("", String::new()),
+        (", tenant", ", 'a'".to_owned()),
+        (", expires_at", format!(", {later}")),
+        (", by_admin", ", TRUE".to_owned()),
+        (", tenant, by_admin", ", 'a', TRUE".to_owned()),
+        (", expires_at, by_admin", format!(", {later}, TRUE")),
+    ] {
+        let refused = insert(2, columns, &values).await;
+        assert!(refused.is_err(), "{columns}: {refused:?}");
+    }
+    assert_eq!(insert(2, ", tenant, expires_at", &format!(", 'a', {later}")).await.unwrap(), 1);
+    assert_eq!(key_reader.find(&[2; 32]).await.unwrap().and_then(|key| key.tenant), Some(tenant("a")));
 }

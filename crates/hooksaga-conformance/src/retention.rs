@@ -409,8 +409,8 @@ pub async fn keys_go_a_while_after_they_expired_and_no_others(db: &dyn TestDatab
         let sha256 = db.dialect().bytes(&[u8::try_from(n).unwrap(); 32]);
         let at = ago(db, 60 * DAY).await;
         let sql = format!(
-            "INSERT INTO api_keys (name, scopes, sha256, created_at, expires_at) \
-             VALUES ('key {n}', 'read', {sha256}, {at}, {expires_at})"
+            "INSERT INTO api_keys (name, scopes, sha256, created_at, expires_at, by_admin) \
+             VALUES ('key {n}', 'read', {sha256}, {at}, {expires_at}, TRUE)"
         );
         changes(db, &sql, 1).await;
     }

@@ -272,6 +272,12 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::KeyAdmin, "audit_records", &[Insert]),
     (Role::ApiReader, "audit_records", &[Select(All)]),
     (Role::KeyAdmin, "api_keys", &[Select(All), Insert, Update(Only(&["revoked_at"]))]),
+    (
+        Role::PortalKeyWriter,
+        "api_keys",
+        &[Select(AllBut(&["sha256", "by_admin"])), Insert, Update(Only(&["revoked_at"]))],
+    ),
+    (Role::PortalKeyWriter, "audit_records", &[Insert]),
     (Role::KeyReader, "api_keys", &[Select(All), Update(Only(&["last_used_at"]))]),
 ];
 

@@ -342,6 +342,7 @@ macro_rules! conformance_suite {
                 a_key_is_found_by_its_hash,
                 keys_are_listed_oldest_first_revoked_ones_too,
                 keys_are_paged_newest_first,
+                the_api_creates_only_keys_with_a_tenant_and_an_end,
                 a_revoked_key_is_not_found,
                 revoking_again_changes_nothing,
                 one_hash_is_one_key,

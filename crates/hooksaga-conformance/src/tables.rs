@@ -148,6 +148,7 @@ pub(super) const TABLES: &[Table] = &[
             "expires_at",
             "revoked_at",
             "last_used_at",
+            "by_admin",
         ],
         &["name", "scopes", "sha256", "tenant", "expires_at"],
     ),

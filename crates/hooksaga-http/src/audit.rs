@@ -156,7 +156,7 @@ async fn write(state: &SharedState, caller: &Caller, action: String, target: Str
         target: target.chars().take(MAX_TARGET).collect(),
         tenant: caller.tenant.clone().or(tenant),
     };
-    if let Err(error) = state.key_admin.record(&record).await {
+    if let Err(error) = state.portal_keys.record(&record).await {
         let NewAuditRecord { key_id, key_name, action, target, tenant } = record;
         tracing::error!(
             %error, key_id = key_id.map(|id| id.0), key_name, action, target,

@@ -5,6 +5,7 @@ use crate::{
     errors::FieldErrors,
     json::Object,
     problem::{Kind, Problem},
+    room::{Held, Room, Sender, Wait},
 };
 use axum::{
     body::Body,
@@ -13,8 +14,12 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
-use std::{sync::Arc, time::Duration};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 /// A client that sends nothing for so long has gone.
 const IDLE: Duration = Duration::from_secs(30);
@@ -28,11 +33,17 @@ const LARGE_ROOM: usize = 64 << 20;
 /// The same for the others. They have room of their own, and so never wait behind large ones.
 const SMALL_ROOM: usize = 32 << 20;
 
+/// The same for sign-ins.
+const SIGN_IN_ROOM: usize = 1 << 20;
+
 /// A body with more bytes than this is a large one.
 const LARGE: usize = 256 << 10;
 
 /// How long a large body waits for room before it is refused.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
+
+/// The same for a small one, while those that hold the room do not send what they said they would.
+const WAIT_FOR_STALLED: Duration = Duration::from_secs(2);
 
 /// What an event may have around its payload.
 pub(crate) const ENVELOPE_ALLOWANCE: usize = 64 << 10;
@@ -40,29 +51,38 @@ pub(crate) const ENVELOPE_ALLOWANCE: usize = 64 << 10;
 /// Bodies of routes that take a few short fields.
 pub(crate) const SMALL: usize = 64 << 10;
 
+/// A sign-in: a key, and where to go on.
+pub(crate) const SIGN_IN: usize = 4 << 10;
+
 /// The memory that request bodies may take together.
 #[derive(Clone)]
 pub(crate) struct BodyBudget {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Arc<Room>,
+    large: Arc<Room>,
 }
 
 impl BodyBudget {
     /// Room for at least one of the largest bodies.
     pub(crate) fn new(largest: usize) -> Self {
-        let large = LARGE_ROOM.max(largest.saturating_add(ENVELOPE_ALLOWANCE)).min(Semaphore::MAX_PERMITS);
-        Self { small: Arc::new(Semaphore::new(SMALL_ROOM)), large: Arc::new(Semaphore::new(large)) }
+        let large = LARGE_ROOM.max(largest.saturating_add(ENVELOPE_ALLOWANCE));
+        Self { small: Room::new(SMALL_ROOM), large: Room::new(large) }
+    }
+
+    /// For sign-ins alone, which have shown no key: whatever they do, requests with one have their own room.
+    pub(crate) fn of_sign_ins() -> Self {
+        let room = Room::new(SIGN_IN_ROOM);
+        Self { small: Arc::clone(&room), large: room }
     }
 
     /// Room for a body whose length is known: all of it before any of it is read. Taken piece by piece, many large
     /// ones at once would each get a part and none its whole.
-    async fn reserve(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Problem> {
-        let permits = u32::try_from(bytes).map_err(|_| overloaded())?;
-        if bytes <= LARGE {
-            return Arc::clone(&self.small).try_acquire_many_owned(permits).map_err(|_| overloaded());
-        }
-        let room = Arc::clone(&self.large).acquire_many_owned(permits);
-        tokio::time::timeout(WAIT_FOR_ROOM, room).await.map_err(|_| overloaded())?.map_err(|_| overloaded())
+    async fn reserve(&self, bytes: usize) -> Result<Held, Problem> {
+        let taken = if bytes <= LARGE {
+            self.small.take(bytes, Wait::ForStalled(WAIT_FOR_STALLED)).await
+        } else {
+            self.large.take(bytes, Wait::ForAnybody(WAIT_FOR_ROOM)).await
+        };
+        taken.ok_or_else(overloaded)
     }
 }
 
@@ -73,12 +93,29 @@ fn overloaded() -> Problem {
 /// The room that a body takes: reserved in advance, or growing with it.
 struct Share<'a> {
     budget: &'a BodyBudget,
+    sender: Arc<Sender>,
     reserved: usize,
-    small: Option<OwnedSemaphorePermit>,
-    large: Option<OwnedSemaphorePermit>,
+    small: Option<Held>,
+    large: Option<Held>,
 }
 
-impl Share<'_> {
+impl<'a> Share<'a> {
+    fn new(budget: &'a BodyBudget) -> Self {
+        Self { budget, sender: Sender::new(), reserved: 0, small: None, large: None }
+    }
+
+    /// Room for a body of this length, in advance.
+    async fn reserve(&mut self, bytes: usize) -> Result<(), Problem> {
+        let held = Some(self.budget.reserve(bytes).await?);
+        if bytes <= LARGE {
+            self.small = held
+        } else {
+            self.large = held
+        }
+        self.reserved = bytes;
+        Ok(())
+    }
+
     /// Makes sure that there is room for a body of so many bytes.
     fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         let Some(more) = bytes.checked_sub(self.reserved).filter(|more| *more > 0) else { return Ok(()) };
@@ -87,21 +124,32 @@ impl Share<'_> {
         } else {
             (&mut self.large, &self.budget.large)
         };
-        let more_permits = u32::try_from(more).map_err(|_| overloaded())?;
-        let more_room = Arc::clone(room).try_acquire_many_owned(more_permits).map_err(|_| overloaded())?;
         match held {
-            Some(held) => held.merge(more_room),
-            None => *held = Some(more_room),
+            Some(held) => held.grow(more).ok_or_else(overloaded)?,
+            None => *held = Some(room.try_take(more).ok_or_else(overloaded)?),
         }
         self.reserved = bytes;
         Ok(())
+    }
+
+    /// Waits for what the client sends, for so long at most, and for as long as nobody else needs the room.
+    async fn wait_for<T>(&mut self, sent: impl Future<Output = T>) -> Result<T, Problem> {
+        for held in [&mut self.small, &mut self.large].into_iter().flatten() {
+            held.belongs_to(&self.sender);
+        }
+        let too_slow = |detail| Problem::new(Kind::TooSlow, detail);
+        self.sender
+            .wait_for(tokio::time::timeout(IDLE, sent))
+            .await
+            .ok_or_else(|| too_slow("the body came too slowly while others were waiting"))?
+            .map_err(|_| too_slow("no part of the body came for 30 seconds"))
     }
 }
 
 /// A body that has been read; its share of the budget is given back when it goes.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _share: [Option<OwnedSemaphorePermit>; 2],
+    _share: [Option<Held>; 2],
 }
 
 /// A body that has not been read yet: the handler knows the limit.
@@ -131,7 +179,11 @@ impl Unread {
     }
 
     /// The fields of a form, as browsers send it, in the order of the form.
-    pub(crate) async fn form(self, budget: &BodyBudget) -> Result<Vec<(String, String)>, Problem> {
+    pub(crate) async fn form(
+        self,
+        limit: usize,
+        budget: &BodyBudget,
+    ) -> Result<Vec<(String, String)>, Problem> {
         let is_form =
             self.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).is_some_and(
                 |text| {
@@ -143,7 +195,7 @@ impl Unread {
         if !is_form {
             return Err(Problem::new(Kind::NotAForm, "send a form"));
         }
-        let body = self.read_in_time(SMALL, budget).await?;
+        let body = self.read_in_time(limit, budget).await?;
         Ok(form_urlencoded::parse(&body.bytes).into_owned().collect())
     }
 
@@ -193,18 +245,20 @@ impl Unread {
         }
 
         let declared = declared.and_then(|declared| usize::try_from(declared).ok()).unwrap_or(0);
-        let mut share = Share { budget, reserved: declared, small: None, large: None };
+        let mut share = Share::new(budget);
         if declared > 0 {
-            let room = Some(budget.reserve(declared).await?);
-            if declared <= LARGE { share.small = room } else { share.large = room }
+            share.reserve(declared).await?;
         }
         let mut body = self.body;
         let mut first = Bytes::new();
         let mut collected = BytesMut::new();
         loop {
-            let frame = tokio::time::timeout(IDLE, body.frame())
-                .await
-                .map_err(|_| Problem::new(Kind::TooSlow, "no part of the body came for 30 seconds"))?;
+            // Most bodies are there already.
+            let at_once = Pin::new(&mut body.frame()).poll(&mut Context::from_waker(Waker::noop()));
+            let frame = match at_once {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => share.wait_for(body.frame()).await?,
+            };
             let Some(frame) = frame else { break };
             let frame = frame.map_err(|_| Problem::new(Kind::BadBody, "the body broke off"))?;
             let Ok(data) = frame.into_data() else { continue };
@@ -271,15 +325,51 @@ mod tests {
     #[tokio::test]
     async fn a_body_of_unknown_length_takes_room_as_it_grows() {
         let budget = BodyBudget::new(1 << 20);
-        let before = (budget.small.available_permits(), budget.large.available_permits());
-        let mut share = Share { budget: &budget, reserved: 0, small: None, large: None };
+        let before = (budget.small.free(), budget.large.free());
+        let mut share = Share::new(&budget);
         for length in [1000, LARGE, LARGE + 1, 3 * LARGE] {
             share.grow_to(length).expect("room");
-            let free = budget.small.available_permits() + budget.large.available_permits();
-            assert_eq!(free, before.0 + before.1 - length);
+            assert_eq!(budget.small.free() + budget.large.free(), before.0 + before.1 - length);
         }
         assert!(share.grow_to(LARGE_ROOM + 2 * LARGE).is_err());
         drop(share);
-        assert_eq!((budget.small.available_permits(), budget.large.available_permits()), before);
+        assert_eq!((budget.small.free(), budget.large.free()), before);
+    }
+
+    /// A client that has said that it sends so much, and sends nothing.
+    fn silent(budget: &BodyBudget, bytes: usize) -> tokio::task::JoinHandle<Result<(), Problem>> {
+        let budget = budget.clone();
+        tokio::spawn(async move {
+            let mut share = Share::new(&budget);
+            share.reserve(bytes).await?;
+            share.wait_for(std::future::pending()).await
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_stalls_makes_room_and_whoever_is_handled_does_not() {
+        let budget = BodyBudget::new(1 << 20);
+        let handled = budget.reserve(LARGE).await.expect("room");
+        let stalled: Vec<_> = (1..SMALL_ROOM / LARGE).map(|_| silent(&budget, LARGE)).collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(budget.small.free(), 0, "they hold everything");
+        assert!(budget.reserve(LARGE + 1).await.is_ok(), "but not the room of large ones");
+        let began = tokio::time::Instant::now();
+        let next = budget.reserve(1000).await.expect("room, once they have stalled");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(stalled.iter().filter(|task| task.is_finished()).count(), 1, "no more than needed");
+        for task in stalled {
+            task.abort();
+        }
+        drop(next);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(budget.small.free(), SMALL_ROOM - LARGE);
+
+        let _rest: Vec<_> = std::iter::from_fn(|| budget.small.try_take(LARGE)).collect();
+        let began = tokio::time::Instant::now();
+        assert!(budget.reserve(1000).await.is_err());
+        assert!(began.elapsed() < Duration::from_millis(500), "nobody is waited for: refused at once");
+        drop(handled);
     }
 }

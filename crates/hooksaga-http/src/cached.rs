@@ -1,6 +1,7 @@
 //! What the database returns to a question that is asked at most once per period, by one request at a time: the others wait
 //! for that one. Failures are kept as well, so that a database in trouble is not asked more often; one that takes
-//! too long counts as away.
+//! too long counts as away. The question is asked by a task of its own, which stores the result whether or not the
+//! request still waits: clients that ask and leave would otherwise have it asked each time.
 
 use hooksaga_store::{StoreError, StoreResult};
 use std::{
@@ -13,31 +14,43 @@ use tokio::sync::Mutex;
 
 type CachedResult<T> = Result<Arc<T>, Arc<StoreError>>;
 
+/// What was found, and when.
+type Latest<T> = (Instant, CachedResult<T>);
+
 pub(crate) struct Cached<T> {
     fresh: Duration,
     patience: Duration,
-    latest: Mutex<Option<(Instant, CachedResult<T>)>>,
+    latest: Arc<Mutex<Option<Latest<T>>>>,
 }
 
-impl<T> Cached<T> {
+impl<T: Send + Sync + 'static> Cached<T> {
     pub(crate) fn new(fresh: Duration, patience: Duration) -> Self {
-        Self { fresh, patience, latest: Mutex::const_new(None) }
+        Self { fresh, patience, latest: Arc::default() }
     }
 
-    pub(crate) async fn get(&self, ask: impl Future<Output = StoreResult<T>>) -> CachedResult<T> {
-        let mut latest = self.latest.lock().await;
+    pub(crate) async fn get(
+        &self,
+        ask: impl Future<Output = StoreResult<T>> + Send + 'static,
+    ) -> CachedResult<T> {
+        let mut latest = Arc::clone(&self.latest).lock_owned().await;
         if let Some((asked, found)) = &*latest
             && asked.elapsed() < self.fresh
         {
             return found.clone();
         }
-        let found = tokio::time::timeout(self.patience, ask)
+        let patience = self.patience;
+        let asking = tokio::spawn(async move {
+            let found = tokio::time::timeout(patience, ask)
+                .await
+                .unwrap_or_else(|_| Err(StoreError::Unavailable("no response in time".to_owned())))
+                .map(Arc::new)
+                .map_err(Arc::new);
+            *latest = Some((Instant::now(), found.clone()));
+            found
+        });
+        asking
             .await
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("no response in time".to_owned())))
-            .map(Arc::new)
-            .map_err(Arc::new);
-        *latest = Some((Instant::now(), found.clone()));
-        found
+            .unwrap_or_else(|_| Err(Arc::new(StoreError::Unavailable("the query ended early".to_owned()))))
     }
 }
 
@@ -49,7 +62,7 @@ pub(crate) struct CachedBy<K, T> {
     by_key: std::sync::Mutex<HashMap<K, Arc<Cached<T>>>>,
 }
 
-impl<K: Clone + Eq + Hash, T> CachedBy<K, T> {
+impl<K: Clone + Eq + Hash, T: Send + Sync + 'static> CachedBy<K, T> {
     pub(crate) fn new(fresh: Duration, patience: Duration, most: usize) -> Self {
         Self { fresh, patience, most, by_key: std::sync::Mutex::default() }
     }
@@ -88,7 +101,7 @@ mod tests {
             let (cached, asked) = (Arc::clone(&cached), Arc::clone(&asked));
             tasks.spawn(async move {
                 cached
-                    .get(async {
+                    .get(async move {
                         tokio::task::yield_now().await;
                         Ok(asked.fetch_add(1, Ordering::Relaxed))
                     })
@@ -99,6 +112,16 @@ mod tests {
         }
         assert!(tasks.join_all().await.into_iter().all(|found| found == Some(0)));
         assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_question_whose_asker_has_gone_is_stored() {
+        let cached = Cached::new(MINUTE, MINUTE);
+        let (answer, waiting) = tokio::sync::oneshot::channel();
+        let gone = cached.get(async { Ok(waiting.await.unwrap_or(0)) });
+        assert!(tokio::time::timeout(Duration::from_millis(10), gone).await.is_err(), "it waits");
+        answer.send(1).expect("it is still asked");
+        assert_eq!(cached.get(async { Ok(2) }).await.map(|found| *found).ok(), Some(1));
     }
 
     #[tokio::test]

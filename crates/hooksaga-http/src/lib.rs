@@ -37,6 +37,7 @@ mod probes;
 mod problem;
 mod query;
 mod rates;
+mod room;
 mod seldom;
 mod state;
 mod time;

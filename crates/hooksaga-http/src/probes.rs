@@ -129,7 +129,8 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
     if state.metrics.since_unwritable().is_some_and(|since| since < UNWRITABLE_FOR) {
         return Err(Problem::new(Kind::NotReady, UNWRITABLE));
     }
-    state.ready.get(state.reader.ready()).await.map(|_| "ready\n").map_err(|error| {
+    let reader = Arc::clone(&state.reader);
+    state.ready.get(async move { reader.ready().await }).await.map(|_| "ready\n").map_err(|error| {
         tracing::debug!(%error, "not ready");
         // The error's own text may name hosts; whoever asks here has shown no key.
         let reason = match *error {
@@ -153,8 +154,11 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
         (String = "application/openmetrics-text; version=1.0.0; charset=utf-8"))))
 )]
 pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>, headers: HeaderMap) -> Response {
-    let (gauges, inventory) =
-        tokio::join!(state.gauges.get(state.reader.gauges()), state.inventory.get(state.reader.inventory()));
+    let [reader, other] = [Arc::clone(&state.reader), Arc::clone(&state.reader)];
+    let (gauges, inventory) = tokio::join!(
+        state.gauges.get(async move { reader.gauges().await }),
+        state.inventory.get(async move { other.inventory().await }),
+    );
     let (gauges, inventory) = (gauges.ok(), inventory.ok());
     let (gauges, inventory) = (gauges.as_deref(), inventory.as_deref());
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());

@@ -8,6 +8,7 @@ use crate::{
     auth::hash_key,
     problem::{Kind, Problem},
 };
+use hooksaga_pipeline::one_spelling;
 use hooksaga_saga::CallbackUrl;
 use http::{HeaderValue, header};
 use std::{
@@ -35,8 +36,8 @@ impl HostRates {
 
     /// Counts one request to the host of this URL, or says how long to wait.
     pub(crate) fn count(&self, callback_url: &CallbackUrl) -> Result<(), Problem> {
-        let host = callback_url.host().to_ascii_lowercase();
-        self.0.count_at(hash_key(host.trim_end_matches('.')), Instant::now()).map_err(|wait| {
+        let host = one_spelling(callback_url.host());
+        self.0.count_at(hash_key(&host), Instant::now()).map_err(|wait| {
             too_many(wait, "requests are sent to this host as often as they may be; try again shortly")
         })
     }
@@ -103,6 +104,23 @@ mod tests {
             let wait = rates.count_at(key, start).expect_err("the fourth");
             assert!(wait <= Duration::from_millis(334), "{wait:?}");
             assert_eq!(rates.count_at(key, start + wait), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_host_has_one_bucket_however_it_is_spelled() {
+        let count = |hosts: &HostRates, host: &str| {
+            let url = CallbackUrl::parse(&format!("https://{host}/hook"), false).expect("a URL");
+            hosts.count(&url).is_ok()
+        };
+        for spellings in [
+            ["93.184.216.34", "[::ffff:93.184.216.34]", "[::FFFF:5db8:d822]", "[64:ff9b::5db8:d822]"],
+            ["[2001:db8::1]", "[2001:DB8:0::1]", "[2001:db8:0:0:0:0:0:1]", "[2001:0db8::0001]:8443"],
+            ["example.com", "EXAMPLE.com", "example.com.", "example.com:8443"],
+        ] {
+            let hosts = HostRates::new();
+            let passed = (0..20).filter(|n| count(&hosts, spellings[n % 4])).count();
+            assert!((5..=6).contains(&passed), "{spellings:?}: {passed}");
         }
     }
 

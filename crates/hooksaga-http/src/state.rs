@@ -8,7 +8,7 @@ use crate::{
     rates::HostRates,
 };
 use hooksaga_pipeline::{EgressPolicy, Ingest, Requeue, SecretKey, Signals};
-use hooksaga_store::{KeyStore, ReaderStore, RedriveStore, Stats, SubscriptionAdminStore, TenantScope};
+use hooksaga_store::{PortalKeyStore, ReaderStore, RedriveStore, Stats, SubscriptionAdminStore, TenantScope};
 use std::sync::Arc;
 
 /// The state of the API, shared by every request.
@@ -19,11 +19,13 @@ pub(crate) struct ApiState {
     pub(crate) redrives: Arc<dyn RedriveStore>,
     pub(crate) reader: Arc<dyn ReaderStore>,
     pub(crate) keys: KnownKeys,
-    /// Creates the keys of portal sessions.
-    pub(crate) key_admin: Arc<dyn KeyStore>,
+    /// Creates the keys of portal sessions, lists and revokes keys, and adds audit records.
+    pub(crate) portal_keys: Arc<dyn PortalKeyStore>,
     pub(crate) secret_key: Arc<SecretKey>,
     pub(crate) signals: Signals,
     pub(crate) bodies: BodyBudget,
+    /// For those who have shown no key yet.
+    pub(crate) sign_ins: BodyBudget,
     pub(crate) stats: CachedBy<TenantScope, Stats>,
     /// What the dashboard's first page needs beside them.
     pub(crate) situations: CachedBy<TenantScope, Situation>,

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_http::{generate_key, hash_key};
 use hooksaga_saga::KeyId;
 use hooksaga_store::{
-    ApiKey, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreError, StoreResult,
+    ApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest, PortalKeyStore, StoreError, StoreResult,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -167,13 +167,9 @@ async fn forms_are_recorded_for_what_they_did_and_not_for_what_they_could_not_do
 struct Forgetful;
 
 #[async_trait]
-impl KeyStore for Forgetful {
-    async fn create(&self, _: &NewApiKey) -> StoreResult<ApiKey> {
+impl PortalKeyStore for Forgetful {
+    async fn create(&self, _: &NewPortalKey) -> StoreResult<ApiKey> {
         Err(StoreError::Other("not in this test".to_owned()))
-    }
-
-    async fn list(&self) -> StoreResult<Vec<ApiKey>> {
-        Ok(Vec::new())
     }
 
     async fn newest(&self, _: PageRequest) -> StoreResult<Page<ApiKey>> {
@@ -191,7 +187,7 @@ impl KeyStore for Forgetful {
 
 #[tokio::test]
 async fn an_action_whose_record_fails_is_done_all_the_same() {
-    let api = TestApi::with(|parts| parts.key_admin = Arc::new(Forgetful)).await;
+    let api = TestApi::with(|parts| parts.portal_keys = Arc::new(Forgetful)).await;
     let body = json!({"event_type": "t", "callback_url": "https://example.com/hook"});
     api.post("/v1/subscriptions", &body).await.expect(201);
     api.get("/v1/subscriptions/1").await.expect(200);

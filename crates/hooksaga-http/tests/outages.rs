@@ -10,12 +10,12 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, KeyStore,
-    LivingWorker, NewApiKey, NewAuditRecord, NewEvent, NewSubscription, Page, PageRequest, QueueGauges,
-    ReaderStore, Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep, RequeuedBatch,
-    ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Starter, Stats, StepLimits, StoreError,
-    StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
-    SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
+    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore,
+    LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewSubscription, Page, PageRequest, PortalKeyStore,
+    QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep,
+    RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Starter, Stats,
+    StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
+    SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
@@ -39,9 +39,8 @@ broken!(IngestStore {
     append(&[NewEvent]) -> Vec<Appended>;
     store_payload_limit(u64) -> ();
 });
-broken!(KeyStore {
-    create(&NewApiKey) -> ApiKey;
-    list() -> Vec<ApiKey>;
+broken!(PortalKeyStore {
+    create(&NewPortalKey) -> ApiKey;
     newest(PageRequest) -> Page<ApiKey>;
     revoke(KeyId) -> Option<ApiKey>;
     record(&NewAuditRecord) -> ();
@@ -121,7 +120,7 @@ fn break_all(parts: &mut ApiParts, error: fn() -> StoreError) {
     tokio::spawn(task.run());
     parts.ingest = ingest;
     parts.keys = broken.clone();
-    parts.key_admin = broken.clone();
+    parts.portal_keys = broken.clone();
     parts.requeue =
         Requeue::new(broken.clone(), 5, parts.signals.clone(), Arc::clone(&parts.metrics), DeliveryLog::None);
     parts.redrives = broken.clone();

@@ -319,11 +319,14 @@ CREATE TABLE IF NOT EXISTS api_keys (
     expires_at DATETIME(6) NULL,
     revoked_at DATETIME(6) NULL,
     last_used_at DATETIME(6) NULL,
+    -- Created by key_admin, not by the API, whose role may not write this column: only such a key may lack a tenant or an end.
+    by_admin   BOOLEAN NOT NULL DEFAULT FALSE,
     UNIQUE KEY uniq_key_sha256 (sha256),
     -- For the janitor: every portal session has a key, and most keys there ever were have expired.
     KEY idx_key_expiry (expires_at),
     CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '' AND tenant <> ''),
-    CONSTRAINT key_no_blank_end CHECK (tenant NOT LIKE '% ')
+    CONSTRAINT key_no_blank_end CHECK (tenant NOT LIKE '% '),
+    CONSTRAINT key_bound CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Worker processes, as their heartbeats describe them.

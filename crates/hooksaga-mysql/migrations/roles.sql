@@ -140,8 +140,11 @@ GRANT SELECT, UPDATE (sent) ON wake_signals TO api_reader;
 -- API keys: created and revoked by the one, looked up by the other.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
+-- For the API: without by_admin a new key has a tenant and an end (0001_tables.sql).
+GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at), INSERT (name, scopes, sha256, tenant, expires_at), UPDATE (revoked_at) ON api_keys TO portal_key_writer;
 
 -- Who did what: added by those who act, changed by nobody.
 GRANT INSERT ON audit_records TO subscription_admin;
 GRANT INSERT ON audit_records TO dead_letter_operator;
 GRANT INSERT ON audit_records TO key_admin;
+GRANT INSERT ON audit_records TO portal_key_writer;

@@ -129,6 +129,7 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeys::new(pool(Role::PortalKeyWriter)?)),
         key_reader: Arc::new(roles::KeyReader::new(pool(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -5,14 +5,16 @@
 //! is replaced: its idle connections lead to the same server, and each would cost its caller the same wait.
 
 use crate::error::{Again, DbResult, from_connecting};
-use hooksaga_store::{StoreError, StoreResult};
-use mysql_async::{Conn, Error, Opts, Pool};
+use hooksaga_store::{QUERY_LIMIT, StoreError, StoreResult};
+use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
 use std::{
+    collections::HashSet,
     future::Future,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a call waits for a free connection, and how long for a new one.
 const WAIT: Duration = Duration::from_secs(10);
@@ -24,6 +26,11 @@ const TRIES: u32 = 20;
 /// Cluster it may lose often, since processes on other nodes commit the same rows without waiting for it.
 const CONFLICTS: Duration = Duration::from_secs(5);
 
+/// How long it may take to kill a query.
+const KILL: Duration = Duration::from_secs(2);
+/// The connection to be killed has ended already.
+const UNKNOWN_CONNECTION: u16 = 1094;
+
 /// Connections that run as one role. Clones share them.
 #[derive(Clone)]
 pub(crate) struct RolePool(Arc<Shared>);
@@ -34,6 +41,8 @@ struct Shared {
     /// As many as there may be connections.
     free: Semaphore,
     current: Mutex<Current>,
+    /// Connections that are about to be killed: one of them that is in the pool again is not used.
+    condemned: Mutex<HashSet<u32>>,
 }
 
 /// The pool in use, and how many there were before it.
@@ -49,6 +58,7 @@ impl RolePool {
             address: address(&opts),
             free: Semaphore::new(opts.pool_opts().constraints().max()),
             current: Mutex::new(Current { pool: Pool::new(opts.clone()), number: 0 }),
+            condemned: Mutex::default(),
             opts,
         }))
     }
@@ -66,7 +76,7 @@ impl RolePool {
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        self.attempt(false, work).await
+        self.attempt(false, None, work).await
     }
 
     /// The same for work that looks up what exists before it inserts the rest: a key that somebody else has taken in
@@ -76,17 +86,33 @@ impl RolePool {
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        self.attempt(true, work).await
+        self.attempt(true, None, work).await
     }
 
-    async fn attempt<T, W, F>(&self, inserting: bool, work: W) -> StoreResult<T>
+    /// The same for a query whose caller may go away: then it is killed, over a connection of the other pool, and its turn
+    /// is not given to anybody else before that.
+    pub(crate) async fn run_in_turn<T, W, F>(
+        &self,
+        turn: OwnedSemaphorePermit,
+        killers: &Self,
+        work: W,
+    ) -> StoreResult<T>
+    where
+        W: Fn(Conn) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let turn = Turn { _turn: Arc::new(turn), killers: killers.clone() };
+        self.attempt(false, Some(&turn), work).await
+    }
+
+    async fn attempt<T, W, F>(&self, inserting: bool, turn: Option<&Turn>, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
         let (mut tried, began) = (1, Instant::now());
         loop {
-            let failure = match self.once(&work).await? {
+            let failure = match self.once(turn, &work).await? {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -105,7 +131,7 @@ impl RolePool {
     }
 
     /// One try. The outer error is that of a call that never ended.
-    async fn once<T, W, F>(&self, work: &W) -> StoreResult<DbResult<T>>
+    async fn once<T, W, F>(&self, turn: Option<&Turn>, work: &W) -> StoreResult<DbResult<T>>
     where
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
@@ -124,7 +150,7 @@ impl RolePool {
             (current.pool.clone(), current.number)
         };
         let call = Call { shared, number, began: Instant::now(), ended: false };
-        let connected = tokio::time::timeout(WAIT, pool.get_conn()).await;
+        let connected = tokio::time::timeout(WAIT, shared.connection(&pool)).await;
         let connection = match connected {
             Ok(Ok(connection)) => connection,
             Ok(Err(error)) => return call.end(Err(not_connected(&shared.address, &error))),
@@ -133,9 +159,22 @@ impl RolePool {
                 return call.end(Err(silent(&shared.address, WAIT)));
             }
         };
-        let done = tokio::time::timeout(ANSWER, work(connection)).await;
-        match call.end(done) {
-            Ok(result) => Ok(result),
+        let id = connection.id();
+        let mut working = pin!(work(connection));
+        // Dropped before the work is, which gives the connection back.
+        let running = turn.map(|turn| Running::new(self, number, id, turn));
+        let call = if running.is_some() { call.end(None) } else { Some(call) };
+        let done = tokio::time::timeout(ANSWER, working.as_mut()).await;
+        if let Some(call) = call {
+            call.end(());
+        }
+        match done {
+            Ok(result) => {
+                if let Some(running) = running {
+                    running.ended();
+                }
+                Ok(result)
+            }
             Err(_) => {
                 shared.replace(number);
                 Err(silent(&shared.address, ANSWER))
@@ -178,6 +217,21 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn condemned(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection of this pool that nobody is about to kill.
+    async fn connection(&self, pool: &Pool) -> Result<Conn, Error> {
+        loop {
+            let connection = pool.get_conn().await?;
+            if !self.condemned().contains(&connection.id()) {
+                return Ok(connection);
+            }
+            connection.disconnect().await?;
+        }
+    }
+
     /// Puts a new pool in the place of this one, unless somebody has done so. The old one closes its idle connections, and
     /// the others when their calls end.
     fn replace(&self, number: u64) {
@@ -186,6 +240,83 @@ impl Shared {
             *current = Current { pool: Pool::new(self.opts.clone()), number: number + 1 };
         }
     }
+}
+
+/// A turn at the readers' connections, and how to end a query that has one.
+struct Turn {
+    _turn: Arc<OwnedSemaphorePermit>,
+    killers: RolePool,
+}
+
+/// A query that runs; killed when this is dropped before it has ended. The driver closes its connection then, which the
+/// server does not notice before it has something to send.
+struct Running(Option<Query>);
+
+struct Query {
+    pool: RolePool,
+    /// Of the pool that its connection is from.
+    number: u64,
+    id: u32,
+    turn: Turn,
+}
+
+impl Running {
+    fn new(pool: &RolePool, number: u64, id: u32, turn: &Turn) -> Self {
+        let turn = Turn { _turn: Arc::clone(&turn._turn), killers: turn.killers.clone() };
+        Self(Some(Query { pool: pool.clone(), number, id, turn }))
+    }
+
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(query) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            // Between two statements its connection goes back to the pool, from where nobody is to take it meanwhile.
+            query.pool.0.condemned().insert(query.id);
+            runtime.spawn(query.kill());
+        }
+    }
+}
+
+impl Query {
+    async fn kill(self) {
+        let shared = &self.pool.0;
+        let killed = tokio::time::timeout(KILL, kill(&self.turn.killers, self.id)).await;
+        if !matches!(killed, Ok(Ok(_))) {
+            // The server may be frozen, or cut off.
+            shared.replace(self.number);
+        }
+        let killed = matches!(killed, Ok(Ok(true)));
+        tracing::debug!(killed, "a query whose caller has gone");
+        if !killed {
+            // Its session's limit ends it.
+            tokio::time::sleep(QUERY_LIMIT).await;
+        }
+        shared.condemned().remove(&self.id);
+    }
+}
+
+/// Ends a connection of the same login; false where that cannot be done. In a Galera Cluster another node may have been
+/// reached, where the number is that of another connection.
+async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
+    killers
+        .run(|mut connection| async move {
+            let cluster: Option<(String, String)> =
+                connection.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
+            if cluster.is_some_and(|(_, on)| on == "ON") {
+                return Ok(false);
+            }
+            match connection.query_drop(format!("KILL {id}")).await {
+                Err(Error::Server(error)) if error.code == UNKNOWN_CONNECTION => Ok(true),
+                done => Ok(done.map(|()| true)?),
+            }
+        })
+        .await
 }
 
 /// A connection outside the pools.

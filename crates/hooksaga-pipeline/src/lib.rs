@@ -41,7 +41,7 @@ pub use cleaner::Cleaner;
 pub use dead_letters::DeadLetters;
 pub use delivery::{
     CallbackRequest, ClientSetupError, DeliveryClient, EgressPolicy, InvalidProxy, NameResolver, NotSent,
-    PostOutcome, ProxyAddress, Resolve,
+    PostOutcome, ProxyAddress, Resolve, one_spelling,
 };
 pub use delivery_log::{DeliveryLog, TARGET as DELIVERY_LOG_TARGET};
 pub use driver::{Driver, Rhythm};

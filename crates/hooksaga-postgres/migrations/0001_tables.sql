@@ -356,7 +356,10 @@ CREATE TABLE api_keys (
     created_at   timestamptz NOT NULL DEFAULT now(),
     expires_at   timestamptz,
     revoked_at   timestamptz,
-    last_used_at timestamptz
+    last_used_at timestamptz,
+    -- Created by key_admin, not by the API, whose role may not write this column: only such a key may lack a tenant or an end.
+    by_admin     boolean NOT NULL DEFAULT false,
+    CONSTRAINT key_bound CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 );
 
 -- For the janitor: every portal session has a key, and most keys there ever were have expired.

@@ -17,7 +17,7 @@ BEGIN
     FOREACH component IN ARRAY ARRAY[
         'event_ingest_writer', 'subscription_admin', 'subscription_verifier', 'router_worker',
         'saga_orchestrator', 'job_worker', 'lease_cleaner', 'dead_letter_operator', 'api_reader', 'key_admin',
-        'key_reader', 'endpoint_caretaker', 'history_janitor', 'list_indexer']
+        'portal_key_writer', 'key_reader', 'endpoint_caretaker', 'history_janitor', 'list_indexer']
     LOOP
         EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), component);
         EXECUTE format(
@@ -158,6 +158,9 @@ GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last
 -- API keys: created and revoked; looked up by their hash, with the time of their last use.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
+-- For the API: without by_admin a new key has a tenant and an end (0001_tables.sql).
+GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at),
+    INSERT (name, scopes, sha256, tenant, expires_at), UPDATE (revoked_at) ON api_keys TO portal_key_writer;
 
 -- Who did what: added by those who act, changed by nobody.
-GRANT INSERT ON audit_records TO subscription_admin, dead_letter_operator, key_admin;
+GRANT INSERT ON audit_records TO subscription_admin, dead_letter_operator, key_admin, portal_key_writer;

@@ -20,6 +20,7 @@
 //! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
 //! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
 
+mod cancelling;
 mod connect;
 mod error;
 mod examine;
@@ -128,6 +129,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
         wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
         keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeys::new(pool(Role::PortalKeyWriter)?)),
         key_reader: Arc::new(roles::KeyReader::new(deferred(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));

@@ -170,7 +170,7 @@ fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
         | Role::HistoryJanitor
         | Role::ListIndexer => KEYED_PLANS,
         Role::ApiReader => READING,
-        Role::SubscriptionAdmin | Role::KeyAdmin | Role::KeyReader => &[],
+        Role::SubscriptionAdmin | Role::KeyAdmin | Role::PortalKeyWriter | Role::KeyReader => &[],
     }
 }
 

@@ -1,6 +1,7 @@
 //! One connection pool per role.
 
 use crate::{
+    cancelling::Running,
     connect::{HOST_TIMEOUT, HostByHost, set_up},
     error::{DbError, DbResult, checked, from_connecting, from_pool},
     options::Session,
@@ -12,7 +13,9 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::{Config, config::Host};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How long a call waits for a free connection, and a new one for its set-up.
 const WAIT: Duration = Duration::from_secs(10);
@@ -49,7 +52,11 @@ impl Commits {
 
 /// Connections that run as one role.
 #[derive(Clone)]
-pub(crate) struct RolePool(Pool);
+pub(crate) struct RolePool {
+    pool: Pool,
+    /// For connections that ask the server to cancel a query.
+    tls: MakeRustlsConnect,
+}
 
 impl RolePool {
     /// Connects to nothing yet.
@@ -58,7 +65,7 @@ impl RolePool {
         let options: Arc<str> = config.get_options().unwrap_or_default().into();
         let create_timeout = connecting_limit(&config);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_connect(config, HostByHost::new(tls), recycling);
+        let manager = Manager::from_connect(config, HostByHost::new(tls.clone()), recycling);
         let set_up = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
             let options = Arc::clone(&options);
             Box::pin(async move { set_up(client, &options, commits).await.map_err(HookError::Backend) })
@@ -71,12 +78,12 @@ impl RolePool {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreError::Setup(format!("cannot make a connection pool: {error}")))?;
-        Ok(Self(pool))
+        Ok(Self { pool, tls })
     }
 
     /// How many connections calls have, and how many they may have.
     pub(crate) fn in_use(&self) -> (usize, usize) {
-        let status = self.0.status();
+        let status = self.pool.status();
         (status.size.saturating_sub(status.available), status.max_size)
     }
 
@@ -89,11 +96,44 @@ impl RolePool {
     {
         let mut tried = 1;
         loop {
-            let client = self.0.get().await.map_err(|error| from_pool(&error))?;
+            let client = self.pool.get().await.map_err(|error| from_pool(&error))?;
             let failure = match self.attempt(client, &work).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
+            if !failure.is_retryable() || tried == TRIES {
+                return Err(failure.into());
+            }
+            tokio::time::sleep(Duration::from_millis(1 << tried.min(6))).await;
+            tried += 1;
+        }
+    }
+
+    /// The same for a query whose caller may go away: then it is cancelled, and neither its turn nor its connection is given
+    /// to anybody else before it has ended.
+    pub(crate) async fn run_in_turn<T, W, F>(&self, turn: OwnedSemaphorePermit, work: W) -> StoreResult<T>
+    where
+        W: Fn(Arc<Client>) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let turn = Arc::new(turn);
+        let mut tried = 1;
+        loop {
+            let client = Arc::new(self.pool.get().await.map_err(|error| from_pool(&error))?);
+            let running = Running::new(&client, &turn, &self.tls);
+            let done = tokio::time::timeout(ANSWER, work(client)).await;
+            let Ok(done) = done else {
+                self.pool.retain(|_, _| false);
+                return Err(no_answer());
+            };
+            running.ended();
+            let failure = match done {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            if failure.spoils_connections() {
+                self.pool.retain(|_, _| false);
+            }
             if !failure.is_retryable() || tried == TRIES {
                 return Err(failure.into());
             }
@@ -116,20 +156,23 @@ impl RolePool {
         W: Fn(Client) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let call = Call { pool: &self.0, began: Instant::now(), ended: false };
+        let call = Call { pool: &self.pool, began: Instant::now(), ended: false };
         let done = tokio::time::timeout(ANSWER, work(client)).await;
         let Ok(done) = call.end(done) else {
             // Its connection went back to the pool with the question still open, and the others are to
             // the same server: none of them is worth another try.
-            self.0.retain(|_, _| false);
-            let text = format!("no response within {} s", ANSWER.as_secs());
-            return Err(StoreError::Unavailable(text).into());
+            self.pool.retain(|_, _| false);
+            return Err(no_answer().into());
         };
         if done.as_ref().is_err_and(DbError::spoils_connections) {
-            self.0.retain(|_, _| false);
+            self.pool.retain(|_, _| false);
         }
         done
     }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::Unavailable(format!("no response within {} s", ANSWER.as_secs()))
 }
 
 /// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection

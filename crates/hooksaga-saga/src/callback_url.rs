@@ -110,11 +110,19 @@ fn host_is_valid(host: &str) -> bool {
     }
     let name = host.strip_suffix('.').unwrap_or(host);
     let last_label = name.rsplit('.').next().unwrap_or_default();
-    // What ends like an IPv4 address must be one: resolvers disagree about everything else.
-    if last_label.bytes().all(|byte| byte.is_ascii_digit()) {
+    // What ends like an IPv4 address must be one, in the usual form: resolvers disagree about everything else.
+    if is_number(last_label) {
         return host.parse::<Ipv4Addr>().is_ok();
     }
     name.len() <= 253 && name.split('.').all(label_is_valid)
+}
+
+/// Decimal, octal or hexadecimal, as in the old forms of IPv4 addresses (`0x7f.1`).
+fn is_number(label: &str) -> bool {
+    match label.strip_prefix("0x").or_else(|| label.strip_prefix("0X")) {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => label.bytes().all(|byte| byte.is_ascii_digit()),
+    }
 }
 
 fn label_is_valid(label: &str) -> bool {

@@ -264,7 +264,10 @@ CREATE TABLE api_keys (
     created_at   INTEGER NOT NULL,
     expires_at   INTEGER,
     revoked_at   INTEGER,
-    last_used_at INTEGER
+    last_used_at INTEGER,
+    -- Created by key_admin, not by the API: only such a key may lack a tenant or an end.
+    by_admin     INTEGER NOT NULL DEFAULT 0 CHECK (by_admin IN (0, 1)),
+    CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 ) STRICT;
 
 CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);

@@ -151,6 +151,11 @@ CREATE TRIGGER guard_secret_delete BEFORE DELETE ON subscription_secrets
 WHEN (SELECT deleted_at FROM subscriptions WHERE id = OLD.subscription_id) IS NULL
 BEGIN SELECT RAISE(FAIL, 'secrets go with their subscription only'); END;
 
+-- The table has the same rule; here the API's role reads by_admin as NULL, whatever it wrote (authorizer.rs).
+CREATE TRIGGER guard_key_insert BEFORE INSERT ON api_keys
+WHEN (NEW.tenant IS NULL OR NEW.expires_at IS NULL) AND NEW.by_admin IS NOT 1
+BEGIN SELECT RAISE(FAIL, 'a key that key_admin did not create has a tenant and an end'); END;
+
 CREATE TRIGGER guard_key_delete BEFORE DELETE ON api_keys
 WHEN OLD.expires_at IS NULL OR OLD.expires_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER)
 BEGIN SELECT RAISE(FAIL, 'only a key that has expired is deleted'); END;

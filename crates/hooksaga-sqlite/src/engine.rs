@@ -229,11 +229,11 @@ mod tests {
     const COUNT: &str = "/* key_admin: count */ SELECT count(*) FROM api_keys";
     /// The same row, however often.
     const INSERT_ONE: &str = "/* key_admin: insert_one */
-        INSERT INTO api_keys (name, scopes, sha256, created_at)
-        SELECT 'n', 'read', zeroblob(32), 0 WHERE NOT EXISTS (SELECT 1 FROM api_keys)";
+        INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin)
+        SELECT 'n', 'read', zeroblob(32), 0, 1 WHERE NOT EXISTS (SELECT 1 FROM api_keys)";
     const DELETE: &str = "/* key_admin: delete */ DELETE FROM api_keys";
     const INSERT: &str = "/* key_admin: insert */
-        INSERT INTO api_keys (name, scopes, sha256, created_at) VALUES ('n', 'read', zeroblob(32), 0)";
+        INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin) VALUES ('n', 'read', zeroblob(32), 0, 1)";
 
     /// A database in a folder of its own, and the key role's way to it.
     fn database(name: &str) -> (PathBuf, RoleHandle) {

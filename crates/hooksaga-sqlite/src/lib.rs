@@ -133,6 +133,7 @@ impl SqliteDatabase {
             list_index: Arc::new(roles::ListIndexer(handle(Role::ListIndexer))),
             reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
             keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
+            portal_keys: Arc::new(roles::PortalKeys(handle(Role::PortalKeyWriter))),
             key_reader: Arc::new(roles::KeyReader(handle(Role::KeyReader))),
             wakeups: Arc::new(NoWakeups),
         }

@@ -305,6 +305,11 @@ const KEY_READER: &[Right] = &[API_KEYS.select().update(&["last_used_at"])];
 
 const KEY_ADMIN: &[Right] = &[API_KEYS.select().insert().update(&["revoked_at"]), AUDIT.insert()];
 
+// the API's portal sessions, and its list of keys. A key of theirs has a tenant and an end: see `guard_key_insert`
+
+const PORTAL_KEY_WRITER: &[Right] =
+    &[API_KEYS.select_without(&["sha256", "by_admin"]).insert().update(&["revoked_at"]), AUDIT.insert()];
+
 /// What a role may do with a table, if anything.
 pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
     let own = match role {
@@ -321,6 +326,7 @@ pub(crate) fn of(role: Role, table: &str) -> Option<&'static Right> {
         Role::HistoryJanitor => HISTORY_JANITOR,
         Role::ApiReader => API_READER,
         Role::KeyAdmin => KEY_ADMIN,
+        Role::PortalKeyWriter => PORTAL_KEY_WRITER,
         Role::KeyReader => KEY_READER,
     };
     own.iter().chain(EVERYONE).find(|right| right.table == table)

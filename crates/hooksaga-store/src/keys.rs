@@ -1,4 +1,5 @@
-//! `key_admin` creates and revokes API keys, and records who did what; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, and records who did what; `portal_key_writer` does so for the API, and creates
+//! only the keys of portal sessions, which have a tenant and an end; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use crate::{NewAuditRecord, Page, PageRequest, StoreResult};
 use async_trait::async_trait;
@@ -101,6 +102,16 @@ pub struct NewApiKey {
     pub expires_in: Option<Duration>,
 }
 
+/// The key of a portal session to store: always bound to a tenant, and never without an end.
+#[derive(Clone, Debug)]
+pub struct NewPortalKey {
+    pub name: String,
+    pub scopes: Scopes,
+    pub sha256: [u8; 32],
+    pub tenant: Tenant,
+    pub expires_in: Duration,
+}
+
 /// A stored key, without anything that could be used as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
@@ -122,13 +133,25 @@ pub trait KeyStore: Send + Sync {
     /// Every key, revoked ones too, oldest first.
     async fn list(&self) -> StoreResult<Vec<ApiKey>>;
 
-    /// A page of them, newest first.
+    /// Revokes a key; again is a no-op. Nothing if there is no such key.
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
+
+    /// Adds an audit record. The roles of the subscriptions and of the dead letters may do so, too.
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
+}
+
+/// What the API does with keys.
+#[async_trait]
+pub trait PortalKeyStore: Send + Sync {
+    async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey>;
+
+    /// A page of all keys, revoked ones too, newest first.
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>>;
 
     /// Revokes a key; again is a no-op. `None` if there is no such key.
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>>;
 
-    /// Adds an audit record. The roles of the subscriptions and of the dead letters may do so, too.
+    /// Adds an audit record.
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()>;
 }
 

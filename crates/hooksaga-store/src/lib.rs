@@ -21,6 +21,7 @@
 //! | `list_indexer` | [`ListIndexStore`] | the index of lists |
 //! | `api_reader` | [`ReaderStore`] | the API's read routes, metrics |
 //! | `key_admin` | [`KeyStore`] | API keys: create, list, revoke |
+//! | `portal_key_writer` | [`PortalKeyStore`] | the keys of portal sessions: create; all keys: list, revoke |
 //! | `key_reader` | [`KeyReaderStore`] | the API's authentication |
 
 mod admin;
@@ -78,7 +79,7 @@ pub use janitor::{
     ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, JanitorStore,
     OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
 };
-pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, Scope, Scopes};
+pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewPortalKey, PortalKeyStore, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseToken};
 pub use list_index::{
     BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, Trimmed,

@@ -45,6 +45,7 @@ roles! {
     ListIndexer = "list_indexer",
     ApiReader = "api_reader",
     KeyAdmin = "key_admin",
+    PortalKeyWriter = "portal_key_writer",
     KeyReader = "key_reader",
 }
 

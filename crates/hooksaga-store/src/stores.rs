@@ -2,8 +2,8 @@
 
 use crate::{
     CaretakerStore, CleanerStore, DeadLetterStore, IngestStore, JanitorStore, KeyReaderStore, KeyStore,
-    ListIndexStore, OrchestratorStore, ReaderStore, RedriveStore, RouterStore, SubscriptionAdminStore,
-    VerifierStore, Wakeups, WorkerStore,
+    ListIndexStore, OrchestratorStore, PortalKeyStore, ReaderStore, RedriveStore, RouterStore,
+    SubscriptionAdminStore, VerifierStore, Wakeups, WorkerStore,
 };
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ pub struct Stores {
     pub list_index: Arc<dyn ListIndexStore>,
     pub reader: Arc<dyn ReaderStore>,
     pub keys: Arc<dyn KeyStore>,
+    pub portal_keys: Arc<dyn PortalKeyStore>,
     pub key_reader: Arc<dyn KeyReaderStore>,
     pub wakeups: Arc<dyn Wakeups>,
 }

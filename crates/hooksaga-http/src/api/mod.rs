@@ -33,7 +33,7 @@ use axum::{
     routing::{get, post},
 };
 use hooksaga_pipeline::{EgressPolicy, Ingest, Metrics, Requeue, SecretKey, Signals};
-use hooksaga_store::{KeyReaderStore, KeyStore, ReaderStore, RedriveStore, SubscriptionAdminStore};
+use hooksaga_store::{KeyReaderStore, PortalKeyStore, ReaderStore, RedriveStore, SubscriptionAdminStore};
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 /// How long statistics are shown before they are read again.
@@ -57,8 +57,8 @@ pub struct ApiParts {
     pub reader: Arc<dyn ReaderStore>,
     /// Looks keys up.
     pub keys: Arc<dyn KeyReaderStore>,
-    /// Creates the keys of portal sessions.
-    pub key_admin: Arc<dyn KeyStore>,
+    /// Creates the keys of portal sessions, lists and revokes keys, and adds audit records.
+    pub portal_keys: Arc<dyn PortalKeyStore>,
     /// Seals signing secrets.
     pub secret_key: Arc<SecretKey>,
     pub signals: Signals,
@@ -96,10 +96,11 @@ pub fn api(parts: ApiParts) -> Router {
         redrives: parts.redrives,
         reader: Arc::new(Discreet(parts.reader)),
         keys: KnownKeys::new(parts.keys, parts.root_key.as_deref(), rates),
-        key_admin: parts.key_admin,
+        portal_keys: parts.portal_keys,
         secret_key: parts.secret_key,
         signals: parts.signals,
         bodies: BodyBudget::new(largest_body),
+        sign_ins: BodyBudget::of_sign_ins(),
         stats: CachedBy::new(STATS_FRESH, STATS_PATIENCE, STATS_KEPT),
         situations: CachedBy::new(SITUATION_FRESH, STATS_PATIENCE, STATS_KEPT),
         look: Appearance::new(parts.portal),

@@ -15,7 +15,7 @@ use crate::{
 };
 use axum::{Json, extract::State};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{NewApiKey, Scope, Scopes};
+use hooksaga_store::{NewPortalKey, Scope, Scopes};
 use http::StatusCode;
 use std::time::Duration;
 
@@ -69,14 +69,14 @@ pub(crate) async fn create(
         )
     })?;
     let token = generate_key();
-    let key = NewApiKey {
+    let key = NewPortalKey {
         name: KEY_NAME.to_owned(),
         scopes,
         sha256: hash_key(&token),
-        tenant: Some(tenant.clone()),
-        expires_in: Some(ttl),
+        tenant: tenant.clone(),
+        expires_in: ttl,
     };
-    let key = state.key_admin.create(&key).await?;
+    let key = state.portal_keys.create(&key).await?;
     audit::about(format!("keys/{}", key.id), tenant.as_str());
     tracing::info!(key_id = key.id.0, tenant = tenant.as_str(), "portal session opened");
     let session = PortalSession {

@@ -10,6 +10,7 @@ use crate::{
     state::SharedState,
 };
 use axum::{Json, extract::State};
+use std::sync::Arc;
 
 /// Show how everything stands
 ///
@@ -29,7 +30,10 @@ pub(crate) async fn show(
     let scope = params.scope(&caller, &mut errors)?;
     params.finish(&mut errors);
     errors.check()?;
-    let cached = state.stats.of(&scope);
-    let stats = cached.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
+    let (cached, reader) = (state.stats.of(&scope), Arc::clone(&state.reader));
+    let stats = cached
+        .get(async move { reader.stats(&scope).await })
+        .await
+        .map_err(|error| Problem::from(&*error))?;
     Ok(Json(StatsView::from(&*stats)))
 }

@@ -1,6 +1,10 @@
 //! The fields of a form that somebody sent.
 
-use crate::{problem::Problem, state::SharedState};
+use crate::{
+    body::{SIGN_IN, SMALL, Unread},
+    problem::Problem,
+    state::SharedState,
+};
 use axum::extract::{FromRequest, Request};
 
 /// In the order of the form; a field may occur more than once.
@@ -10,8 +14,21 @@ impl FromRequest<SharedState> for Form {
     type Rejection = super::PageError;
 
     async fn from_request(request: Request, state: &SharedState) -> Result<Self, super::PageError> {
-        let body = crate::body::Unread::from_request(request, state).await?;
-        body.form(&state.bodies).await.map(Self).map_err(Problem::into)
+        let body = Unread::from_request(request, state).await?;
+        body.form(SMALL, &state.bodies).await.map(Self).map_err(Problem::into)
+    }
+}
+
+/// The form of somebody who has shown no key yet.
+pub(super) struct SignInForm(pub(super) Form);
+
+impl FromRequest<SharedState> for SignInForm {
+    type Rejection = super::PageError;
+
+    async fn from_request(request: Request, state: &SharedState) -> Result<Self, super::PageError> {
+        let body = Unread::from_request(request, state).await?;
+        let fields = body.form(SIGN_IN, &state.sign_ins).await.map_err(super::PageError::from)?;
+        Ok(Self(Form(fields)))
     }
 }
 

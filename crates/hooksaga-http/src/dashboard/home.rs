@@ -11,13 +11,15 @@ use axum::extract::State;
 use hooksaga_saga::SagaStatus;
 use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
+use std::sync::Arc;
 
 pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
     let scope = visitor.scope();
-    let stats = state.stats.of(&scope);
-    let stats = stats.get(state.reader.stats(&scope)).await.map_err(|error| Problem::from(&*error))?;
-    let situation = state.situations.of(&scope);
-    let situation = situation.get(Situation::read(&state, &scope)).await;
+    let (cached, reader, of) = (state.stats.of(&scope), Arc::clone(&state.reader), scope.clone());
+    let stats = cached.get(async move { reader.stats(&of).await }).await;
+    let stats = stats.map_err(|error| Problem::from(&*error))?;
+    let (cached, shared, of) = (state.situations.of(&scope), Arc::clone(&state), scope.clone());
+    let situation = cached.get(async move { Situation::read(&shared, &of).await }).await;
     let situation = situation.map_err(|error| Problem::from(&*error))?;
 
     let workers = visitor.tenant().is_none().then_some(situation.workers.len());

@@ -35,7 +35,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
     let place = asked.params().page(List::Keys, FieldErrors::default())?;
-    let keys = state.key_admin.newest(place).await?;
+    let keys = state.portal_keys.newest(place).await?;
     let body = html! {
         h1 { "API keys" }
         p.quiet { "A key is shown once, when it is made; only its hash is stored. Links to the portal are keys, too." }
@@ -94,7 +94,7 @@ pub(super) async fn revoke(
     OnPage(Id(id)): OnPage<Id>,
 ) -> Shown {
     allowed(&visitor)?;
-    let key = state.key_admin.revoke(KeyId(id)).await?.ok_or_else(|| Problem::no_such("key", id))?;
+    let key = state.portal_keys.revoke(KeyId(id)).await?.ok_or_else(|| Problem::no_such("key", id))?;
     tracing::info!(key_id = id, key = key.name, by = visitor.caller.name, "key revoked");
     let said = html! {
         p.notice role="status" { "Key " (id) " (" (key.name) ") is revoked: what is sent with it is refused within 5 seconds." }

@@ -1,6 +1,6 @@
 //! Sign-in and sign-out: an API key, or a portal session's token, against a cookie.
 
-use super::{Shown, Site, form::Form, layout, parts, session};
+use super::{Shown, Site, form::SignInForm, layout, parts, session};
 use crate::{
     auth::{MAX_KEY_LENGTH, hash_key},
     state::{ApiState, SharedState},
@@ -26,7 +26,11 @@ pub(super) async fn show(State(state): State<SharedState>, uri: Uri, headers: He
     Ok(page(&state, site, next, None))
 }
 
-pub(super) async fn sign_in(State(state): State<SharedState>, uri: Uri, form: Form) -> Shown {
+pub(super) async fn sign_in(
+    State(state): State<SharedState>,
+    uri: Uri,
+    SignInForm(form): SignInForm,
+) -> Shown {
     let site = Site::of(uri.path());
     let next = site.local(form.get("next"));
     let key = form.get("key");

@@ -58,6 +58,10 @@ const MAX_BUFFER: usize = 16 << 10;
 /// third of that has been taken: with its own choice, megabytes, a slow client would seem to take nothing at all.
 const SEND_BUFFER: usize = 128 << 10;
 
+/// What is kept of a response in encrypted form: the most that one TLS record holds. These bytes are no longer counted among
+/// those of waiting responses, and the default is four times as much for every connection.
+const TLS_BUFFER: usize = 16 << 10;
+
 /// How often, at the end, to look for clients that are waited for in vain.
 const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
 
@@ -241,7 +245,8 @@ async fn serve_stream(shared: &Arc<Shared>, stream: TcpStream, peer: &Arc<Peer>)
     let Some(tls) = &shared.tls else {
         return serve_connection(shared, stream, peer).await;
     };
-    match tokio::time::timeout(shared.deadlines.handshake, tls.acceptor().accept(stream)).await {
+    let accepting = tls.acceptor().accept_with(stream, |session| session.set_buffer_limit(Some(TLS_BUFFER)));
+    match tokio::time::timeout(shared.deadlines.handshake, accepting).await {
         Ok(Ok(stream)) => serve_connection(shared, stream, peer).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake was not done in time"),

@@ -186,7 +186,7 @@ fn parts(stores: &Stores, signals: &Signals, secret_key: &Arc<SecretKey>) -> Api
         probes: Probes::new(Arc::clone(&stores.reader), Arc::clone(&metrics)),
         reader: Arc::clone(&stores.reader),
         keys: Arc::clone(&stores.key_reader),
-        key_admin: Arc::clone(&stores.keys),
+        portal_keys: Arc::clone(&stores.portal_keys),
         secret_key: Arc::clone(secret_key),
         signals: signals.clone(),
         metrics,

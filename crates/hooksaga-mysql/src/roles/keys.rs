@@ -1,4 +1,4 @@
-//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use crate::{
     error::{DbError, DbResult},
@@ -12,9 +12,10 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
+    PortalKeyStore, StoreResult,
 };
-use mysql_async::{Row, prelude::Queryable as _};
+use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 /// The columns that [`api_key`] reads, as a literal for `concat!`.
 macro_rules! key_columns {
@@ -25,13 +26,17 @@ macro_rules! key_columns {
 
 /// Without a duration there is no end: a sum with NULL is NULL.
 const CREATE: &str = "/* keys.create */
+INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at, by_admin)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, TRUE)";
+
+const CREATE_PORTAL_KEY: &str = "/* portal_keys.create */
 INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
 
 const NEWEST: &str = concat!(
-    "/* keys.newest */ SELECT ",
+    "/* portal_keys.newest */ SELECT ",
     key_columns!(),
     " FROM api_keys WHERE id < ? ORDER BY id DESC LIMIT ?"
 );
@@ -76,9 +81,7 @@ impl KeyStore for Keys {
                 let tenant = key.tenant.as_ref().map(Tenant::as_str);
                 let parameters = (&key.name, scopes, &key.sha256[..], tenant, key.expires_in.map(micros));
                 connection.exec_drop(CREATE, parameters).await?;
-                let id = connection.last_insert_id();
-                let row: Option<Row> = connection.exec_first(GET, (id,)).await?;
-                api_key(row.ok_or_else(|| DbError::unreadable("a new key that cannot be seen"))?)
+                created(&mut connection).await
             })
             .await
     }
@@ -88,6 +91,39 @@ impl KeyStore for Keys {
             .run(|mut connection| async move {
                 let rows: Vec<Row> = connection.exec(LIST, ()).await?;
                 rows.into_iter().map(api_key).collect()
+            })
+            .await
+    }
+
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        revoke(&self.pool, id).await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        add_record(&self.pool, record).await
+    }
+}
+
+pub(crate) struct PortalKeys {
+    pool: RolePool,
+}
+
+impl PortalKeys {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl PortalKeyStore for PortalKeys {
+    async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
+        let scopes = &key.scopes.to_string();
+        self.pool
+            .run(|mut connection| async move {
+                let (tenant, expires_in) = (key.tenant.as_str(), micros(key.expires_in));
+                let parameters = (&key.name, scopes, &key.sha256[..], tenant, expires_in);
+                connection.exec_drop(CREATE_PORTAL_KEY, parameters).await?;
+                created(&mut connection).await
             })
             .await
     }
@@ -102,26 +138,39 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.pool
-            .run(|mut connection| async move {
-                connection.exec_drop(REVOKE, (id.0,)).await?;
-                let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
-                row.map(api_key).transpose()
-            })
-            .await
+        revoke(&self.pool, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        self.pool
-            .run(|mut connection| async move {
-                let tenant = record.tenant.as_ref().map(Tenant::as_str);
-                let key_id = record.key_id.map(|id| id.0);
-                let values = (key_id, &record.key_name, &record.action, &record.target, tenant);
-                connection.exec_drop(RECORD, values).await?;
-                Ok(())
-            })
-            .await
+        add_record(&self.pool, record).await
     }
+}
+
+/// The key that this connection has just stored.
+async fn created(connection: &mut Conn) -> DbResult<ApiKey> {
+    let id = connection.last_insert_id();
+    let row: Option<Row> = connection.exec_first(GET, (id,)).await?;
+    api_key(row.ok_or_else(|| DbError::unreadable("a new key that cannot be seen"))?)
+}
+
+async fn revoke(pool: &RolePool, id: KeyId) -> StoreResult<Option<ApiKey>> {
+    pool.run(|mut connection| async move {
+        connection.exec_drop(REVOKE, (id.0,)).await?;
+        let row: Option<Row> = connection.exec_first(GET, (id.0,)).await?;
+        row.map(api_key).transpose()
+    })
+    .await
+}
+
+async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()> {
+    pool.run(|mut connection| async move {
+        let tenant = record.tenant.as_ref().map(Tenant::as_str);
+        let key_id = record.key_id.map(|id| id.0);
+        let values = (key_id, &record.key_name, &record.action, &record.target, tenant);
+        connection.exec_drop(RECORD, values).await?;
+        Ok(())
+    })
+    .await
 }
 
 pub(crate) struct KeyReader {

@@ -32,7 +32,7 @@ pub(crate) use cleaner::Cleaner;
 pub(crate) use dead_letters::DeadLetters;
 pub(crate) use ingest::Ingest;
 pub(crate) use janitor::Janitor;
-pub(crate) use keys::{KeyReader, Keys};
+pub(crate) use keys::{KeyReader, Keys, PortalKeys};
 pub(crate) use list_indexer::ListIndexer;
 pub(crate) use orchestrator::Orchestrator;
 pub(crate) use reader::Reader;

@@ -142,6 +142,15 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::new(a, b, c, d))
 }
 
+/// One spelling for each host of a URL: of an address, in whichever form, the address where packets to it end up; of a
+/// name, lower case without the dot at the end. Limits per host count by it.
+pub fn one_spelling(host: &str) -> String {
+    match literal::address(host) {
+        Some(address) => effective_target(address).to_string(),
+        None => host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase(),
+    }
+}
+
 /// Where packets to this address end up: mapped (::ffff:0:0/96) and NAT64 addresses at an IPv4 address.
 fn effective_target(address: IpAddr) -> IpAddr {
     match address.to_canonical() {

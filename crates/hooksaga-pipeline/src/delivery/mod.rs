@@ -37,7 +37,7 @@ mod stream;
 mod tls;
 
 pub use client::{CallbackRequest, DeliveryClient, NotSent, PostOutcome};
-pub use guard::EgressPolicy;
+pub use guard::{EgressPolicy, one_spelling};
 pub use proxy::{InvalidProxy, ProxyAddress};
 pub use resolve::{NameResolver, Resolve};
 pub use tls::ClientSetupError;

@@ -17,6 +17,7 @@
 //! of old ones delay a new one, nor a flood of new ones starve the old. What has waited too long is forgotten
 //! here; the store gives it out again when its hold ends, as the next try of its round.
 
+use crate::delivery::one_spelling;
 use http::{Uri, uri::Scheme};
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -71,8 +72,8 @@ impl Host {
     pub(super) fn of(url: &str) -> Self {
         let Ok(uri) = url.parse::<Uri>() else { return Self(url.into()) };
         let default = if uri.scheme() == Some(&Scheme::HTTP) { 80 } else { 443 };
-        let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-        Self(format!("{}:{}", host.trim_end_matches('.'), uri.port_u16().unwrap_or(default)).into())
+        let host = one_spelling(uri.host().unwrap_or_default());
+        Self(format!("{host}:{}", uri.port_u16().unwrap_or(default)).into())
     }
 
     /// Without the port.

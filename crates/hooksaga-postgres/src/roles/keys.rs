@@ -1,4 +1,4 @@
-//! `key_admin` creates and revokes API keys, `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use crate::{
     error::{DbError, DbResult},
@@ -9,7 +9,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
+    PortalKeyStore, StoreResult,
 };
 use tokio_postgres::{Row, types::ToSql};
 
@@ -22,6 +23,14 @@ macro_rules! key_columns {
 
 const CREATE: &str = concat!(
     "/* keys.create */
+INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at, by_admin)
+VALUES ($1, $2, $3, $4, now() + $5::bigint * interval '1 microsecond', true)
+RETURNING ",
+    key_columns!()
+);
+
+const CREATE_PORTAL_KEY: &str = concat!(
+    "/* portal_keys.create */
 INSERT INTO api_keys (name, scopes, sha256, tenant, expires_at)
 VALUES ($1, $2, $3, $4, now() + $5::bigint * interval '1 microsecond')
 RETURNING ",
@@ -31,7 +40,7 @@ RETURNING ",
 const LIST: &str = concat!("/* keys.list */ SELECT ", key_columns!(), " FROM api_keys ORDER BY id");
 
 const NEWEST: &str = concat!(
-    "/* keys.newest */ SELECT ",
+    "/* portal_keys.newest */ SELECT ",
     key_columns!(),
     " FROM api_keys WHERE id < $1 ORDER BY id DESC LIMIT $2"
 );
@@ -95,6 +104,41 @@ impl KeyStore for Keys {
             .await
     }
 
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        revoke(&self.pool, id).await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        add_record(&self.pool, record).await
+    }
+}
+
+pub(crate) struct PortalKeys {
+    pool: RolePool,
+}
+
+impl PortalKeys {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl PortalKeyStore for PortalKeys {
+    async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
+        let (scopes, tenant) = (&key.scopes.to_string(), key.tenant.as_str());
+        let expires_in = micros(key.expires_in);
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(CREATE_PORTAL_KEY).await?;
+                let row = client
+                    .query_one(&statement, &[&key.name, scopes, &&key.sha256[..], &tenant, &expires_in])
+                    .await?;
+                api_key(&row)
+            })
+            .await
+    }
+
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
         let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
         let rows = self.pool.run(|client| async move {
@@ -106,26 +150,32 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.pool
-            .run(|client| async move {
-                let statement = client.prepare_cached(REVOKE).await?;
-                client.query_opt(&statement, &[&id.0]).await?.as_ref().map(api_key).transpose()
-            })
-            .await
+        revoke(&self.pool, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        let (key_id, tenant) = (record.key_id.map(|id| id.0), record.tenant.as_ref().map(Tenant::as_str));
-        self.pool
-            .run(|client| async move {
-                let statement = client.prepare_cached(RECORD).await?;
-                let values: [&(dyn ToSql + Sync); 5] =
-                    [&key_id, &record.key_name, &record.action, &record.target, &tenant];
-                client.execute(&statement, &values).await?;
-                Ok(())
-            })
-            .await
+        add_record(&self.pool, record).await
     }
+}
+
+async fn revoke(pool: &RolePool, id: KeyId) -> StoreResult<Option<ApiKey>> {
+    pool.run(|client| async move {
+        let statement = client.prepare_cached(REVOKE).await?;
+        client.query_opt(&statement, &[&id.0]).await?.as_ref().map(api_key).transpose()
+    })
+    .await
+}
+
+async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()> {
+    let (key_id, tenant) = (record.key_id.map(|id| id.0), record.tenant.as_ref().map(Tenant::as_str));
+    pool.run(|client| async move {
+        let statement = client.prepare_cached(RECORD).await?;
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&key_id, &record.key_name, &record.action, &record.target, &tenant];
+        client.execute(&statement, &values).await?;
+        Ok(())
+    })
+    .await
 }
 
 pub(crate) struct KeyReader {

@@ -21,6 +21,8 @@ fn good_urls_are_kept_as_they_are() {
         "https://xn--bcher-kva.example/",
         "https://my_service.internal/hook",
         "https://localhost:9000/",
+        "https://0x22.example/",
+        "https://example.0xyz/",
     ] {
         assert_eq!(CallbackUrl::parse(url, false).unwrap().as_str(), url);
     }
@@ -66,6 +68,12 @@ fn bad_urls_are_refused() {
         "https://127.1/",
         "https://2130706433/",
         "https://127.0.0.1./",
+        "https://0x5db8d822/",
+        "https://0X5DB8D822./",
+        "https://0x5d.0xb8.0xd8.0x22/",
+        "https://93.184.216.0x22/",
+        "https://example.0x/",
+        "https://0135.0270.0330.042/",
         "https://[::1/",
         "https://::1/",
         "https://[127.0.0.1]/",

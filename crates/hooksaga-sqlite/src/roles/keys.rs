@@ -1,11 +1,12 @@
-//! `key_admin` creates and revokes API keys; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
 use hooksaga_store::{
-    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, Page, PageRequest, StoreResult,
+    ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewAuditRecord, NewPortalKey, Page, PageRequest,
+    PortalKeyStore, StoreResult,
 };
 use rusqlite::{OptionalExtension, Row};
 
@@ -17,12 +18,16 @@ macro_rules! columns {
 }
 
 const INSERT_KEY: &str = "/* key_admin: insert_key */
+INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at, by_admin)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)";
+
+const INSERT_PORTAL_KEY: &str = "/* portal_key_writer: insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 const LIST: &str = concat!("/* key_admin: list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
 
 const NEWEST: &str = concat!(
-    "/* key_admin: newest */ SELECT ",
+    "/* portal_key_writer: newest */ SELECT ",
     columns!(),
     " FROM api_keys WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
 );
@@ -30,7 +35,13 @@ const NEWEST: &str = concat!(
 const REVOKE: &str = "/* key_admin: revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
+const REVOKE_BY_API: &str = "/* portal_key_writer: revoke */
+UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
+
 const READ: &str = concat!("/* key_admin: read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+
+const READ_BY_API: &str =
+    concat!("/* portal_key_writer: read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
 const FIND: &str = concat!(
     "/* key_reader: find */ SELECT ",
@@ -44,17 +55,40 @@ UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR
 const RECORD: &str = "/* key_admin: record */
 INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
+const RECORD_BY_API: &str = "/* portal_key_writer: record */
+INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
 pub(crate) struct Keys(pub(crate) RoleHandle);
 
 #[async_trait]
 impl KeyStore for Keys {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let key = key.clone();
-        self.0.write(move |tx| create(tx, key)).await
+        self.0.write(move |tx| create(tx, INSERT_KEY, key)).await
     }
 
     async fn list(&self) -> StoreResult<Vec<ApiKey>> {
         self.0.read(|tx| rows::all(tx, LIST, [], api_key)).await
+    }
+
+    async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
+        self.0.write(move |tx| revoke(tx, REVOKE, READ, id)).await
+    }
+
+    async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
+        let record = record.clone();
+        self.0.write(move |tx| add_record(tx, RECORD, &record)).await
+    }
+}
+
+pub(crate) struct PortalKeys(pub(crate) RoleHandle);
+
+#[async_trait]
+impl PortalKeyStore for PortalKeys {
+    async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
+        let NewPortalKey { name, scopes, sha256, tenant, expires_in } = key.clone();
+        let key = NewApiKey { name, scopes, sha256, tenant: Some(tenant), expires_in: Some(expires_in) };
+        self.0.write(move |tx| create(tx, INSERT_PORTAL_KEY, key)).await
     }
 
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
@@ -64,27 +98,25 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.0
-            .write(move |tx| {
-                tx.execute(REVOKE, (id.0, tx.now.as_micros()))?;
-                Ok(tx.prepare(READ)?.query_row([id.0], api_key).optional()?)
-            })
-            .await
+        self.0.write(move |tx| revoke(tx, REVOKE_BY_API, READ_BY_API, id)).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
         let record = record.clone();
-        self.0
-            .write(move |tx| {
-                let tenant = record.tenant.as_ref().map(Tenant::as_str);
-                let key_id = record.key_id.map(|id| id.0);
-                let values =
-                    (tx.now.as_micros(), key_id, &record.key_name, &record.action, &record.target, tenant);
-                tx.execute(RECORD, values)?;
-                Ok(())
-            })
-            .await
+        self.0.write(move |tx| add_record(tx, RECORD_BY_API, &record)).await
     }
+}
+
+fn revoke(tx: &Tx<'_>, set: &'static str, read: &'static str, id: KeyId) -> DbResult<Option<ApiKey>> {
+    tx.execute(set, (id.0, tx.now.as_micros()))?;
+    Ok(tx.prepare(read)?.query_row([id.0], api_key).optional()?)
+}
+
+fn add_record(tx: &Tx<'_>, sql: &'static str, record: &NewAuditRecord) -> DbResult<()> {
+    let tenant = record.tenant.as_ref().map(Tenant::as_str);
+    let key_id = record.key_id.map(|id| id.0);
+    tx.execute(sql, (tx.now.as_micros(), key_id, &record.key_name, &record.action, &record.target, tenant))?;
+    Ok(())
 }
 
 pub(crate) struct KeyReader(pub(crate) RoleHandle);
@@ -118,10 +150,10 @@ impl KeyReaderStore for KeyReader {
     }
 }
 
-fn create(tx: &Tx<'_>, key: NewApiKey) -> DbResult<ApiKey> {
+fn create(tx: &Tx<'_>, insert: &'static str, key: NewApiKey) -> DbResult<ApiKey> {
     let expires_at = key.expires_in.map(|valid| tx.now.after(valid));
     tx.execute(
-        INSERT_KEY,
+        insert,
         (
             &key.name,
             key.scopes.to_string(),

@@ -56,6 +56,10 @@ const PREFIX: &str = "HOOKSAGA_";
 const ROLE_URL_KEY: &str = "database.role_urls.";
 const ROLE_URL_VARIABLE: &str = "HOOKSAGA_DATABASE_URL_";
 
+/// The caretaker's role has the longest name that fits on MySQL; the name that it would have otherwise is accepted here.
+const CARETAKER_ALIAS: &str = "SUBSCRIPTION_CARETAKER";
+const CARETAKER: &str = "ENDPOINT_CARETAKER";
+
 /// What an environment variable is to the configuration.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Variable {
@@ -78,6 +82,7 @@ pub(super) fn variable(name: &str) -> Variable {
         return Variable::Key((*key).to_owned());
     }
     let role = name.strip_prefix(ROLE_URL_VARIABLE).and_then(|suffix| {
+        let suffix = if suffix == CARETAKER_ALIAS { CARETAKER } else { suffix };
         Role::ALL.iter().find(|role| role.as_str().to_ascii_uppercase() == suffix).copied()
     });
     if let Some(role) = role {
@@ -122,6 +127,10 @@ mod tests {
             Variable::Key("database.role_urls.job_worker".to_owned())
         );
         assert!(exists("database.role_urls.job_worker"));
+        assert_eq!(
+            variable("HOOKSAGA_DATABASE_URL_SUBSCRIPTION_CARETAKER"),
+            variable("HOOKSAGA_DATABASE_URL_ENDPOINT_CARETAKER")
+        );
     }
 
     #[test]

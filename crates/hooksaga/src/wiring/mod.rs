@@ -7,7 +7,8 @@
 //! dead_letter_operator    api (requeue, redrives), deadletters
 //! api_reader              api (reads), every process (readiness, metrics)
 //! key_reader              api (authentication)
-//! key_admin               api (portal sessions)
+//! portal_key_writer       api (portal sessions, list of keys, audit records)
+//! key_admin               no component: `hooksaga keys`, and the first key of an embedded database
 //! subscription_verifier   verifier
 //! router_worker           router
 //! saga_orchestrator       orchestrator
@@ -356,7 +357,7 @@ impl Wiring {
             redrives: stores.redrives,
             reader: stores.reader,
             keys: stores.key_reader,
-            key_admin: stores.keys,
+            portal_keys: stores.portal_keys,
             public_url,
             secret_key,
             signals: self.signals.clone(),

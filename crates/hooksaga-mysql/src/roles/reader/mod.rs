@@ -45,16 +45,17 @@ impl Reader {
         Self { lists, line: QueryLine::new(connections), prompt }
     }
 
-    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone ends by that
-    /// limit, too; its connection is busy until then.
+    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone is killed, and
+    /// keeps its turn until then.
     async fn list<T, W, F>(&self, work: W) -> StoreResult<T>
     where
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let _turn = self.line.turn().await?;
+        let turn = self.line.turn().await?;
         let work = &work;
-        self.lists.run(|connection| async move { work(connection).await.map_err(DbError::of_a_query) }).await
+        let query = |connection| async move { work(connection).await.map_err(DbError::of_a_query) };
+        self.lists.run_in_turn(turn, &self.prompt, query).await
     }
 }
 

@@ -31,6 +31,7 @@ use hooksaga_store::{
     Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
+use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(crate) use deliveries::attempt;
@@ -48,16 +49,17 @@ impl Reader {
         Self { lists, line: QueryLine::new(connections), prompt }
     }
 
-    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone ends by that
-    /// limit, too; its connection is busy until then.
+    /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone is cancelled,
+    /// and keeps its turn and its connection until it has ended.
     async fn list<T, W, F>(&self, work: W) -> StoreResult<T>
     where
-        W: Fn(Client) -> F,
+        W: Fn(Arc<Client>) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let _turn = self.line.turn().await?;
+        let turn = self.line.turn().await?;
         let work = &work;
-        self.lists.run(|client| async move { work(client).await.map_err(DbError::of_a_query) }).await
+        let query = |client| async move { work(client).await.map_err(DbError::of_a_query) };
+        self.lists.run_in_turn(turn, query).await
     }
 }
 
@@ -98,7 +100,7 @@ impl ReaderStore for Reader {
         scope: &TenantScope,
         id: SubscriptionId,
     ) -> StoreResult<Option<SubscriptionDetail>> {
-        let read = |client: Client| async move {
+        let read = |client: Arc<Client>| async move {
             let Some(subscription) = subscriptions::get(&client, scope, id).await? else { return Ok(None) };
             Ok(Some(SubscriptionDetail { subscription, health: health::read(&client, id).await? }))
         };

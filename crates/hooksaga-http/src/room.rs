@@ -1,0 +1,189 @@
+//! Room for request bodies: so many bytes in all, and those who hold it.
+//!
+//! Room is held from the moment a request says how much it will send. Clients that say it and then keep the server
+//! waiting would keep others out: when there is no room left, those that have been waited for longest lose theirs.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// A client that has not sent its body after so long may lose its room while others want it.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// How often, while there is no room, to look for somebody who has stalled meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// A client that sends a body, and that may be waited for.
+pub(crate) struct Sender {
+    began: Instant,
+    waits: AtomicBool,
+    evicted: Notify,
+}
+
+impl Sender {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { began: Instant::now(), waits: AtomicBool::new(false), evicted: Notify::new() })
+    }
+
+    /// Waits for what the client sends. Nothing: its room is given to others.
+    pub(crate) async fn wait_for<T>(&self, sent: impl Future<Output = T>) -> Option<T> {
+        self.waits.store(true, Ordering::Relaxed);
+        let sent = tokio::select! {
+            biased;
+            sent = sent => Some(sent),
+            () = self.evicted.notified() => None,
+        };
+        self.waits.store(false, Ordering::Relaxed);
+        sent
+    }
+
+    fn has_stalled(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) && self.began.elapsed() >= STALLED
+    }
+}
+
+/// So many bytes.
+pub(crate) struct Room {
+    free: Arc<Semaphore>,
+    holders: Mutex<Holders>,
+}
+
+/// In the order in which they came.
+#[derive(Default)]
+struct Holders {
+    next: u64,
+    by_number: BTreeMap<u64, (usize, Arc<Sender>)>,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+        let free = Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)));
+        Arc::new(Self { free, holders: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Holders> {
+        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes so many bytes if they are free.
+    pub(crate) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let permits = u32::try_from(bytes).ok()?;
+        let permit = Arc::clone(&self.free).try_acquire_many_owned(permits).ok()?;
+        Some(Held { room: Arc::clone(self), bytes, number: None, permit })
+    }
+
+    /// Takes so many bytes; whoever stalls makes room for them. Waits for so long at most, or only while somebody is
+    /// waited for who may stall.
+    pub(crate) async fn take(self: &Arc<Self>, bytes: usize, wait: Wait) -> Option<Held> {
+        if let Some(held) = self.try_take(bytes) {
+            return Some(held);
+        }
+        let permits = u32::try_from(bytes).ok()?;
+        let (Wait::ForAnybody(most) | Wait::ForStalled(most)) = wait;
+        let until = Instant::now() + most;
+        let mut acquire = std::pin::pin!(Arc::clone(&self.free).acquire_many_owned(permits));
+        loop {
+            let awaited = self.evict_stalled(bytes);
+            if Instant::now() >= until || (matches!(wait, Wait::ForStalled(_)) && !awaited) {
+                return None;
+            }
+            if let Ok(permit) = tokio::time::timeout(LOOK_AGAIN, acquire.as_mut()).await {
+                let permit = permit.ok()?;
+                return Some(Held { room: Arc::clone(self), bytes, number: None, permit });
+            }
+        }
+    }
+
+    /// Tells those to go that have kept the server waiting, the longest first, until so many bytes will be free. Returns
+    /// whether anybody is being waited for, stalled or not.
+    fn evict_stalled(&self, bytes: usize) -> bool {
+        let mut holders = self.lock();
+        let mut wanted = bytes.saturating_sub(self.free.available_permits());
+        let mut evicted = Vec::new();
+        for (number, (held, sender)) in &holders.by_number {
+            if wanted == 0 {
+                break;
+            }
+            if sender.has_stalled() {
+                wanted = wanted.saturating_sub(*held);
+                sender.evicted.notify_one();
+                evicted.push(*number);
+            }
+        }
+        let awaited = holders.by_number.values().any(|(_, sender)| sender.waits.load(Ordering::Relaxed));
+        for number in &evicted {
+            holders.by_number.remove(number);
+        }
+        if !evicted.is_empty() {
+            tracing::debug!(senders = evicted.len(), "bodies that did not come make room for others");
+        }
+        awaited
+    }
+}
+
+/// How long to wait for room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// Until anybody gives room back.
+    ForAnybody(Duration),
+    /// While those that hold it are themselves waited for: not for the ones whose requests are being handled.
+    ForStalled(Duration),
+}
+
+/// Room that a body has taken; given back when this goes.
+pub(crate) struct Held {
+    room: Arc<Room>,
+    bytes: usize,
+    number: Option<u64>,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Held {
+    /// Takes more if it is free.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Option<()> {
+        let mut more = self.room.try_take(bytes)?;
+        self.permit.merge(more.permit.split(bytes)?);
+        self.bytes += bytes;
+        if let Some(number) = self.number
+            && let Some((held, _)) = self.room.lock().by_number.get_mut(&number)
+        {
+            *held = self.bytes;
+        }
+        Some(())
+    }
+
+    /// Says whose it is: from now on it may be lost to others.
+    pub(crate) fn belongs_to(&mut self, sender: &Arc<Sender>) {
+        if self.number.is_none() {
+            let mut holders = self.room.lock();
+            let number = holders.next;
+            holders.next += 1;
+            holders.by_number.insert(number, (self.bytes, Arc::clone(sender)));
+            self.number = Some(number);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.room.lock().by_number.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+impl Room {
+    pub(crate) fn free(&self) -> usize {
+        self.free.available_permits()
+    }
+}
