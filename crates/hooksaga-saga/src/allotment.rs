@@ -12,7 +12,7 @@
 //! - Several new ones leave an eighth of the capacity, at least one slot, of those three quarters to the newcomer: the
 //!   new one that began to wait last, if nothing that is silent was admitted since. So a newcomer gets its job at
 //!   once beside any number of others that were never tried and hang, until that many newcomers hang, too. As much of
-//!   their half the unreachable leave to the new ones meanwhile, so that those are tried no more slowly for it.
+//!   their half the unreachable leave to the new ones meanwhile, so that those are tried hardly more slowly for it.
 //! - What does not divide goes in turn: first to who was admitted longest ago; among new ones without a job the one
 //!   that has waited for longest and the one that began last take turns. Of those who have nothing open, new ones may
 //!   take the last slot but one, and quick ones the last.
