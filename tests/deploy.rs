@@ -1,6 +1,6 @@
 //! What is in `deploy`: the chart renders, the compose files are whole, and the board asks for metrics that exist.
 
-use crate::support::tool;
+use crate::support::{example, project, text, tool};
 use hooksaga_testkit::scratch::ScratchDir;
 use serde_json::{Value, json};
 use std::{
@@ -9,21 +9,16 @@ use std::{
     process::{Command, Stdio},
 };
 
-fn project(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
 /// The program, or the one that `make tools` puts into the cache of the tests.
-fn helm(arguments: &[&str]) -> String {
+fn helm_program() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let cached = cache.unwrap_or_else(|| home.join(".cache")).join("hooksaga-tests/helm");
-    let program = if cached.exists() { cached } else { PathBuf::from("helm") };
-    let output = Command::new(program)
+    if cached.exists() { cached } else { PathBuf::from("helm") }
+}
+
+fn helm(arguments: &[&str]) -> String {
+    let output = Command::new(helm_program())
         .args(arguments)
         .current_dir(project("deploy/helm"))
         .stdin(Stdio::null())
@@ -117,6 +112,25 @@ fn the_compose_files_are_yaml_publish_a_port_and_use_only_what_the_image_has() {
         for program in text(path).split(" exec hooksaga ").skip(1) {
             assert!(program.starts_with("hooksaga "), "the image has no other program: {program}");
         }
+    }
+}
+
+/// Without a cluster: what would be installed is rendered, and kubectl is not there.
+#[test]
+fn the_commands_of_the_charts_readme_render_it() {
+    let commands = format!(
+        "set -e; kubectl() {{ :; }}; helm() {{ '{}' template \"${{@:2}}\"; }}\n",
+        helm_program().display()
+    );
+    for (name, kind) in [("helm-embedded", "StatefulSet"), ("helm-server", "Deployment")] {
+        let block = example("deploy/helm/README.md", name);
+        assert!(block.contains("helm install "), "{block}");
+        let script = format!("{commands}{block}");
+        let output =
+            Command::new("/bin/bash").args(["-c", &script]).current_dir(project("")).output().unwrap();
+        let rendered = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(kinds(&rendered).contains(&kind), "{name}: {rendered}");
     }
 }
 

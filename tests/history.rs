@@ -3,7 +3,7 @@
 use crate::support::*;
 use std::{fs, process::Output};
 
-fn line(id: u32, tenant: &str, external_id: &str) -> String {
+pub(super) fn line(id: u32, tenant: &str, external_id: &str) -> String {
     json!({
         "event": {
             "id": id, "tenant": tenant, "event_type": "order.created", "external_id": external_id,
@@ -27,7 +27,7 @@ fn line(id: u32, tenant: &str, external_id: &str) -> String {
     .to_string()
 }
 
-fn frame(lines: &[String]) -> Vec<u8> {
+pub(super) fn frame(lines: &[String]) -> Vec<u8> {
     zstd::encode_all(format!("{}\n", lines.join("\n")).as_bytes(), 3).unwrap()
 }
 

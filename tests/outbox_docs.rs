@@ -3,7 +3,7 @@
 use crate::support::*;
 use hooksaga_testkit::mariadb;
 use mysql_async::prelude::Queryable as _;
-use std::{fs, path::Path, process::Command};
+use std::{os::unix::fs::symlink, process::Command};
 
 mod with_tokio_postgres {
     include!("../docs/examples/outbox_tokio_postgres.rs");
@@ -26,17 +26,9 @@ mod with_mysql_async {
     }
 }
 
-fn docs(file: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(file)).unwrap()
-}
-
 /// The example that is marked with this name.
-fn example(name: &str) -> String {
-    let page = docs("OUTBOX.md");
-    let (_, rest) =
-        page.split_once(&format!("<!-- run: {name} -->\n```")).unwrap_or_else(|| panic!("no {name}"));
-    let (_, rest) = rest.split_once('\n').unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
+fn outbox(name: &str) -> String {
+    example("docs/OUTBOX.md", name)
 }
 
 /// Runs a program to its end; what it prints.
@@ -72,8 +64,8 @@ async fn check(api: &Api, orders: &[i64]) {
 #[test]
 fn the_rust_examples_are_what_the_tests_compile() {
     for name in ["tokio-postgres", "mysql_async"] {
-        let file = format!("examples/outbox_{}.rs", name.replace('-', "_"));
-        assert_eq!(example(name), docs(&file), "{file}");
+        let file = format!("docs/examples/outbox_{}.rs", name.replace('-', "_"));
+        assert_eq!(outbox(name), text(&file), "{file}");
     }
 }
 
@@ -85,11 +77,9 @@ async fn the_examples_for_postgresql_work() {
     let login = format!("shop_{}", url.rsplit_once('/').unwrap().1);
     let (admin, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
-    let set_up = format!(
-        "CREATE ROLE {login} LOGIN; CREATE SCHEMA AUTHORIZATION {login}; \
-         GRANT EXECUTE ON FUNCTION hooksaga_append TO {login}"
-    );
+    let set_up = format!("CREATE ROLE {login} LOGIN; CREATE SCHEMA AUTHORIZATION {login}");
     admin.batch_execute(&set_up).await.unwrap();
+    admin.batch_execute(&outbox("grant-postgresql").replace("shop", &login)).await.unwrap();
     let url = url.replace("postgres://postgres@", &format!("postgres://{login}@"));
     let (mut shop, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -97,16 +87,21 @@ async fn the_examples_for_postgresql_work() {
     shop.batch_execute(&orders).await.unwrap();
 
     run_program(
-        Command::new("psql").args(["-X", "-v", "ON_ERROR_STOP=1", &url, "-c", &example("psql")]),
+        Command::new("psql").args(["-X", "-v", "ON_ERROR_STOP=1", &url, "-c", &outbox("psql")]),
         "postgresql-client",
     );
-    let (mut command, packages) = python(&example("psycopg"), "python3-psycopg");
+    let (mut command, packages) = python(&outbox("psycopg"), "python3-psycopg");
     let printed = run_program(command.env("SHOP_DATABASE", &url), &packages);
     assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
     assert!(with_tokio_postgres::order(&mut shop, 1003).await.unwrap() > 0);
     // The same order again: its own key is in the way, and the event is undone with it.
     with_tokio_postgres::order(&mut shop, 1003).await.unwrap_err();
-    check(&server.api(), &[1001, 1002, 1003]).await;
+    let module = installation.folder.path().join("order.mjs");
+    std::fs::write(&module, outbox("pg")).unwrap();
+    symlink(tool("node/node_modules"), installation.folder.path().join("node_modules")).unwrap();
+    let printed = run_program(Command::new("node").arg(module).env("SHOP_DATABASE", &url), "nodejs");
+    assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
+    check(&server.api(), &[1001, 1002, 1003, 1004]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,11 +110,12 @@ async fn the_examples_for_mariadb_work() {
     let server = installation.serve().await;
     let hooksaga = installation.database_url().unwrap().rsplit_once('/').unwrap().1.to_owned();
     let login = format!("shop_{hooksaga}");
+    let grant = outbox("grant-mariadb").replace("'shop'@'%'", &format!("'{login}'@'127.0.0.1'"));
     for sql in [
         format!("CREATE DATABASE `{login}`"),
         format!("CREATE USER '{login}'@'127.0.0.1'"),
         format!("GRANT ALL ON `{login}`.* TO '{login}'@'127.0.0.1'"),
-        format!("GRANT EXECUTE ON PROCEDURE `{hooksaga}`.hooksaga_append TO '{login}'@'127.0.0.1'"),
+        grant.replace("hooksaga.hooksaga_append", &format!("`{hooksaga}`.hooksaga_append")),
         format!("CREATE TABLE `{login}`.orders (id INT PRIMARY KEY, total INT)"),
         // What the examples call the database of hooksaga.
         "CREATE DATABASE IF NOT EXISTS hooksaga".to_owned(),
@@ -127,7 +123,7 @@ async fn the_examples_for_mariadb_work() {
             "CREATE OR REPLACE PROCEDURE hooksaga.hooksaga_append(IN t TEXT, IN p LONGTEXT, IN e TEXT, IN n TEXT, \
              IN c TEXT) SQL SECURITY INVOKER CALL `{hooksaga}`.hooksaga_append(t, p, e, n, c)"
         ),
-        format!("GRANT EXECUTE ON PROCEDURE hooksaga.hooksaga_append TO '{login}'@'127.0.0.1'"),
+        grant,
     ] {
         mariadb::admin_execute(&sql).await;
     }
@@ -136,10 +132,10 @@ async fn the_examples_for_mariadb_work() {
     run_program(
         Command::new("mariadb")
             .args(["--no-defaults", "-h127.0.0.1", &format!("-P{port}"), &format!("-u{login}")])
-            .args(["-D", &login, "-e", &example("mariadb")]),
+            .args(["-D", &login, "-e", &outbox("mariadb")]),
         "mariadb-client",
     );
-    let (mut command, packages) = python(&example("pymysql"), "python3-pymysql");
+    let (mut command, packages) = python(&outbox("pymysql"), "python3-pymysql");
     command.envs([
         ("SHOP_HOST", "127.0.0.1"),
         ("SHOP_PORT", &port),

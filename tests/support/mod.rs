@@ -2,15 +2,19 @@
 
 mod api;
 mod browser;
+mod documents;
 mod installation;
 mod process;
+mod script;
 mod server;
 mod signature;
 
 pub(crate) use api::Api;
 pub(crate) use browser::{Page, tool};
+pub(crate) use documents::{example, project, text};
 pub(crate) use installation::{Installation, ROOT_KEY};
 pub(crate) use process::Process;
+pub(crate) use script::{Script, run_script};
 pub(crate) use server::{Server, run};
 pub(crate) use signature::signed_by;
 
@@ -20,6 +24,11 @@ pub(crate) use std::time::Duration;
 
 /// How long a scenario waits for what should take milliseconds, on a machine that may be very busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A port of this machine that nobody listens on.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
 
 /// Asks until `answer` has something to say; panics, with `what`, when that takes too long.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, answer: impl Fn() -> F) -> T {

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 /// The binary under test.
-const BINARY: &str = env!("CARGO_BIN_EXE_hooksaga");
+pub(super) const BINARY: &str = env!("CARGO_BIN_EXE_hooksaga");
 
 pub(super) fn command(installation: &Installation, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);

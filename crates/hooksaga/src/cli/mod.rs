@@ -6,6 +6,8 @@ mod dead_letters;
 mod deliveries;
 mod demo;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod events;
 mod history;
 mod keys;

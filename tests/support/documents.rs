@@ -1,0 +1,26 @@
+//! The documents, and the examples in them that the tests run.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A file or folder of the project.
+pub(crate) fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+pub(crate) fn text(path: &str) -> String {
+    fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The block of a page that is marked `<!-- run: NAME -->`.
+pub(crate) fn example(page: &str, name: &str) -> String {
+    let text = text(page);
+    let mark = format!("<!-- run: {name} -->");
+    let mut lines = text.lines().skip_while(|line| line.trim() != mark).skip(1);
+    let fence = lines.next().unwrap_or_else(|| panic!("{page} has no example {name}"));
+    let indent = fence.find("```").unwrap_or_else(|| panic!("{page}: a block follows {mark}"));
+    let inside = lines.take_while(|line| line.trim() != "```").map(|line| line.get(indent..).unwrap_or(""));
+    inside.map(|line| format!("{line}\n")).collect()
+}
