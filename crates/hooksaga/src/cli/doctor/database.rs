@@ -320,7 +320,7 @@ mod tests {
         let begun = Instant::now();
         let silent = std::future::pending::<StoreResult<()>>();
         let late = in_time(begun + Duration::from_millis(20), silent).await;
-        assert!(late.is_err_and(|error| error.to_string().contains("all questions")));
+        assert!(late.is_err_and(|error| error.to_string().contains("all checks")));
         assert!(begun.elapsed() < PATIENCE);
         let over = in_time(begun, std::future::pending::<StoreResult<()>>()).await;
         assert!(over.is_err(), "nothing is waited for afterwards");
