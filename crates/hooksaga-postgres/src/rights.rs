@@ -246,7 +246,8 @@ mod tests {
         assert_eq!(grants().count(), written);
         for right in Role::ALL.iter().flat_map(|role| of_role(*role)) {
             assert!(["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE"].contains(&right.verb), "{right:?}");
-            let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            let plain = |name: &str| name.bytes().all(is_plain);
             assert!(!right.object.is_empty() && plain(right.object) && plain(right.column), "{right:?}");
         }
         let worker = of_role(Role::JobWorker);
