@@ -251,7 +251,7 @@ mod tests {
         let guards = statements(GUARDS);
         assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
         assert_eq!(guards.len() % 2, 0);
-        assert_eq!(statements(MIGRATIONS[0].sql).len(), 33);
+        assert_eq!(statements(MIGRATIONS[0].sql).len(), 34);
     }
 
     #[test]

@@ -8,7 +8,7 @@ fn every_role_is_found_by_its_name() {
         assert_eq!(role.as_str().parse(), Ok(*role));
         assert_eq!(role.to_string(), role.as_str());
     }
-    assert_eq!(Role::ALL.len(), 14);
+    assert_eq!(Role::ALL.len(), 15);
 }
 
 #[test]
