@@ -35,8 +35,8 @@ struct State {
     by_subscription: HashMap<SubscriptionId, u32>,
     /// How many began in which stretch of time, of those in flight.
     by_beginning: BTreeMap<u64, u32>,
-    /// When a claim that had to pass over subscriptions last found nothing beside them.
-    found_nothing: Option<Instant>,
+    /// When a claim that had to pass over these subscriptions last found nothing beside them.
+    found_nothing: Option<(Instant, Vec<SubscriptionId>)>,
 }
 
 /// One attempt that holds a slot; dropping it frees the slot.
@@ -51,8 +51,8 @@ pub(super) struct Slot {
 /// An attempt that has been in flight for one to two of these is not likely to end within the next few milliseconds.
 const STRETCH: Duration = Duration::from_millis(250);
 
-/// A claim that passes over a subscription walks past all that is open of it. One that found nothing is not repeated for so
-/// long, or a busy subscription would make the database walk all the time.
+/// How long a claim that passed over subscriptions and found nothing is not repeated: it scans past all that is open of them,
+/// and a busy subscription would make the database do that all the time.
 const NOT_AGAIN_FOR: Duration = Duration::from_millis(50);
 
 impl InFlight {
@@ -126,15 +126,18 @@ impl InFlight {
         free > 0 && free >= (free + soon) / 4
     }
 
-    /// A claim that passed over subscriptions has returned, with or without jobs of others.
-    pub(super) fn passed_over(&self, found: bool, now: Instant) {
-        self.state().found_nothing = (!found).then_some(now);
+    /// A claim that passed over these subscriptions has returned, with or without jobs of others.
+    pub(super) fn passed_over(&self, skipped: &[SubscriptionId], found: bool, now: Instant) {
+        self.state().found_nothing = (!found).then(|| (now, skipped.to_vec()));
     }
 
-    /// Until when a claim that would pass over subscriptions is not worth its walk.
-    pub(super) fn passes_over_from(&self, now: Instant) -> Option<Instant> {
-        let until = self.state().found_nothing? + NOT_AGAIN_FOR;
-        (until > now).then_some(until)
+    /// Until when a claim that would pass over these subscriptions is not worth its scan. Where one of those that were passed
+    /// over may be claimed again, it is at once: its jobs may wait.
+    pub(super) fn passes_over_from(&self, skipped: &[SubscriptionId], now: Instant) -> Option<Instant> {
+        let state = self.state();
+        let (at, then) = state.found_nothing.as_ref()?;
+        let until = *at + NOT_AGAIN_FOR;
+        (until > now && then.iter().all(|id| skipped.contains(id))).then_some(until)
     }
 
     /// Waits until an attempt has ended since this was last called. One waiter at a time.
@@ -246,12 +249,21 @@ mod tests {
     fn a_claim_past_a_busy_subscription_that_found_nothing_is_not_repeated_at_once() {
         let in_flight = InFlight::new(4, Gauge::default());
         let start = in_flight.start;
-        assert_eq!(in_flight.passes_over_from(start), None);
-        in_flight.passed_over(false, start);
-        assert_eq!(in_flight.passes_over_from(start), Some(start + NOT_AGAIN_FOR));
-        assert_eq!(in_flight.passes_over_from(start + NOT_AGAIN_FOR), None);
-        in_flight.passed_over(true, start);
-        assert_eq!(in_flight.passes_over_from(start), None, "where there was something there may be more");
+        const B: SubscriptionId = SubscriptionId(2);
+        assert_eq!(in_flight.passes_over_from(&[A], start), None);
+        in_flight.passed_over(&[A], false, start);
+        assert_eq!(in_flight.passes_over_from(&[A], start), Some(start + NOT_AGAIN_FOR));
+        assert_eq!(in_flight.passes_over_from(&[A, B], start), Some(start + NOT_AGAIN_FOR));
+        assert_eq!(in_flight.passes_over_from(&[A], start + NOT_AGAIN_FOR), None);
+        in_flight.passed_over(&[A], true, start);
+        assert_eq!(
+            in_flight.passes_over_from(&[A], start),
+            None,
+            "where there was something there may be more"
+        );
+        // A hangs, and B held the rest of the slots.
+        in_flight.passed_over(&[A, B], false, start);
+        assert_eq!(in_flight.passes_over_from(&[A], start), None, "B's jobs do not wait because A hangs");
     }
 
     #[test]

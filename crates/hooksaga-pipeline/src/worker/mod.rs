@@ -148,7 +148,7 @@ impl Worker {
             () = shutdown.wait() => return Ok(Progress::IDLE),
         };
         let passes_over = !limits.skip.is_empty();
-        if passes_over && in_flight.passes_over_from(std::time::Instant::now()).is_some() {
+        if passes_over && in_flight.passes_over_from(&limits.skip, std::time::Instant::now()).is_some() {
             return Ok(self.wait_for_the_skipped(in_flight, &limits.skip, shutdown).await);
         }
         match self.gate.pass(Instant::now()) {
@@ -164,7 +164,7 @@ impl Worker {
         }
         let began = std::time::Instant::now();
         if passes_over {
-            in_flight.passed_over(claimed > 0, began);
+            in_flight.passed_over(&limits.skip, claimed > 0, began);
         }
         let slot_of = |attempt: &Attempt| {
             in_flight.begin(attempt.subscription, attempt.request.body.len() as u64, began)
@@ -225,7 +225,7 @@ impl Worker {
             }
         };
         let woken = async {
-            if let Some(from) = in_flight.passes_over_from(std::time::Instant::now()) {
+            if let Some(from) = in_flight.passes_over_from(skipped, std::time::Instant::now()) {
                 tokio::time::sleep_until(from.into()).await;
             }
             self.signals.woken(Stage::Worker).await;
