@@ -91,7 +91,7 @@ async fn clients_that_never_read_take_no_more_memory_over_tls() {
 }
 
 /// What one of them may take, its session and its buffers included: less than rustls holds by default.
-const TLS_CLIENT_KIB: u64 = 56;
+const TLS_CLIENT_KIB: u64 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn verification_in_a_loop_sends_a_host_only_a_few_challenges() {
