@@ -9,7 +9,7 @@ use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{FailingEndpoint, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
-/// Of what waits the first is looked at. A deleted one has no endpoint that could be mended.
+/// Reads the first delivery that waits. Leaves deleted subscriptions out: nobody can fix their endpoints.
 const LIST: &str = "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, CAST(f.failures AS SIGNED), f.last_error_code,
        (SELECT g.next_attempt_at FROM webhook_delivery_sagas g FORCE INDEX (idx_saga_waiting)

@@ -10,7 +10,7 @@ use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{FailingEndpoint, TenantScope};
 use tokio_postgres::Row;
 
-/// Of what waits, the first is looked at, and `$4` are counted. A deleted one has no endpoint that could be mended.
+/// Reads the first delivery that waits, and counts up to `$4`. Leaves deleted subscriptions out: nobody can fix their endpoints.
 const LIST: &str = "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures::bigint, f.last_error_code, w.next_attempt_at,
        (SELECT count(*) FROM (
