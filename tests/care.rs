@@ -178,18 +178,20 @@ async fn an_endpoint_that_throttles_receives_everything_with_few_refusals() {
     receiver.answer("/in", [Behaviour::Throttle(places, Duration::from_millis(50))]);
     let events: Vec<Value> = (0..EVENTS).map(|n| json!({"event_type": "t", "payload": n})).collect();
     api.post("/v1/events/batch", &json!({ "events": events })).await.expect(200);
+    let distinct = || {
+        let arrived = receiver.deliveries("/in");
+        arrived.iter().map(|arrival| arrival.header("webhook-id")).collect::<BTreeSet<_>>().len()
+    };
+    eventually("everything has arrived", || async { (distinct() == EVENTS).then_some(()) }).await;
     eventually("everything has ended", || async {
         let open =
             ["Pending", "InProgress", "PendingRetry"].map(|status| format!("status={status}")).join("&");
         let open = api.get(&format!("/v1/deliveries?limit=1&{open}")).await.expect(200);
-        let routed = api.get("/v1/stats").await.expect(200)["queue_depths"]["unrouted_events"] == 0;
-        (routed && open["items"] == json!([])).then_some(())
+        (open["items"] == json!([])).then_some(())
     })
     .await;
     assert_eq!(api.get("/v1/deliveries?limit=1&status=DeadLettered").await.expect(200)["items"], json!([]));
     let arrived = receiver.deliveries("/in");
-    let distinct: BTreeSet<_> = arrived.iter().map(|arrival| arrival.header("webhook-id")).collect();
-    assert_eq!(distinct.len(), EVENTS);
     let refused = arrived.len() - EVENTS;
     assert!(refused * 10 <= arrived.len(), "{refused} of {} requests were refused", arrived.len());
 }

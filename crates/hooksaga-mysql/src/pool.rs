@@ -306,9 +306,7 @@ impl Query {
 async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
     killers
         .run(|mut connection| async move {
-            let cluster: Option<(String, String)> =
-                connection.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
-            if cluster.is_some_and(|(_, on)| on == "ON") {
+            if is_clustered(&mut connection).await? {
                 return Ok(false);
             }
             match connection.query_drop(format!("KILL {id}")).await {
@@ -317,6 +315,12 @@ async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
             }
         })
         .await
+}
+
+/// Whether the server is a node of a Galera Cluster.
+pub(crate) async fn is_clustered(connection: &mut Conn) -> DbResult<bool> {
+    let setting: Option<(String, String)> = connection.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
+    Ok(setting.is_some_and(|(_, on)| on == "ON"))
 }
 
 /// A connection outside the pools.
