@@ -6,9 +6,9 @@
 //! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
 //!
 //! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
-//! a transaction which took its ids early and commits late is not passed over. Events are indexed on the embedded database only:
-//! on a server an application may append them in a transaction of its own, which no limit of ours ends, and an event that
-//! commits behind the index would be missing from lists.
+//! a transaction which took its ids early and commits late is not passed over. On a server an application may append events in
+//! a transaction of its own, which no limit of ours ends, and an event that commits behind the index would be missing from
+//! lists: there events are indexed up to where no transaction can commit any more, each server in its own way.
 
 use crate::{DeliveryFilter, EventFilter, StoreResult, TenantScope};
 use async_trait::async_trait;
