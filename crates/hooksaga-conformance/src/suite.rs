@@ -366,6 +366,7 @@ macro_rules! conformance_suite {
                 subscriptions_are_listed_by_each_filter,
                 deliveries_are_listed_by_each_filter,
                 an_open_delivery_is_listed_by_its_status_alone,
+                a_dead_delivery_is_listed_before_its_letter_is_written_and_after,
                 a_delivery_shows_its_saga_and_its_attempts,
                 open_deliveries_of_a_paused_or_unverified_subscription_are_held,
                 a_finished_delivery_is_not_held,
