@@ -350,6 +350,9 @@ impl Wiring {
             task.run().await;
             "ingestion"
         });
+        // Beside the start, which does not wait for it.
+        let reader = Arc::clone(&stores.reader);
+        tokio::spawn(async move { hooksaga_http::warm_up(&*reader).await });
         hooksaga_http::api(ApiParts {
             ingest,
             admin: stores.admin,
