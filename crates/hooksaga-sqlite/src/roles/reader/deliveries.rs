@@ -114,6 +114,10 @@ pub(super) fn list(
     let (source, access) = match scope {
         _ if by_event => (BY_EVENT, Access::Direct),
         TenantScope::One(_) if waiting => (WAITING_OF_TENANT, Access::RecentFirst),
+        // Of the dead there are many: those of the tenant's events are fewer.
+        TenantScope::One(_) if filter.statuses == [SagaStatus::DeadLettered] => {
+            (OF_TENANT, Access::RecentFirst)
+        }
         // What leads to them is quicker than all events of the tenant.
         TenantScope::One(_) if leads_by_itself(&filter.statuses) => (LIST, Access::RecentFirst),
         TenantScope::One(_) => (OF_TENANT, Access::RecentFirst),
