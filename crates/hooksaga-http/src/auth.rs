@@ -235,7 +235,7 @@ impl<S: RequiredScope> FromRequestParts<SharedState> for Allowed<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {
-        let Known(caller) = Known::from_request_parts(parts, state).await?;
+        let AnyKey(caller) = AnyKey::from_request_parts(parts, state).await?;
         if caller.scopes.contains(S::SCOPE) {
             Ok(Self { caller, scope: PhantomData })
         } else {
@@ -245,9 +245,9 @@ impl<S: RequiredScope> FromRequestParts<SharedState> for Allowed<S> {
 }
 
 /// Proof that the request carries a valid key, whatever its scopes.
-pub(crate) struct Known(pub(crate) Arc<Caller>);
+pub(crate) struct AnyKey(pub(crate) Arc<Caller>);
 
-impl FromRequestParts<SharedState> for Known {
+impl FromRequestParts<SharedState> for AnyKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {

@@ -54,7 +54,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
     }
 }
 
-/// One such value per key, for so many keys at a time.
+/// One such value per key, for a bounded number of keys.
 pub(crate) struct CachedBy<K, T> {
     fresh: Duration,
     patience: Duration,

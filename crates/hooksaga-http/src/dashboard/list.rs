@@ -18,7 +18,7 @@ use std::{
     convert::Infallible,
 };
 
-/// At most so many rows are looked up beside those of one page; those beyond are shown by their number.
+/// The most related rows that one page looks up; the others are shown by their id only.
 const MOST_LOOKED_UP: usize = 50;
 
 /// The query of a page as it was sent, without empty fields: browsers send those of a form, too.

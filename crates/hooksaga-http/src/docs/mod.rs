@@ -6,7 +6,6 @@
 
 use crate::listener::Unmetered;
 use axum::{
-    Router,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -19,8 +18,8 @@ const JS: &str = include_str!("docs.js");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) fn routes() -> Router {
-    Router::new()
+pub(crate) fn routes() -> axum::Router {
+    axum::Router::new()
         .route("/docs", get(|| async { asset(HTML, "text/html; charset=utf-8") }))
         .route("/docs/docs.css", get(|| async { asset(CSS, "text/css; charset=utf-8") }))
         .route("/docs/docs.js", get(|| async { asset(JS, "text/javascript; charset=utf-8") }))

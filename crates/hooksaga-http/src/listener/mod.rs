@@ -31,7 +31,6 @@ use crate::{
     },
     seldom::Seldom,
 };
-use axum::Router;
 use hooksaga_pipeline::Shutdown;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -132,7 +131,7 @@ impl Default for Deadlines {
 
 /// What a listener holds at the moment. Clones show the same.
 #[derive(Clone, Debug, Default)]
-pub struct ListenerGauges(Arc<connections::Counts>);
+pub struct ListenerGauges(Arc<connections::ListenerCounters>);
 
 impl ListenerGauges {
     /// Open connections.
@@ -153,7 +152,7 @@ impl ListenerGauges {
 
 /// What the connections of a listener share.
 struct Shared {
-    app: Router,
+    app: axum::Router,
     connections: Connections,
     responses: WaitingResponses,
     public_responses: WaitingResponses,
@@ -166,7 +165,7 @@ struct Shared {
 /// closes what is left.
 pub async fn serve(
     listener: TcpListener,
-    app: Router,
+    app: axum::Router,
     options: ListenerOptions,
     shutdown: Shutdown,
 ) -> io::Result<()> {
