@@ -45,7 +45,7 @@ enum Command {
         /// Binds it to one tenant: it sees and changes nothing else
         #[arg(long, value_name = "TENANT", value_parser = bindable_tenant)]
         tenant: Option<Tenant>,
-        /// How long it is valid, such as 24h, at least 1s [default: for ever]
+        /// How long it is valid, such as 24h, at least 1s [default: forever]
         #[arg(long, value_name = "DURATION", value_parser = validity)]
         expires: Option<Duration>,
         /// Print only the key, as JSON with its id, for scripts

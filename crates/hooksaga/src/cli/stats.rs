@@ -3,7 +3,7 @@
 use super::remote::{self, Ended, Query, Remote, Stats as Reply, tenant};
 use crate::{
     error::CliResult,
-    output::{self, Cell, Clock, Color, Table},
+    output::{self, Cell, Color, Now, Table},
 };
 use clap::Args;
 use hooksaga_saga::Tenant;
@@ -81,10 +81,10 @@ fn row(name: Cell, ended: Ended) -> Vec<Cell> {
     vec![name, ended.delivered.into(), bad(ended.failed), bad(ended.dead_lettered)]
 }
 
-/// What ended in the last so many minutes, by the server's clock.
+/// What ended in the last `minutes` minutes, by the server's clock.
 fn since(stats: &Reply, minutes: u64) -> Ended {
     let mut sum = Ended::default();
-    let Some(now) = Clock::parse(&stats.now) else { return sum };
+    let Some(now) = Now::parse(&stats.now) else { return sum };
     for one in &stats.per_minute {
         if now.since(&one.minute).as_secs() < minutes * 60 {
             sum.delivered += one.ended.delivered;

@@ -26,7 +26,7 @@ impl Reply {
     }
 }
 
-/// Starts a server that responds to so many requests per connection, takes one more, and closes; its address and how many
+/// Starts a server that responds to this many requests per connection, takes one more, and closes; its address and how many
 /// connections it has had.
 pub(crate) async fn closing_after(requests: usize) -> (String, Arc<AtomicUsize>) {
     let connections = Arc::new(AtomicUsize::new(0));

@@ -22,7 +22,7 @@ const KEPT: usize = 1 << 20;
 /// and every thread that logs pays for waking it. It bounds how late a record is, and how much of the log is
 /// lost if the process is killed.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often lost records are complained about at the most.
+/// How often lost records are complained about at most.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long the end of the program waits for the last lines: a reader may have stopped reading.
 const LAST: Duration = Duration::from_secs(1);

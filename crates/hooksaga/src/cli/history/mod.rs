@@ -9,7 +9,7 @@ use crate::{
     error::{CliError, CliResult},
     output,
 };
-use archive::Gap;
+use archive::Unreadable;
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
 use jiff::Timestamp;
@@ -222,7 +222,7 @@ fn read_all(
     found
 }
 
-impl Gap {
+impl Unreadable {
     fn text(&self) -> String {
         match self {
             Self::Torn { after_line } => format!(
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_torn_end_says_what_to_do_with_a_copy() {
-        let text = Gap::Torn { after_line: 7 }.text();
+        let text = Unreadable::Torn { after_line: 7 }.text();
         for part in
             ["after line 7", "if this is a copy, copy it again", "if its writer was killed, nothing is lost"]
         {

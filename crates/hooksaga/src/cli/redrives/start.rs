@@ -2,7 +2,7 @@
 
 use super::tally;
 use crate::{
-    cli::remote::{Period, Redrive, Remote, Steady, event_type, id, tenant, visible},
+    cli::remote::{PatientClient, Period, Redrive, Remote, event_type, id, tenant, visible},
     client::{Client, Reply},
     error::{CliError, CliResult},
     output::{self, ProgressBar},
@@ -131,9 +131,9 @@ impl Start {
 /// Looks until it has ended.
 async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
     let progress = ProgressBar::new(None);
-    let mut steady = Steady::reached(client).beside(&progress);
+    let mut server = PatientClient::reached(client).beside(&progress);
     loop {
-        let answer = steady.get(&format!("/v1/redrives/{id}")).await?;
+        let answer = server.get(&format!("/v1/redrives/{id}")).await?;
         let redrive: Redrive = answer.json()?;
         if redrive.status != "running" {
             progress.clear();
