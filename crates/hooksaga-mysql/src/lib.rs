@@ -1,4 +1,4 @@
-//! The MySQL and MariaDB back end (InnoDB): SQL, and nothing but SQL. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
+//! The MySQL and MariaDB back end (InnoDB): it contains the SQL and no decisions. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
 //! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that

@@ -1,4 +1,4 @@
-//! The PostgreSQL back end: SQL, and nothing but SQL. Needs PostgreSQL 15 or newer.
+//! The PostgreSQL back end: it contains the SQL and no decisions. Needs PostgreSQL 15 or newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it by their
 //! first message, or logged in as it (`role_urls`). A login that switches can switch back, so that fence is

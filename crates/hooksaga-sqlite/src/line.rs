@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-/// How many transactions are committed together at the most: the first must not wait for ever, nor those that come
+/// How many transactions are committed together at most: the first must not wait forever, nor those that come
 /// meanwhile.
 const TOGETHER: usize = 4;
 
 /// The same for steps that follow from one another.
 const LINKED: usize = 8;
 
-/// How long a commit is put off for the next step at the most. Nobody waits for it meanwhile but the step itself; whoever
+/// How long a commit is put off for the next step at most. Nobody waits for it meanwhile but the step itself; whoever
 /// comes is served at once.
 const FOR_NEXT: Duration = Duration::from_micros(1000);
 

@@ -1,6 +1,6 @@
 //! The tenants and correlation ids of recent events, which the orchestrator logs with what it does.
 //!
-//! An event never changes, so what was seen once is true for ever: remembering it saves a look at `events` for every
+//! An event never changes, so what was seen once is true forever: remembering it saves a look at `events` for every
 //! job that is made and for every result. Routing fills it where it runs in the same process; what is not there is read.
 
 use crate::error::DbResult;

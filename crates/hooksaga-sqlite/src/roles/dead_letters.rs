@@ -408,7 +408,7 @@ fn carry_out(tx: &Tx<'_>, scope: &TenantScope, plan: Plan, default_limit: u32) -
 
 /// What became of several letters.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct RequeuedLetters {
     pub(super) sagas: Vec<RequeuedSaga>,
     /// The subscription is not active and verified.
     pub(super) skipped: u64,
@@ -420,8 +420,8 @@ pub(super) fn requeue_all(
     scope: &TenantScope,
     letters: &[DeadLetterId],
     subscriptions: &mut Subscriptions,
-) -> DbResult<Again> {
-    let mut all = Again::default();
+) -> DbResult<RequeuedLetters> {
+    let mut all = RequeuedLetters::default();
     for letter in letters {
         let Some(found) = tx.prepare(OF_LETTER)?.query_row((letter.0, scope.tenant()), found).optional()?
         else {

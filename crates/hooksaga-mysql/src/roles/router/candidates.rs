@@ -3,7 +3,7 @@
 //! Every entry that is read counts, also that of a subscription which is paused: so a pass is bounded however many of them
 //! there are. A whole batch is looked up in one statement, each kind of event once. Where that finds more than a pass may
 //! consider, and for an event that an earlier pass has begun, the topics are read one by one from where they matter,
-//! as many entries of each as are still wanted. The first so many of all topics together are among those.
+//! as many entries of each as are still wanted. The first ones of all topics together are among those.
 
 use crate::{
     error::DbResult,
@@ -67,7 +67,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// It is nothing but unverified, and its gap begins after this event.
+    /// It is unverified for no other reason, and its gap begins after this event.
     pub(super) fn misses_early(&self, event: &Event) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.deliverable

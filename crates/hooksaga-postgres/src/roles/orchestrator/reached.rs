@@ -19,9 +19,9 @@ use std::{
 
 /// Where the next pass begins, per subscription.
 #[derive(Default)]
-pub(super) struct Reached(Mutex<HashMap<SubscriptionId, Place>>);
+pub(super) struct Reached(Mutex<HashMap<SubscriptionId, LastScheduled>>);
 
-struct Place {
+struct LastScheduled {
     /// When the last saga that was scheduled was due.
     at: Timestamp,
     /// When a pass last began at the first entry.
@@ -70,7 +70,7 @@ impl Reached {
     /// More are not kept: then all are forgotten, which costs each one longer walk.
     const MOST: usize = 10_000;
 
-    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, Place>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, LastScheduled>> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ impl Reached {
                 Some(place) if short.contains(&saga.subscription_id) => place.whole,
                 _ => now,
             };
-            places.insert(saga.subscription_id, Place { at: saga.attempt_at, whole });
+            places.insert(saga.subscription_id, LastScheduled { at: saga.attempt_at, whole });
         }
     }
 }

@@ -254,7 +254,7 @@ impl Claiming<'_> {
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&jobs, &lease, &self.token.0, &begin, &bytes];
         parameters.extend(self.skip.iter().map(|skip| skip as &(dyn ToSql + Sync)));
         let rows = self.client.query(&self.statement, &parameters).await?;
-        // A UNION ALL returns its parts in turn.
+        // A UNION ALL returns its parts in order.
         let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
         let left: i64 = clock.try_get(7)?;
         if left < 0 && self.skip.is_none() {
