@@ -13,7 +13,7 @@
 //!   new one that began to wait last, if nothing that is silent was admitted since. So a newcomer gets its job at
 //!   once beside any number of others that were never tried and hang, until that many newcomers hang, too. As much of
 //!   their half the unreachable leave to the new ones meanwhile, so that those are tried hardly more slowly for it.
-//! - What does not divide goes in turn: first to who was admitted longest ago; among new ones without a job the one
+//! - The remainder goes one by one: first to the endpoint that was admitted longest ago; among new ones without a job the one
 //!   that has waited for longest and the one that began last take turns. Of those who have nothing open, new ones may
 //!   take the last slot but one, and quick ones the last.
 
@@ -246,7 +246,7 @@ fn in_turn(claims: &[Claim]) -> Vec<usize> {
     order
 }
 
-/// Gives up to each class's level, then what does not divide, in turn.
+/// Gives up to each class's level, then the remainder one by one.
 fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
     let levels = [Class::New, Class::Answering, Class::Unreachable].map(|class| {
         let bound = zones.bounds[class as usize];

@@ -22,9 +22,9 @@ pub struct BlockPager {
 /// What to read next, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerStep {
-    /// So many rows at the most with these ids, which are not in the index.
+    /// So many rows at most with these ids, which are not in the index.
     Newest(Range<i64>, usize),
-    /// So many rows at the most with these ids, which are of blocks that were found.
+    /// So many rows at most with these ids, which are of blocks that were found.
     Rows(Range<i64>, usize),
     /// At most [`BLOCKS_AT_ONCE`] blocks before this one.
     Blocks(i64),

@@ -2,7 +2,7 @@
 //!
 //! It reads counters ([`FailureRun`]), never deliveries. Whatever it does to a subscription it notes in the same transaction
 //! in `pending_announcements`; an announcement becomes an event of the reserved tenant in a transaction of its own, under
-//! an `external_id` that follows from it. So whoever dies in between, it is announced, and once.
+//! an `external_id` that is derived from it. So it is announced exactly once, even if a process crashes in between.
 
 use crate::{NewEvent, StoreResult};
 use async_trait::async_trait;

@@ -112,7 +112,7 @@ pub struct AppliedResult {
     pub duration: Duration,
 }
 
-/// A finished job as it was read, with what is told of it afterwards.
+/// A finished job as it was read, with what the log and metrics say about it.
 #[derive(Clone, Debug)]
 pub struct QueuedResult {
     pub finished: FinishedJob,

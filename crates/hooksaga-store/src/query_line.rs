@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bounds how many queries run at a time. One that has waited for [`QUERY_LIMIT`] is not begun: such a line is made of slow
-/// queries, and its end would wait for ever.
+/// queries, and its end would wait forever.
 pub struct QueryLine(Arc<Semaphore>);
 
 impl QueryLine {

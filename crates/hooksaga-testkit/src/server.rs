@@ -1,4 +1,4 @@
-//! The HTTP server of all tests: it does exactly what a test says, byte by byte. It reads HTTP/1.1 by hand, because a
+//! The HTTP server of all tests: it does exactly what a test says, byte by byte. It parses HTTP/1.1 itself, because a
 //! test must be able to send what no HTTP library would let it send.
 
 use std::{
