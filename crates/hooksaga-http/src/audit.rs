@@ -1,12 +1,12 @@
-//! Audit records: every request that changes something leaves one, whichever route it came by.
+//! Audit records: every request that changes something leaves one, on any route.
 //!
 //! A layer around the routes of the API and of the dashboard writes it, after the action and before the response: so no
-//! handler can forget it, and what failed leaves none. A route that is not in [`ACTIONS`] is recorded under its method
+//! handler can forget it. Failed requests leave none. A route that is not in [`ACTIONS`] is recorded under its method
 //! and path. The request runs as a task of its own: one that has begun is finished and recorded, whether or not its
 //! client waits for it.
 //!
 //! An action that is done cannot be undone because its record fails. Then the whole record goes to the log, as an error:
-//! nothing is lost silently. Events are no actions: they are kept themselves.
+//! nothing is lost silently. Posting an event leaves no record: the event itself is stored.
 
 use crate::{
     auth::Caller,

@@ -1,8 +1,8 @@
 //! Bearer keys: their scopes, and the tenant that they are bound to.
 //!
-//! Keys are known by their SHA-256 only. What the key store says is remembered for [`FRESH`], so that ingestion
+//! Only the SHA-256 of a key is stored. Lookups are cached for [`FRESH`], so that ingestion
 //! does not ask the database per request, and a revoked key stops working well within the promised 5 seconds.
-//! Unknown keys are remembered too; the memory is bounded, whatever is tried.
+//! Unknown keys are cached too; the cache is bounded, however many are tried.
 
 use crate::{
     audit,

@@ -1,7 +1,7 @@
 //! Room for request bodies: a budget of bytes, and the clients that hold parts of it.
 //!
-//! Room is held from the moment a request says how much it will send. Clients that say it and then keep the server
-//! waiting would keep others out: when there is no room left, those that have been waited for longest lose theirs.
+//! Room is held from the moment a request announces its size. Clients that announce a body and then keep the server
+//! waiting would block others, so when there is no room left, those that have stalled longest lose theirs.
 
 use std::{
     collections::BTreeMap,

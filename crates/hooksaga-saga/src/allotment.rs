@@ -3,8 +3,8 @@
 //! - A job of an endpoint that answers within T = 50 ms weighs `latency ÷ T` of a worker slot, but at least an
 //!   eighth; every other job weighs one slot. What is open never weighs more than the capacity, so that
 //!   a job that is admitted waits for a slot about T at most, while a quick endpoint pipelines deeply.
-//! - Everybody may fill up to the same level, within its own window. The level is the highest that leaves
-//!   half a level free, at least two slots, for those who come next. Nobody gets more while another has less.
+//! - Every subscription may fill up to the same level, within its own window. The level is the highest that leaves
+//!   half a level free, at least two slots, for those who come next. No subscription gets more while another has less.
 //! - Unreachable endpoints hold at most half of the capacity together, and 8 jobs each. New ones hold at most
 //!   half of what the unreachable leave of three quarters, and 4 jobs each; beyond that one job in all, while two
 //!   slots are free and the unreachable leave a sixteenth, at least four slots: however many new ones turn out to

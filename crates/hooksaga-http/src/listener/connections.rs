@@ -1,4 +1,4 @@
-//! Which connections are open, and which is closed when there are too many.
+//! The open connections, and which of them is closed when there are too many.
 
 use super::peer::{Patience, Peer, Rank};
 use std::{

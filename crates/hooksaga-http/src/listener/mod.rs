@@ -7,7 +7,7 @@
 //! - Every wait for a client has a deadline: handshake, head, body (see `body`), and 30 seconds without progress
 //!   while a response is written.
 //! - The bytes of all response bodies that wait for their clients are bounded. A read beyond that is refused with
-//!   503; the response to a write is always sent, since what was done must be told.
+//!   503; the response to a write is always sent, since the client must learn what was done.
 //! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
 
 mod connections;

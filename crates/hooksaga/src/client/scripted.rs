@@ -1,4 +1,4 @@
-//! A server for tests that gives the responses it was told to, in order, and remembers what it was asked.
+//! A server for tests that returns the given responses in order, and records the requests.
 
 use hooksaga_testkit::server::{Server, read_request};
 use serde_json::Value;

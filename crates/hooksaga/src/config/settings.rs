@@ -1,5 +1,5 @@
-//! The layers of configuration laid over each other: file, environment, flags. The last word on each key
-//! wins, and every complaint about a value says where that value came from.
+//! The layers of the configuration: file, environment, flags. The last layer that sets a key
+//! wins, and every error about a value says where it came from.
 
 use super::{ConfigError, duration, keys};
 use std::{

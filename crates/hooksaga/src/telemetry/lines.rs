@@ -1,7 +1,7 @@
-//! The way of log records to stdout: threads that log append their lines to one text, and a thread of its own writes it.
+//! How log records get to stdout: threads append their lines to one buffer, and a separate thread writes it.
 //!
-//! A line that comes alone is written at once; those that follow within [`PAUSE`] are written together. A reader that
-//! does not keep up holds up nobody: what does not fit into [`CAPACITY`] is dropped, and counted.
+//! A single line is written at once; lines that follow within [`PAUSE`] are written together. A reader that
+//! does not keep up delays nobody: what does not fit into [`CAPACITY`] is dropped, and counted.
 
 use std::{
     io::{self, Write},

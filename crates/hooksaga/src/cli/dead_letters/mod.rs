@@ -1,4 +1,4 @@
-//! `hooksaga dead-letters`: what was given up, and giving it another chance.
+//! `hooksaga dead-letters`: lists dead letters and sends them again.
 
 mod requeue;
 

@@ -1,4 +1,4 @@
-//! `hooksaga dead-letters requeue`: one, or all that fit.
+//! `hooksaga dead-letters requeue`: one, or all that match a filter.
 
 use super::Filter;
 use crate::{

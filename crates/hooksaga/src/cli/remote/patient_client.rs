@@ -1,4 +1,4 @@
-//! Asking a server again and again, over its restarts and busy moments.
+//! A client that keeps asking while the server restarts or is busy.
 
 use crate::{
     client::{Client, Reply},
