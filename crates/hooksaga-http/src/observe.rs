@@ -10,7 +10,7 @@ use hooksaga_pipeline::Metrics;
 use http::{HeaderValue, StatusCode, header};
 use std::{sync::Arc, time::Instant};
 
-/// The route of requests that matched none: a path from outside must not become a label.
+/// The route of requests that matched none: a path that a client chose must not become a label.
 const NO_ROUTE: &str = "none";
 
 pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {

@@ -131,7 +131,7 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
     let reader = Arc::clone(&state.reader);
     state.ready.get(async move { reader.ready().await }).await.map(|_| "ready\n").map_err(|error| {
         tracing::debug!(%error, "not ready");
-        // The error's own text may name hosts; whoever asks here has shown no key.
+        // The error's own text may name hosts, and this route needs no key.
         let reason = match *error {
             StoreError::Unavailable(_) => "the database is not reachable",
             StoreError::TimedOut(_) | StoreError::TooSlow(_) => "the database takes too long",

@@ -57,7 +57,7 @@ impl Drop for Running {
 }
 
 impl Query {
-    /// Keeps connection and turn until the query has ended, which the server is asked for.
+    /// Keeps connection and turn until the query has ended; it asks the server to cancel it.
     async fn cancel(self) {
         let begun = Instant::now();
         let mut ended = Box::pin(is_idle(Arc::clone(&self.client)));

@@ -175,8 +175,8 @@ fn no_answer() -> StoreError {
     StoreError::Unavailable(format!("no response within {} s", ANSWER.as_secs()))
 }
 
-/// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection
-/// that is dead without anybody noticing would be given to the next one, forever.
+/// A call that waits for the server. Its caller may cancel it sooner than [`ANSWER`] and try again: then a connection
+/// that is dead without anybody noticing would be reused forever.
 struct Call<'a> {
     pool: &'a Pool,
     began: Instant,

@@ -1,4 +1,4 @@
-//! What a page of a list reads next, where it goes by the [coarse index](crate::ListIndexStore): first the rows that are
+//! What a page of a list reads next when it uses the [coarse index](crate::ListIndexStore): first the rows that are
 //! newer than the index, then the rows of each block that may hold some. Every back end reads in this order; only the
 //! statements are its own.
 

@@ -13,7 +13,7 @@ impl QueryLine {
         Self(Arc::new(Semaphore::new(connections.max(1))))
     }
 
-    /// Waits for a turn, which lasts until it is dropped: when the query has ended in the database, whoever asked for it.
+    /// Waits for a turn, which lasts until it is dropped: when the query has ended in the database, even if its caller has gone.
     ///
     /// # Errors
     /// [`StoreError::TooSlow`] after [`QUERY_LIMIT`].

@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// A request as it came over the wire.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     /// The request line and the headers.

@@ -120,7 +120,7 @@ async fn find(state: &ApiState, scope: &TenantScope, id: i64) -> Result<EventDet
     state.reader.event(scope, EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))
 }
 
-/// A payload, laid out and as it came.
+/// A payload, indented and as received.
 pub(super) fn payload_views(visitor: &Visitor, event_id: i64, payload: &str) -> Markup {
     let file = visitor.path(&format!("/events/{event_id}/payload"));
     let size = format!("{} bytes", parts::number(payload.len() as u64));

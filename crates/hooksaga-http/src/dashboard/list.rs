@@ -61,7 +61,7 @@ impl Asked {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What is asked for, read as the API reads it.
+    /// The parameters, read as the API reads them.
     pub(super) fn listing<Q: ListQuery>(&self, visitor: &Visitor) -> Result<Listing<Q>, Problem> {
         Listing::read(&visitor.caller, self.params())
     }

@@ -118,7 +118,7 @@ impl Connections {
         }
     }
 
-    /// Lets everybody go whose request is not moving: at the end nobody is waited for in vain.
+    /// Closes every connection whose request makes no progress: a stop does not wait for those.
     pub(super) fn evict_quiet(&self) {
         let now = Instant::now();
         let mut table = self.lock();

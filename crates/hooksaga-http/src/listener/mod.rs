@@ -61,13 +61,13 @@ const SEND_BUFFER: usize = 128 << 10;
 /// those of waiting responses, and the default is four times as much for every connection.
 const TLS_BUFFER: usize = 16 << 10;
 
-/// How often, at the end, to look for clients that are waited for in vain.
+/// How often, while stopping, to look for clients that make no progress.
 const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
 
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often that is said meanwhile.
+/// How often that is logged meanwhile.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// The bounds of one listener.

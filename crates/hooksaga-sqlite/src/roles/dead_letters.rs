@@ -168,7 +168,7 @@ impl DeadLetterStore for DeadLetters {
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
-        // Letters are looked for in a read, beside which the writer is free; the write goes by their keys.
+        // A read finds the letters, which leaves the writer free; the write uses their keys.
         let (looking, looked_for) = (scope.clone(), step.clone());
         let plan = self.0.read(move |tx| plan(tx, &looking, &looked_for)).await?;
         if step.dry_run || plan.letters.is_empty() {

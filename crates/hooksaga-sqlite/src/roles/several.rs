@@ -49,7 +49,7 @@ impl Write {
     }
 }
 
-/// An insert that leaves out what is there already, into a table whose ids only grow. `find` is the id of a row by the
+/// An insert that skips rows that exist already, into a table whose ids only grow. `find` is the id of a row by the
 /// first two of its values.
 #[derive(Clone, Copy)]
 pub(super) struct Insert {

@@ -212,7 +212,7 @@ fn cannot_open(id: SubscriptionId, error: &dyn std::fmt::Display) -> StoreError 
     ))
 }
 
-/// Leaves an audit record. What was done is done: if the record fails, that is said.
+/// Leaves an audit record. If the record fails, the action is not undone, and the failure is reported.
 async fn record(store: &dyn KeyStore, action: &str, key: &ApiKey) {
     let record = NewAuditRecord {
         key_id: None,

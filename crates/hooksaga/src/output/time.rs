@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// The moment that relative times are told from.
+/// The moment that relative times refer to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now(Timestamp);
 
@@ -23,7 +23,7 @@ impl Now {
         Self(text.parse().expect("a time"))
     }
 
-    /// `3m ago` or `in 25s`. What is no time that this program can read is shown as it came.
+    /// `3m ago` or `in 25s`. A text that is not a time is shown unchanged.
     pub(crate) fn relative(self, time: &str) -> String {
         let Ok(at) = time.parse::<Timestamp>() else { return time.to_owned() };
         let seconds = at.as_second() - self.0.as_second();

@@ -150,7 +150,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Waits until everything is written, if somebody reads it; how many records were dropped, or wait in vain.
+    /// Waits until everything is written, if somebody reads it; returns how many records were dropped or could not be written.
     pub(super) fn end(&self) -> u64 {
         self.lines.0.text().ended = true;
         self.lines.0.wake.notify_one();
@@ -168,7 +168,7 @@ mod tests {
     /// Long enough for any machine; only a failing test waits for it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Passes on every write as it came.
+    /// Passes on every write unchanged.
     struct Tap(Sender<Vec<u8>>);
 
     impl Write for Tap {

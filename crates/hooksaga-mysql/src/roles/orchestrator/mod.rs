@@ -25,7 +25,7 @@ const SHARDS: u32 = 16;
 pub(crate) struct Orchestrator {
     pool: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
-    /// wait for each other's; and another after a wait that was in vain, since who holds that row may be frozen.
+    /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be frozen.
     shard: AtomicU32,
     /// How many more passes look first for jobs that their sagas already have.
     looks: AtomicU32,

@@ -19,7 +19,7 @@ use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashMap};
 
 /// The entries of many topics at once. The length is compared too: to the collation a blank at the end is nothing.
-/// Whoever asks for one row more than it can use sees whether these are all.
+/// A caller that asks for one row more than it can use sees whether these are all.
 pub(crate) const OF_MANY: &str = concat!(
     "/* router.subscriptions */
 SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,

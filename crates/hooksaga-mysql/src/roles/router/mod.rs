@@ -246,7 +246,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The queued events in the order of their ids, each from where an earlier pass came to.
+    /// The queued events in the order of their ids, each from where an earlier pass stopped.
     fn locked(mut self, mut queued: Vec<(i64, i64)>) -> Vec<Event> {
         queued.sort_unstable();
         let event = |(id, after)| Some(Event { after, ..self.events.remove(&id)? });

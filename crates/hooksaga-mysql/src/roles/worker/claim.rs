@@ -25,7 +25,7 @@ use std::{
 };
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
-/// transaction is begun: an idle pass is this one statement. What it tells of a job never changes while the job is Pending,
+/// transaction is begun: an idle pass is this one statement. What it reads of a job never changes while the job is Pending,
 /// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in
 /// the way forever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {

@@ -21,7 +21,7 @@ use std::{
 use tokio_postgres::{Row, Statement, types::ToSql};
 
 /// Walks the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
-/// job. The update goes by the picked rows' places in the table, which nobody can change while they are locked; a status
+/// job. The update finds the picked rows by their `ctid`, which nobody can change while they are locked; a status
 /// that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index.
 ///
 /// For a claim that passes nobody over and whose payloads fit into the limit of bytes, were each as long as the longest:

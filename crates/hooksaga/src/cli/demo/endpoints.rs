@@ -45,7 +45,7 @@ pub(super) struct DemoEndpoint {
 }
 
 impl DemoEndpoint {
-    /// Starts a receiver on a free port; from then on its arrivals are told.
+    /// Starts a receiver on a free port and prints what arrives there.
     pub(super) async fn start(
         name: &'static str,
         behaviour: Behaviour,

@@ -20,7 +20,7 @@ const BUFFER: usize = 128 << 10;
 /// Writers make a frame of every batch, which is smaller.
 const WHOLE: u64 = 16 << 20;
 
-/// So many gaps of a file are told one by one; the rest are counted.
+/// The most unreadable parts of a file that are reported one by one; the rest are counted.
 const TOLD_GAPS: usize = 100;
 
 /// What a file could not give, for people.
@@ -82,7 +82,7 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::
 /// Reads the frame at `start`; where the next one may begin.
 ///
 /// What follows a torn frame would be taken for its rest, and give lines that nobody wrote; and what a damaged frame still
-/// gives is not what was written. So the lines of a frame are told when it is known to be whole, with the checksum behind it.
+/// gives is not what was written. So the lines of a frame are returned only when its checksum has proved that it is whole.
 /// If it is not, it is looked at once more, up to where the next one begins: a torn one gives the lines that it has, a damaged
 /// one gives none. A frame that is larger than [`WHOLE`] is read twice instead of held.
 fn read_frame<F: FnMut(u64, &str) -> bool>(

@@ -170,7 +170,7 @@ type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 
 
 /// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is one
 /// record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file cannot be read
-/// at all, is said on stderr, and the next file is read.
+/// at all, is reported on stderr, and the next file is read.
 fn read_all(
     files: &[PathBuf],
     mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,

@@ -60,7 +60,7 @@ impl Remote {
         self.server.connect()
     }
 
-    /// Prints a successful response: as it came with `--json`, otherwise as `show` shows it.
+    /// Prints a successful response: unchanged with `--json`, otherwise as `show` formats it.
     pub(super) fn print<T: serde::de::DeserializeOwned>(
         &self,
         answer: &Reply,

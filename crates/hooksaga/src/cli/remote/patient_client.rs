@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// A client that waits while its server is away or busy, and says so once. Whoever uses it ends it (Ctrl-C).
 pub(in crate::cli) struct PatientClient<'a> {
     client: &'a Client,
-    /// Is removed before anything is said.
+    /// It is removed before anything is printed.
     progress: Option<&'a ProgressBar>,
     /// It has been there before. At the start an address that nobody listens on is most likely a wrong one.
     reached: bool,
