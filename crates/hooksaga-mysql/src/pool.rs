@@ -1,8 +1,8 @@
 //! One connection pool per role, and the time limits of every call.
 //!
-//! A server can be silent: frozen, or behind a connection that is open at this end only. So every call has a limit of its
-//! own, whatever the server's limits are. A connection on which nothing came in time is closed, and with it the whole pool
-//! is replaced: its idle connections lead to the same server, and each would cost its caller the same wait.
+//! A server may stop responding: it is frozen, or the connection is open at this end only. So every call has a limit of its
+//! own, independent of the server's. A connection on which no response arrived in time is closed, and the whole pool
+//! is replaced: its idle connections go to the same server, and each would cost its caller the same wait.
 
 use crate::error::{DbResult, RetryAdvice, from_connecting};
 use hooksaga_store::{QUERY_LIMIT, StoreError, StoreResult};

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `location` | checks the file and its folder, holds the server's lock |
 //! | `schema`, `restore` | migrations; ids after a restore |
-//! | `examine` | a look at everything, for `hooksaga doctor` |
+//! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `engine`, `readers`, `session` | one writer thread, a few readers in two lanes; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |

@@ -12,7 +12,7 @@
 //! there the server's wait is limited to a second (`options`).
 //!
 //! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
-//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is not taken on trust:
+//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is verified:
 //! the run is read back and compared. A server where it fails gets its rows one by one from then on.
 
 use crate::{

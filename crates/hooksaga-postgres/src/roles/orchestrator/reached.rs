@@ -1,10 +1,10 @@
-//! How far scheduling came in each subscription.
+//! How far scheduling has come in each subscription.
 //!
 //! What was scheduled leaves dead entries in `idx_saga_waiting` until the next vacuum: after a minute of load a pass that
-//! begins at a subscription's first entry walks past all of them. So it begins a little before the last saga that this
+//! begins at a subscription's first entry scans all of them. So it begins a little before the last saga that this
 //! process scheduled there, by the time at which that one was due.
 //!
-//! That is a hint, and nothing rests on it. A saga can be due earlier: its router took long to commit, another process
+//! That is a hint; correctness does not depend on it. A saga can be due earlier: its router took long to commit, another process
 //! created its job and died, somebody resumed its subscription. So every second one pass of each subscription begins at
 //! the first entry, and so does a second look, at once, where the short one found nothing.
 

@@ -20,9 +20,9 @@ use std::{
 };
 use tokio_postgres::{Row, Statement, types::ToSql};
 
-/// Walks the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
+/// Scans the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
 /// job. The update finds the picked rows by their `ctid`, which nobody can change while they are locked; a status
-/// that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index.
+/// that is a subquery (`SELECT`) instead of a constant keeps the planner from using the status index.
 ///
 /// For a claim that passes nobody over and whose payloads fit into the limit of bytes, were each as long as the longest:
 /// nearly every one. If they do not, nothing is leased, the first line says so, and [`CLAIM_SOME`] does it: a larger

@@ -20,10 +20,10 @@ const BUFFER: usize = 128 << 10;
 /// Writers make a frame of every batch, which is smaller.
 const WHOLE: u64 = 16 << 20;
 
-/// The most unreadable parts of a file that are reported one by one; the rest are counted.
+/// How many unreadable parts of a file are reported one by one; the rest are counted.
 const TOLD_GAPS: usize = 100;
 
-/// What a file could not give, for people.
+/// A part of a file that cannot be read, described for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unreadable {
     /// A frame breaks off after this line: its writer was killed, and what it held is still in the database; or the file is
