@@ -135,7 +135,7 @@ fn start(
         return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
-    // Later letters, such as those of deliveries that this redrive sent again and that failed again, are not part of it; otherwise it might never end.
+    // Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
     let until = columns.until.map_or(tx.now, |until| until.min(tx.now));
     tx.prepare(START)?.execute(named_params! {
         ":tenant": tenant,
