@@ -17,7 +17,7 @@ Examples:
 /// How many subscriptions are shown.
 const MOST_SUBSCRIPTIONS: usize = 20;
 
-/// Show how everything stands: what is open, what waits, what ended lately
+/// Show statistics: open deliveries, queues, recent results
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Stats {

@@ -21,7 +21,7 @@ Examples:
   hooksaga dead-letters requeue --subscription 3 --error HTTP_503 --dry-run
   hooksaga dead-letters requeue --all";
 
-/// List, show and requeue dead letters: what was given up
+/// List, show and requeue dead letters: deliveries that failed for good
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct DeadLetters {

@@ -19,7 +19,7 @@ Examples:
   hooksaga deliveries show 21                          every attempt, and what to do about failures
   hooksaga deliveries resend 21                        once more, when it has ended";
 
-/// List, show and resend deliveries: each event on its way to each endpoint
+/// List, show and resend deliveries: one event to one endpoint each
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Deliveries {
@@ -35,7 +35,7 @@ enum Command {
     /// Show one delivery with its attempts
     #[command(after_help = "Example:\n  hooksaga deliveries show 21")]
     Show(One),
-    /// Send a delivery that has ended once more, as a new delivery
+    /// Send a finished delivery again, as a new delivery
     #[command(after_help = "Example:\n  hooksaga deliveries resend 21")]
     Resend(One),
 }

@@ -29,7 +29,7 @@ Examples:
 Run it as the user, and with the configuration, that the server has. It changes nothing. It ends with 1 if there is a
 problem; warnings alone end with 0.";
 
-/// Check configuration, database, roles, disk and workers, and say what to do
+/// Check configuration, database, roles, disk and workers, and suggest fixes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Doctor {

@@ -16,7 +16,7 @@ Examples:
   hooksaga events list --external-id order-17
   hooksaga events show 17                              evt_17, as receivers see it, does too";
 
-/// List and show events: what came in, and where it went
+/// List and show events, and where they were delivered
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Events {

@@ -53,7 +53,7 @@ enum Command {
 struct Search {
     #[command(flatten)]
     filter: Filter,
-    /// Print each as the line that it is in the file
+    /// Print each event as its line in the file
     #[arg(long)]
     json: bool,
     #[arg(required = true, value_name = "FILES")]
@@ -62,10 +62,10 @@ struct Search {
 
 #[derive(Args)]
 struct Filter {
-    /// Only this event; evt_17, as receivers see it, does too
+    /// Only this event; evt_17, as receivers see it, works too
     #[arg(long, value_name = "ID", value_parser = event_id)]
     id: Option<i64>,
-    /// Only the one with this id of its sender
+    /// Only the one with this external_id
     #[arg(long, value_name = "ID", value_parser = visible)]
     external_id: Option<String>,
     /// Only this tenant's

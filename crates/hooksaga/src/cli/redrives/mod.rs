@@ -17,7 +17,7 @@ Examples:
   hooksaga redrives show 5
   hooksaga redrives cancel 5";
 
-/// Send many again, in the background: dead letters, or events that a subscription missed
+/// Send many deliveries again, in the background: dead letters, or events that a subscription missed
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Redrives {
@@ -31,10 +31,10 @@ enum Command {
     /// List redrives, newest first
     #[command(after_help = "Example:\n  hooksaga redrives list")]
     List(Listing),
-    /// Show how far a redrive came
+    /// Show the progress of a redrive
     #[command(after_help = "Example:\n  hooksaga redrives show 5")]
     Show(One),
-    /// Cancel a redrive; what it has made stays
+    /// Cancel a redrive; deliveries that it has created stay
     #[command(after_help = "Example:\n  hooksaga redrives cancel 5")]
     Cancel(One),
 }

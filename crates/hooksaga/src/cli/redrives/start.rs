@@ -31,11 +31,11 @@ subscription's tenant and topics that it has no delivery of yet: what came befor
 Ctrl-C leaves it running; `hooksaga redrives cancel` ends it."
 )]
 pub(super) struct Start {
-    /// Dead letters that fit the filter
+    /// Dead letters that match the filter
     #[arg(long)]
     dead_letters: bool,
 
-    /// Events that a subscription has no delivery of
+    /// Events of which a subscription has no delivery
     #[arg(long, requires = "subscription", requires = "since", conflicts_with_all = ["tenant", "event_type", "error"])]
     events: bool,
 
@@ -58,7 +58,7 @@ pub(super) struct Start {
     #[command(flatten)]
     period: Period,
 
-    /// Do not wait for its end
+    /// Do not wait until it has ended
     #[arg(long)]
     detach: bool,
 

@@ -12,7 +12,7 @@ pub(in crate::cli) struct Page {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(in crate::cli) limit: u32,
 
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR", value_parser = visible)]
     pub(in crate::cli) cursor: Option<String>,
 }
@@ -67,7 +67,7 @@ pub(in crate::cli) struct OfEvents {
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     event_type: Option<EventType>,
 
-    /// Only those with this id of the event's sender
+    /// Only those with this external_id
     #[arg(long, value_name = "ID", value_parser = visible)]
     external_id: Option<String>,
 

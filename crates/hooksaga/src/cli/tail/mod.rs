@@ -51,7 +51,7 @@ pub(super) struct Tail {
     #[arg(long, value_name = "ID", value_parser = id)]
     subscription: Option<i64>,
 
-    /// Only failed attempts and what was given up
+    /// Only failed attempts and dead letters
     #[arg(long)]
     failures: bool,
 
