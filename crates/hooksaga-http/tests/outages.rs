@@ -87,6 +87,7 @@ broken!(ReaderStore {
     failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
+    stats_in_all(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;
     inventory() -> Inventory;
     ready() -> i64;
@@ -275,7 +276,7 @@ async fn too_many_events_are_turned_away() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A body that says nothing of its length is cut off at the limit, not collected.
+/// A body without a length is cut off at the limit, not collected.
 #[tokio::test]
 async fn an_endless_body_is_refused() {
     struct Endless;

@@ -1,7 +1,7 @@
 //! The first page: how everything stands, for the person on call.
 
 use super::{
-    Shown, Visitor, chart,
+    PageResult, Visitor, chart,
     layout::{self, Page, Section},
     overview::{self, LOOKED_AT, Situation},
     parts, words,
@@ -13,7 +13,7 @@ use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
 use std::sync::Arc;
 
-pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
     let scope = visitor.scope();
     let (stats, situations) = (state.stats_in_all.of(&scope), state.situations.of(&scope));
     let asked = || (Arc::clone(&state.reader), scope.clone());
