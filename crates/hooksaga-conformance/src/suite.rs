@@ -347,6 +347,7 @@ macro_rules! conformance_suite {
                 the_api_creates_only_keys_with_a_tenant_and_an_end,
                 a_revoked_key_is_not_found,
                 revoking_again_changes_nothing,
+                a_revoked_key_stays_revoked,
                 one_hash_is_one_key,
                 scopes_are_stored_as_a_list_of_names,
                 a_key_may_be_bound_to_a_tenant,
