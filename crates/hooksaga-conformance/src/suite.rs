@@ -105,6 +105,7 @@ macro_rules! conformance_suite {
                 two_redrivers_at_once_make_each_saga_once,
                 a_redrive_beside_the_router_makes_each_saga_once,
                 a_cancelled_redrive_does_nothing_more,
+                a_redrive_that_cannot_go_on_lets_others_go_first,
                 a_redrive_fails_when_its_subscription_is_paused,
                 only_so_many_redrives_run_at_a_time,
                 a_redrive_stays_within_its_tenant,
@@ -120,6 +121,7 @@ macro_rules! conformance_suite {
                 an_event_that_waited_while_the_url_changed_is_caught_up_with,
                 many_that_are_not_verified_catch_up_with_an_event_that_waited,
                 an_event_that_waited_too_long_is_not_caught_up_with,
+                one_that_cannot_catch_up_lets_others_go_first,
                 a_subscription_that_is_deleted_does_not_catch_up,
                 two_that_catch_up_at_once_make_each_saga_once,
             }
@@ -345,6 +347,7 @@ macro_rules! conformance_suite {
                 the_api_creates_only_keys_with_a_tenant_and_an_end,
                 a_revoked_key_is_not_found,
                 revoking_again_changes_nothing,
+                a_revoked_key_stays_revoked,
                 one_hash_is_one_key,
                 scopes_are_stored_as_a_list_of_names,
                 a_key_may_be_bound_to_a_tenant,

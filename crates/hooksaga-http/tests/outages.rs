@@ -69,6 +69,8 @@ broken!(RedriveStore {
     cancel(&TenantScope, RedriveId) -> CancelOutcome;
     advance(StepLimits) -> Option<RedriveStep>;
     catch_up(StepLimits, Option<Duration>) -> Option<RedriveStep>;
+    put_off_catch_up(Duration) -> ();
+    put_off_redrive() -> ();
     running() -> u64;
 });
 broken!(ReaderStore {
