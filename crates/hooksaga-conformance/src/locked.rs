@@ -15,8 +15,9 @@ pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
     // Twice as many as there are connections for them.
     for _ in 0..16 {
         let reader = stores.reader.clone();
-        lists
-            .spawn(async move { reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop) });
+        lists.spawn(
+            async move { reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.map(drop) },
+        );
     }
     while begun.elapsed() < QUERY_LIMIT - Duration::from_secs(1) {
         let asked = Instant::now();
@@ -42,7 +43,7 @@ pub async fn lists_end_when_their_callers_have_gone(stores: &Stores) {
         for _ in 0..16 {
             let reader = stores.reader.clone();
             leaving.spawn(async move {
-                reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop)
+                reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.map(drop)
             });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -50,11 +51,11 @@ pub async fn lists_end_when_their_callers_have_gone(stores: &Stores) {
         leaving.abort_all();
     }
     let asked = Instant::now();
-    stores.reader.subscriptions(&ALL, &SubscriptionFilter::default(), FIRST).await.unwrap();
+    stores.reader.subscriptions(FIRST.of(&ALL, &SubscriptionFilter::default())).await.unwrap();
     assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
 }
 
 /// Once the lock is gone.
 pub async fn lists_work_again(stores: &Stores) {
-    stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap();
+    stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap();
 }

@@ -327,7 +327,7 @@ pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dy
     while stores.redrives.catch_up(step, Some(day)).await.unwrap().is_some() {}
     let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
     let page = PageRequest { limit: 10, before: None };
-    let found = stores.reader.deliveries(&TenantScope::All, &filter, page).await.unwrap().items;
+    let found = stores.reader.deliveries(page.of(&TenantScope::All, &filter)).await.unwrap().items;
     assert_eq!(found.iter().map(|delivery| delivery.event_id).collect::<Vec<_>>(), [EventId(late)]);
 }
 

@@ -65,15 +65,7 @@ pub(crate) const TRIM_TIMES: &str = "/* list_indexer.trim_times */
 DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (block BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = 1 AND b.block = u.block";
 
-pub(crate) struct ListIndexer {
-    pool: RolePool,
-}
-
-impl ListIndexer {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct ListIndexer(pub(crate) RolePool);
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
@@ -81,14 +73,14 @@ impl ListIndexStore for ListIndexer {
         if list != List::Deliveries {
             return Ok(IndexStep::default());
         }
-        self.pool.run(|connection| index(connection, limit, settled)).await
+        self.0.run(|connection| index(connection, limit, settled)).await
     }
 
     async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
         if list != List::Deliveries {
             return Ok(Trimmed::default());
         }
-        self.pool.run(|connection| trim(connection, after, limit)).await
+        self.0.run(|connection| trim(connection, after, limit)).await
     }
 }
 

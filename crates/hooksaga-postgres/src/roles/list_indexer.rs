@@ -52,15 +52,7 @@ pub(crate) const TRIM_BLOCKS: &str = "/* list_indexer.trim_blocks */
 WITH times AS (DELETE FROM list_block_times WHERE list = 1 AND block = ANY ($1::bigint[]))
 DELETE FROM list_blocks WHERE facet IN (1, 2, 3) AND block = ANY ($1::bigint[])";
 
-pub(crate) struct ListIndexer {
-    pool: RolePool,
-}
-
-impl ListIndexer {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct ListIndexer(pub(crate) RolePool);
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
@@ -68,7 +60,7 @@ impl ListIndexStore for ListIndexer {
         if list != List::Deliveries {
             return Ok(IndexStep::default());
         }
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(INDEX_DELIVERIES).await?;
                 let row = client.query_one(&statement, &[&bigint(limit), &micros(settled)]).await?;
@@ -81,7 +73,7 @@ impl ListIndexStore for ListIndexer {
         if list != List::Deliveries {
             return Ok(Trimmed::default());
         }
-        self.pool.run(|client| async move { trim(&client, after, limit).await }).await
+        self.0.run(|client| async move { trim(&client, after, limit).await }).await
     }
 }
 

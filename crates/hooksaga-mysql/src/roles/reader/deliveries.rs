@@ -13,7 +13,7 @@ use crate::{
 };
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Listing, Page, TenantScope,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{collections::HashMap, ops::Range};
@@ -58,10 +58,9 @@ const PER_EVENT: usize = 500;
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &DeliveryFilter,
-    request: PageRequest,
+    wanted: Listing<'_, DeliveryFilter>,
 ) -> DbResult<Page<Delivery>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let own: Option<i64> = connection.exec_first(OWN_SUBSCRIPTION, (id.0, tenant)).await?;
         if own.is_none() {

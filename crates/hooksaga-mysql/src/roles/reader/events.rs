@@ -10,7 +10,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
@@ -26,10 +26,9 @@ WHERE id = ?";
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &EventFilter,
-    request: PageRequest,
+    wanted: Listing<'_, EventFilter>,
 ) -> DbResult<Page<EventHead>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
     filter.add_identifier("tenant = ", scope.tenant());

@@ -17,15 +17,15 @@ use crate::{
     time::Time,
 };
 use async_trait::async_trait;
-use hooksaga_saga::{Chosen, DeadLetterId, Fate, RedriveId, choose};
+use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, Starter, StepLimits, StoreResult,
-    TenantScope,
+    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns,
+    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
+    StepLimits, StoreResult, TenantScope, Walker,
 };
 use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
 use std::time::Duration;
-use walk::{Place, Subscription, walk};
+use walk::walk;
 
 const RUNNING: &str = "/* redrives.running */
 SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
@@ -64,34 +64,20 @@ SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, 
     status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ? AND status = 'running'";
 
-pub(crate) struct Redrives {
-    pool: RolePool,
-}
-
-impl Redrives {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Redrives(pub(crate) RolePool);
 
 #[async_trait]
 impl RedriveStore for Redrives {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        self.pool.run(|connection| start(connection, scope, work, starter, limits)).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        self.0.run(|connection| start(connection, new, limits)).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
-        self.pool.run(|connection| cancel(connection, scope, id)).await
+        self.0.run(|connection| cancel(connection, scope, id)).await
     }
 
     async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
-        self.pool.run_inserting(|connection| advance(connection, limits)).await
+        self.0.run_inserting(|connection| advance(connection, limits)).await
     }
 
     async fn catch_up(
@@ -99,11 +85,11 @@ impl RedriveStore for Redrives {
         limits: StepLimits,
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>> {
-        self.pool.run_inserting(|connection| catching_up::step(connection, limits, window)).await
+        self.0.run_inserting(|connection| catching_up::step(connection, limits, window)).await
     }
 
     async fn running(&self) -> StoreResult<u64> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (None::<&str>,)).await?;
                 Ok(counts.map_or(0, |(in_all, _)| count(in_all)))
@@ -114,9 +100,7 @@ impl RedriveStore for Redrives {
 
 async fn start(
     mut connection: Conn,
-    scope: &TenantScope,
-    work: &RedriveWork,
-    starter: &Starter,
+    NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
@@ -202,22 +186,19 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
             };
             let (chosen, sagas) = letters(&mut transaction, &scope, filter, after_id, limits).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
-            step.sagas = sagas;
-            step.take_over(&chosen);
+            step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            let subscription = Subscription::read(&mut transaction, subscription_id).await?;
-            match subscription.filter(Subscription::is_deliverable) {
-                Some(subscription) => {
-                    let after = Place { at: after_at.map_or(since, |time| time.0), id: after_id };
-                    let until = until.unwrap_or(now);
-                    let (chosen, sagas) =
-                        walk(&mut transaction, &subscription, after, until, now, limits).await?;
-                    if let Some(place) = chosen.reached {
-                        (after_at, after_id) = (Some(Time(place.at)), place.id);
+            let walker = walk::read(&mut transaction, subscription_id).await?;
+            match walker.filter(Walker::is_deliverable) {
+                Some(walker) => {
+                    let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
+                    let span = EventSpan { after, until: until.unwrap_or(now) };
+                    let (chosen, sagas) = walk(&mut transaction, &walker, span, now, limits).await?;
+                    if let Some((at, id)) = chosen.reached {
+                        (after_at, after_id) = (Some(Time(at)), id.0);
                     }
-                    step.sagas = sagas;
-                    step.take_over(&chosen);
+                    step.take_over(sagas, &chosen);
                 }
                 None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
             }
@@ -241,7 +222,7 @@ async fn letters(
     after: i64,
     limits: StepLimits,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
-    let most = limits.examine.max(1);
+    let most = limits.examined();
     let look =
         LetterWindow { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
     let (page, letters) = examine(transaction, scope, &look).await?;

@@ -8,7 +8,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
+use hooksaga_store::{EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
@@ -22,12 +22,8 @@ SELECT id, event_type, external_id, correlation_id, created_at, tenant, payload,
 FROM events LEFT JOIN unmatched_events u ON u.event_id = events.id
 WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 
-pub(super) async fn list(
-    client: &Client,
-    scope: &TenantScope,
-    wanted: &EventFilter,
-    request: PageRequest,
-) -> DbResult<Page<EventHead>> {
+pub(super) async fn list(client: &Client, wanted: Listing<'_, EventFilter>) -> DbResult<Page<EventHead>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
     filter.add_scope("tenant = ", scope);
