@@ -95,7 +95,12 @@ pub async fn jobs_are_claimed_in_the_order_of_their_admission(db: &dyn TestDatab
     let mut claimed = Vec::new();
     for _ in 0..4 {
         let job = only(
-            stores.worker.claim(&super::fixture::up_to(1), super::fixture::LEASE, TOKEN).await.unwrap().jobs,
+            stores
+                .worker
+                .claim(&super::fixture::up_to(1), TOKEN.lasting(super::fixture::LEASE))
+                .await
+                .unwrap()
+                .jobs,
         );
         claimed.push(job.job_id);
     }

@@ -6,7 +6,7 @@ use super::{
     rows::{changes, count, db_now, ids},
 };
 use hooksaga_saga::{EventId, Retention, SagaId, SagaStatus, Timestamp};
-use hooksaga_store::{Removed, Stores};
+use hooksaga_store::{Removed, Stores, Walk};
 use std::time::Duration;
 
 pub(super) const MINUTE: u64 = 60;
@@ -104,9 +104,9 @@ pub(super) async fn old_delivery(db: &dyn TestDatabase, age: u64) -> EventId {
 pub(super) async fn sweep(stores: &Stores, retention: &Retention) -> Removed {
     let (mut after, mut sum) = (None, Removed::default());
     loop {
-        let found = stores.janitor.old_events(retention, after, 3).await.unwrap();
+        let found = stores.janitor.old_events(retention, Walk { after, limit: 3 }).await.unwrap();
         let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
-        let removed = stores.janitor.remove(&going, retention, found.as_of).await.unwrap();
+        let removed = stores.janitor.remove(&going, retention.as_of(found.as_of)).await.unwrap();
         assert_eq!(removed.events, going.len() as u64);
         sum.events += removed.events;
         sum.sagas += removed.sagas;

@@ -42,7 +42,7 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
     for record in &records {
         stores.keys.record(record).await.unwrap();
     }
-    let all = stores.reader.audit(&ALL, &AuditFilter::default(), FIRST).await.unwrap();
+    let all = stores.reader.audit(FIRST.of(&ALL, &AuditFilter::default())).await.unwrap();
     assert_eq!(all.next, None);
     for stored in &all.items {
         assert!(stored.at.since(before) < Duration::from_secs(60), "{stored:?}");
@@ -52,7 +52,7 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
     assert_eq!(newest_first, [records[2].clone(), records[1].clone(), records[0].clone()]);
 
     let found = async |scope, filter: AuditFilter| -> Vec<_> {
-        let page = stores.reader.audit(&scope, &filter, FIRST).await.unwrap();
+        let page = stores.reader.audit(FIRST.of(&scope, &filter)).await.unwrap();
         page.items.into_iter().map(content).collect()
     };
     let created = || AuditFilter { action: Some("subscription.create".to_owned()), ..AuditFilter::default() };
@@ -69,10 +69,10 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
     assert!(found(ALL, about(&format!("{}0", records[0].target))).await.is_empty());
 
     let first = PageRequest { limit: 2, before: None };
-    let page = stores.reader.audit(&ALL, &AuditFilter::default(), first).await.unwrap();
+    let page = stores.reader.audit(first.of(&ALL, &AuditFilter::default())).await.unwrap();
     assert_eq!((page.items.len(), page.next), (2, Some(page.items[1].id)));
     let rest = PageRequest { limit: 2, before: page.next };
-    let rest = stores.reader.audit(&ALL, &AuditFilter::default(), rest).await.unwrap();
+    let rest = stores.reader.audit(rest.of(&ALL, &AuditFilter::default())).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (1, None));
 }
 
@@ -92,7 +92,7 @@ pub async fn no_record_is_ever_changed_or_deleted(db: &dyn TestDatabase) {
         };
         assert!(is_denied, "{role}: {denied:?}");
     }
-    let all = db.stores().reader.audit(&ALL, &AuditFilter::default(), FIRST).await.unwrap();
+    let all = db.stores().reader.audit(FIRST.of(&ALL, &AuditFilter::default())).await.unwrap();
     assert_eq!(
         all.items.into_iter().map(content).collect::<Vec<_>>(),
         [record("subscription.create", 1, None)]

@@ -13,7 +13,7 @@ use super::{
 use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Announcement, AnnouncementKind, Cause, Disable, JobReport, LeaseToken, NewEvent, Stores,
-    SubscriptionPatch,
+    SubscriptionPatch, Walk,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -84,14 +84,17 @@ pub async fn failures_are_counted_until_a_success(db: &dyn TestDatabase) {
         attempt(&stores, Some(ErrorCode::http(500))).await;
     }
     assert_eq!(run_of(db, id).await, Some((true, 3)));
-    let page = stores.caretaker.troubled(Duration::ZERO, None, MANY).await.unwrap();
+    let page = stores.caretaker.troubled(Duration::ZERO, Walk { after: None, limit: MANY }).await.unwrap();
     let found = only(page.items);
     assert_eq!((found.subscription_id, found.run.failures, found.run.announced), (id, 3, false));
     assert!(found.run.since <= found.run.last_at && page.resume_after.is_none());
 
     attempt(&stores, None).await;
     assert_eq!(run_of(db, id).await, Some((false, 0)));
-    assert_eq!(stores.caretaker.troubled(Duration::ZERO, None, MANY).await.unwrap().items, []);
+    assert_eq!(
+        stores.caretaker.troubled(Duration::ZERO, Walk { after: None, limit: MANY }).await.unwrap().items,
+        []
+    );
     attempt(&stores, Some(ErrorCode::TIMEOUT)).await;
     assert_eq!(run_of(db, id).await, Some((true, 1)));
     let last = "SELECT last_error_code FROM endpoint_failures";
@@ -209,16 +212,24 @@ pub async fn a_run_is_noted_once_and_disabled_once(db: &dyn TestDatabase) {
     let id = verified(&stores, TYPE, URL).await;
     clear(&stores).await;
     attempt(&stores, Some(ErrorCode::http(500))).await;
-    assert_eq!(stores.caretaker.troubled(HOUR, None, MANY).await.unwrap().items, [], "not for that long");
+    assert_eq!(
+        stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items,
+        [],
+        "not for that long"
+    );
     let since = prolong(db, id).await;
-    let found = only(stores.caretaker.troubled(HOUR, None, MANY).await.unwrap().items);
+    let found = only(stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items);
     assert_eq!(found.run.since, since);
 
     let runs = [(id, since)];
     let (a, b) = tokio::join!(stores.caretaker.note_failing(&runs), other.caretaker.note_failing(&runs));
     let noted = only([a.unwrap(), b.unwrap()].concat());
     assert_eq!((noted.kind, noted.reason), (AnnouncementKind::Failing, None));
-    assert!(only(stores.caretaker.troubled(HOUR, None, MANY).await.unwrap().items).run.announced);
+    assert!(
+        only(stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items)
+            .run
+            .announced
+    );
 
     let cause = [Disable { subscription_id: id, cause: Cause::Failing { since } }];
     let (a, b) = tokio::join!(stores.caretaker.disable(&cause), other.caretaker.disable(&cause));
@@ -257,7 +268,7 @@ pub async fn a_look_at_the_failing_is_bounded_and_resumes(db: &dyn TestDatabase)
     attempt(&stores, Some(ErrorCode::http(500))).await;
     let (mut after, mut seen, mut pages) = (None, Vec::new(), 0);
     loop {
-        let page = stores.caretaker.troubled(Duration::ZERO, after, 2).await.unwrap();
+        let page = stores.caretaker.troubled(Duration::ZERO, Walk { after, limit: 2 }).await.unwrap();
         assert!(page.items.len() <= 2);
         seen.extend(page.items.iter().map(|one| one.subscription_id));
         pages += 1;

@@ -140,7 +140,7 @@ pub async fn a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay(db: &
     assert_eq!(stores.cleaner.free_stranded(MANY, LEASE, 3 * HOUR).await.unwrap(), 0, "so late it may be");
     assert_eq!(stores.cleaner.free_stranded(MANY, LEASE, HOUR).await.unwrap(), 1);
     assert_eq!(job_row(db, job).await.lease_resets, 0);
-    let claimed = stores.worker.claim(&up_to(MANY), HOUR, TOKEN).await.unwrap();
+    let claimed = stores.worker.claim(&up_to(MANY), TOKEN.lasting(HOUR)).await.unwrap();
     assert_eq!(claimed.jobs.iter().map(|job| job.job_id).collect::<Vec<_>>(), [job]);
 
     let subscription = fixed.subscription_id;

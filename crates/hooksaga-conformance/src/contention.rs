@@ -64,7 +64,7 @@ async fn hammer(stores: Stores, seed: usize, tokens: Arc<AtomicI64>, stop: Arc<A
 
 /// Claims a few jobs; most are reported, some twice, some are handed back, and some are forgotten.
 async fn work(stores: &Stores, token: LeaseToken) {
-    let claimed = stores.worker.claim(&up_to(8), Duration::from_millis(200), token).await.unwrap();
+    let claimed = stores.worker.claim(&up_to(8), token.lasting(Duration::from_millis(200))).await.unwrap();
     let mut reports = Vec::new();
     let mut handed_back = Vec::new();
     for job in &claimed.jobs {

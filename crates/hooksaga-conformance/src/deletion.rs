@@ -51,12 +51,12 @@ pub async fn a_deleted_subscription_is_not_found(db: &dyn TestDatabase) {
     ];
     for filter in filters {
         let page = PageRequest { limit: 10, before: None };
-        let listed = stores.reader.subscriptions(&ALL, &filter, page).await.unwrap().items;
+        let listed = stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap().items;
         assert_eq!(listed.iter().map(|it| it.id).collect::<Vec<_>>(), [other], "{filter:?}");
     }
     let filter = SubscriptionFilter { callback_url: Some(URL.to_owned()), ..SubscriptionFilter::default() };
     let page = PageRequest { limit: 10, before: None };
-    assert!(stores.reader.subscriptions(&ALL, &filter, page).await.unwrap().items.is_empty());
+    assert!(stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap().items.is_empty());
 
     let patch = SubscriptionPatch { active: Some(true), ..SubscriptionPatch::default() };
     assert_eq!(stores.admin.update(&ALL, id, &patch).await.unwrap(), UpdateOutcome::NotFound);

@@ -15,7 +15,7 @@ const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
 /// Every delivery, oldest first; the list, the single delivery and the event's say the same of each.
 async fn deliveries(stores: &Stores) -> Vec<Delivery> {
-    let mut items = stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap().items;
+    let mut items = stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap().items;
     items.reverse();
     for item in &items {
         let single = stores.reader.delivery(&ALL, item.saga_id).await.unwrap().unwrap().delivery;

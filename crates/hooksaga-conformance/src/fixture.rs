@@ -224,7 +224,7 @@ pub(super) async fn schedule_and_mark(stores: &Stores) -> Vec<ScheduledSaga> {
 }
 
 pub(super) async fn claim(stores: &Stores, token: LeaseToken) -> ClaimedBatch {
-    stores.worker.claim(&up_to(MANY), LEASE, token).await.unwrap()
+    stores.worker.claim(&up_to(MANY), token.lasting(LEASE)).await.unwrap()
 }
 
 pub(super) fn delivered(lease: LeaseRef) -> JobReport {
@@ -356,7 +356,7 @@ pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetter
 /// All dead letters there are, newest first.
 pub(super) async fn letters(stores: &Stores) -> Vec<hooksaga_store::DeadLetterSummary> {
     let page = PageRequest { limit: 500, before: None };
-    stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), page).await.unwrap().items
+    stores.reader.dead_letters(page.of(&ALL, &DeadLetterFilter::default())).await.unwrap().items
 }
 
 /// Makes a job's lease, or its not-before, lie in the past.

@@ -25,7 +25,7 @@ pub async fn a_claim_carries_all_that_an_attempt_needs(db: &dyn TestDatabase) {
     let saga = only(route(&stores).await);
     let scheduled = only(schedule_and_mark(&stores).await);
 
-    let batch = stores.worker.claim(&up_to(MANY), HOUR, TOKEN).await.unwrap();
+    let batch = stores.worker.claim(&up_to(MANY), TOKEN.lasting(HOUR)).await.unwrap();
     let lease = only(batch.jobs);
     assert_eq!(Some(lease.job_id), scheduled.job_id);
     assert_eq!(lease.token, TOKEN);
@@ -89,7 +89,7 @@ pub async fn a_job_without_its_event_keeps_nothing_else_from_being_claimed(db: &
     // One at a time: the job that cannot be sent comes first.
     let mut claimed = Vec::new();
     for _ in 0..3 {
-        claimed.extend(stores.worker.claim(&up_to(1), LEASE, TOKEN).await.unwrap().jobs);
+        claimed.extend(stores.worker.claim(&up_to(1), TOKEN.lasting(LEASE)).await.unwrap().jobs);
     }
     assert_ne!(only(claimed).held.event_id.0, 999_999);
     for _ in 0..2 {
@@ -129,7 +129,7 @@ pub async fn a_claim_takes_no_more_than_its_limit_and_the_earliest_first(db: &dy
         assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
     }
     for expected in [&jobs[..2], &jobs[2..4], &jobs[4..], &[]] {
-        let batch = stores.worker.claim(&up_to(2), LEASE, TOKEN).await.unwrap();
+        let batch = stores.worker.claim(&up_to(2), TOKEN.lasting(LEASE)).await.unwrap();
         let claimed: HashSet<_> = batch.jobs.iter().map(|job| job.job_id).collect();
         assert_eq!(claimed, expected.iter().copied().collect());
     }
@@ -161,7 +161,8 @@ pub async fn two_claimers_never_hold_the_same_job(db: &dyn TestDatabase) {
         tasks.spawn(async move {
             let mut held = Vec::new();
             loop {
-                let batch = stores.worker.claim(&up_to(9), LEASE, LeaseToken(1000 + n)).await.unwrap();
+                let batch =
+                    stores.worker.claim(&up_to(9), LeaseToken(1000 + n).lasting(LEASE)).await.unwrap();
                 if batch.jobs.is_empty() {
                     return held;
                 }

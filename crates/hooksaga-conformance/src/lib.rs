@@ -52,6 +52,7 @@ pub mod rewrapping;
 pub mod route_steps;
 pub mod routing;
 pub mod scheduling;
+pub mod servers;
 pub mod slow_lists;
 pub mod statistics;
 pub mod subscriptions;
@@ -79,11 +80,18 @@ pub trait TestDatabase: Send + Sync {
     /// how many rows changed (anything for a SELECT). A missing right must come back as
     /// [`Denied`](hooksaga_store::StoreError::Denied), a trigger's or constraint's no as
     /// [`Refused`](hooksaga_store::StoreError::Refused).
-    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64>;
+    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
+        self.execute_in(Some(role), sql).await
+    }
 
     /// The same as the owner of the schema, whom no right is missing: for set-up, and for what is refused
     /// whoever asks.
-    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64>;
+    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
+        self.execute_in(None, sql).await
+    }
+
+    /// The same in a session of this role, or of the owner.
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64>;
 
     /// Runs a query as the owner; every column as text (numbers in decimal).
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>>;

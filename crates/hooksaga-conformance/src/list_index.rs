@@ -63,11 +63,11 @@ async fn deliveries(
     filter: &DeliveryFilter,
     limit: u32,
 ) -> Vec<Delivery> {
-    every_page(async |page| stores.reader.deliveries(scope, filter, page).await.unwrap(), limit).await
+    every_page(async |page| stores.reader.deliveries(page.of(scope, filter)).await.unwrap(), limit).await
 }
 
 async fn events(stores: &Stores, scope: &TenantScope, filter: &EventFilter) -> Vec<EventHead> {
-    every_page(async |page| stores.reader.events(scope, filter, page).await.unwrap(), 50).await
+    every_page(async |page| stores.reader.events(page.of(scope, filter)).await.unwrap(), 50).await
 }
 
 /// A step that finds something. On PostgreSQL a step over events waits until the transactions have ended that were open at the
@@ -179,7 +179,7 @@ pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
     }
     assert_eq!(count(db, "list_blocks").await, 0);
     let filter = DeliveryFilter { subscription_id: Some(subscriptions[1]), ..DeliveryFilter::default() };
-    let page = stores.reader.deliveries(&ALL, &filter, FIRST).await.unwrap();
+    let page = stores.reader.deliveries(FIRST.of(&ALL, &filter)).await.unwrap();
     assert!(!page.items.is_empty(), "it is listed all the same");
 }
 
@@ -229,10 +229,11 @@ pub async fn another_tenants_subscription_lists_nothing(db: &dyn TestDatabase) {
     let event = EventId(only(ids(db, "SELECT min(id) FROM events WHERE tenant = 'b'").await));
     let strange = old_saga(db, event, (subscription.0, 0), SagaStatus::Pending, 0).await;
     let filter = DeliveryFilter { subscription_id: Some(subscription), ..DeliveryFilter::default() };
-    let page = stores.reader.deliveries(&ALL, &filter, FIRST).await.unwrap();
+    let page = stores.reader.deliveries(FIRST.of(&ALL, &filter)).await.unwrap();
     assert!(page.items.iter().any(|delivery| delivery.saga_id == strange), "who may see all tenants sees it");
     for (name, some) in [("a", true), ("b", false), ("nobody", false)] {
-        let page = stores.reader.deliveries(&TenantScope::One(tenant(name)), &filter, FIRST).await.unwrap();
+        let page =
+            stores.reader.deliveries(FIRST.of(&TenantScope::One(tenant(name)), &filter)).await.unwrap();
         assert_eq!(!page.items.is_empty(), some, "{name}");
     }
 }

@@ -17,8 +17,9 @@ pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
     // Twice as many as there are connections for them.
     for _ in 0..16 {
         let reader = stores.reader.clone();
-        lists
-            .spawn(async move { reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop) });
+        lists.spawn(
+            async move { reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.map(drop) },
+        );
     }
     while begun.elapsed() < QUERY_LIMIT - Duration::from_secs(1) {
         let asked = Instant::now();
@@ -46,7 +47,7 @@ impl Endless {
     async fn list(self, stores: Stores) -> StoreResult<()> {
         match self {
             Self::Deliveries => {
-                stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop)
+                stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.map(drop)
             }
             Self::Redrives => stores.reader.redrives(&ALL, FIRST).await.map(drop),
         }
@@ -67,11 +68,11 @@ pub async fn lists_end_when_their_callers_have_gone(stores: &Stores, endless: En
         leaving.abort_all();
     }
     let asked = Instant::now();
-    stores.reader.subscriptions(&ALL, &SubscriptionFilter::default(), FIRST).await.unwrap();
+    stores.reader.subscriptions(FIRST.of(&ALL, &SubscriptionFilter::default())).await.unwrap();
     assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
 }
 
 /// Once the lock is gone.
 pub async fn lists_work_again(stores: &Stores) {
-    stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap();
+    stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap();
 }

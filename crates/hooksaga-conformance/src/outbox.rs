@@ -334,7 +334,7 @@ pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dy
     while stores.redrives.catch_up(step, Some(day)).await.unwrap().is_some() {}
     let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
     let page = PageRequest { limit: 10, before: None };
-    let found = stores.reader.deliveries(&TenantScope::All, &filter, page).await.unwrap().items;
+    let found = stores.reader.deliveries(page.of(&TenantScope::All, &filter)).await.unwrap().items;
     assert_eq!(found.iter().map(|delivery| delivery.event_id).collect::<Vec<_>>(), [EventId(late)]);
 }
 
@@ -351,7 +351,10 @@ pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Applic
     let before: Vec<NewEvent> = (0..300).map(event).collect();
     stores.ingest.append(&before).await.unwrap();
     app.execute("BEGIN").await.unwrap();
-    let late = app.append(&Call { event_type: Some("late".to_owned()), ..Call::new("1") }).await.unwrap();
+    let late = app
+        .append(&AppendCall { event_type: Some("late".to_owned()), ..AppendCall::new("1") })
+        .await
+        .unwrap();
     stores.ingest.append(&before).await.unwrap();
 
     let index = async || {
@@ -363,7 +366,7 @@ pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Applic
     let listed = async || {
         let filter = EventFilter { event_type: Some("late".to_owned()), ..EventFilter::default() };
         let page = PageRequest { limit: 10, before: None };
-        let found = stores.reader.events(&TenantScope::All, &filter, page).await.unwrap().items;
+        let found = stores.reader.events(page.of(&TenantScope::All, &filter)).await.unwrap().items;
         found.iter().map(|event| event.id).collect::<Vec<_>>()
     };
     let below = async || count(db, "list_progress WHERE list = 2 AND below > 0").await;

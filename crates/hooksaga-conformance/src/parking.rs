@@ -28,7 +28,7 @@ async fn jobs_of_sizes(stores: &Stores, sizes: &[usize]) -> Vec<JobId> {
 }
 
 async fn claim_bytes(stores: &Stores, jobs: u32, payload_bytes: u64) -> ClaimedBatch {
-    stores.worker.claim(&ClaimLimits { payload_bytes, ..up_to(jobs) }, LEASE, TOKEN).await.unwrap()
+    stores.worker.claim(&ClaimLimits { payload_bytes, ..up_to(jobs) }, TOKEN.lasting(LEASE)).await.unwrap()
 }
 
 fn ids(batch: &ClaimedBatch) -> Vec<JobId> {
@@ -80,7 +80,7 @@ pub async fn a_claim_passes_over_the_subscriptions_it_is_told_to(db: &dyn TestDa
     schedule_and_mark(&stores).await;
     let skipping = async |skip: &[SubscriptionId], jobs: u32| {
         let limits = ClaimLimits { skip: skip.to_vec(), ..up_to(jobs) };
-        let batch = stores.worker.claim(&limits, LEASE, TOKEN).await.unwrap();
+        let batch = stores.worker.claim(&limits, TOKEN.lasting(LEASE)).await.unwrap();
         assert!(batch.targets.keys().all(|id| !skip.contains(id)));
         batch.jobs.iter().fold(HashMap::new(), |mut counts: HashMap<_, u32>, job| {
             *counts.entry(job.held.subscription_id).or_default() += 1;

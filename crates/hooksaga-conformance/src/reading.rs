@@ -36,7 +36,7 @@ async fn all_pages<T>(page: impl AsyncFn(PageRequest) -> StoreResult<Page<T>>) -
 }
 
 async fn deliveries(stores: &Stores, filter: DeliveryFilter) -> Vec<SagaId> {
-    let items = all_pages(async |page| stores.reader.deliveries(&ALL, &filter, page).await).await;
+    let items = all_pages(async |page| stores.reader.deliveries(page.of(&ALL, &filter)).await).await;
     assert!(items.is_sorted_by(|a, b| a.saga_id > b.saga_id), "newest first");
     items.iter().map(|delivery| delivery.saga_id).collect()
 }
@@ -82,7 +82,7 @@ pub async fn events_are_listed_by_each_filter(db: &dyn TestDatabase) {
         ),
         (EventFilter { created_after: Some(times[4]), created_before: Some(times[4]), ..none() }, vec![]),
     ] {
-        let found = all_pages(async |page| stores.reader.events(&ALL, &filter, page).await).await;
+        let found = all_pages(async |page| stores.reader.events(page.of(&ALL, &filter)).await).await;
         let found: Vec<EventId> = found.iter().map(|event| event.id).collect();
         assert_eq!(found, expected.iter().map(|i: &usize| ids[*i]).collect::<Vec<_>>(), "{filter:?}");
     }
@@ -150,7 +150,7 @@ pub async fn subscriptions_are_listed_by_each_filter(db: &dyn TestDatabase) {
             vec![other],
         ),
     ] {
-        let found = all_pages(async |page| stores.reader.subscriptions(&ALL, &filter, page).await).await;
+        let found = all_pages(async |page| stores.reader.subscriptions(page.of(&ALL, &filter)).await).await;
         assert_eq!(found.iter().map(|s| s.id).collect::<Vec<_>>(), expected, "{filter:?}");
         for subscription in found {
             let single = stores.reader.subscription(&ALL, subscription.id).await.unwrap();
@@ -262,14 +262,14 @@ pub async fn an_open_delivery_is_listed_by_its_status_alone(db: &dyn TestDatabas
     for status in [SagaStatus::PendingRetry, SagaStatus::InProgress, SagaStatus::Pending] {
         let filter = DeliveryFilter { statuses: vec![status], ..DeliveryFilter::default() };
         let request = PageRequest { limit: 10, before: None };
-        let listed = only(stores.reader.deliveries(&ALL, &filter, request).await.unwrap().items);
+        let listed = only(stores.reader.deliveries(request.of(&ALL, &filter)).await.unwrap().items);
         assert_eq!(listed.status, status);
         let of_event = DeliveryFilter {
             statuses: vec![status],
             event_id: Some(listed.event_id),
             ..DeliveryFilter::default()
         };
-        assert_eq!(only(stores.reader.deliveries(&ALL, &of_event, request).await.unwrap().items), listed);
+        assert_eq!(only(stores.reader.deliveries(request.of(&ALL, &of_event)).await.unwrap().items), listed);
     }
     let open = vec![SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry];
     let filter = DeliveryFilter { statuses: open, ..DeliveryFilter::default() };
@@ -344,7 +344,8 @@ pub async fn open_deliveries_of_a_paused_or_unverified_subscription_are_held(db:
     append(&stores, new_event(TYPE)).await;
     let waiting = only(route(&stores).await);
     let held = async || {
-        let listed = stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap().items;
+        let listed =
+            stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap().items;
         let single = (delivery(&stores, fixed.saga_id).await.held, delivery(&stores, waiting).await.held);
         assert_eq!((listed[1].held, listed[0].held), single, "lists and details agree");
         single
@@ -401,7 +402,7 @@ pub async fn dead_letters_are_listed_by_each_filter(db: &dyn TestDatabase) {
             (0..3).rev().filter(|i| !later(*i)).collect(),
         ),
     ] {
-        let found = all_pages(async |page| stores.reader.dead_letters(&ALL, &filter, page).await).await;
+        let found = all_pages(async |page| stores.reader.dead_letters(page.of(&ALL, &filter)).await).await;
         let found: Vec<_> = found.iter().map(|letter| letter.id).collect();
         assert_eq!(found, expected.iter().map(|i: &usize| ids[*i]).collect::<Vec<_>>(), "{filter:?}");
     }
@@ -436,11 +437,11 @@ pub async fn pages_are_complete_and_repeat_nothing_while_rows_are_added(db: &dyn
     let (mut before_event, mut before_saga) = (None, None);
     loop {
         let page = PageRequest { limit: 5, before: before_event };
-        let page = stores.reader.events(&ALL, &EventFilter::default(), page).await.unwrap();
+        let page = stores.reader.events(page.of(&ALL, &EventFilter::default())).await.unwrap();
         seen_events.extend(page.items.iter().map(|event| event.id));
         before_event = page.next;
         let page = PageRequest { limit: 5, before: before_saga };
-        let page = stores.reader.deliveries(&ALL, &DeliveryFilter::default(), page).await.unwrap();
+        let page = stores.reader.deliveries(page.of(&ALL, &DeliveryFilter::default())).await.unwrap();
         seen_sagas.extend(page.items.iter().map(|delivery| delivery.saga_id));
         before_saga = page.next;
         if before_event.is_none() {
@@ -457,12 +458,12 @@ pub async fn pages_are_complete_and_repeat_nothing_while_rows_are_added(db: &dyn
 pub async fn an_empty_database_shows_empty_lists_and_is_ready(db: &dyn TestDatabase) {
     let reader = db.stores().reader;
     reader.ready().await.unwrap();
-    let page = reader.events(&ALL, &EventFilter::default(), FIRST).await.unwrap();
+    let page = reader.events(FIRST.of(&ALL, &EventFilter::default())).await.unwrap();
     assert_eq!(page, Page { items: vec![], next: None });
-    let page = reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.unwrap();
+    let page = reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap();
     assert_eq!(page, Page { items: vec![], next: None });
-    let page = reader.subscriptions(&ALL, &SubscriptionFilter::default(), FIRST).await.unwrap();
+    let page = reader.subscriptions(FIRST.of(&ALL, &SubscriptionFilter::default())).await.unwrap();
     assert_eq!(page, Page { items: vec![], next: None });
-    let page = reader.dead_letters(&ALL, &DeadLetterFilter::default(), FIRST).await.unwrap();
+    let page = reader.dead_letters(FIRST.of(&ALL, &DeadLetterFilter::default())).await.unwrap();
     assert_eq!(page, Page { items: vec![], next: None });
 }

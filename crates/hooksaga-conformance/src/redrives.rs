@@ -10,8 +10,8 @@ use super::{
 };
 use hooksaga_saga::{ErrorCode, KeyId, RedriveId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, PageRequest, Redrive, RedriveStatus, RedriveWork, RunningLimits,
-    StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope, TooMany,
+    CancelOutcome, DeadLetterFilter, NewRedrive, PageRequest, Redrive, RedriveStatus, RedriveWork,
+    RunningLimits, StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope, TooMany,
 };
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ fn all_letters() -> RedriveWork {
 }
 
 async fn start(stores: &Stores, scope: &TenantScope, work: &RedriveWork) -> Redrive {
-    match stores.redrives.start(scope, work, &somebody(), ANY_NUMBER).await.unwrap() {
+    match stores.redrives.start(NewRedrive { scope, work, starter: &somebody() }, ANY_NUMBER).await.unwrap() {
         StartOutcome::Started(redrive) => *redrive,
         other => panic!("not started: {other:?}"),
     }
@@ -292,7 +292,13 @@ pub async fn a_redrive_fails_when_its_subscription_is_paused(db: &dyn TestDataba
     assert!(failed.error.is_some_and(|error| error.contains("active and verified")));
     let start = |id| {
         let (stores, work) = (stores.clone(), all_events(id));
-        async move { stores.redrives.start(&ALL, &work, &somebody(), ANY_NUMBER).await.unwrap() }
+        async move {
+            stores
+                .redrives
+                .start(NewRedrive { scope: &ALL, work: &work, starter: &somebody() }, ANY_NUMBER)
+                .await
+                .unwrap()
+        }
     };
     assert_eq!(start(id).await, StartOutcome::NotDeliverable(id));
     let nobody = SubscriptionId(4711);
@@ -304,7 +310,13 @@ pub async fn only_so_many_redrives_run_at_a_time(db: &dyn TestDatabase) {
     let few = RunningLimits { in_all: 4, for_tenants: 3, of_a_tenant: 2 };
     let start = |scope: TenantScope| {
         let stores = stores.clone();
-        async move { stores.redrives.start(&scope, &all_letters(), &somebody(), few).await.unwrap() }
+        async move {
+            stores
+                .redrives
+                .start(NewRedrive { scope: &scope, work: &all_letters(), starter: &somebody() }, few)
+                .await
+                .unwrap()
+        }
     };
     assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
     assert!(matches!(start(scope("acme")).await, StartOutcome::Started(_)));
@@ -347,7 +359,10 @@ pub async fn a_redrive_stays_within_its_tenant(db: &dyn TestDatabase) {
     let acme = start(&stores, &scope("acme"), &all_letters()).await;
     let foreign = stores
         .redrives
-        .start(&scope("acme"), &all_events(subscriptions[1]), &somebody(), ANY_NUMBER)
+        .start(
+            NewRedrive { scope: &scope("acme"), work: &all_events(subscriptions[1]), starter: &somebody() },
+            ANY_NUMBER,
+        )
         .await
         .unwrap();
     assert_eq!(foreign, StartOutcome::NoSuchSubscription(subscriptions[1]));

@@ -14,8 +14,9 @@ use super::{
 };
 use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Appended, DeadLetterFilter, NewApiKey, NewEvent, RedriveWork, Removed, RequeueOutcome, RequeueStep,
-    ResendOutcome, Role, RunningLimits, Scopes, StartOutcome, Starter, StepLimits, StoreError, Stores,
+    Appended, DeadLetterFilter, EventPart, NewApiKey, NewEvent, NewRedrive, RedriveWork, Removed,
+    RequeueOutcome, RequeueStep, ResendOutcome, Role, RunningLimits, Scopes, StartOutcome, Starter,
+    StepLimits, StoreError, Stores, Walk,
 };
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
     old_event(db, HOUR / 2).await;
     let before = tree(db).await;
 
-    let found = stores.janitor.old_events(&RETENTION, None, 100).await.unwrap();
+    let found = stores.janitor.old_events(&RETENTION, Walk { after: None, limit: 100 }).await.unwrap();
     assert_eq!(
         (found.may_go.len(), found.kept, found.is_end),
         (0, 5, true),
@@ -67,7 +68,7 @@ pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
     let all: Vec<EventId> = ids(db, "SELECT id FROM events").await.into_iter().map(EventId).collect();
     // A clock that is ahead makes nothing older than it is.
     for as_of in [db_now(db).await, Timestamp::MAX] {
-        let removed = stores.janitor.remove(&all, &RETENTION, as_of).await.unwrap();
+        let removed = stores.janitor.remove(&all, RETENTION.as_of(as_of)).await.unwrap();
         assert_eq!(removed, Removed::default());
     }
     // However short the time, nothing goes within a minute.
@@ -75,14 +76,14 @@ pub async fn what_is_open_young_or_waits_stays(db: &dyn TestDatabase) {
     old_delivery(db, MINUTE / 2).await;
     let last = [EventId(last_id(db, "events").await)];
     let now = db_now(db).await;
-    assert_eq!(stores.janitor.remove(&last, &at_once, now).await.unwrap(), Removed::default());
+    assert_eq!(stores.janitor.remove(&last, at_once.as_of(now)).await.unwrap(), Removed::default());
     assert_eq!(tree(db).await, [before[0] + 1, before[1] + 1, before[2] + 1, before[3], 0, 0]);
 
     // Letters that are kept for good keep their events.
     let for_good = Retention { dead_letters: None, ..RETENTION };
     let shorter = Retention { dead_letters: Some(Duration::from_secs(HOUR)), ..RETENTION };
-    assert_eq!(stores.janitor.remove(&[buried], &for_good, now).await.unwrap().events, 0);
-    assert_eq!(stores.janitor.remove(&[buried], &shorter, now).await.unwrap().events, 1);
+    assert_eq!(stores.janitor.remove(&[buried], for_good.as_of(now)).await.unwrap().events, 0);
+    assert_eq!(stores.janitor.remove(&[buried], shorter.as_of(now)).await.unwrap().events, 1);
 }
 
 pub async fn what_stays_holds_up_nothing_behind_it(db: &dyn TestDatabase) {
@@ -96,13 +97,13 @@ pub async fn what_stays_holds_up_nothing_behind_it(db: &dyn TestDatabase) {
     }
     let (mut after, mut seen) = (None, 0);
     loop {
-        let found = stores.janitor.old_events(&RETENTION, after, 1).await.unwrap();
+        let found = stores.janitor.old_events(&RETENTION, Walk { after, limit: 1 }).await.unwrap();
         if found.is_end {
             break;
         }
         assert_eq!(found.may_go.len() + found.kept as usize, 1);
         let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
-        stores.janitor.remove(&going, &RETENTION, found.as_of).await.unwrap();
+        stores.janitor.remove(&going, RETENTION.as_of(found.as_of)).await.unwrap();
         after = found.last;
         seen += 1;
     }
@@ -210,12 +211,16 @@ pub async fn an_event_with_many_deliveries_goes_in_bounded_steps(db: &dyn TestDa
     for subscription in 1..=7 {
         old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
     }
-    let looked = stores.janitor.old_events(&RETENTION, None, 10).await.unwrap();
+    let looked = stores.janitor.old_events(&RETENTION, Walk { after: None, limit: 10 }).await.unwrap();
     let found = only(looked.may_go);
     assert_eq!((found.id, found.rows), (event, 15), "itself, seven sagas, seven jobs");
     let mut after = None;
     let mut step = async || {
-        let part = stores.janitor.remove_part(event, &RETENTION, looked.as_of, after, 3).await.unwrap();
+        let part = stores
+            .janitor
+            .remove_part(EventPart { event, after, limit: 3 }, RETENTION.as_of(looked.as_of))
+            .await
+            .unwrap();
         after = part.resume_after;
         let removed = part.removed;
         (removed.events, removed.sagas, removed.jobs, after.map(|place| place.subscription_id.0))
@@ -234,7 +239,11 @@ pub async fn what_is_young_open_or_changed_goes_in_no_step(db: &dyn TestDatabase
         old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
     }
     let step = async |as_of, after| {
-        let part = stores.janitor.remove_part(event, &RETENTION, as_of, after, 1).await.unwrap();
+        let part = stores
+            .janitor
+            .remove_part(EventPart { event, after, limit: 1 }, RETENTION.as_of(as_of))
+            .await
+            .unwrap();
         (part.removed.sagas, part.resume_after)
     };
     let now = db_now(db).await;
@@ -247,7 +256,7 @@ pub async fn what_is_young_open_or_changed_goes_in_no_step(db: &dyn TestDatabase
     assert_eq!((removed, after.is_some()), (1, true));
     assert_eq!(step(now, after).await, (0, None), "too young, whatever was decided before");
     assert_eq!(tree(db).await, [1, 2, 2, 0, 0, 1]);
-    let all = stores.janitor.remove(&[event], &RETENTION, now).await.unwrap();
+    let all = stores.janitor.remove(&[event], RETENTION.as_of(now)).await.unwrap();
     assert_eq!(all, Removed::default());
 }
 
@@ -262,7 +271,11 @@ pub async fn what_is_being_removed_is_not_sent_again(db: &dyn TestDatabase) {
     let letter = DeadLetterId(last_id(db, "dead_letters").await);
     let whole = old_event(db, DAY).await;
     let now = db_now(db).await;
-    let part = stores.janitor.remove_part(event, &RETENTION, now, None, 1).await.unwrap();
+    let part = stores
+        .janitor
+        .remove_part(EventPart { event, after: None, limit: 1 }, RETENTION.as_of(now))
+        .await
+        .unwrap();
     assert_eq!((part.removed.sagas, part.removed.events), (1, 0));
 
     // Not the delivery that is left, nor its letter, one by one or with others.
@@ -284,7 +297,11 @@ pub async fn what_is_being_removed_is_not_sent_again(db: &dyn TestDatabase) {
     let work = RedriveWork::Events { subscription_id: subscription, since, until: None };
     let starter = Starter { key_id: None, name: "somebody".to_owned() };
     let limits = RunningLimits { in_all: 10, for_tenants: 10, of_a_tenant: 10 };
-    let started = stores.redrives.start(&ALL, &work, &starter, limits).await.unwrap();
+    let started = stores
+        .redrives
+        .start(NewRedrive { scope: &ALL, work: &work, starter: &starter }, limits)
+        .await
+        .unwrap();
     assert!(matches!(started, StartOutcome::Started(_)), "{started:?}");
     let limits = StepLimits { examine: 10, create: 10, default_limit: DEFAULT_LIMIT };
     let step = stores.redrives.advance(limits).await.unwrap().unwrap();
@@ -292,7 +309,11 @@ pub async fn what_is_being_removed_is_not_sent_again(db: &dyn TestDatabase) {
     assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE event_id = {whole}")).await, 1);
     assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE event_id = {event}")).await, 1);
 
-    let rest = stores.janitor.remove_part(event, &RETENTION, now, part.resume_after, 10).await.unwrap();
+    let rest = stores
+        .janitor
+        .remove_part(EventPart { event, after: part.resume_after, limit: 10 }, RETENTION.as_of(now))
+        .await
+        .unwrap();
     assert_eq!((rest.removed.events, rest.removed.dead_letters), (1, 1));
     assert_eq!(count(db, "removals").await, 0);
 }
@@ -305,8 +326,8 @@ pub async fn two_janitors_at_once_remove_each_event_once(db: &dyn TestDatabase) 
     }
     let now = db_now(db).await;
     let (first, second) = tokio::join!(
-        one.janitor.remove(&events, &RETENTION, now),
-        two.janitor.remove(&events, &RETENTION, now)
+        one.janitor.remove(&events, RETENTION.as_of(now)),
+        two.janitor.remove(&events, RETENTION.as_of(now))
     );
     assert_eq!(first.unwrap().events + second.unwrap().events, 20);
     assert_eq!(tree(db).await, [0; 6]);
@@ -317,11 +338,11 @@ pub async fn what_is_sent_again_meanwhile_stays(db: &dyn TestDatabase) {
     let subscription = verified(&stores, TYPE, URL).await.0;
     let event = old_event(db, DAY).await;
     let saga = old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
-    let found = stores.janitor.old_events(&RETENTION, None, 10).await.unwrap();
+    let found = stores.janitor.old_events(&RETENTION, Walk { after: None, limit: 10 }).await.unwrap();
     assert_eq!(only(found.may_go).id, event);
     let resent = stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT).await.unwrap();
     assert!(matches!(resent, ResendOutcome::Created(..)), "{resent:?}");
-    let removed = stores.janitor.remove(&[event], &RETENTION, found.as_of).await.unwrap();
+    let removed = stores.janitor.remove(&[event], RETENTION.as_of(found.as_of)).await.unwrap();
     assert_eq!(removed, Removed::default());
     assert_eq!(count(db, "webhook_delivery_sagas").await, 2);
 
@@ -330,7 +351,8 @@ pub async fn what_is_sent_again_meanwhile_stays(db: &dyn TestDatabase) {
     old_saga(db, event, (subscription, 0), SagaStatus::Completed, DAY).await;
     old_saga(db, event, (subscription, 1), SagaStatus::Completed, 2 * HOUR).await;
     let now = db_now(db).await;
-    let remove = async |as_of: Timestamp| stores.janitor.remove(&[event], &RETENTION, as_of).await.unwrap();
+    let remove =
+        async |as_of: Timestamp| stores.janitor.remove(&[event], RETENTION.as_of(as_of)).await.unwrap();
     assert_eq!(remove(now.before(Duration::from_secs(3 * HOUR))).await, Removed::default());
     assert_eq!(count(db, "webhook_delivery_sagas").await, 4);
     assert_eq!(remove(now).await, Removed { events: 1, sagas: 2, jobs: 2, dead_letters: 0 });
@@ -345,7 +367,7 @@ pub async fn an_event_is_never_sent_again_and_removed_at_once(db: &dyn TestDatab
         let (events, now) = ([event], db_now(db).await);
         let (resent, removed) = tokio::join!(
             stores.dead_letters.resend(&ALL, saga, DEFAULT_LIMIT),
-            other.janitor.remove(&events, &RETENTION, now)
+            other.janitor.remove(&events, RETENTION.as_of(now))
         );
         let (resent, removed) = (resent.unwrap(), removed.unwrap());
         let left = count(db, &format!("webhook_delivery_sagas WHERE event_id = {event}")).await;
@@ -561,13 +583,14 @@ pub async fn what_is_archived_is_all_that_there_is(db: &dyn TestDatabase) {
     // The same by pages.
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
-        let page = stores.janitor.archived_page(first, after, 1).await.unwrap();
+        let page = stores.janitor.archived_page(EventPart { event: first, after, limit: 1 }).await.unwrap();
         let Some(last) = page.last() else { break };
         assert_eq!(page.len(), 1);
         after = Some(last.place());
         paged.extend(page);
     }
-    let second_page = stores.janitor.archived_page(second, None, 10).await.unwrap();
+    let second_page =
+        stores.janitor.archived_page(EventPart { event: second, after: None, limit: 10 }).await.unwrap();
     assert_eq!((paged.len(), second_page.len()), (2, 1));
     paged.extend(second_page);
     assert_eq!(paged, deliveries);

@@ -33,7 +33,7 @@ pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {
             let none =
                 DeliveryFilter { event_type: Some("no.such.type".to_owned()), ..DeliveryFilter::default() };
             while !over.load(Ordering::Relaxed) {
-                match reader.deliveries(&ALL, &none, PageRequest { limit: 500, before: None }).await {
+                match reader.deliveries(PageRequest { limit: 500, before: None }.of(&ALL, &none)).await {
                     Ok(page) => assert!(page.items.is_empty()),
                     // On a slow machine they end by their limit.
                     Err(StoreError::TooSlow(_)) => {}

@@ -311,7 +311,7 @@ pub async fn activating_clears_why_it_was_disabled_and_pausing_keeps_it(db: &dyn
     for (wanted, found) in [(true, id), (false, other)] {
         let filter = SubscriptionFilter { disabled: Some(wanted), ..SubscriptionFilter::default() };
         let page = PageRequest { limit: 10, before: None };
-        let listed = stores.reader.subscriptions(&ALL, &filter, page).await.unwrap();
+        let listed = stores.reader.subscriptions(page.of(&ALL, &filter)).await.unwrap();
         assert_eq!(listed.items.iter().map(|it| it.id).collect::<Vec<_>>(), [found]);
     }
 

@@ -149,7 +149,8 @@ pub async fn everything_says_whose_it_is(db: &dyn TestDatabase) {
     let shown = stores.reader.event(&ALL, head.id).await.unwrap().expect("it is there");
     let delivery = only(shown.deliveries);
     assert_eq!([&buried.tenant, &letter.tenant, &delivery.tenant, &shown.head.tenant], [ACME; 4]);
-    let listed = only(stores.reader.deliveries(&ALL, &DeliveryFilter::default(), PAGE).await.unwrap().items);
+    let listed =
+        only(stores.reader.deliveries(PAGE.of(&ALL, &DeliveryFilter::default())).await.unwrap().items);
     assert_eq!(listed, delivery);
 }
 
@@ -252,7 +253,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (EventFilter { external_id: text("x-1"), ..none() }, vec![own.events[1]]),
             (EventFilter { correlation_id: text("correlation-1"), ..none() }, newest(&own.events)),
         ] {
-            let found = stores.reader.events(scope, &filter, PAGE).await.unwrap().items;
+            let found = stores.reader.events(PAGE.of(scope, &filter)).await.unwrap().items;
             assert_eq!(found.iter().map(|event| event.id).collect::<Vec<_>>(), expected, "{name} {filter:?}");
         }
         let none = DeliveryFilter::default;
@@ -317,7 +318,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (DeliveryFilter { external_id: text("x-2"), ..none() }, vec![own.sagas[2]]),
             (DeliveryFilter { correlation_id: text("correlation-1"), ..none() }, newest(&own.sagas)),
         ] {
-            let found = stores.reader.deliveries(scope, &filter, PAGE).await.unwrap().items;
+            let found = stores.reader.deliveries(PAGE.of(scope, &filter)).await.unwrap().items;
             let found: Vec<_> = found.iter().map(|delivery| delivery.saga_id).collect();
             assert_eq!(found, expected, "{name} {filter:?}");
         }
@@ -335,7 +336,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             (DeadLetterFilter { event_type: text(TYPE), requeued: Some(false), ..none() }, vec![own.letter]),
             (DeadLetterFilter { event_type: text("another"), requeued: Some(false), ..none() }, vec![]),
         ] {
-            let found = stores.reader.dead_letters(scope, &filter, PAGE).await.unwrap().items;
+            let found = stores.reader.dead_letters(PAGE.of(scope, &filter)).await.unwrap().items;
             assert_eq!(
                 found.iter().map(|letter| letter.id).collect::<Vec<_>>(),
                 expected,
@@ -349,7 +350,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             SubscriptionFilter { callback_url: text(URL), ..none() },
             SubscriptionFilter { active: Some(true), verified: Some(true), ..none() },
         ] {
-            let found = stores.reader.subscriptions(scope, &filter, PAGE).await.unwrap().items;
+            let found = stores.reader.subscriptions(PAGE.of(scope, &filter)).await.unwrap().items;
             assert_eq!(
                 found.iter().map(|it| it.id).collect::<Vec<_>>(),
                 [own.subscription],
@@ -357,15 +358,16 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             );
         }
         let first = PageRequest { limit: 1, before: None };
-        let paged = stores.reader.events(scope, &EventFilter::default(), first).await.unwrap();
+        let paged = stores.reader.events(first.of(scope, &EventFilter::default())).await.unwrap();
         assert_eq!(paged.next, Some(own.events[2].0));
         let before = PageRequest { limit: 5, before: paged.next };
-        let rest = stores.reader.events(scope, &EventFilter::default(), before).await.unwrap();
+        let rest = stores.reader.events(before.of(scope, &EventFilter::default())).await.unwrap();
         assert_eq!(rest.items.iter().map(|event| event.id).collect::<Vec<_>>(), newest(&own.events[..2]));
     }
-    let all = stores.reader.deliveries(&ALL, &DeliveryFilter::default(), PAGE).await.unwrap().items;
+    let all = stores.reader.deliveries(PAGE.of(&ALL, &DeliveryFilter::default())).await.unwrap().items;
     assert_eq!(all.len(), 6);
-    let nobody = stores.reader.events(&scope("nobody"), &EventFilter::default(), PAGE).await.unwrap().items;
+    let nobody =
+        stores.reader.events(PAGE.of(&scope("nobody"), &EventFilter::default())).await.unwrap().items;
     assert_eq!(nobody, []);
 }
 

@@ -97,8 +97,11 @@ pub async fn a_lease_ends_exactly_when_it_was_to_end(db: &dyn TestDatabase) {
     let stores = db.stores();
     pending_saga(&stores).await;
     schedule_and_mark(&stores).await;
-    let batch =
-        stores.worker.claim(&up_to(MANY), Duration::from_secs(60 * 60 * 24 * 3650), TOKEN).await.unwrap();
+    let batch = stores
+        .worker
+        .claim(&up_to(MANY), TOKEN.lasting(Duration::from_secs(60 * 60 * 24 * 3650)))
+        .await
+        .unwrap();
     let job = only(batch.jobs);
     assert_eq!(job_row(db, job.job_id).await.lease_until, job.until);
     assert_eq!(job.until.since(batch.now), Duration::from_secs(60 * 60 * 24 * 3650));
@@ -112,7 +115,7 @@ pub async fn time_never_runs_backwards_between_calls(db: &dyn TestDatabase) {
         let now = create_jobs_and_die(&stores, &allot(&stores, MANY).await).await.now;
         assert!(now >= last, "{now:?} after {last:?}");
         last = now;
-        let now = stores.worker.claim(&up_to(1), Duration::ZERO, TOKEN).await.unwrap().now;
+        let now = stores.worker.claim(&up_to(1), TOKEN.lasting(Duration::ZERO)).await.unwrap().now;
         assert!(now >= last, "{now:?} after {last:?}");
         last = now;
         let now = apply(&stores, AT_ONCE).await.now;

@@ -314,7 +314,7 @@ pub async fn a_saga_has_one_active_job_and_one_job_per_attempt(db: &dyn TestData
     changes(db, &insert(second), 1).await;
     refused(db, &insert(Timestamp::from_micros(first.as_micros() + 2))).await;
     assert_eq!(
-        stores.worker.claim(&up_to(MANY), std::time::Duration::ZERO, TOKEN).await.unwrap().jobs.len(),
+        stores.worker.claim(&up_to(MANY), TOKEN.lasting(std::time::Duration::ZERO)).await.unwrap().jobs.len(),
         1
     );
     refused(db, &insert(Timestamp::from_micros(first.as_micros() + 3))).await;

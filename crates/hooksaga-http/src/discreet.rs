@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, CreateOutcome, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
     LivingWorker, NewSubscription, Page, PageRequest, QueueGauges, ReaderStore, Redrive, SealedSecret, Seals,
     Stats, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
     SubscriptionPatch, TenantScope, UpdateOutcome,
@@ -54,13 +54,8 @@ fn each<T>(page: Page<T>, change: impl FnMut(T) -> T) -> Page<T> {
 
 #[async_trait]
 impl ReaderStore for Discreet<dyn ReaderStore> {
-    async fn events(
-        &self,
-        scope: &TenantScope,
-        filter: &EventFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<EventHead>> {
-        self.0.events(scope, filter, page).await
+    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+        self.0.events(wanted).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
@@ -73,11 +68,9 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
 
     async fn subscriptions(
         &self,
-        scope: &TenantScope,
-        filter: &SubscriptionFilter,
-        page: PageRequest,
+        wanted: Listing<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
-        Ok(each(self.0.subscriptions(scope, filter, page).await?, |it| subscription(scope, it)))
+        Ok(each(self.0.subscriptions(wanted).await?, |it| subscription(wanted.scope, it)))
     }
 
     async fn subscription(
@@ -100,13 +93,8 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         }))
     }
 
-    async fn deliveries(
-        &self,
-        scope: &TenantScope,
-        filter: &DeliveryFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Delivery>> {
-        Ok(each(self.0.deliveries(scope, filter, page).await?, |it| delivery(scope, it)))
+    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+        Ok(each(self.0.deliveries(wanted).await?, |it| delivery(wanted.scope, it)))
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
@@ -119,17 +107,16 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
 
     async fn dead_letters(
         &self,
-        scope: &TenantScope,
-        filter: &DeadLetterFilter,
-        page: PageRequest,
+        wanted: Listing<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
+        let Listing { scope, filter, page } = wanted;
         let Some(code) = &filter.final_error_code else {
-            return Ok(each(self.0.dead_letters(scope, filter, page).await?, |it| letter(scope, it)));
+            return Ok(each(self.0.dead_letters(wanted).await?, |it| letter(scope, it)));
         };
         let (mut items, mut more) = (Vec::new(), false);
         for code in meant(scope, code) {
             let filter = DeadLetterFilter { final_error_code: Some(code), ..filter.clone() };
-            let found = self.0.dead_letters(scope, &filter, page).await?;
+            let found = self.0.dead_letters(page.of(scope, &filter)).await?;
             items.extend(found.items.into_iter().map(|it| letter(scope, it)));
             more |= found.next.is_some();
         }
@@ -158,13 +145,8 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.redrive(scope, id).await
     }
 
-    async fn audit(
-        &self,
-        scope: &TenantScope,
-        filter: &AuditFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<AuditRecord>> {
-        self.0.audit(scope, filter, page).await
+    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+        self.0.audit(wanted).await
     }
 
     async fn failing(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<FailingEndpoint>> {

@@ -10,10 +10,10 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore,
-    LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewSubscription, Page, PageRequest, PortalKeyStore,
-    QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RedriveWork, RequeueOutcome, RequeueStep,
-    RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Starter, Stats,
+    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, Listing,
+    LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page, PageRequest,
+    PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueOutcome,
+    RequeueStep, RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Stats,
     StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
     SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
 };
@@ -65,7 +65,7 @@ broken!(SubscriptionAdminStore {
     secret_key_ids() -> Vec<String>;
 });
 broken!(RedriveStore {
-    start(&TenantScope, &RedriveWork, &Starter, RunningLimits) -> StartOutcome;
+    start(NewRedrive<'_>, RunningLimits) -> StartOutcome;
     cancel(&TenantScope, RedriveId) -> CancelOutcome;
     advance(StepLimits) -> Option<RedriveStep>;
     catch_up(StepLimits, Option<Duration>) -> Option<RedriveStep>;
@@ -74,18 +74,18 @@ broken!(RedriveStore {
     running() -> u64;
 });
 broken!(ReaderStore {
-    events(&TenantScope, &EventFilter, PageRequest) -> Page<EventHead>;
+    events(Listing<'_, EventFilter>) -> Page<EventHead>;
     event(&TenantScope, EventId) -> Option<EventDetail>;
-    subscriptions(&TenantScope, &SubscriptionFilter, PageRequest) -> Page<Subscription>;
+    subscriptions(Listing<'_, SubscriptionFilter>) -> Page<Subscription>;
     subscription(&TenantScope, SubscriptionId) -> Option<Subscription>;
     subscription_detail(&TenantScope, SubscriptionId) -> Option<SubscriptionDetail>;
-    deliveries(&TenantScope, &DeliveryFilter, PageRequest) -> Page<Delivery>;
+    deliveries(Listing<'_, DeliveryFilter>) -> Page<Delivery>;
     delivery(&TenantScope, SagaId) -> Option<DeliveryDetail>;
-    dead_letters(&TenantScope, &DeadLetterFilter, PageRequest) -> Page<DeadLetterSummary>;
+    dead_letters(Listing<'_, DeadLetterFilter>) -> Page<DeadLetterSummary>;
     dead_letter(&TenantScope, DeadLetterId) -> Option<DeadLetterDetail>;
     redrives(&TenantScope, PageRequest) -> Page<Redrive>;
     redrive(&TenantScope, RedriveId) -> Option<Redrive>;
-    audit(&TenantScope, &AuditFilter, PageRequest) -> Page<AuditRecord>;
+    audit(Listing<'_, AuditFilter>) -> Page<AuditRecord>;
     failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;

@@ -6,30 +6,22 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 use std::io;
 
 /// A failure inside a store call, before it is known whether it is worth another try.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
-    Driver(Error),
-    Store(StoreError),
+    #[error(transparent)]
+    Driver(#[from] Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// A key that is wanted belongs to a transaction of somebody else that has not ended; nothing is locked here.
+    #[error("{0}")]
     Held(String),
     /// The server numbers the rows of one statement differently than it said; another try inserts them one by one.
+    #[error("the ids of a multi-row insert are not one run")]
     Renumbered,
 }
 
 /// The result of work inside a transaction.
 pub(crate) type DbResult<T> = Result<T, DbError>;
-
-impl From<Error> for DbError {
-    fn from(error: Error) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<StoreError> for DbError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
 
 impl From<DbError> for StoreError {
     fn from(failure: DbError) -> Self {

@@ -81,14 +81,7 @@ impl MySqlDatabase {
     /// A look at the connections of every role, at any time.
     pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
         let pools = Arc::clone(&self.pools);
-        move || {
-            let of_role = |role: Role| {
-                let pools = pools.iter().filter(|(of, _)| *of == role).map(|(_, pool)| pool.in_use());
-                let (busy, most) = pools.fold((0, 0), |sum, (busy, most)| (sum.0 + busy, sum.1 + most));
-                PoolUse { role, most: most as u64, busy: busy as u64 }
-            };
-            Role::ALL.iter().map(|role| of_role(*role)).collect()
-        }
+        move || PoolUse::of_roles(pools.iter().map(|(role, pool)| (*role, pool.in_use())))
     }
 
     /// What the database's rights protect from.
@@ -115,22 +108,22 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
     let operator = pool(Role::DeadLetterOperator)?;
     let stores = Stores {
         ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(roles::Verifier::new(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(roles::Router::new(pool(Role::RouterWorker)?)),
+        admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::Verifier(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(roles::Router(pool(Role::RouterWorker)?)),
         orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        list_index: Arc::new(roles::ListIndexer::new(pool(Role::ListIndexer)?)),
-        dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
-        redrives: Arc::new(roles::Redrives::new(operator)),
-        caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
-        janitor: Arc::new(roles::Janitor::new(pool(Role::HistoryJanitor)?)),
+        cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
+        list_index: Arc::new(roles::ListIndexer(pool(Role::ListIndexer)?)),
+        dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
+        redrives: Arc::new(roles::Redrives(operator)),
+        caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
+        janitor: Arc::new(roles::Janitor(pool(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
-        keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeys::new(pool(Role::PortalKeyWriter)?)),
-        key_reader: Arc::new(roles::KeyReader::new(pool(Role::KeyReader)?)),
+        keys: Arc::new(roles::Keys(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeys(pool(Role::PortalKeyWriter)?)),
+        key_reader: Arc::new(roles::KeyReader(pool(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
     Ok(MySqlDatabase { stores, pools, fence })
@@ -141,7 +134,7 @@ pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> 
     in_time(look(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
     ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
-    Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin)?)))
+    Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin)?)))
 }
 
 /// Opens what `api_reader` may see, alone.

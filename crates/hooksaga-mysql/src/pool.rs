@@ -5,7 +5,7 @@
 //! is replaced: its idle connections go to the same server, and each would cost its caller the same wait.
 
 use crate::error::{DbResult, RetryAdvice, from_connecting};
-use hooksaga_store::{QUERY_LIMIT, StoreError, StoreResult};
+use hooksaga_store::{QUERY_LIMIT, ServerCall, StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
 use std::{
     collections::HashSet,
@@ -149,7 +149,7 @@ impl RolePool {
             let current = shared.current();
             (current.pool.clone(), current.number)
         };
-        let call = Call { shared, number, began: Instant::now(), ended: false };
+        let call = ServerCall::begin(move || shared.replace(number));
         let connected = tokio::time::timeout(WAIT, shared.connection(&pool)).await;
         let connection = match connected {
             Ok(Ok(connection)) => connection,
@@ -179,34 +179,6 @@ impl RolePool {
                 shared.replace(number);
                 Err(silent(&shared.address, ANSWER))
             }
-        }
-    }
-}
-
-/// A call that waits for the server. Its caller may cancel it sooner than [`ANSWER`] and try again: then a connection
-/// that is dead without anybody noticing would be reused forever.
-struct Call<'a> {
-    shared: &'a Shared,
-    /// Of the pool that its connection is from.
-    number: u64,
-    began: Instant,
-    ended: bool,
-}
-
-impl Call<'_> {
-    /// A call that was given up after so long may have waited for a dead connection.
-    const SUSPICIOUS: Duration = Duration::from_secs(1);
-
-    fn end<T>(mut self, done: T) -> T {
-        self.ended = true;
-        done
-    }
-}
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        if !self.ended && self.began.elapsed() > Self::SUSPICIOUS {
-            self.shared.replace(self.number);
         }
     }
 }

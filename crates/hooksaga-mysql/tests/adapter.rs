@@ -2,12 +2,16 @@
 //! a component has its role's rights and no others.
 
 use async_trait::async_trait;
+pub(crate) use hooksaga_conformance::servers::failure;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
-use hooksaga_testkit::mariadb::{admin_execute, admin_execute_all, create_database, drop_database};
+use hooksaga_testkit::{
+    aside::run_aside,
+    mariadb::{admin_execute, admin_execute_all, create_database, drop_database},
+};
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};
-use std::{collections::BTreeMap, sync::Mutex, thread};
+use std::{collections::BTreeMap, sync::Mutex};
 
 /// A database of its own; dropped with this.
 pub(crate) struct Database {
@@ -105,27 +109,15 @@ impl Database {
         }
         done
     }
-
-    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
-        let mut connection = self.session(role).await?;
-        let done = execute(&mut connection, sql).await;
-        self.keep(role, connection, done)
-    }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         let name = name(&self.url).to_owned();
-        let dropping = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                drop_database(&name).await;
-                admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
-            });
+        run_aside("the database could not be dropped", async move {
+            drop_database(&name).await;
+            admin_execute(&format!("DROP USER '{name}'@'127.0.0.1'")).await;
         });
-        if dropping.join().is_err() && !thread::panicking() {
-            panic!("the database could not be dropped");
-        }
     }
 }
 
@@ -135,12 +127,10 @@ impl TestDatabase for Database {
         self.handles.stores()
     }
 
-    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        self.execute_in(Some(role), sql).await
-    }
-
-    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        self.execute_in(None, sql).await
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        let mut connection = self.session(role).await?;
+        let done = execute(&mut connection, sql).await;
+        self.keep(role, connection, done)
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
@@ -186,16 +176,5 @@ impl TestDatabase for Database {
 
     async fn second_instance(&self) -> Stores {
         connect(options(&self.plain_url)).await.unwrap().stores()
-    }
-}
-
-/// What an operation that must fail says.
-pub(crate) fn failure<T>(result: Result<T, StoreError>) -> StoreError {
-    match result {
-        Ok(_) => panic!("this should not have worked"),
-        Err(error) => {
-            assert!(!error.to_string().contains('\n'), "more than a line: {error}");
-            error
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
+use hooksaga_conformance::servers::{says_how_to_migrate, says_that_tls_is_missing};
 use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, role_name};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant};
 use hooksaga_store::{
@@ -59,17 +60,14 @@ async fn a_missing_database_or_login_is_a_matter_of_set_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_without_a_schema_says_how_to_get_one() {
     let url = create_database("empty").await;
-    let error = failure(connect(options(&url)).await);
-    assert!(matches!(error, StoreError::Schema(_)), "{error:?}");
-    assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
+    says_how_to_migrate(&failure(connect(options(&url)).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn encryption_that_the_server_does_not_offer_can_be_demanded() {
     let db = fresh().await;
-    let error = failure(connect(options(&format!("{}?require_ssl=true", db.url))).await);
-    assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
-    assert!(error.to_string().contains("TLS"), "{error}");
+    let url = format!("{}?require_ssl=true", db.url);
+    says_that_tls_is_missing(&failure(connect(options(&url)).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,7 +123,7 @@ async fn identifiers_are_text_that_is_compared_byte_by_byte() {
     assert_eq!(value(&db.url, binary).await, "subscription_secrets.sealed");
     let found = EventFilter { external_id: Some("ä".to_owned()), ..EventFilter::default() };
     let page = PageRequest { limit: 10, before: None };
-    assert_eq!(stores.reader.events(&TenantScope::All, &found, page).await.unwrap().items, []);
+    assert_eq!(stores.reader.events(page.of(&TenantScope::All, &found)).await.unwrap().items, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

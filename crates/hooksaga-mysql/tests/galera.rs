@@ -3,7 +3,7 @@
 use crate::adapter::{options, owner, text_rows, value};
 use hooksaga_mysql::{connect, migrate};
 use hooksaga_saga::{EventId, Retention, SagaId};
-use hooksaga_store::{ResendOutcome, TenantScope};
+use hooksaga_store::{ResendOutcome, TenantScope, Walk};
 use hooksaga_testkit::{galera::GaleraCluster, mariadb};
 use mysql_async::prelude::Queryable as _;
 use std::time::Duration;
@@ -53,13 +53,13 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another() {
     let there = "SELECT event_id, id FROM webhook_delivery_sagas ORDER BY event_id";
     let sagas = text_rows(&mut owner(&urls[1]).await, there).await.unwrap();
     assert_eq!(sagas.len(), EVENTS as usize);
-    let as_of = janitor.old_events(&RETENTION, None, 1).await.unwrap().as_of;
+    let as_of = janitor.old_events(&RETENTION, Walk { after: None, limit: 1 }).await.unwrap().as_of;
 
     let (mut removed, mut sent) = (0, 0);
     for (number, saga) in (0_u64..).zip(sagas) {
         let [event, saga] = [0, 1].map(|column| saga[column].as_ref().unwrap().parse::<i64>().unwrap());
         let going = [EventId(event)];
-        let removing = janitor.remove(&going, &RETENTION, as_of);
+        let removing = janitor.remove(&going, RETENTION.as_of(as_of));
         // A little later each time: else the same one would always come first.
         let sending = async {
             tokio::time::sleep(Duration::from_millis(number % 8 * 2)).await;

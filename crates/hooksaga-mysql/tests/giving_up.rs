@@ -78,7 +78,7 @@ async fn a_call_that_is_given_up_leaves_nothing_locked_and_nothing_half_done() {
     let claim = async |waits, jobs| {
         let limits = ClaimLimits { jobs, payload_bytes: 1 << 20, skip: Vec::new() };
         let lease = Duration::from_secs(60);
-        given_up_after(waits, stores.worker.claim(&limits, lease, LeaseToken(1))).await
+        given_up_after(waits, stores.worker.claim(&limits, LeaseToken(1).lasting(lease))).await
     };
     for waits in 0..EVENTS / 2 {
         claim(waits, 1).await;

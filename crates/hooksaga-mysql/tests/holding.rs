@@ -68,7 +68,7 @@ async fn finish(stores: &Stores, events: usize) {
     let allotted = [Allotted { subscription_id: id, jobs: 100 }];
     stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
     let limits = ClaimLimits { jobs: 100, payload_bytes: 1 << 20, skip: Vec::new() };
-    let claimed = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    let claimed = stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap();
     let report = |lease: &Lease<_>| JobReport {
         lease: lease.as_ref(),
         outcome: Outcome::Failed(ErrorCode::http(500)),
@@ -125,14 +125,14 @@ async fn frozen_workers_and_cleaners_stop_nobody_else() {
     stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
     let held = frozen(&db, "SELECT id FROM webhook_delivery_jobs").await;
     let limits = ClaimLimits { jobs: 100, payload_bytes: 1 << 20, skip: Vec::new() };
-    let claimed = soon(stores.worker.claim(&limits, Duration::ZERO, LeaseToken(1))).await.unwrap();
+    let claimed = soon(stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::ZERO))).await.unwrap();
     assert_eq!(claimed.jobs.len(), 2);
     assert_eq!(soon(stores.cleaner.reset_expired(100)).await.unwrap().len(), 2);
     // Beside others, too, a claim is bounded in payload bytes: each payload is one.
     let mut leases = Vec::new();
     for (token, cut_short) in [(2, true), (3, false)] {
         let limits = ClaimLimits { payload_bytes: 1, ..limits.clone() };
-        let claimed = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(token));
+        let claimed = stores.worker.claim(&limits, LeaseToken(token).lasting(Duration::from_secs(60)));
         let claimed = soon(claimed).await.unwrap();
         assert_eq!((claimed.jobs.len(), claimed.cut_short), (1, cut_short));
         leases.extend(claimed.jobs.iter().map(Lease::as_ref));

@@ -14,6 +14,7 @@ use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
 use hooksaga_saga::{CareStep, EventType, Tenant, Timestamp, judge};
 use hooksaga_store::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, Stage, StoreResult, Troubled,
+    Walk,
 };
 use jiff::{SignedDuration, civil::DateTime};
 use serde_json::json;
@@ -118,7 +119,7 @@ impl Caretaker {
     async fn look(&self, disable_after: Duration) -> StoreResult<usize> {
         let (mut after, mut done) = (None, 0);
         loop {
-            let page = self.store.troubled(disable_after / 2, after, Self::BATCH).await?;
+            let page = self.store.troubled(disable_after / 2, Walk { after, limit: Self::BATCH }).await?;
             let (mut failing, mut hopeless) = (Vec::new(), Vec::new());
             for Troubled { subscription_id, run } in page.items {
                 match judge(&run, disable_after) {

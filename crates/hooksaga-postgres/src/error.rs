@@ -7,25 +7,16 @@ use std::{error::Error as _, io};
 use tokio_postgres::error::{DbError as ServerError, SqlState};
 
 /// A failure inside a store call, before it is known whether it is worth another try.
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
-    Driver(tokio_postgres::Error),
-    Store(StoreError),
+    #[error(transparent)]
+    Driver(#[from] tokio_postgres::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The result of work inside a transaction.
 pub(crate) type DbResult<T> = Result<T, DbError>;
-
-impl From<tokio_postgres::Error> for DbError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<StoreError> for DbError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
 
 impl From<DbError> for StoreError {
     fn from(failure: DbError) -> Self {

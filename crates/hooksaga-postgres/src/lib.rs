@@ -78,14 +78,7 @@ impl PostgresDatabase {
     /// A look at the connections of every role, at any time.
     pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
         let pools = Arc::clone(&self.pools);
-        move || {
-            let of_role = |role: Role| {
-                let pools = pools.iter().filter(|(of, _)| *of == role).map(|(_, pool)| pool.in_use());
-                let (busy, most) = pools.fold((0, 0), |sum, (busy, most)| (sum.0 + busy, sum.1 + most));
-                PoolUse { role, most: most as u64, busy: busy as u64 }
-            };
-            Role::ALL.iter().map(|role| of_role(*role)).collect()
-        }
+        move || PoolUse::of_roles(pools.iter().map(|(role, pool)| (*role, pool.in_use())))
     }
 }
 
@@ -110,9 +103,9 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let listener =
         options.session(SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
     let stores = Stores {
-        ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(roles::Admin::new(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(roles::Verifier::new(pool(Role::SubscriptionVerifier)?)),
+        ingest: Arc::new(roles::Ingest(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::Verifier(pool(Role::SubscriptionVerifier)?)),
         router: Arc::new(roles::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
         orchestrator: Arc::new(roles::Orchestrator::new(
             deferred(Role::SagaOrchestrator)?,
@@ -120,17 +113,17 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
             correlations,
         )),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(roles::Cleaner::new(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(roles::DeadLetters::new(operator.clone())),
-        redrives: Arc::new(roles::Redrives::new(operator)),
-        caretaker: Arc::new(roles::Caretaker::new(pool(Role::EndpointCaretaker)?)),
+        cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
+        redrives: Arc::new(roles::Redrives(operator)),
+        caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
         list_index: Arc::new(roles::ListIndexer::new(deferred(Role::ListIndexer)?)),
-        janitor: Arc::new(roles::Janitor::new(deferred(Role::HistoryJanitor)?)),
+        janitor: Arc::new(roles::Janitor(deferred(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
-        keys: Arc::new(roles::Keys::new(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeys::new(pool(Role::PortalKeyWriter)?)),
-        key_reader: Arc::new(roles::KeyReader::new(deferred(Role::KeyReader)?)),
+        keys: Arc::new(roles::Keys(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeys(pool(Role::PortalKeyWriter)?)),
+        key_reader: Arc::new(roles::KeyReader(deferred(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
     Ok(PostgresDatabase { stores, pools })
@@ -141,7 +134,7 @@ pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore
     let schema = look(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
     ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
-    Ok(Arc::new(roles::Keys::new(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
+    Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
 }
 
 /// Opens what `api_reader` may see, alone.

@@ -7,12 +7,8 @@ use crate::{
     options::SessionOptions,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use hooksaga_store::{StoreError, StoreResult};
-use std::{
-    future::Future,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use hooksaga_store::{ServerCall, StoreError, StoreResult};
+use std::{future::Future, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::{Config, config::Host};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -156,7 +152,7 @@ impl RolePool {
         W: Fn(Client) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let call = Call { pool: &self.pool, began: Instant::now(), ended: false };
+        let call = ServerCall::begin(|| drop(self.pool.retain(|_, _| false)));
         let done = tokio::time::timeout(ANSWER, work(client)).await;
         let Ok(done) = call.end(done) else {
             // Its connection went back to the pool with the question still open, and the others are to
@@ -173,33 +169,6 @@ impl RolePool {
 
 fn no_answer() -> StoreError {
     StoreError::Unavailable(format!("no response within {} s", ANSWER.as_secs()))
-}
-
-/// A call that waits for the server. Its caller may cancel it sooner than [`ANSWER`] and try again: then a connection
-/// that is dead without anybody noticing would be reused forever.
-struct Call<'a> {
-    pool: &'a Pool,
-    began: Instant,
-    ended: bool,
-}
-
-impl Call<'_> {
-    /// A call that was given up after so long may have waited for a dead connection.
-    const SUSPICIOUS: Duration = Duration::from_secs(1);
-
-    fn end<T>(mut self, done: T) -> T {
-        self.ended = true;
-        done
-    }
-}
-
-impl Drop for Call<'_> {
-    /// When a call is given up, its connection is back in the pool by now: it was dropped first.
-    fn drop(&mut self) {
-        if !self.ended && self.began.elapsed() > Self::SUSPICIOUS {
-            self.pool.retain(|_, _| false);
-        }
-    }
 }
 
 /// A connection outside the pools, driven by a task of its own until it is dropped.

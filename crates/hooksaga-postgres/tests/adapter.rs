@@ -1,16 +1,19 @@
 //! The conformance suite's view of a PostgreSQL database: a copy of one that is migrated once per run.
 
 use async_trait::async_trait;
+pub(crate) use hooksaga_conformance::servers::failure;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
-use hooksaga_store::{Allotted, NewEvent, Rewrap, Role, Scheduled, StoreError, StoreResult, Stores};
-use hooksaga_testkit::postgres::{admin_execute, create_database};
+use hooksaga_store::{Allotted, NewEvent, Rewrap, Role, Scheduled, StoreResult, Stores};
+use hooksaga_testkit::{
+    aside::run_aside,
+    postgres::{admin_execute, create_database},
+};
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
     sync::{Arc, Mutex},
-    thread,
 };
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -95,25 +98,14 @@ impl Database {
             (None, None) => Ok(superuser(&self.url).await),
         }
     }
-
-    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
-        let client = self.session(role).await?;
-        let done = execute(&client, sql).await;
-        self.idle.lock().unwrap().insert(role, client);
-        done
-    }
 }
 
 impl Drop for Database {
     fn drop(&mut self) {
         let name = name(&self.url).to_owned();
-        let dropping = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(admin_execute(&format!(r#"DROP DATABASE "{name}" WITH (FORCE)"#)));
+        run_aside("the database could not be dropped", async move {
+            admin_execute(&format!(r#"DROP DATABASE "{name}" WITH (FORCE)"#)).await;
         });
-        if dropping.join().is_err() && !thread::panicking() {
-            panic!("the database could not be dropped");
-        }
     }
 }
 
@@ -123,12 +115,11 @@ impl TestDatabase for Database {
         self.handles.stores()
     }
 
-    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        self.execute_in(Some(role), sql).await
-    }
-
-    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        self.execute_in(None, sql).await
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        let client = self.session(role).await?;
+        let done = execute(&client, sql).await;
+        self.idle.lock().unwrap().insert(role, client);
+        done
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
@@ -193,15 +184,4 @@ pub(crate) async fn create_jobs(stores: &Stores, subscriptions: i64, jobs: u32) 
     let allotted: Vec<Allotted> =
         (1..=subscriptions).map(|id| Allotted { subscription_id: SubscriptionId(id), jobs }).collect();
     stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap()
-}
-
-/// What an operation that must fail says.
-pub(crate) fn failure<T>(result: Result<T, StoreError>) -> StoreError {
-    match result {
-        Ok(_) => panic!("this should not have worked"),
-        Err(error) => {
-            assert!(!error.to_string().contains('\n'), "more than a line: {error}");
-            error
-        }
-    }
 }

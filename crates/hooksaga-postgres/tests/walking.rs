@@ -28,7 +28,7 @@ const LIMITS: RouteLimits = RouteLimits { events: 10, sagas: 100 };
 
 async fn claim_but(stores: &Stores, jobs: u32, skip: Vec<SubscriptionId>) -> ClaimedBatch {
     let limits = ClaimLimits { jobs, payload_bytes: u64::MAX, skip };
-    stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap()
+    stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap()
 }
 
 fn ids(batch: &ClaimedBatch) -> Vec<i64> {
@@ -101,7 +101,8 @@ async fn a_claim_ends_before_the_payload_that_would_exceed_its_bytes() {
     let stores = db.stores();
     let claim = async |payload_bytes| {
         let limits = ClaimLimits { jobs: 10, payload_bytes, skip: Vec::new() };
-        let batch = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+        let batch =
+            stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap();
         let lengths: Vec<usize> = batch.jobs.iter().map(|job| job.held.payload.len() / 100_000).collect();
         (lengths, batch.cut_short)
     };

@@ -47,7 +47,7 @@ pub use policy::{RetryPolicy, backoff};
 pub use rate_limit::{Gate, Passage, RateLimit};
 pub use redrive::{Chosen, Fate, choose};
 pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
-pub use retention::{EventRemains, Retention, SagaRemains, may_go};
+pub use retention::{EventRemains, Expiry, Retention, SagaRemains, may_go};
 pub use retry_after::retry_after;
 pub use send_again::send_again;
 pub use status::{JobStatus, SagaStatus, UnknownStatus};

@@ -16,6 +16,11 @@ impl Retention {
     /// Nothing goes that has been final for less, whatever is configured. The schema says the same.
     pub const SHORTEST: Duration = Duration::from_secs(60);
 
+    /// What may go as of this moment.
+    pub fn as_of(self, moment: Timestamp) -> Expiry {
+        Expiry { retention: self, as_of: moment }
+    }
+
     /// What changed after this moment is too young to go.
     pub fn settled_before(&self, now: Timestamp) -> Timestamp {
         now.before(self.finished.max(Self::SHORTEST))
@@ -72,6 +77,26 @@ impl EventRemains {
             event.last_letter = event.last_letter.max(saga.letter_at);
         }
         event
+    }
+}
+
+/// How long finished history stays, and the moment as of which that is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    retention: Retention,
+    as_of: Timestamp,
+}
+
+impl Expiry {
+    /// As of this moment, if it is earlier.
+    #[must_use]
+    pub fn at_the_latest(self, now: Timestamp) -> Self {
+        Self { as_of: self.as_of.min(now), ..self }
+    }
+
+    /// Whether an event [may go](may_go).
+    pub fn may_go(&self, event: &EventRemains) -> bool {
+        may_go(event, &self.retention, self.as_of)
     }
 }
 

@@ -4,26 +4,16 @@ use hooksaga_store::StoreError;
 use rusqlite::{Error as SqliteError, ErrorCode as Code, ffi};
 
 /// What goes wrong inside a transaction. `?` takes both kinds; the engine hands on a [`StoreError`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
-    Driver(SqliteError),
-    Store(StoreError),
+    #[error(transparent)]
+    Driver(#[from] SqliteError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// The result of work inside a transaction.
 pub(crate) type DbResult<T> = Result<T, DbError>;
-
-impl From<SqliteError> for DbError {
-    fn from(error: SqliteError) -> Self {
-        Self::Driver(error)
-    }
-}
-
-impl From<StoreError> for DbError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
 
 impl From<DbError> for StoreError {
     fn from(error: DbError) -> Self {

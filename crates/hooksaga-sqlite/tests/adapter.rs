@@ -34,12 +34,8 @@ impl TestDatabase for Embedded {
         self.database.stores()
     }
 
-    async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
-        self.connect(Some(role))?.execute(sql)
-    }
-
-    async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
-        self.connect(None)?.execute(sql)
+    async fn execute_in(&self, role: Option<Role>, sql: &str) -> StoreResult<u64> {
+        self.connect(role)?.execute(sql)
     }
 
     async fn query_text(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {

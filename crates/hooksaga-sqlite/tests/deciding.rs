@@ -33,7 +33,7 @@ async fn one_result(stores: &Stores) {
     let allotted = [Allotted { subscription_id: subscription.id, jobs: 1 }];
     stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Break(())).await.unwrap();
     let limits = ClaimLimits { jobs: 1, payload_bytes: u64::MAX, skip: Vec::new() };
-    let claimed = stores.worker.claim(&limits, Duration::from_secs(60), LeaseToken(1)).await.unwrap();
+    let claimed = stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap();
     let report = JobReport {
         lease: claimed.jobs[0].as_ref(),
         outcome: Outcome::Delivered,

@@ -69,7 +69,7 @@ async fn missing_folders_are_created_and_everything_is_there_after_a_restart() {
     assert!(database.migration_report().applied.is_empty());
     let page = PageRequest { limit: 10, before: None };
     let events =
-        database.stores().reader.events(&TenantScope::All, &EventFilter::default(), page).await.unwrap();
+        database.stores().reader.events(page.of(&TenantScope::All, &EventFilter::default())).await.unwrap();
     assert_eq!(answers, [Appended::Created(events.items[0].clone())]);
 }
 

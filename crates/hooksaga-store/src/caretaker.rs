@@ -4,7 +4,7 @@
 //! in `pending_announcements`; an announcement becomes an event of the reserved tenant in a transaction of its own, under
 //! an `external_id` that is derived from it. So it is announced exactly once, even if a process crashes in between.
 
-use crate::{NewEvent, StoreResult};
+use crate::{NewEvent, StoreResult, Walk};
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, FailureRun, SubscriptionId, Tenant, Timestamp};
 use std::time::Duration;
@@ -16,12 +16,15 @@ pub struct Troubled {
     pub run: FailureRun,
 }
 
+/// A place among them: behind the run that began then, of this subscription.
+pub type TroubledPlace = (Timestamp, SubscriptionId);
+
 /// Some of the subscriptions whose attempts all fail, those that have for longest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TroubledPage {
     pub items: Vec<Troubled>,
     /// Where the next page resumes: behind this one. `None` if this page reached the end.
-    pub resume_after: Option<(Timestamp, SubscriptionId)>,
+    pub resume_after: Option<TroubledPlace>,
 }
 
 impl TroubledPage {
@@ -108,13 +111,8 @@ pub trait CaretakerStore: Send + Sync {
     /// Up to `limit` subscriptions whose endpoint said that it is gone, each with the URL that said so.
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>>;
 
-    /// Up to `limit` runs of failures that have lasted at least `failing_for`, by index, from `after` on.
-    async fn troubled(
-        &self,
-        failing_for: Duration,
-        after: Option<(Timestamp, SubscriptionId)>,
-        limit: u32,
-    ) -> StoreResult<TroubledPage>;
+    /// The next runs of failures that have lasted at least `failing_for`, by index.
+    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage>;
 
     /// One transaction. Where the cause is still what it was, it is taken off the counters, the subscription is disabled if
     /// it is active (and, where its endpoint is gone, if that is still its URL), and an announcement is noted; for a

@@ -46,6 +46,37 @@ impl CountProgress {
         self.hours_below..floor(self.minutes_below, HOUR)
     }
 
+    /// The same, if there are any.
+    pub fn open_minutes(&self, now: Timestamp) -> Option<Range<Timestamp>> {
+        Some(self.minutes(now)).filter(|open| !open.is_empty())
+    }
+
+    /// The same, if there are any.
+    pub fn open_hours(&self) -> Option<Range<Timestamp>> {
+        Some(self.hours()).filter(|open| !open.is_empty())
+    }
+
+    /// Goes on to the hour of the next minute in `open` that has counts, or to the end. Returns the hour.
+    pub fn go_on_to(&mut self, minute: Option<Timestamp>, open: &Range<Timestamp>) -> Option<Timestamp> {
+        let hour = minute.map_or(open.end, |minute| floor(minute, HOUR));
+        // What was done of an hour counts for no other.
+        let after = if hour == self.hours_below { self.after_subscription_id } else { 0 };
+        (self.hours_below, self.after_subscription_id) = (hour, after);
+        (hour < open.end).then_some(hour)
+    }
+
+    /// The subscriptions of the hour that are summed up next, from the first that has counts: from which id to which. Nothing
+    /// if there is none: then it goes on behind the hour.
+    pub fn take(&mut self, first: Option<i64>, limit: u32) -> Option<(i64, i64)> {
+        let Some(first) = first else {
+            (self.hours_below, self.after_subscription_id) = (self.hours_below.after(HOUR), 0);
+            return None;
+        };
+        let last = first.saturating_add(i64::from(limit.max(1)) - 1);
+        self.after_subscription_id = last;
+        Some((first, last))
+    }
+
     /// Minutes before this may go.
     pub fn minutes_kept_from(&self, now: Timestamp) -> Timestamp {
         self.hours_below.min(now.before(MINUTES_KEPT))
@@ -159,6 +190,15 @@ mod tests {
         progress.minutes_below = at(12, 2, 0);
         assert!(progress.minutes(now).is_empty());
         assert_eq!(progress.hours(), start..at(12, 0, 0));
+        let (open, next) = (progress.open_hours().unwrap(), Some(at(9, 30, 0)));
+        assert_eq!(progress.go_on_to(next, &open), Some(at(9, 0, 0)));
+        assert_eq!(progress.take(Some(5), 10), Some((5, 14)));
+        assert_eq!(progress.go_on_to(next, &open), Some(at(9, 0, 0)));
+        assert_eq!(progress.after_subscription_id, 14, "it goes on where it was");
+        assert_eq!(progress.take(None, 10), None);
+        assert_eq!((progress.hours_below, progress.after_subscription_id), (at(10, 0, 0), 0));
+        assert_eq!(progress.go_on_to(None, &open), None);
+        assert_eq!(progress.hours_below, at(12, 0, 0));
         assert_eq!(progress.minutes_kept_from(now), start, "nothing goes before its hour is whole");
         progress.hours_below = at(12, 0, 0);
         assert_eq!(progress.minutes_kept_from(now), now.before(MINUTES_KEPT));

@@ -5,12 +5,16 @@
 //! [`may_go`](hooksaga_saga::may_go), once when an event is found and again, under its lock, when it is removed: as of the
 //! time at which it was found, so that whatever changed since then is too young to go.
 
-use crate::{Attempt, StoreResult};
+use crate::{Attempt, StoreResult, Walk};
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, Retention, SagaId, SagaStatus, SubscriptionId, Timestamp,
+    DeadLetterId, ErrorCode, EventId, EventRemains, Expiry, Retention, SagaId, SagaStatus, SubscriptionId,
+    Timestamp,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+/// A place among the events, in the order of their creation.
+pub type EventPlace = (Timestamp, EventId);
 
 /// An event that may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +35,32 @@ pub struct OldEvents {
     /// The database's clock when it looked. It means nothing where it found no events.
     pub as_of: Timestamp,
     /// The last that was looked at; the walk resumes behind it.
-    pub last: Option<(Timestamp, EventId)>,
+    pub last: Option<EventPlace>,
     /// There were no more.
     pub is_end: bool,
+}
+
+/// An event that is old enough to be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundEvent {
+    pub id: EventId,
+    /// What decides about it.
+    pub remains: EventRemains,
+    /// Rows that belong to it, without itself, about.
+    pub rows: u32,
+    pub payload_bytes: u64,
+}
+
+impl OldEvents {
+    /// Decides about an event that was looked at.
+    pub fn add(&mut self, found: &FoundEvent, expiry: Expiry) {
+        if expiry.may_go(&found.remains) {
+            let (rows, payload_bytes) = (found.rows.saturating_add(1), found.payload_bytes);
+            self.may_go.push(OldEvent { id: found.id, rows, payload_bytes });
+        } else {
+            self.kept += 1;
+        }
+    }
 }
 
 /// How many rows were removed.
@@ -50,6 +77,21 @@ pub struct Removed {
 pub struct DeliveryPlace {
     pub subscription_id: SubscriptionId,
     pub generation: u32,
+}
+
+/// Up to `limit` deliveries of one event behind a place, in the order of subscriptions and generations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventPart {
+    pub event: EventId,
+    pub after: Option<DeliveryPlace>,
+    pub limit: u32,
+}
+
+impl EventPart {
+    /// The place behind which it begins, as the key has it; without one, before all.
+    pub fn behind(&self) -> (i64, u32) {
+        self.after.map_or((0, 0), |place| (place.subscription_id.0, place.generation))
+    }
 }
 
 /// The result of one step of removing a large event.
@@ -106,6 +148,18 @@ pub struct ArchivedDelivery {
 }
 
 impl ArchivedDelivery {
+    /// Gives these deliveries their attempts.
+    pub fn take_attempts(deliveries: &mut [Self], attempts: impl IntoIterator<Item = (SagaId, Attempt)>) {
+        let mut of_saga: HashMap<SagaId, Vec<Attempt>> = HashMap::with_capacity(deliveries.len());
+        for (saga, attempt) in attempts {
+            of_saga.entry(saga).or_default().push(attempt);
+        }
+        for delivery in deliveries {
+            delivery.attempts = of_saga.remove(&delivery.saga_id).unwrap_or_default();
+            delivery.attempts.sort_unstable_by_key(|attempt| attempt.attempt_at);
+        }
+    }
+
     /// Its place among the deliveries of its event.
     pub fn place(&self) -> DeliveryPlace {
         DeliveryPlace { subscription_id: self.subscription_id, generation: self.generation }
@@ -124,13 +178,8 @@ pub struct ArchivedLetter {
 
 #[async_trait]
 pub trait JanitorStore: Send + Sync {
-    /// Looks at up to `limit` events that are old enough, in the order of their creation, from `after` on.
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents>;
+    /// Looks at events that are old enough, in the order of their creation.
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents>;
 
     /// These events, in the order of their ids. Those that are gone are left out.
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>>;
@@ -138,38 +187,20 @@ pub trait JanitorStore: Send + Sync {
     /// All deliveries of these events. The caller chooses events with few ([`OldEvent::rows`]).
     async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>>;
 
-    /// Up to `limit` deliveries of one event behind a place, in the order of subscriptions and generations. A page costs
-    /// what it holds, however many deliveries there are.
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>>;
+    /// Some deliveries of one event. A page costs what it holds, however many deliveries there are.
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>>;
 
     /// Removes those of these events that may go, in one transaction, with all that belongs to them. Events that somebody
     /// else has locked are left alone.
     ///
-    /// What may go is decided as of `as_of`, or of now if that is earlier. With [`OldEvents::as_of`], an event stays of which
-    /// anything changed since it was found, even if all of it is old and final by now: what was read of it since then, for
-    /// an archive, is all that goes.
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed>;
+    /// What may go is decided as of the moment that `expiry` names, or of now if that is earlier. As of
+    /// [`OldEvents::as_of`], an event stays of which anything changed since it was found, even if all of it is old and final by
+    /// now: what was read of it since then, for an archive, is all that goes.
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed>;
 
-    /// Removes up to `most_sagas` sagas of one event behind a place, if it may go as [`JanitorStore::remove`] says. The event
-    /// itself goes with its last saga. From the first step on it is not sent again: nobody makes a saga of it.
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart>;
+    /// Removes some sagas of one event, if it may go as [`JanitorStore::remove`] says. The event itself goes with its last
+    /// saga. From the first step on it is not sent again: nobody makes a saga of it.
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart>;
 
     /// Removes up to `limit` each of ended redrives, audit records and counts per hour that are older than `kept_for`
     /// (`None` means that these stay; hours stay at least [`MINUTES_KEPT`](crate::MINUTES_KEPT)), and of keys that

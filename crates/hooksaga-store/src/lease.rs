@@ -2,10 +2,26 @@
 
 use crate::DeliveryJob;
 use hooksaga_saga::{JobId, SagaId, Timestamp};
+use std::time::Duration;
 
 /// The fence of a lease: random, and another one for every claim. A write under an old token changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseToken(pub i64);
+
+impl LeaseToken {
+    /// A lease under this token.
+    pub fn lasting(self, lasts: Duration) -> LeaseRequest {
+        LeaseRequest { token: self, lasts }
+    }
+}
+
+/// A lease as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseRequest {
+    pub token: LeaseToken,
+    /// From the database's clock at the claim.
+    pub lasts: Duration,
+}
 
 /// A leased job's identity: all that a fenced write needs. A job has two names, its id and the attempt that it is, and
 /// each back end finds it by the one that it has an index for.

@@ -35,6 +35,7 @@ pub mod database_tls;
 mod dead_letters;
 mod endpoint;
 mod error;
+mod event_walk;
 mod examination;
 mod ingest;
 mod janitor;
@@ -50,17 +51,22 @@ mod rewrap;
 mod role;
 mod router;
 mod secret;
+mod send_again;
+mod server_call;
 mod stores;
 mod tenant;
 mod trace;
 mod verifier;
 mod wake;
+mod walk;
 mod worker;
 
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
 pub use block_pager::{BlockPager, PagerStep};
-pub use caretaker::{Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage};
+pub use caretaker::{
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage, TroubledPlace,
+};
 pub use check_picker::{CheckPicker, OpenCheck};
 pub use cleaner::{CleanerStore, ResetLease};
 pub use counts::{
@@ -73,14 +79,15 @@ pub use dead_letters::{
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult};
+pub use event_walk::{EventSpan, Walked, WalkedEvent, Walker};
 pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{
-    ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, JanitorStore,
-    OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
+    ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace, EXPIRED_KEYS_KEPT, EventPart, EventPlace,
+    FoundEvent, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart, RemovedRecords,
 };
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewPortalKey, PortalKeyStore, Scope, Scopes};
-pub use lease::{Lease, LeaseRef, LeaseToken};
+pub use lease::{Lease, LeaseRef, LeaseRequest, LeaseToken};
 pub use list_index::{
     BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, Trimmed,
 };
@@ -91,14 +98,14 @@ pub use orchestrator::{
 pub use query_line::QueryLine;
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
-    EventDetail, EventFilter, FailingEndpoint, Gauges, Health, Inventory, LastFailure, LivingWorker,
+    EventDetail, EventFilter, FailingEndpoint, Gauges, Health, Inventory, LastFailure, Listing, LivingWorker,
     MinuteCount, Page, PageRequest, PoolUse, QueueGauges, ReaderStore, Stats, Subscription,
     SubscriptionCount, SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification,
     VerificationStatus,
 };
 pub use redrives::{
-    CancelOutcome, CatchUpTurn, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, TooMany,
+    CancelOutcome, CatchUp, CatchUpTurn, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns, RedriveStatus,
+    RedriveStep, RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, TooMany,
     UnknownRedriveStatus,
 };
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
@@ -107,11 +114,14 @@ pub use router::{
     Gap, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched,
 };
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
+pub use send_again::{Ended, FoundSaga, NextSaga};
+pub use server_call::ServerCall;
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;
 pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
+pub use walk::Walk;
 pub use worker::{
     ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,
     WorkerBeat, WorkerStore,

@@ -19,11 +19,33 @@ pub struct PageRequest {
 }
 
 impl PageRequest {
+    /// This page of a list.
+    pub fn of<'a, F>(self, scope: &'a TenantScope, filter: &'a F) -> Listing<'a, F> {
+        Listing { scope, filter, page: self }
+    }
+
     /// Below this all its ids are.
     pub fn top(self) -> i64 {
         self.before.unwrap_or(i64::MAX)
     }
 }
+
+/// What is asked of a list: whose rows, which of them, and which page.
+#[derive(Debug)]
+pub struct Listing<'a, F> {
+    pub scope: &'a TenantScope,
+    pub filter: &'a F,
+    pub page: PageRequest,
+}
+
+// Not derived: a filter need not be `Copy` for this, which only borrows it.
+impl<F> Clone for Listing<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F> Copy for Listing<'_, F> {}
 
 /// A page, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -400,6 +422,18 @@ pub struct PoolUse {
     pub busy: u64,
 }
 
+impl PoolUse {
+    /// Every role's. `pools`: of each pool its role, how many of its connections are busy, and how many may be open.
+    pub fn of_roles(pools: impl Iterator<Item = (Role, (usize, usize))> + Clone) -> Vec<Self> {
+        let of_role = |role: Role| {
+            let own = pools.clone().filter(|(of, _)| *of == role);
+            let (busy, most) = own.fold((0, 0), |sum, (_, (busy, most))| (sum.0 + busy, sum.1 + most));
+            Self { role, most: most as u64, busy: busy as u64 }
+        };
+        Role::ALL.iter().map(|role| of_role(*role)).collect()
+    }
+}
+
 /// A worker process that is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivingWorker {
@@ -412,20 +446,11 @@ pub struct LivingWorker {
 
 #[async_trait]
 pub trait ReaderStore: Send + Sync {
-    async fn events(
-        &self,
-        scope: &TenantScope,
-        filter: &EventFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<EventHead>>;
+    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>>;
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>>;
 
-    async fn subscriptions(
-        &self,
-        scope: &TenantScope,
-        filter: &SubscriptionFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Subscription>>;
+    async fn subscriptions(&self, wanted: Listing<'_, SubscriptionFilter>)
+    -> StoreResult<Page<Subscription>>;
     async fn subscription(
         &self,
         scope: &TenantScope,
@@ -439,19 +464,12 @@ pub trait ReaderStore: Send + Sync {
         id: SubscriptionId,
     ) -> StoreResult<Option<SubscriptionDetail>>;
 
-    async fn deliveries(
-        &self,
-        scope: &TenantScope,
-        filter: &DeliveryFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Delivery>>;
+    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>>;
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
 
     async fn dead_letters(
         &self,
-        scope: &TenantScope,
-        filter: &DeadLetterFilter,
-        page: PageRequest,
+        wanted: Listing<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>>;
     async fn dead_letter(
         &self,
@@ -464,12 +482,7 @@ pub trait ReaderStore: Send + Sync {
     async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>>;
 
     /// Who did what, newest first.
-    async fn audit(
-        &self,
-        scope: &TenantScope,
-        filter: &AuditFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<AuditRecord>>;
+    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>>;
 
     /// Endpoints that fail, those that have failed for longest first. Takes as long as there are runs of failures, however
     /// much waits.

@@ -3,9 +3,9 @@
 //! A redrive is a row with its progress. Each step is one short transaction: it makes some sagas and stores how far it
 //! came, together. So it can be interrupted anywhere and resumes where it stopped, by any process.
 
-use crate::{DeadLetterFilter, RequeuedSaga, StoreResult, TenantScope};
+use crate::{DeadLetterFilter, EventPlace, EventSpan, RequeuedSaga, StoreResult, TenantScope};
 use async_trait::async_trait;
-use hooksaga_saga::{Chosen, KeyId, RedriveId, SubscriptionId, Timestamp};
+use hooksaga_saga::{Chosen, EventId, KeyId, RedriveId, SubscriptionId, Timestamp};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// What a redrive sends again.
@@ -195,6 +195,15 @@ pub enum TooMany {
     InAll,
 }
 
+/// A redrive to be started.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRedrive<'a> {
+    /// Whose letters or events are sent again.
+    pub scope: &'a TenantScope,
+    pub work: &'a RedriveWork,
+    pub starter: &'a Starter,
+}
+
 /// What became of a request for a redrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StartOutcome {
@@ -225,6 +234,13 @@ pub struct StepLimits {
     pub default_limit: u32,
 }
 
+impl StepLimits {
+    /// How many rows a step looks at: one that looked at none would never get on.
+    pub fn examined(&self) -> u32 {
+        self.examine.max(1)
+    }
+}
+
 /// What a step did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedriveStep {
@@ -247,8 +263,9 @@ impl RedriveStep {
         u64::try_from(self.sagas.len()).unwrap_or(u64::MAX)
     }
 
-    /// Counts what was chosen, after the sagas were made: one that could not be made counts as skipped.
-    pub fn take_over<K>(&mut self, chosen: &Chosen<K>) {
+    /// Counts what was chosen, and the sagas that were made of it: one that could not be made counts as skipped.
+    pub fn take_over<K>(&mut self, sagas: Vec<RequeuedSaga>, chosen: &Chosen<K>) {
+        self.sagas = sagas;
         self.examined = chosen.examined;
         self.skipped = chosen.examined.saturating_sub(self.created());
         if chosen.is_end {
@@ -260,6 +277,31 @@ impl RedriveStep {
 /// Why a redrive of events ends as failed.
 pub const NOT_DELIVERABLE: &str = "the subscription is no longer active and verified, or was deleted; if it is there, resume or verify it and start \
      another redrive";
+
+/// Where a subscription that catches up stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CatchUp {
+    pub since: Timestamp,
+    /// The end of what it missed, once that is known.
+    pub until: Option<Timestamp>,
+    /// The event behind which it goes on; without a time, from the first.
+    pub after_at: Option<Timestamp>,
+    pub after_id: i64,
+}
+
+impl CatchUp {
+    /// What its next step looks at.
+    pub fn span(&self, oldest: Timestamp, now: Timestamp) -> EventSpan {
+        let at = self.after_at.unwrap_or_else(|| self.since.max(oldest));
+        EventSpan { after: (at, EventId(self.after_id)), until: self.until.unwrap_or(now) }
+    }
+
+    /// Where it stands after that step; nothing: it has caught up.
+    pub fn onward(&self, span: EventSpan, chosen: &Chosen<EventPlace>) -> Option<Self> {
+        let (at, id) = chosen.reached.filter(|_| !chosen.is_end)?;
+        Some(Self { until: Some(span.until), after_at: Some(at), after_id: id.0, ..*self })
+    }
+}
 
 /// What a look at a subscription that catches up leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,13 +349,7 @@ impl CatchUpTurn {
 #[async_trait]
 pub trait RedriveStore: Send + Sync {
     /// Stores a redrive, unless too many run. Letters and events that come later are not part of it.
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome>;
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome>;
 
     /// Ends one that runs. What it made stays.
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome>;

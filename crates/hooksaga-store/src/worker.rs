@@ -1,6 +1,6 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
-use crate::{Lease, LeaseRef, LeaseToken, SealedSecret, StoreResult, StoredSecret};
+use crate::{Lease, LeaseRef, LeaseRequest, SealedSecret, StoreResult, StoredSecret};
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, JobId, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -127,13 +127,8 @@ pub const WORKER_GONE_AFTER: Duration = Duration::from_secs(15);
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
     /// Leases Pending jobs whose not-before has passed, in the order in which they were admitted, within `limits`,
-    /// skipping those that somebody else is claiming, under `token`.
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch>;
+    /// skipping those that somebody else is claiming.
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch>;
 
     /// Counts starts against the rate limits of their subscriptions, exactly, whoever else starts some. Returns one result
     /// per entry, in their order; each subscription is named once.

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+pub mod aside;
 pub mod authority;
 pub mod galera;
 pub mod https;

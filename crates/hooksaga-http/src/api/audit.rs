@@ -35,6 +35,6 @@ pub(crate) async fn list(
     let scope = params.scope(&caller, &mut errors)?;
     let query = AuditQuery::read(&mut params, &mut errors);
     let page = params.page(List::Audit, errors)?;
-    let records = state.reader.audit(&scope, &query.into(), page).await?;
+    let records = state.reader.audit(page.of(&scope, &query.into())).await?;
     Ok(Json(PageOf::new(records, List::Audit)))
 }

@@ -46,7 +46,7 @@ pub(crate) async fn list(
     Listing { scope, query, page, .. }: Listing<DeadLettersQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<DeadLetterItem>>, Problem> {
-    let letters = state.reader.dead_letters(&scope, &query.into(), page).await?;
+    let letters = state.reader.dead_letters(page.of(&scope, &query.into())).await?;
     Ok(Json(PageOf::new(letters, List::DeadLetters)))
 }
 

@@ -38,7 +38,7 @@ pub(crate) async fn list(
     Listing { scope, query, page, .. }: Listing<DeliveriesQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<DeliveryItem>>, Problem> {
-    let deliveries = state.reader.deliveries(&scope, &query.into(), page).await?;
+    let deliveries = state.reader.deliveries(page.of(&scope, &query.into())).await?;
     Ok(Json(PageOf::new(deliveries, List::Deliveries)))
 }
 

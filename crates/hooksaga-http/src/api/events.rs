@@ -89,7 +89,7 @@ pub(crate) async fn list(
     Listing { scope, query, page, .. }: Listing<EventsQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<EventItem>>, Problem> {
-    let events = state.reader.events(&scope, &query.into(), page).await?;
+    let events = state.reader.events(page.of(&scope, &query.into())).await?;
     Ok(Json(PageOf::new(events, List::Events)))
 }
 

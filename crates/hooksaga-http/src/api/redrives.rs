@@ -22,7 +22,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hooksaga_saga::RedriveId;
-use hooksaga_store::{CancelOutcome, Page, Redrive, RunningLimits, Stage, StartOutcome, Starter, TooMany};
+use hooksaga_store::{
+    CancelOutcome, NewRedrive, Page, Redrive, RunningLimits, Stage, StartOutcome, Starter, TooMany,
+};
 use http::{HeaderValue, StatusCode, header};
 
 /// Start a redrive
@@ -59,7 +61,11 @@ pub(crate) async fn start_from(state: &ApiState, caller: &Caller, body: &[u8]) -
     let request = complete(errors, request)?;
     let scope = caller.scope(request.tenant)?;
     let starter = Starter { key_id: caller.key_id, name: caller.name.clone() };
-    match state.redrives.start(&scope, &request.work, &starter, RunningLimits::DEFAULT).await? {
+    match state
+        .redrives
+        .start(NewRedrive { scope: &scope, work: &request.work, starter: &starter }, RunningLimits::DEFAULT)
+        .await?
+    {
         StartOutcome::Started(redrive) => {
             state.signals.wake(Stage::Redrives);
             audit::about(format!("redrives/{}", redrive.id), redrive.tenant.as_deref().unwrap_or_default());

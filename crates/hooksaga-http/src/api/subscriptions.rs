@@ -116,7 +116,7 @@ pub(crate) async fn list(
     Listing { scope, query, page, .. }: Listing<SubscriptionsQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<SubscriptionView>>, Problem> {
-    let subscriptions = state.reader.subscriptions(&scope, &query.into(), page).await?;
+    let subscriptions = state.reader.subscriptions(page.of(&scope, &query.into())).await?;
     Ok(Json(PageOf::new(subscriptions, List::Subscriptions)))
 }
 

@@ -50,7 +50,7 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     let path = visitor.path("/dead-letters");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<DeadLettersQuery>(visitor)?;
-        let page = state.reader.dead_letters(&scope, &query.into(), page).await?;
+        let page = state.reader.dead_letters(page.of(&scope, &query.into())).await?;
         let ids = page.items.iter().map(|letter| letter.subscription_id);
         let urls = list::callback_urls(state, &scope, ids).await?;
         let again: Vec<_> = page.items.iter().filter_map(|letter| letter.requeued_saga_id).collect();
@@ -214,7 +214,7 @@ async fn sent_again_by(
     for target in [format!("dead-letters/{}", letter.id), format!("deliveries/{}", letter.saga_id)] {
         let filter = AuditFilter { target: Some(target), ..AuditFilter::default() };
         let page = PageRequest { limit: 100, before: None };
-        let records = state.reader.audit(&visitor.scope(), &filter, page).await?.items;
+        let records = state.reader.audit(page.of(&visitor.scope(), &filter)).await?.items;
         // Who asks again changes nothing: the first did it.
         let first = records.into_iter().rfind(|record| ACTIONS.contains(&record.action.as_str()));
         if let Some(record) = first {

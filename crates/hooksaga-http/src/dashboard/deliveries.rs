@@ -33,7 +33,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let path = visitor.path("/deliveries");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<DeliveriesQuery>(&visitor)?;
-        Ok::<_, Problem>(state.reader.deliveries(&scope, &query.into(), page).await?)
+        Ok::<_, Problem>(state.reader.deliveries(page.of(&scope, &query.into())).await?)
     };
     let Listed { items: deliveries, next, problem } = Listed::of(read.await)?;
     let fields = html! {
@@ -158,7 +158,7 @@ async fn sent_again(
         ..DeliveryFilter::default()
     };
     let page = PageRequest { limit: 500, before: None };
-    let same = state.reader.deliveries(scope, &filter, page).await?.items;
+    let same = state.reader.deliveries(page.of(scope, &filter)).await?.items;
     let next = same.iter().find(|other| other.generation == delivery.generation + 1);
     Ok(next.map(|next| next.saga_id))
 }

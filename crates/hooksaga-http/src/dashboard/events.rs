@@ -35,7 +35,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let path = visitor.path("/events");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<EventsQuery>(&visitor)?;
-        Ok::<_, Problem>(state.reader.events(&scope, &query.into(), page).await?)
+        Ok::<_, Problem>(state.reader.events(page.of(&scope, &query.into())).await?)
     };
     let Listed { items: events, next, problem } = Listed::of(read.await)?;
     let fields = html! {
@@ -145,7 +145,7 @@ async fn matching(state: &ApiState, head: &EventHead) -> StoreResult<Vec<Subscri
     let mut found: Vec<Subscription> = Vec::new();
     for topic in event_type.matching_topics() {
         let filter = SubscriptionFilter { event_type: Some(topic), ..SubscriptionFilter::default() };
-        let subscriptions = state.reader.subscriptions(&scope, &filter, page).await?.items;
+        let subscriptions = state.reader.subscriptions(page.of(&scope, &filter)).await?.items;
         found.extend(subscriptions.into_iter().filter(|new| new.created_at <= head.created_at));
     }
     found.sort_by_key(|subscription| subscription.id.0);

@@ -184,7 +184,7 @@ pub(super) async fn event_head(
     id: EventId,
 ) -> StoreResult<Option<EventHead>> {
     let page = PageRequest { limit: 1, before: Some(id.0.saturating_add(1)) };
-    let found = state.reader.events(scope, &hooksaga_store::EventFilter::default(), page).await?;
+    let found = state.reader.events(page.of(scope, &hooksaga_store::EventFilter::default())).await?;
     Ok(found.items.into_iter().find(|head| head.id == id))
 }
 

@@ -33,11 +33,11 @@ impl Situation {
         let open = DeadLetterFilter { requeued: Some(false), ..DeadLetterFilter::default() };
         let disabled = SubscriptionFilter { disabled: Some(true), ..SubscriptionFilter::default() };
         let failing = reader.failing(scope, SHOWN).await?;
-        let switched_off = reader.subscriptions(scope, &disabled, page).await?.items;
-        let letters = reader.dead_letters(scope, &open, page).await?.items;
+        let switched_off = reader.subscriptions(page.of(scope, &disabled)).await?.items;
+        let letters = reader.dead_letters(page.of(scope, &open)).await?.items;
         let workers = if *scope == TenantScope::All { reader.workers().await? } else { Vec::new() };
-        let subscriptions = reader.subscriptions(scope, &SubscriptionFilter::default(), one).await?;
-        let events = reader.events(scope, &EventFilter::default(), page).await?;
+        let subscriptions = reader.subscriptions(one.of(scope, &SubscriptionFilter::default())).await?;
+        let events = reader.events(page.of(scope, &EventFilter::default())).await?;
         Ok(Self {
             failing,
             switched_off: switched_off.len() as u64,

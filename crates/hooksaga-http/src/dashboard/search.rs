@@ -91,15 +91,15 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
     // As the API reads it: nothing else is a callback URL.
     if let Some(url) = validate::visible_ascii(text.to_owned(), 500).ok().filter(|url| url.contains("://")) {
         let filter = SubscriptionFilter { callback_url: Some(url), ..SubscriptionFilter::default() };
-        found.subscriptions.extend(reader.subscriptions(&scope, &filter, MOST).await?.items);
+        found.subscriptions.extend(reader.subscriptions(MOST.of(&scope, &filter)).await?.items);
     }
     if text.parse::<ExternalId>().is_ok() {
         let filter = EventFilter { external_id: Some(text.to_owned()), ..EventFilter::default() };
-        found.events.extend(reader.events(&scope, &filter, MOST).await?.items);
+        found.events.extend(reader.events(MOST.of(&scope, &filter)).await?.items);
     }
     if text.parse::<CorrelationId>().is_ok() {
         let filter = EventFilter { correlation_id: Some(text.to_owned()), ..EventFilter::default() };
-        found.events.extend(reader.events(&scope, &filter, MOST).await?.items);
+        found.events.extend(reader.events(MOST.of(&scope, &filter)).await?.items);
     }
     found.events.sort_by_key(|event| std::cmp::Reverse(event.id.0));
     found.events.dedup_by_key(|event| event.id.0);

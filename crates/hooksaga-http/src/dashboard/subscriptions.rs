@@ -34,7 +34,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let path = visitor.path("/subscriptions");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
-        Ok::<_, Problem>(state.reader.subscriptions(&scope, &query.into(), page).await?)
+        Ok::<_, Problem>(state.reader.subscriptions(page.of(&scope, &query.into())).await?)
     };
     let Listed { items: subscriptions, next, problem } = Listed::of(read.await)?;
     let choice = |name: &str, label: &str, yes: &str, no: &str| {
@@ -131,7 +131,7 @@ pub(super) async fn page(
     let health = detail.map(|detail| detail.health).unwrap_or_default();
     let filter = DeliveryFilter { subscription_id: Some(id), ..DeliveryFilter::default() };
     let latest = PageRequest { limit: LATEST, before: None };
-    let latest = state.reader.deliveries(&scope, &filter, latest).await?.items;
+    let latest = state.reader.deliveries(latest.of(&scope, &filter)).await?.items;
     let body = html! {
         div.heading {
             h1 { "Subscription " code { (id) } " " (parts::subscription_state(subscription)) }

@@ -51,7 +51,7 @@ impl TestApi {
 
         let limits = ClaimLimits { jobs: 1000, payload_bytes: 1 << 20, skip: Vec::new() };
         let lease = Duration::from_secs(60);
-        let claimed = self.stores.worker.claim(&limits, lease, LeaseToken(7)).await.unwrap();
+        let claimed = self.stores.worker.claim(&limits, LeaseToken(7).lasting(lease)).await.unwrap();
         let failed = *outcome != Outcome::Delivered;
         let reports: Vec<_> = claimed
             .jobs

@@ -108,21 +108,13 @@ WHERE subscription_id = ? AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(
 
 const RETIRE: &str = "/* admin.retire */ UPDATE subscription_secrets SET expires_at = ? WHERE id = ?";
 
-pub(crate) struct Admin {
-    pool: RolePool,
-}
-
-impl Admin {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Admin(pub(crate) RolePool);
 
 #[async_trait]
 impl SubscriptionAdminStore for Admin {
     async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         let seal = &secrets.sealer();
-        self.pool.run_inserting(|connection| create(connection, new, seal)).await
+        self.0.run_inserting(|connection| create(connection, new, seal)).await
     }
 
     async fn update(
@@ -131,7 +123,7 @@ impl SubscriptionAdminStore for Admin {
         id: SubscriptionId,
         patch: &SubscriptionPatch,
     ) -> StoreResult<UpdateOutcome> {
-        self.pool.run_inserting(|connection| update(connection, scope, id, patch)).await
+        self.0.run_inserting(|connection| update(connection, scope, id, patch)).await
     }
 
     async fn request_verification(
@@ -140,7 +132,7 @@ impl SubscriptionAdminStore for Admin {
         id: SubscriptionId,
         vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
                 if lock(&mut transaction, scope, id).await?.is_none() {
@@ -156,7 +148,7 @@ impl SubscriptionAdminStore for Admin {
     }
 
     async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool> {
-        self.pool.run(|connection| delete(connection, scope, id)).await
+        self.0.run(|connection| delete(connection, scope, id)).await
     }
 
     async fn rotate_secret(
@@ -167,11 +159,11 @@ impl SubscriptionAdminStore for Admin {
         overlap: Duration,
         max_valid: u32,
     ) -> StoreResult<bool> {
-        self.pool.run(|connection| rotate(connection, scope, id, secret, overlap, max_valid)).await
+        self.0.run(|connection| rotate(connection, scope, id, secret, overlap, max_valid)).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        secret_key_ids(&self.pool).await
+        secret_key_ids(&self.0).await
     }
 }
 

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage,
+    TroubledPage, TroubledPlace, Walk,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
@@ -79,20 +79,12 @@ const QUEUE_EVENT: &str = "/* caretaker.queue_event */ INSERT INTO unrouted_even
 const FORGET: &str = "/* caretaker.forget */
 DELETE FROM pending_announcements WHERE subscription_id = ? AND kind = ? AND at = ?";
 
-pub(crate) struct Caretaker {
-    pool: RolePool,
-}
-
-impl Caretaker {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Caretaker(pub(crate) RolePool);
 
 #[async_trait]
 impl CaretakerStore for Caretaker {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let rows: Vec<(i64, String)> = connection.exec(GONE, (limit,)).await?;
                 let read =
@@ -102,15 +94,11 @@ impl CaretakerStore for Caretaker {
             .await
     }
 
-    async fn troubled(
-        &self,
-        failing_for: Duration,
-        after: Option<(Timestamp, SubscriptionId)>,
-        limit: u32,
-    ) -> StoreResult<TroubledPage> {
+    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
+        let Walk { after, limit } = walk;
         let (since, id) =
             after.map_or((Time(Timestamp::from_micros(0)), 0), |(since, id)| (Time(since), id.0));
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let rows: Vec<Row> =
                     connection.exec(TROUBLED, (since, micros(failing_for), since, id, limit)).await?;
@@ -121,7 +109,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
                 let mut disabled = Vec::new();
@@ -135,7 +123,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
                 let mut noted = Vec::new();
@@ -160,11 +148,11 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn note_verified(&self, limit: u32) -> StoreResult<u32> {
-        self.pool.run(|connection| note_verified(connection, limit)).await
+        self.0.run(|connection| note_verified(connection, limit)).await
     }
 
     async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let rows: Vec<Row> = connection.exec(ANNOUNCEMENTS, (limit,)).await?;
                 let read = |mut row: Row| {
@@ -181,7 +169,7 @@ impl CaretakerStore for Caretaker {
 
     /// An `external_id` that another caretaker takes in between is a reason to look again.
     async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
-        self.pool
+        self.0
             .run_inserting(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
                 let mut created = Vec::new();

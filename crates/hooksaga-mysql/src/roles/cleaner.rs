@@ -57,24 +57,16 @@ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 SET j.lease_until = ?, j.updated_at = ?
 WHERE j.status = 'Pending'";
 
-pub(crate) struct Cleaner {
-    pool: RolePool,
-}
-
-impl Cleaner {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Cleaner(pub(crate) RolePool);
 
 #[async_trait]
 impl CleanerStore for Cleaner {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
-        self.pool.run(|connection| reset(connection, limit)).await
+        self.0.run(|connection| reset(connection, limit)).await
     }
 
     async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let freed = free(&mut connection, [PICK_LEASED, RESET], limit, lease).await?;
                 Ok(freed + free(&mut connection, [PICK_PENDING, FREE], limit, hand_back).await?)

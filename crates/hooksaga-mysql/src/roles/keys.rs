@@ -62,21 +62,13 @@ SET k.last_used_at = UTC_TIMESTAMP(6)";
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES (?, ?, ?, ?, ?)";
 
-pub(crate) struct Keys {
-    pool: RolePool,
-}
-
-impl Keys {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Keys(pub(crate) RolePool);
 
 #[async_trait]
 impl KeyStore for Keys {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let tenant = key.tenant.as_ref().map(Tenant::as_str);
                 let parameters = (&key.name, scopes, &key.sha256[..], tenant, key.expires_in.map(micros));
@@ -87,7 +79,7 @@ impl KeyStore for Keys {
     }
 
     async fn list(&self) -> StoreResult<Vec<ApiKey>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let rows: Vec<Row> = connection.exec(LIST, ()).await?;
                 rows.into_iter().map(api_key).collect()
@@ -96,29 +88,21 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.pool, id).await
+        revoke(&self.0, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.pool, record).await
+        add_record(&self.0, record).await
     }
 }
 
-pub(crate) struct PortalKeys {
-    pool: RolePool,
-}
-
-impl PortalKeys {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct PortalKeys(pub(crate) RolePool);
 
 #[async_trait]
 impl PortalKeyStore for PortalKeys {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let (tenant, expires_in) = (key.tenant.as_str(), micros(key.expires_in));
                 let parameters = (&key.name, scopes, &key.sha256[..], tenant, expires_in);
@@ -130,7 +114,7 @@ impl PortalKeyStore for PortalKeys {
 
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
         let range = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
-        let rows = self.pool.run(|mut connection| async move {
+        let rows = self.0.run(|mut connection| async move {
             let rows: Vec<Row> = connection.exec(NEWEST, range).await?;
             rows.into_iter().map(api_key).collect::<DbResult<Vec<_>>>()
         });
@@ -138,11 +122,11 @@ impl PortalKeyStore for PortalKeys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.pool, id).await
+        revoke(&self.0, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.pool, record).await
+        add_record(&self.0, record).await
     }
 }
 
@@ -173,20 +157,12 @@ async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()>
     .await
 }
 
-pub(crate) struct KeyReader {
-    pool: RolePool,
-}
-
-impl KeyReader {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct KeyReader(pub(crate) RolePool);
 
 #[async_trait]
 impl KeyReaderStore for KeyReader {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let row: Option<Row> = connection.exec_first(FIND, (&sha256[..],)).await?;
                 row.map(api_key).transpose()
@@ -198,7 +174,7 @@ impl KeyReaderStore for KeyReader {
         let mut sorted: Vec<i64> = ids.iter().map(|id| id.0).collect();
         sorted.sort_unstable();
         let documents = &Batch::ids(sorted);
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 for document in documents {
                     connection.exec_drop(NOTE_USE, (document,)).await?;

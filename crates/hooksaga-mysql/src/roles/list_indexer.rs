@@ -80,20 +80,12 @@ pub(crate) const TRIM_TIMES: &str = "/* list_indexer.trim_times */
 DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (block BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = ? AND b.block = u.block";
 
-pub(crate) struct ListIndexer {
-    pool: RolePool,
-}
-
-impl ListIndexer {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct ListIndexer(pub(crate) RolePool);
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
     async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        self.pool.run(|connection| index(connection, list, limit, settled)).await
+        self.0.run(|connection| index(connection, list, limit, settled)).await
     }
 
     fn lists(&self) -> &'static [List] {
@@ -101,7 +93,7 @@ impl ListIndexStore for ListIndexer {
     }
 
     async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
-        self.pool.run(|connection| trim(connection, list, after, limit)).await
+        self.0.run(|connection| trim(connection, list, after, limit)).await
     }
 }
 

@@ -77,20 +77,12 @@ SELECT IF(check_round <> verification_round, LEAST(next_check_at, UTC_TIMESTAMP(
 FROM subscriptions FORCE INDEX (idx_sub_open_check)
 WHERE open_check_at IS NOT NULL ORDER BY open_check_at LIMIT 1";
 
-pub(crate) struct Verifier {
-    pool: RolePool,
-}
-
-impl Verifier {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Verifier(pub(crate) RolePool);
 
 #[async_trait]
 impl VerifierStore for Verifier {
     async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
-        self.pool.run(|connection| take_checks(connection, turn, hold)).await
+        self.0.run(|connection| take_checks(connection, turn, hold)).await
     }
 
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
@@ -100,7 +92,7 @@ impl VerifierStore for Verifier {
             CheckOutcome::GivenUp(code) => (false, Some(ErrorCode::as_str(code)), None),
         };
         let trusted_by = check.vouched_by.as_deref().filter(|_| *outcome == CheckOutcome::Trusted);
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let parameters: Vec<Value> = vec![
                     verified.into(),
@@ -124,7 +116,7 @@ impl VerifierStore for Verifier {
     }
 
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let next: Option<Time> = connection.exec_first(NEXT_CHECK_AT, ()).await?;
                 Ok(next.map(|time| time.0))
@@ -133,7 +125,7 @@ impl VerifierStore for Verifier {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        secret_key_ids(&self.pool).await
+        secret_key_ids(&self.0).await
     }
 }
 

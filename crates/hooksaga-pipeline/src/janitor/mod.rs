@@ -19,9 +19,10 @@ mod line;
 pub use archive::Archive;
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm, step_size::StepSize};
-use hooksaga_saga::{EventId, Retention, Timestamp};
+use hooksaga_saga::{EventId, Expiry, Retention};
 use hooksaga_store::{
-    ArchivedDelivery, DeliveryPlace, JanitorStore, OldEvent, Removed, RemovedRecords, StoreError, StoreResult,
+    ArchivedDelivery, DeliveryPlace, EventPart, EventPlace, JanitorStore, OldEvent, Removed, RemovedRecords,
+    StoreError, StoreResult, Walk,
 };
 use line::Lines;
 use std::{
@@ -46,14 +47,11 @@ pub struct Janitor {
     metrics: Arc<Metrics>,
 }
 
-/// An event in the order of creation.
-type EventPosition = (Timestamp, EventId);
-
 /// How far the scans of the old events have come.
 #[derive(Debug, Default)]
 struct Scans {
     /// Everything up to here was looked at once.
-    front: Option<EventPosition>,
+    front: Option<EventPlace>,
     /// The scan of what was left; `None` while it rests.
     again: Option<SecondScan>,
     /// It does not begin before.
@@ -83,8 +81,8 @@ impl Scans {
 #[derive(Clone, Copy, Debug)]
 struct Large {
     id: EventId,
-    /// When it was found, by the database's clock.
-    as_of: Timestamp,
+    /// As of when it was found, by the database's clock.
+    expiry: Expiry,
     /// Everything up to here is gone.
     after: Option<DeliveryPlace>,
     /// After a failure it is left alone for a while.
@@ -93,7 +91,7 @@ struct Large {
 
 #[derive(Clone, Copy, Debug)]
 struct SecondScan {
-    after: Option<EventPosition>,
+    after: Option<EventPlace>,
     began: Instant,
 }
 
@@ -174,7 +172,7 @@ impl Janitor {
         let mut more = match &self.retention {
             Some(retention) => {
                 // Both: an event that takes long holds up no other.
-                let large = self.remove_large(retention).await?;
+                let large = self.remove_large().await?;
                 let on = self.scan_on(retention).await?;
                 large || on || self.scan_again(retention, started).await?
             }
@@ -242,10 +240,10 @@ impl Janitor {
     async fn look(
         &self,
         retention: &Retention,
-        after: Option<EventPosition>,
-    ) -> StoreResult<(Option<EventPosition>, bool)> {
+        after: Option<EventPlace>,
+    ) -> StoreResult<(Option<EventPlace>, bool)> {
         let size = self.step_size.rows();
-        let found = self.store.old_events(retention, after, size).await?;
+        let found = self.store.old_events(retention, Walk { after, limit: size }).await?;
         let going: Vec<OldEvent> = {
             // What goes in parts is in the archive already.
             let scans = self.scans();
@@ -255,7 +253,7 @@ impl Janitor {
             if self.stop.get().is_some_and(Shutdown::is_triggered) {
                 return Ok((after, false));
             }
-            match self.take(batch, retention, found.as_of).await {
+            match self.take(batch, retention.as_of(found.as_of)).await {
                 Err(error) if error.is_of_rows() => self.left(batch, &error),
                 done => done?,
             }
@@ -264,10 +262,10 @@ impl Janitor {
     }
 
     /// Archives and removes a batch. Where that fails it goes by halves, so that one event keeps no other.
-    async fn take(&self, batch: &[OldEvent], retention: &Retention, as_of: Timestamp) -> StoreResult<()> {
+    async fn take(&self, batch: &[OldEvent], expiry: Expiry) -> StoreResult<()> {
         let (mut parts, mut failures, mut result) = (vec![(batch, false)], 0, Ok(()));
         while let Some((part, mut is_archived)) = parts.pop() {
-            let done = self.take_part(part, &mut is_archived, retention, as_of).await;
+            let done = self.take_part(part, &mut is_archived, expiry).await;
             let Err(error) = done else { continue };
             // Those that took long are fewer.
             failures += if matches!(error, StoreError::Refused(_) | StoreError::Other(_)) { 1 } else { 4 };
@@ -284,13 +282,7 @@ impl Janitor {
         result
     }
 
-    async fn take_part(
-        &self,
-        part: &[OldEvent],
-        is_archived: &mut bool,
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<()> {
+    async fn take_part(&self, part: &[OldEvent], is_archived: &mut bool, expiry: Expiry) -> StoreResult<()> {
         if let Some(archive) = &self.archive
             && !*is_archived
         {
@@ -300,17 +292,17 @@ impl Janitor {
         if let [event] = part
             && event.rows > Self::MOST_ROWS
         {
-            self.scans().large.push(Large { id: event.id, as_of, after: None, not_before: None });
+            self.scans().large.push(Large { id: event.id, expiry, after: None, not_before: None });
             return Ok(());
         }
         let ids: Vec<EventId> = part.iter().map(|event| event.id).collect();
-        self.remove(&ids, retention, as_of).await
+        self.remove(&ids, expiry).await
     }
 
     /// Removes events in one transaction, and rests.
-    async fn remove(&self, ids: &[EventId], retention: &Retention, as_of: Timestamp) -> StoreResult<()> {
+    async fn remove(&self, ids: &[EventId], expiry: Expiry) -> StoreResult<()> {
         let began = Instant::now();
-        let result = self.store.remove(ids, retention, as_of).await;
+        let result = self.store.remove(ids, expiry).await;
         if let Ok(removed) = &result {
             self.account(*removed);
         }
@@ -369,7 +361,8 @@ impl Janitor {
             lines.begin(event);
             let (mut after, mut is_end) = (None, false);
             while !is_end {
-                let page = self.store.archived_page(event.id, after, Self::PAGE).await?;
+                let page =
+                    self.store.archived_page(EventPart { event: event.id, after, limit: Self::PAGE }).await?;
                 is_end = page.len() < Self::PAGE as usize;
                 after = page.last().map(ArchivedDelivery::place).or(after);
                 page.iter().for_each(|delivery| lines.delivery(delivery));
@@ -395,10 +388,11 @@ impl Janitor {
     }
 
     /// Removes some deliveries of an event that has very many. Returns whether there was any.
-    async fn remove_large(&self, retention: &Retention) -> StoreResult<bool> {
+    async fn remove_large(&self) -> StoreResult<bool> {
         let began = Instant::now();
-        let Some(Large { id, as_of, after, .. }) = self.scans().due(began) else { return Ok(false) };
-        let result = self.store.remove_part(id, retention, as_of, after, Self::MOST_SAGAS).await;
+        let Some(Large { id, expiry, after, .. }) = self.scans().due(began) else { return Ok(false) };
+        let result =
+            self.store.remove_part(EventPart { event: id, after, limit: Self::MOST_SAGAS }, expiry).await;
         if let Ok(part) = &result {
             self.account(part.removed);
         }

@@ -267,7 +267,8 @@ impl Worker {
         // Read before the claim is sent: the lease begins no earlier, so it lasts at least this long.
         let asked = Instant::now();
         let token = LeaseToken(random_i64());
-        let batch = self.claims.noting(self.store.claim(limits, self.config.lease_duration, token).await)?;
+        let batch =
+            self.claims.noting(self.store.claim(limits, token.lasting(self.config.lease_duration)).await)?;
         if !batch.jobs.is_empty() {
             self.metrics.pass("claim", asked.elapsed());
         }

@@ -3,7 +3,9 @@
 use super::{super::attempt::JobInfo, *};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
-use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, Started, Starting, Trace, WorkerBeat};
+use hooksaga_store::{
+    ClaimLimits, ClaimedBatch, LeaseRequest, LeaseToken, Started, Starting, Trace, WorkerBeat,
+};
 use std::sync::Mutex;
 
 /// Refuses every batch with job 13 in it; is away as often as told.
@@ -18,7 +20,7 @@ struct FakeStore {
 
 #[async_trait]
 impl WorkerStore for FakeStore {
-    async fn claim(&self, _: &ClaimLimits, _: Duration, _: LeaseToken) -> StoreResult<ClaimedBatch> {
+    async fn claim(&self, _: &ClaimLimits, _: LeaseRequest) -> StoreResult<ClaimedBatch> {
         Err(StoreError::Other("nothing to claim here".to_owned()))
     }
 

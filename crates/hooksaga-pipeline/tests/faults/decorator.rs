@@ -2,17 +2,17 @@
 
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, FurthestAttempt, JobId, RedriveId, Retention, SagaId, SubscriptionId,
-    Timestamp,
+    DeadLetterId, ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SagaId,
+    SubscriptionId,
 };
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome, ClaimLimits,
-    ClaimedBatch, CleanerStore, DeadLetterStore, Decide, DeliveryPlace, IngestStore, JanitorStore, JobReport,
-    JobsCreated, LeaseRef, LeaseToken, Load, NewEvent, OldEvents, OrchestratorStore, RedriveStep,
-    RedriveStore, RedriveWork, Removed, RemovedPart, RemovedRecords, RequeueOutcome, RequeueStep,
+    ClaimedBatch, CleanerStore, DeadLetterStore, Decide, EventPart, EventPlace, IngestStore, JanitorStore,
+    JobReport, JobsCreated, LeaseRef, LeaseRequest, Load, NewEvent, NewRedrive, OldEvents, OrchestratorStore,
+    RedriveStep, RedriveStore, Removed, RemovedPart, RemovedRecords, RequeueOutcome, RequeueStep,
     RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, Scheduled,
-    StartOutcome, Started, Starter, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep,
-    TenantScope, TestOutcome, WaitingPage, WorkerBeat, WorkerStore,
+    StartOutcome, Started, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
+    TestOutcome, WaitingPage, Walk, WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -172,13 +172,8 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
 
 #[async_trait]
 impl WorkerStore for Faulty<dyn WorkerStore> {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
-        self.plan.call(self.inner.claim(limits, lease, token)).await
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
+        self.plan.call(self.inner.claim(limits, lease)).await
     }
 
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
@@ -266,13 +261,8 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
 
 #[async_trait]
 impl JanitorStore for Faulty<dyn JanitorStore> {
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents> {
-        self.plan.call(self.inner.old_events(retention, after, limit)).await
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
+        self.plan.call(self.inner.old_events(retention, walk)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -283,33 +273,16 @@ impl JanitorStore for Faulty<dyn JanitorStore> {
         self.plan.call(self.inner.archived_deliveries(events)).await
     }
 
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.plan.call(self.inner.archived_page(event, after, limit)).await
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.plan.call(self.inner.archived_page(part)).await
     }
 
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
-        self.plan.call(self.inner.remove(events, retention, as_of)).await
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
+        self.plan.call(self.inner.remove(events, expiry)).await
     }
 
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart> {
-        self.plan.call(self.inner.remove_part(event, retention, as_of, after, most_sagas)).await
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
+        self.plan.call(self.inner.remove_part(part, expiry)).await
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
@@ -323,14 +296,8 @@ impl JanitorStore for Faulty<dyn JanitorStore> {
 
 #[async_trait]
 impl RedriveStore for Faulty<dyn RedriveStore> {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        self.plan.call(self.inner.start(scope, work, starter, limits)).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        self.plan.call(self.inner.start(new, limits)).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {

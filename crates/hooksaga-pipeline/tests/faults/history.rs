@@ -3,11 +3,11 @@
 
 use async_trait::async_trait;
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Progress, Signals};
-use hooksaga_saga::{EventId, Retention, Timestamp};
+use hooksaga_saga::{EventId, Expiry, Retention};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions, test_support::RawConnection};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvents, Removed, RemovedPart,
-    RemovedRecords, Stage, StoreError, StoreResult, Stores,
+    ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, JanitorStore, OldEvents, Removed, RemovedPart,
+    RemovedRecords, Stage, StoreError, StoreResult, Stores, Walk,
 };
 use hooksaga_testkit::scratch::ScratchDir;
 use std::{
@@ -122,13 +122,8 @@ struct Troubled {
 
 #[async_trait]
 impl JanitorStore for Troubled {
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents> {
-        self.inner.old_events(retention, after, limit).await
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
+        self.inner.old_events(retention, walk).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -139,21 +134,11 @@ impl JanitorStore for Troubled {
         self.inner.archived_deliveries(events).await
     }
 
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.inner.archived_page(event, after, limit).await
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.inner.archived_page(part).await
     }
 
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
         match &self.trouble {
             Trouble::Refused(id) if events.contains(id) => {
                 return Err(StoreError::Refused("injected".to_owned()));
@@ -166,20 +151,13 @@ impl JanitorStore for Troubled {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         }
-        self.inner.remove(events, retention, as_of).await
+        self.inner.remove(events, expiry).await
     }
 
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart> {
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
         match &self.trouble {
-            Trouble::Refused(id) if event == *id => Err(StoreError::Refused("injected".to_owned())),
-            _ => self.inner.remove_part(event, retention, as_of, after, most_sagas).await,
+            Trouble::Refused(id) if part.event == *id => Err(StoreError::Refused("injected".to_owned())),
+            _ => self.inner.remove_part(part, expiry).await,
         }
     }
 

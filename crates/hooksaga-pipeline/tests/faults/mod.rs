@@ -75,7 +75,7 @@ async fn tell(world: &World, stores: &Stores) {
 
 async fn requeue_what_died(world: &World, stores: &Stores) {
     let filter = DeadLetterFilter { requeued: Some(false), ..DeadLetterFilter::default() };
-    for letter in world.stores.reader.dead_letters(&ALL, &filter, PAGE).await.unwrap().items {
+    for letter in world.stores.reader.dead_letters(PAGE.of(&ALL, &filter)).await.unwrap().items {
         world.receiver.answer("/bad", [Behaviour::Status(200)]);
         if let Ok(outcome) = stores.dead_letters.requeue(&ALL, letter.id, 5).await {
             assert!(
@@ -114,7 +114,7 @@ async fn check_the_end(world: &World) {
         ]
     );
     let letters =
-        world.stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), PAGE).await.unwrap().items;
+        world.stores.reader.dead_letters(PAGE.of(&ALL, &DeadLetterFilter::default())).await.unwrap().items;
     assert_eq!(letters.len(), 1);
     let letter = world.stores.reader.dead_letter(&ALL, letters[0].id).await.unwrap().unwrap();
     assert_eq!(letter.payload, the_event().payload);

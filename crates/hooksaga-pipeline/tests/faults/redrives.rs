@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Metrics, NewSecrets, Redriver, Signals, SigningSecret};
 use hooksaga_saga::{RedriveId, RequestHeaders, SagaStatus, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{
-    CancelOutcome, CreateOutcome, DeadLetterFilter, Delivery, NewSubscription, QueueGauges, RedriveStatus,
-    RedriveStep, RedriveStore, RedriveWork, RunningLimits, Stage, StartOutcome, Starter, StepLimits,
-    StoreError, StoreResult, Stores, TenantScope,
+    CancelOutcome, CreateOutcome, DeadLetterFilter, Delivery, NewRedrive, NewSubscription, QueueGauges,
+    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RunningLimits, Stage, StartOutcome, Starter,
+    StepLimits, StoreError, StoreResult, Stores, TenantScope,
 };
 use hooksaga_testkit::receiver::Behaviour;
 use serde_json::Value;
@@ -62,7 +62,7 @@ async fn start_redrive(stores: &Stores, work: &RedriveWork) {
     let starter = Starter { key_id: None, name: "root".to_owned() };
     let limits = RunningLimits { in_all: 10, for_tenants: 10, of_a_tenant: 10 };
     loop {
-        match stores.redrives.start(&ALL, work, &starter, limits).await {
+        match stores.redrives.start(NewRedrive { scope: &ALL, work, starter: &starter }, limits).await {
             Ok(StartOutcome::Started(_)) => return,
             Ok(other) => panic!("{other:?}"),
             Err(_) => {}
@@ -209,14 +209,8 @@ impl NoCatchUp {
 
 #[async_trait]
 impl RedriveStore for NoCatchUp {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        self.inner.start(scope, work, starter, limits).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        self.inner.start(new, limits).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {

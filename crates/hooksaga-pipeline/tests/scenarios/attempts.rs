@@ -121,7 +121,7 @@ async fn an_endpoint_that_is_gone_ends_its_delivery_at_once() {
         (JobStatus::Failed, Some(410))
     );
     let letters =
-        world.stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), PAGE).await.unwrap().items;
+        world.stores.reader.dead_letters(PAGE.of(&ALL, &DeadLetterFilter::default())).await.unwrap().items;
     assert_eq!(letters[0].final_error_code, ErrorCode::http(410));
     assert_eq!((letters.len(), letters[0].saga_id), (1, detail.delivery.saga_id));
 }

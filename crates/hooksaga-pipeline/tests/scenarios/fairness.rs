@@ -55,8 +55,12 @@ async fn a_subscription_with_a_backlog_does_not_hold_up_another() {
 /// Jobs that a worker with this many free slots is now sending; none of them has been reported.
 async fn start_sending(world: &World, slots: u32) -> Vec<LeaseRef> {
     let token = LeaseToken(random_i64());
-    let batch =
-        world.stores.worker.claim(&claim_limits(slots), Duration::from_secs(60), token).await.unwrap();
+    let batch = world
+        .stores
+        .worker
+        .claim(&claim_limits(slots), token.lasting(Duration::from_secs(60)))
+        .await
+        .unwrap();
     batch.jobs.iter().map(Lease::as_ref).collect()
 }
 

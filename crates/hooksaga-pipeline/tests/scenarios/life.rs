@@ -193,7 +193,7 @@ async fn retries_end_in_a_dead_letter_and_a_requeue_is_a_new_delivery() {
     assert_eq!((dead.delivery.status, dead.delivery.attempt_count), (SagaStatus::DeadLettered, 3));
     assert_eq!(dead.delivery.final_error_code, Some(ErrorCode::http(500)));
     let letters =
-        world.stores.reader.dead_letters(&ALL, &DeadLetterFilter::default(), PAGE).await.unwrap().items;
+        world.stores.reader.dead_letters(PAGE.of(&ALL, &DeadLetterFilter::default())).await.unwrap().items;
     let [letter] = letters.as_slice() else { panic!("{letters:?}") };
     assert_eq!((letter.saga_id, letter.subscription_id), (dead.delivery.saga_id, subscription));
     let letter = world.stores.reader.dead_letter(&ALL, letter.id).await.unwrap().unwrap();

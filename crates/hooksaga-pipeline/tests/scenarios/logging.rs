@@ -6,7 +6,7 @@ use hooksaga_pipeline::{
     Router, Signals, Worker,
 };
 use hooksaga_saga::{EventType, SagaStatus};
-use hooksaga_store::{DeadLetterFilter, NewEvent, RedriveWork, RunningLimits, Stage, Starter};
+use hooksaga_store::{DeadLetterFilter, NewEvent, NewRedrive, RedriveWork, RunningLimits, Stage, Starter};
 use hooksaga_testkit::receiver::Behaviour;
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, time::Duration};
@@ -64,7 +64,11 @@ async fn log_of_a_story(log: DeliveryLog) -> Vec<Value> {
     let redriver = Redriver::new(stores.redrives.clone(), DEFAULT_LIMIT, None, s, m, log);
     let work = RedriveWork::DeadLetters(DeadLetterFilter::default());
     let starter = Starter { key_id: None, name: String::from("test") };
-    stores.redrives.start(&ALL, &work, &starter, RunningLimits::DEFAULT).await.unwrap();
+    stores
+        .redrives
+        .start(NewRedrive { scope: &ALL, work: &work, starter: &starter }, RunningLimits::DEFAULT)
+        .await
+        .unwrap();
     redriver.run_once().await.unwrap();
 
     capture.lines().into_iter().filter(|line| line["target"] == "hooksaga::delivery").collect()

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerConfig};
 use hooksaga_saga::{JobId, SagaStatus};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
     WorkerStore,
 };
 use hooksaga_testkit::receiver::Behaviour;
@@ -89,13 +89,8 @@ struct PanicsOnReport(Arc<dyn WorkerStore>);
 
 #[async_trait]
 impl WorkerStore for PanicsOnReport {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
-        self.0.claim(limits, lease, token).await
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
+        self.0.claim(limits, lease).await
     }
 
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use hooksaga_pipeline::{Shutdown, WorkerConfig};
 use hooksaga_saga::JobId;
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, RouteBatch, RouteLimits, RouterStore,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, RouteBatch, RouteLimits, RouterStore,
     Started, Starting, StoreError, StoreResult, Stores, WorkerBeat, WorkerStore,
 };
 use std::{
@@ -25,13 +25,8 @@ struct Unwritable {
 
 #[async_trait]
 impl WorkerStore for Unwritable {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
-        self.inner.claim(limits, lease, token).await
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
+        self.inner.claim(limits, lease).await
     }
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
         self.inner.start_limited(starting).await

@@ -135,7 +135,8 @@ impl World {
 
     /// Every delivery, oldest first.
     pub(crate) async fn deliveries(&self) -> Vec<Delivery> {
-        let mut page = self.stores.reader.deliveries(&ALL, &DeliveryFilter::default(), PAGE).await.unwrap();
+        let mut page =
+            self.stores.reader.deliveries(PAGE.of(&ALL, &DeliveryFilter::default())).await.unwrap();
         assert_eq!(page.next, None, "the test's deliveries fit on one page");
         page.items.reverse();
         page.items
@@ -155,8 +156,12 @@ impl World {
     /// A worker that claims a job and is never heard of again; its lease is over at once.
     pub(crate) async fn claim_and_die(&self) -> LeaseRef {
         let token = LeaseToken(hooksaga_pipeline::random_i64());
-        let batch =
-            self.stores.worker.claim(&claim_limits(1), Duration::from_micros(1), token).await.unwrap();
+        let batch = self
+            .stores
+            .worker
+            .claim(&claim_limits(1), token.lasting(Duration::from_micros(1)))
+            .await
+            .unwrap();
         let [lease] = batch.jobs.as_slice() else { panic!("not one job: {batch:?}") };
         lease.as_ref()
     }

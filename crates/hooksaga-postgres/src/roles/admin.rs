@@ -141,15 +141,7 @@ const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits
 /// How often a create or update is tried whose place was taken and then free again.
 const TRIES: usize = 5;
 
-pub(crate) struct Admin {
-    pool: RolePool,
-}
-
-impl Admin {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Admin(pub(crate) RolePool);
 
 fn taken_and_freed() -> StoreError {
     StoreError::Unavailable(
@@ -165,7 +157,7 @@ fn each(topics: &Topics) -> Vec<&str> {
 impl SubscriptionAdminStore for Admin {
     async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         let seal = &secrets.sealer();
-        self.pool
+        self.0
             .run(|mut client| async move {
                 for _ in 0..TRIES {
                     if let Some(outcome) = create(&mut client, new, seal).await? {
@@ -183,7 +175,7 @@ impl SubscriptionAdminStore for Admin {
         id: SubscriptionId,
         patch: &SubscriptionPatch,
     ) -> StoreResult<UpdateOutcome> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 for _ in 0..TRIES {
                     if let Some(outcome) = update(&mut client, scope, id, patch).await? {
@@ -201,7 +193,7 @@ impl SubscriptionAdminStore for Admin {
         id: SubscriptionId,
         vouched_by: Option<&str>,
     ) -> StoreResult<Option<Subscription>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(REQUEST_VERIFICATION).await?;
                 let row = client.query_opt(&statement, &[&id.0, &scope.tenant(), &vouched_by]).await?;
@@ -211,7 +203,7 @@ impl SubscriptionAdminStore for Admin {
     }
 
     async fn delete(&self, scope: &TenantScope, id: SubscriptionId) -> StoreResult<bool> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let lock = transaction.prepare_cached(LOCK).await?;
@@ -238,7 +230,7 @@ impl SubscriptionAdminStore for Admin {
         overlap: Duration,
         max_valid: u32,
     ) -> StoreResult<bool> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let lock = transaction.prepare_cached(LOCK).await?;
@@ -257,7 +249,7 @@ impl SubscriptionAdminStore for Admin {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        secret_key_ids(&self.pool).await
+        secret_key_ids(&self.0).await
     }
 }
 

@@ -13,7 +13,7 @@ use deadpool_postgres::Transaction;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage,
+    TroubledPage, TroubledPlace, Walk,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -79,20 +79,12 @@ SELECT id FROM new";
 const FORGET: &str = "/* caretaker.forget */
 DELETE FROM pending_announcements WHERE subscription_id = $1 AND kind = $2 AND at = $3";
 
-pub(crate) struct Caretaker {
-    pool: RolePool,
-}
-
-impl Caretaker {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Caretaker(pub(crate) RolePool);
 
 #[async_trait]
 impl CaretakerStore for Caretaker {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(GONE).await?;
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
@@ -105,15 +97,11 @@ impl CaretakerStore for Caretaker {
             .await
     }
 
-    async fn troubled(
-        &self,
-        failing_for: Duration,
-        after: Option<(Timestamp, SubscriptionId)>,
-        limit: u32,
-    ) -> StoreResult<TroubledPage> {
+    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
+        let Walk { after, limit } = walk;
         let (since, id) =
             after.map_or((Time(Timestamp::from_micros(0)), 0), |(since, id)| (Time(since), id.0));
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(TROUBLED).await?;
                 let rows =
@@ -125,7 +113,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let mut disabled = Vec::new();
@@ -139,7 +127,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let mut noted = Vec::new();
@@ -160,7 +148,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn note_verified(&self, limit: u32) -> StoreResult<u32> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let statement = transaction.prepare_cached(VERIFIED).await?;
@@ -177,7 +165,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(ANNOUNCEMENTS).await?;
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
@@ -194,7 +182,7 @@ impl CaretakerStore for Caretaker {
     }
 
     async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let mut created = Vec::new();

@@ -54,20 +54,12 @@ WITH stranded AS MATERIALIZED (
 UPDATE webhook_delivery_jobs j SET lease_until = now(), updated_at = now()
 WHERE j.ctid = ANY (ARRAY(SELECT place FROM stranded)) AND j.status = (SELECT 'Pending'::job_status)";
 
-pub(crate) struct Cleaner {
-    pool: RolePool,
-}
-
-impl Cleaner {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Cleaner(pub(crate) RolePool);
 
 #[async_trait]
 impl CleanerStore for Cleaner {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(RESET_EXPIRED).await?;
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
@@ -86,7 +78,7 @@ impl CleanerStore for Cleaner {
     }
 
     async fn free_stranded(&self, limit: u32, lease: Duration, hand_back: Duration) -> StoreResult<u64> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let reset = client.prepare_cached(RESET_STRANDED).await?;
                 let reset = client.execute(&reset, &[&bigint(limit), &micros(lease)]).await?;

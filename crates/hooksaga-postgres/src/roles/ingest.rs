@@ -63,15 +63,7 @@ ON CONFLICT (id) DO UPDATE SET max_payload_bytes = $1 WHERE l.max_payload_bytes 
 /// How often an event is tried whose `external_id` was taken and then free again.
 const TRIES: usize = 5;
 
-pub(crate) struct Ingest {
-    pool: RolePool,
-}
-
-impl Ingest {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Ingest(pub(crate) RolePool);
 
 #[async_trait]
 impl IngestStore for Ingest {
@@ -83,7 +75,7 @@ impl IngestStore for Ingest {
                 break;
             }
             let open = &open;
-            let created = self.pool.run(|client| async move { insert(&client, events, open).await }).await?;
+            let created = self.0.run(|client| async move { insert(&client, events, open).await }).await?;
             for (place, head) in created {
                 answers[place] = Some(Appended::Created(head));
             }
@@ -92,7 +84,7 @@ impl IngestStore for Ingest {
                 break;
             }
             let taken = &taken;
-            let found = self.pool.run(|client| async move { existing(&client, events, taken).await }).await?;
+            let found = self.0.run(|client| async move { existing(&client, events, taken).await }).await?;
             for (place, answer) in found {
                 answers[place] = Some(answer);
             }
@@ -107,7 +99,7 @@ impl IngestStore for Ingest {
 
     async fn store_payload_limit(&self, bytes: u64) -> StoreResult<()> {
         let bytes = &i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.pool
+        self.0
             .run(|client| async move {
                 client.execute(STORE_LIMIT, &[bytes]).await?;
                 Ok(())

@@ -68,15 +68,7 @@ UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM us
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES ($1, $2, $3, $4, $5)";
 
-pub(crate) struct Keys {
-    pool: RolePool,
-}
-
-impl Keys {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Keys(pub(crate) RolePool);
 
 #[async_trait]
 impl KeyStore for Keys {
@@ -84,7 +76,7 @@ impl KeyStore for Keys {
         let scopes = &key.scopes.to_string();
         let tenant = key.tenant.as_ref().map(Tenant::as_str);
         let expires_in = key.expires_in.map(micros);
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(CREATE).await?;
                 let row = client
@@ -96,7 +88,7 @@ impl KeyStore for Keys {
     }
 
     async fn list(&self) -> StoreResult<Vec<ApiKey>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(LIST).await?;
                 client.query(&statement, &[]).await?.iter().map(api_key).collect()
@@ -105,30 +97,22 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.pool, id).await
+        revoke(&self.0, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.pool, record).await
+        add_record(&self.0, record).await
     }
 }
 
-pub(crate) struct PortalKeys {
-    pool: RolePool,
-}
-
-impl PortalKeys {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct PortalKeys(pub(crate) RolePool);
 
 #[async_trait]
 impl PortalKeyStore for PortalKeys {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
         let (scopes, tenant) = (&key.scopes.to_string(), key.tenant.as_str());
         let expires_in = micros(key.expires_in);
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(CREATE_PORTAL_KEY).await?;
                 let row = client
@@ -141,7 +125,7 @@ impl PortalKeyStore for PortalKeys {
 
     async fn newest(&self, page: PageRequest) -> StoreResult<Page<ApiKey>> {
         let (before, limit) = (page.before.unwrap_or(i64::MAX), i64::from(page.limit) + 1);
-        let rows = self.pool.run(|client| async move {
+        let rows = self.0.run(|client| async move {
             let statement = client.prepare_cached(NEWEST).await?;
             let rows = client.query(&statement, &[&before, &limit]).await?;
             rows.iter().map(api_key).collect::<DbResult<Vec<_>>>()
@@ -150,11 +134,11 @@ impl PortalKeyStore for PortalKeys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        revoke(&self.pool, id).await
+        revoke(&self.0, id).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
-        add_record(&self.pool, record).await
+        add_record(&self.0, record).await
     }
 }
 
@@ -178,20 +162,12 @@ async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()>
     .await
 }
 
-pub(crate) struct KeyReader {
-    pool: RolePool,
-}
-
-impl KeyReader {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct KeyReader(pub(crate) RolePool);
 
 #[async_trait]
 impl KeyReaderStore for KeyReader {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(FIND).await?;
                 client.query_opt(&statement, &[&&sha256[..]]).await?.as_ref().map(api_key).transpose()
@@ -201,7 +177,7 @@ impl KeyReaderStore for KeyReader {
 
     async fn note_use(&self, ids: &[KeyId]) -> StoreResult<()> {
         let ids: &Vec<i64> = &ids.iter().map(|id| id.0).collect();
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(NOTE_USE).await?;
                 client.execute(&statement, &[ids]).await?;

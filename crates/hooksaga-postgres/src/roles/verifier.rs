@@ -73,20 +73,12 @@ const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(CASE WHEN check_round <> verification_round THEN least(next_check_at, now()) ELSE next_check_at END)
 FROM subscriptions WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
 
-pub(crate) struct Verifier {
-    pool: RolePool,
-}
-
-impl Verifier {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Verifier(pub(crate) RolePool);
 
 #[async_trait]
 impl VerifierStore for Verifier {
     async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let (picked, resume_after) = pick(&client, turn).await?;
                 let taken = |checks| TakenChecks { checks, resume_after };
@@ -148,7 +140,7 @@ impl VerifierStore for Verifier {
         };
         let attempt = integer(check.attempt);
         let trusted_by = check.vouched_by.as_ref().filter(|_| *outcome == CheckOutcome::Trusted);
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(RECORD).await?;
                 let changed = client
@@ -172,7 +164,7 @@ impl VerifierStore for Verifier {
     }
 
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(NEXT_CHECK_AT).await?;
                 let row = client.query_one(&statement, &[]).await?;
@@ -182,7 +174,7 @@ impl VerifierStore for Verifier {
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
-        secret_key_ids(&self.pool).await
+        secret_key_ids(&self.0).await
     }
 }
 

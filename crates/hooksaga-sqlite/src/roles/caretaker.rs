@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage,
+    TroubledPage, TroubledPlace, Walk,
 };
 use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
@@ -85,13 +85,8 @@ impl CaretakerStore for Caretaker {
         self.0.read(move |tx| rows::all(tx, GONE, [limit], read)).await
     }
 
-    async fn troubled(
-        &self,
-        failing_for: Duration,
-        after: Option<(Timestamp, SubscriptionId)>,
-        limit: u32,
-    ) -> StoreResult<TroubledPage> {
-        self.0.read(move |tx| troubled(tx, failing_for, after, limit)).await
+    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
+        self.0.read(move |tx| troubled(tx, failing_for, walk)).await
     }
 
     async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
@@ -123,12 +118,8 @@ impl CaretakerStore for Caretaker {
     }
 }
 
-fn troubled(
-    tx: &Tx<'_>,
-    failing_for: Duration,
-    after: Option<(Timestamp, SubscriptionId)>,
-    limit: u32,
-) -> DbResult<TroubledPage> {
+fn troubled(tx: &Tx<'_>, failing_for: Duration, walk: Walk<TroubledPlace>) -> DbResult<TroubledPage> {
+    let Walk { after, limit } = walk;
     let failing_for = i64::try_from(failing_for.as_micros()).unwrap_or(i64::MAX);
     let until = tx.now.as_micros().saturating_sub(failing_for);
     let (since, id) = after.map_or((i64::MIN, i64::MIN), |(since, id)| (since.as_micros(), id.0));

@@ -13,7 +13,7 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, Gate, JobId, JobStatus, Outcome, RateLimit, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseToken, Started, Starting,
+    ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Lease, LeaseRef, LeaseRequest, Started, Starting,
     StoreError, StoreResult, Target, WorkerBeat, WorkerStore,
 };
 use rusqlite::{OptionalExtension, Row};
@@ -148,14 +148,9 @@ impl Worker {
 
 #[async_trait]
 impl WorkerStore for Worker {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         let limits = limits.clone();
-        self.handle.write(move |tx| claim(tx, &limits, lease, token)).await
+        self.handle.write(move |tx| claim(tx, &limits, lease)).await
     }
 
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {
@@ -224,8 +219,9 @@ impl WorkerStore for Worker {
     }
 }
 
-fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: Duration, token: LeaseToken) -> DbResult<ClaimedBatch> {
-    let until = tx.now.after(lease);
+fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: LeaseRequest) -> DbResult<ClaimedBatch> {
+    let LeaseRequest { token, lasts } = lease;
+    let until = tx.now.after(lasts);
     let (due, cut_short) = due_jobs(tx, limits)?;
     let ids: Vec<_> = due.iter().map(|(job_id, _)| [job_id.0]).collect();
     let leased = LEASE.run(tx, &[until.as_micros(), token.0, tx.now.as_micros()], &ids)?;

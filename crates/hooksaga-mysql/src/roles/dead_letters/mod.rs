@@ -50,20 +50,12 @@ pub(crate) const FORGET: &str = "/* dead_letters.forget */
 DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN pending_dead_letters q FORCE INDEX (PRIMARY) ON q.saga_id = u.id";
 
-pub(crate) struct DeadLetters {
-    pool: RolePool,
-}
-
-impl DeadLetters {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct DeadLetters(pub(crate) RolePool);
 
 #[async_trait]
 impl DeadLetterStore for DeadLetters {
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
-        self.pool.run_inserting(|connection| bury(connection, limit)).await
+        self.0.run_inserting(|connection| bury(connection, limit)).await
     }
 
     async fn requeue(
@@ -72,7 +64,7 @@ impl DeadLetterStore for DeadLetters {
         id: DeadLetterId,
         default_limit: u32,
     ) -> StoreResult<RequeueOutcome> {
-        self.pool.run_inserting(|connection| requeue::letter(connection, scope, id, default_limit)).await
+        self.0.run_inserting(|connection| requeue::letter(connection, scope, id, default_limit)).await
     }
 
     async fn resend(
@@ -81,7 +73,7 @@ impl DeadLetterStore for DeadLetters {
         id: SagaId,
         default_limit: u32,
     ) -> StoreResult<ResendOutcome> {
-        self.pool.run_inserting(|connection| requeue::delivery(connection, scope, id, default_limit)).await
+        self.0.run_inserting(|connection| requeue::delivery(connection, scope, id, default_limit)).await
     }
 
     async fn send_test(
@@ -91,13 +83,13 @@ impl DeadLetterStore for DeadLetters {
         subscription: SubscriptionId,
         default_limit: u32,
     ) -> StoreResult<TestOutcome> {
-        self.pool
+        self.0
             .run_inserting(|connection| requeue::test(connection, scope, event, subscription, default_limit))
             .await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
-        self.pool.run_inserting(|connection| requeue::step(connection, scope, step)).await
+        self.0.run_inserting(|connection| requeue::step(connection, scope, step)).await
     }
 }
 

@@ -12,10 +12,10 @@ use crate::{
     },
     time::Time,
 };
-use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, send_again};
+use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
-    TenantScope, TestOutcome, Trace,
+    DeadLetterFilter, Ended, FoundSaga, NextSaga, RequeueOutcome, RequeueStep, RequeuedBatch, RequeuedSaga,
+    ResendOutcome, TenantScope, TestOutcome, Trace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::collections::HashMap;
@@ -131,7 +131,7 @@ pub(super) async fn test(
         return Ok(TestOutcome::NotDeliverable);
     }
     let limit = take::<Option<i64>>(row, 1)?.map_or(default_limit, natural);
-    let first = Next {
+    let first = NextSaga {
         event_id: event,
         subscription_id: subscription,
         trace,
@@ -186,7 +186,7 @@ async fn again(
     if !scope.includes(&trace.tenant) {
         return Ok(ResendOutcome::NotFound);
     }
-    let Some(ended) = Ended::from_row(&mut row, trace, default_limit)? else {
+    let Some(ended) = ended(&mut row, trace, default_limit)? else {
         return Ok(ResendOutcome::Open);
     };
     if let Some(requeued) = ended.sent_again() {
@@ -217,7 +217,7 @@ pub(super) async fn step(
     let (page, mut letters) = examine(&mut connection, scope, &look).await?;
     letters.retain(|letter| letter.ended.successor.is_none());
     let full = !page.is_empty() && rows(page.len()) == u64::from(step.examine);
-    let mut chosen: Vec<&Next> = Vec::new();
+    let mut chosen: Vec<&NextSaga> = Vec::new();
     let mut batch = RequeuedBatch {
         resume_after: page.last().copied().filter(|_| full).map(DeadLetterId),
         ..RequeuedBatch::default()
@@ -307,7 +307,7 @@ async fn matching(
                 continue;
             }
             let trace = trace(&mut row, 10)?;
-            let ended = Ended::from_row(&mut row, trace, look.default_limit)?
+            let ended = ended(&mut row, trace, look.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });
         }
@@ -322,70 +322,37 @@ pub(crate) struct Letter {
     pub(crate) ended: Ended,
 }
 
-/// A saga that has ended.
-pub(crate) struct Ended {
-    pub(crate) deliverable: bool,
-    pub(crate) successor: Option<SagaId>,
-    /// What it is sent again as, as the state machine says.
-    pub(crate) next: Next,
-}
-
-/// A saga to insert.
-pub(crate) struct Next {
-    event_id: EventId,
-    subscription_id: SubscriptionId,
-    trace: Trace,
-    generation: u32,
-    saga: Saga,
-}
-
-impl Ended {
-    /// Nothing if the saga is open.
-    fn from_row(row: &mut Row, trace: Trace, default_limit: u32) -> DbResult<Option<Self>> {
-        let now = take::<Time>(row, 0)?.0;
-        let saga = Saga {
-            status: parsed(&take::<String>(row, 4)?)?,
-            attempt_count: natural(take(row, 5)?),
-            max_retry_limit: natural(take(row, 6)?),
-            next_attempt_at: take::<Time>(row, 7)?.0,
-            final_error_code: None,
-        };
-        let limit = take::<Option<i64>>(row, 8)?.map_or(default_limit, natural);
-        let Some((generation, saga)) = send_again(&saga, natural(take(row, 3)?), limit, now) else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            deliverable: take(row, 9)?,
-            successor: take::<Option<i64>>(row, 12)?.map(SagaId),
-            next: Next {
-                event_id: EventId(take(row, 1)?),
-                subscription_id: SubscriptionId(take(row, 2)?),
-                trace,
-                generation,
-                saga,
-            },
-        }))
-    }
-
-    fn sent_again(&self) -> Option<Requeued> {
-        self.successor.map(|saga_id| Requeued { saga_id, generation: self.next.generation })
-    }
-}
-
-impl Next {
-    fn key(&self) -> (i64, i64, u32) {
-        (self.event_id.0, self.subscription_id.0, self.generation)
-    }
+/// Nothing if the saga is open.
+fn ended(row: &mut Row, trace: Trace, default_limit: u32) -> DbResult<Option<Ended>> {
+    let saga = Saga {
+        status: parsed(&take::<String>(row, 4)?)?,
+        attempt_count: natural(take(row, 5)?),
+        max_retry_limit: natural(take(row, 6)?),
+        next_attempt_at: take::<Time>(row, 7)?.0,
+        final_error_code: None,
+    };
+    let found = FoundSaga {
+        now: take::<Time>(row, 0)?.0,
+        event_id: EventId(take(row, 1)?),
+        subscription_id: SubscriptionId(take(row, 2)?),
+        trace,
+        generation: natural(take(row, 3)?),
+        saga,
+        max_retry_limit: take::<Option<i64>>(row, 8)?.map(natural),
+        deliverable: take(row, 9)?,
+        successor: take::<Option<i64>>(row, 12)?.map(SagaId),
+    };
+    Ok(found.ended(default_limit))
 }
 
 /// Inserts sagas, in the order of their keys.
 pub(crate) async fn insert(
     transaction: &mut Transaction<'_>,
-    sagas: &[&Next],
+    sagas: &[&NextSaga],
 ) -> DbResult<Vec<RequeuedSaga>> {
     let mut sorted = sagas.to_vec();
     sorted.sort_unstable_by_key(|next| next.key());
-    let next_by: HashMap<(i64, i64), &Next> =
+    let next_by: HashMap<(i64, i64), &NextSaga> =
         sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), *next)).collect();
     let mut made = Vec::with_capacity(sagas.len());
     event_locks::lock(transaction, sagas.iter().map(|next| next.event_id.0)).await?;
@@ -407,12 +374,7 @@ pub(crate) async fn insert(
         let sagas: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
         for (saga, event, subscription) in sagas {
             if let Some(next) = next_by.get(&(event, subscription)) {
-                let requeued = Requeued { saga_id: SagaId(saga), generation: next.generation };
-                made.push(RequeuedSaga {
-                    requeued,
-                    subscription_id: next.subscription_id,
-                    trace: next.trace.clone(),
-                });
+                made.push(next.made(SagaId(saga)));
             }
         }
     }

@@ -1,6 +1,5 @@
 //! History as it is archived.
 
-use super::part::place;
 use crate::{
     error::DbResult,
     roles::{
@@ -11,9 +10,9 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt, DeliveryPlace};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, EventPart};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 pub(crate) const EVENTS: &str = "/* janitor.events */
 SELECT e.id, e.tenant, e.event_type, e.external_id, e.correlation_id, e.created_at, e.payload
@@ -24,9 +23,8 @@ STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.id";
 macro_rules! deliveries {
     ($name:literal, $sagas:literal) => {
         concat!(
-            "/* ",
             $name,
-            " */
+            "
 SELECT g.id, g.event_id, g.subscription_id, COALESCE(s.callback_url, ''), g.generation, g.status, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at, n.id
 FROM ",
@@ -42,14 +40,14 @@ LEFT JOIN webhook_delivery_sagas n FORCE INDEX (uniq_saga_event_subscription)
 }
 
 pub(crate) const DELIVERIES: &str = deliveries!(
-    "janitor.deliveries",
+    "/* janitor.deliveries */",
     "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN webhook_delivery_sagas g FORCE INDEX (uniq_saga_event_subscription) ON g.event_id = u.id"
 );
 
 /// By the unique key, from where the last page ended.
 pub(crate) const PAGE: &str = deliveries!(
-    "janitor.page",
+    "/* janitor.page */",
     "(SELECT * FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
       WHERE event_id = ? AND subscription_id >= ? AND (subscription_id > ? OR generation > ?)
       ORDER BY event_id, subscription_id, generation LIMIT ?) g"
@@ -92,14 +90,9 @@ pub(super) async fn deliveries(mut connection: Conn, events: &[EventId]) -> DbRe
     with_attempts(connection, found).await
 }
 
-pub(super) async fn page(
-    mut connection: Conn,
-    event: EventId,
-    after: Option<DeliveryPlace>,
-    limit: u32,
-) -> DbResult<Vec<ArchivedDelivery>> {
-    let (subscription, generation) = place(after);
-    let values = (event.0, subscription, subscription, generation, limit);
+pub(super) async fn page(mut connection: Conn, part: EventPart) -> DbResult<Vec<ArchivedDelivery>> {
+    let (subscription, generation) = part.behind();
+    let values = (part.event.0, subscription, subscription, generation, part.limit);
     let read: Vec<Row> = connection.exec(PAGE, values).await?;
     with_attempts(connection, read).await
 }
@@ -108,18 +101,15 @@ async fn with_attempts(mut connection: Conn, rows: Vec<Row>) -> DbResult<Vec<Arc
     let mut deliveries = rows.into_iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
     deliveries.sort_unstable_by_key(|one| (one.event_id, one.subscription_id, one.generation));
 
-    let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(deliveries.len());
+    let mut attempts = Vec::new();
     for document in Batch::ids(deliveries.iter().map(|delivery| delivery.saga_id.0)) {
         let read: Vec<Row> = connection.exec(ATTEMPTS, (document,)).await?;
         for mut row in read {
-            let saga = take(&mut row, 10)?;
-            attempts.entry(saga).or_default().push(attempt(row)?);
+            let saga = SagaId(take(&mut row, 10)?);
+            attempts.push((saga, attempt(row)?));
         }
     }
-    for delivery in &mut deliveries {
-        delivery.attempts = attempts.remove(&delivery.saga_id.0).unwrap_or_default();
-        delivery.attempts.sort_unstable_by_key(|attempt| attempt.attempt_at);
-    }
+    ArchivedDelivery::take_attempts(&mut deliveries, attempts);
     Ok(deliveries)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{error::DbResult, time::Time};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each, floor};
+use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each};
 use mysql_async::{Transaction, prelude::Queryable as _};
 use std::ops::Range;
 
@@ -106,10 +106,7 @@ async fn sum_minute(
     progress: &mut CountProgress,
     now: Timestamp,
 ) -> DbResult<bool> {
-    let open = progress.minutes(now);
-    if open.is_empty() {
-        return Ok(false);
-    }
+    let Some(open) = progress.open_minutes(now) else { return Ok(false) };
     let next = next_minute(transaction, &open).await?;
     if let Some(minute) = next {
         for sql in [FORGET_TOTALS, ADD_TOTAL, ADD_TENANTS] {
@@ -127,26 +124,17 @@ async fn sum_hour(
     progress: &mut CountProgress,
     limit: u32,
 ) -> DbResult<bool> {
-    let open = progress.hours();
-    if open.is_empty() {
-        return Ok(false);
-    }
-    let hour = next_minute(transaction, &open).await?.map_or(open.end, |minute| floor(minute, HOUR));
-    // What was done of an hour counts for no other.
-    let after = if hour == progress.hours_below { progress.after_subscription_id } else { 0 };
-    (progress.hours_below, progress.after_subscription_id) = (hour, after);
-    if hour < open.end {
-        let first: Option<Option<i64>> = transaction.query_first(next_subscription(hour, after)).await?;
-        if let Some(first) = first.flatten() {
-            let last = first.saturating_add(i64::from(limit.max(1)) - 1);
+    let Some(open) = progress.open_hours() else { return Ok(false) };
+    let hour = progress.go_on_to(next_minute(transaction, &open).await?, &open);
+    if let Some(hour) = hour {
+        let next = next_subscription(hour, progress.after_subscription_id);
+        let first: Option<Option<i64>> = transaction.query_first(next).await?;
+        if let Some((first, last)) = progress.take(first.flatten(), limit) {
             transaction.exec_drop(FORGET_HOURS, (Time(hour), first, last)).await?;
             transaction.query_drop(add_hours(hour, first, last)).await?;
-            progress.after_subscription_id = last;
-        } else {
-            (progress.hours_below, progress.after_subscription_id) = (hour.after(HOUR), 0);
         }
     }
     let values = (Time(progress.hours_below), progress.after_subscription_id, 2);
     transaction.exec_drop(MOVE, values).await?;
-    Ok(hour < open.end)
+    Ok(hour.is_some())
 }

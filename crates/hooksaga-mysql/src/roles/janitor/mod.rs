@@ -16,10 +16,10 @@ use crate::{
     time::Time,
 };
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
-    RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
+    RemovedPart, RemovedRecords, StoreResult, Walk,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::time::Duration;
@@ -85,72 +85,42 @@ pub(crate) const UNMARK: &str = "/* janitor.unmark */
 DELETE r FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN removals r FORCE INDEX (PRIMARY) ON r.kind = 'event' AND r.subject_id = u.id";
 
-pub(crate) struct Janitor {
-    pool: RolePool,
-}
-
-impl Janitor {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Janitor(pub(crate) RolePool);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents> {
-        self.pool.run(|connection| old_events(connection, retention, after, limit)).await
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
+        self.0.run(|connection| old_events(connection, retention, walk)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
-        self.pool.run(|connection| archived::events(connection, events)).await
+        self.0.run(|connection| archived::events(connection, events)).await
     }
 
     async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|connection| archived::deliveries(connection, events)).await
+        self.0.run(|connection| archived::deliveries(connection, events)).await
     }
 
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|connection| archived::page(connection, event, after, limit)).await
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.0.run(|connection| archived::page(connection, part)).await
     }
 
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
-        self.pool
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
+        self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let removed = remove(&mut transaction, events, retention, as_of).await?;
+                let removed = remove(&mut transaction, events, expiry).await?;
                 transaction.commit().await?;
                 Ok(removed)
             })
             .await
     }
 
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart> {
-        self.pool
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
+        self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let part = part::remove(&mut transaction, event, retention, as_of, after, most_sagas).await?;
+                let part = part::remove(&mut transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })
@@ -158,7 +128,7 @@ impl JanitorStore for Janitor {
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let now = now(&mut connection).await?;
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
@@ -170,7 +140,7 @@ impl JanitorStore for Janitor {
     }
 
     async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let now = now(&mut connection).await?;
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
@@ -187,17 +157,8 @@ async fn now(connection: &mut Conn) -> DbResult<Timestamp> {
     Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
-/// What decides about an event.
-struct Found {
-    id: EventId,
-    event: EventRemains,
-    /// That belong to it, without itself.
-    rows: u32,
-    payload_bytes: u64,
-    now: Timestamp,
-}
-
-async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<Found>> {
+/// What decides about these events, in the order of their creation, each with the database's now.
+async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<(FoundEvent, Timestamp)>> {
     let mut found = Vec::with_capacity(ids.len());
     for document in Batch::ids(ids.iter().copied()) {
         let read: Vec<Row> = connection.exec(REMAINS, (document,)).await?;
@@ -207,9 +168,9 @@ async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<F
                 Ok(u32::try_from(count(take(row, column)?)).unwrap_or(u32::MAX))
             };
             let letters = number(row, 6)?;
-            found.push(Found {
+            let event = FoundEvent {
                 id: EventId(take(row, 0)?),
-                event: EventRemains {
+                remains: EventRemains {
                     created_at: take::<Time>(row, 1)?.0,
                     is_queued: take(row, 2)?,
                     open_sagas: number(row, 3)?,
@@ -220,45 +181,34 @@ async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<F
                 },
                 rows: number(row, 8)?.saturating_add(letters),
                 payload_bytes: count(take(row, 9)?),
-                now: take::<Time>(row, 10)?.0,
-            });
+            };
+            found.push((event, take::<Time>(row, 10)?.0));
         }
     }
-    found.sort_unstable_by_key(|found| (found.event.created_at, found.id));
+    found.sort_unstable_by_key(|(event, _)| (event.remains.created_at, event.id));
     Ok(found)
 }
 
 async fn old_events(
     mut connection: Conn,
     retention: &Retention,
-    after: Option<(Timestamp, EventId)>,
-    limit: u32,
+    walk: Walk<EventPlace>,
 ) -> DbResult<OldEvents> {
     let as_of = now(&mut connection).await?;
     let settled = Time(retention.settled_before(as_of));
-    let (at, id) = after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
-    let old: Vec<(i64, Time)> = connection.exec(OLD_EVENTS, (at, settled, at, id, limit)).await?;
-    let is_end = rows(old.len()) < u64::from(limit);
+    let (at, id) = walk.after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
+    let old: Vec<(i64, Time)> = connection.exec(OLD_EVENTS, (at, settled, at, id, walk.limit)).await?;
+    let is_end = rows(old.len()) < u64::from(walk.limit);
     let last = old.last().map(|(id, at)| (at.0, EventId(*id)));
     let ids: Vec<i64> = old.iter().map(|(id, _)| *id).collect();
     let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last, is_end };
-    for one in remains(&mut connection, &ids).await? {
-        if may_go(&one.event, retention, as_of.min(one.now)) {
-            let rows = one.rows.saturating_add(1);
-            found.may_go.push(OldEvent { id: one.id, rows, payload_bytes: one.payload_bytes });
-        } else {
-            found.kept += 1;
-        }
+    for (event, now) in remains(&mut connection, &ids).await? {
+        found.add(&event, retention.as_of(as_of).at_the_latest(now));
     }
     Ok(found)
 }
 
-async fn remove(
-    transaction: &mut Transaction<'_>,
-    events: &[EventId],
-    retention: &Retention,
-    as_of: Timestamp,
-) -> DbResult<Removed> {
+async fn remove(transaction: &mut Transaction<'_>, events: &[EventId], expiry: Expiry) -> DbResult<Removed> {
     let mut wanted: Vec<i64> = events.iter().map(|id| id.0).collect();
     wanted.sort_unstable();
     let mut locked: Vec<i64> = Vec::with_capacity(wanted.len());
@@ -269,8 +219,8 @@ async fn remove(
     event_locks::lock(transaction, locked.iter().copied()).await?;
     // A statement of its own: it sees what was committed before the locks were taken.
     let found = remains(transaction, &locked).await?;
-    let may_go = |one: &&Found| may_go(&one.event, retention, as_of.min(one.now));
-    let mut going: Vec<i64> = found.iter().filter(may_go).map(|one| one.id.0).collect();
+    let may_go = |(event, now): &&(FoundEvent, Timestamp)| expiry.at_the_latest(*now).may_go(&event.remains);
+    let mut going: Vec<i64> = found.iter().filter(may_go).map(|(event, _)| event.id.0).collect();
     going.sort_unstable();
     let listed = Batch::ids(going.iter().copied());
     let mut removed = Removed::default();

@@ -14,8 +14,8 @@ use crate::{
     },
     time::Time,
 };
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaRemains, SubscriptionId, Timestamp, may_go};
-use hooksaga_store::{DeliveryPlace, Removed, RemovedPart};
+use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
+use hooksaga_store::{DeliveryPlace, EventPart, Removed, RemovedPart};
 use mysql_async::{Row, Transaction, prelude::Queryable as _};
 
 pub(crate) const LISTED: &str = "/* janitor.listed */
@@ -39,12 +39,10 @@ SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription) 
 
 pub(super) async fn remove(
     transaction: &mut Transaction<'_>,
-    event: EventId,
-    retention: &Retention,
-    as_of: Timestamp,
-    after: Option<DeliveryPlace>,
-    most_sagas: u32,
+    wanted: EventPart,
+    expiry: Expiry,
 ) -> DbResult<RemovedPart> {
+    let event = wanted.event;
     let [document] = <[String; 1]>::try_from(Batch::ids([event.0]))
         .map_err(|_| DbError::unreadable("one event in several batches"))?;
     let locked: Option<i64> = transaction.exec_first(LOCK, (document.as_str(),)).await?;
@@ -55,17 +53,17 @@ pub(super) async fn remove(
     // Statements of their own: they see what was committed before the lock was taken.
     let found: Option<(Time, bool, Time)> = transaction.exec_first(LISTED, (event.0,)).await?;
     let Some((created_at, is_listed, now)) = found else { return Ok(RemovedPart::default()) };
-    let as_of = as_of.min(now.0);
+    let expiry = expiry.at_the_latest(now.0);
     if !is_listed {
         let found = remains(transaction, &[event.0]).await?;
-        if !found.iter().any(|one| may_go(&one.event, retention, as_of)) {
+        if !found.iter().any(|(event, _)| expiry.may_go(&event.remains)) {
             return Ok(RemovedPart::default());
         }
         transaction.exec_drop(MARK, (document.as_str(),)).await?;
     }
 
-    let (subscription, generation) = place(after);
-    let values = (event.0, subscription, subscription, generation, most_sagas);
+    let (subscription, generation) = wanted.behind();
+    let values = (event.0, subscription, subscription, generation, wanted.limit);
     let read: Vec<Row> = transaction.exec(PART, values).await?;
     let mut part = Vec::with_capacity(read.len());
     for mut row in read {
@@ -83,12 +81,12 @@ pub(super) async fn remove(
     }
     part.sort_unstable_by_key(|(place, ..)| *place);
     let sagas = part.iter().map(|(_, _, saga)| *saga);
-    if !may_go(&EventRemains::of_sagas(created_at.0, sagas), retention, as_of) {
+    if !expiry.may_go(&EventRemains::of_sagas(created_at.0, sagas)) {
         return Ok(RemovedPart::default());
     }
     let mut removed = Removed::default();
     delete_sagas(transaction, part.iter().map(|(_, saga, _)| *saga).collect(), &mut removed).await?;
-    if rows(part.len()) >= u64::from(most_sagas) {
+    if rows(part.len()) >= u64::from(wanted.limit) {
         return Ok(RemovedPart { removed, resume_after: part.last().map(|(place, ..)| *place) });
     }
     let rest: Option<i64> = transaction.exec_first(HAS_SAGAS, (event.0,)).await?;
@@ -96,9 +94,4 @@ pub(super) async fn remove(
         delete_events(transaction, &[document], &mut removed).await?;
     }
     Ok(RemovedPart { removed, resume_after: None })
-}
-
-/// A place as the key has it; without one, before all.
-pub(super) fn place(after: Option<DeliveryPlace>) -> (i64, u32) {
-    after.map_or((0, 0), |place| (place.subscription_id.0, place.generation))
 }

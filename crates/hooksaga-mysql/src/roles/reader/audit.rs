@@ -7,7 +7,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::KeyId;
-use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
+use hooksaga_store::{AuditFilter, AuditRecord, Listing, Page};
 use mysql_async::{Conn, Row};
 
 const SELECT: &str = "/* reader.audit */
@@ -15,10 +15,9 @@ SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant FROM audit
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &AuditFilter,
-    request: PageRequest,
+    wanted: Listing<'_, AuditFilter>,
 ) -> DbResult<Page<AuditRecord>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
     filter.add_identifier("a.tenant = ", scope.tenant());

@@ -7,7 +7,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Listing, Page, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
@@ -31,10 +31,9 @@ const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &DeadLetterFilter,
-    request: PageRequest,
+    wanted: Listing<'_, DeadLetterFilter>,
 ) -> DbResult<Page<DeadLetterSummary>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("d.id < ", request.before);
     filter_letters(&mut filter, scope, wanted);

@@ -13,7 +13,7 @@ use crate::{
 };
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Listing, Page, TenantScope,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{cmp::Reverse, collections::HashMap, ops::Range};
@@ -92,10 +92,9 @@ const PER_EVENT: usize = 500;
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &DeliveryFilter,
-    request: PageRequest,
+    listing: Listing<'_, DeliveryFilter>,
 ) -> DbResult<Page<Delivery>> {
+    let Listing { scope, filter: wanted, page: request } = listing;
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let own: Option<i64> = connection.exec_first(OWN_SUBSCRIPTION, (id.0, tenant)).await?;
         if own.is_none() {
@@ -106,7 +105,7 @@ pub(super) async fn list(
     let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
     let of_event = of_events || wanted.event_id.is_some();
     if wanted.statuses == [SagaStatus::DeadLettered] && !of_event {
-        let mut page = dead(&mut connection, scope, wanted, request).await?;
+        let mut page = dead(&mut connection, listing).await?;
         add_last_responses(&mut connection, &mut page.items).await?;
         return Ok(page);
     }
@@ -138,12 +137,8 @@ fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-async fn dead(
-    connection: &mut Conn,
-    scope: &TenantScope,
-    wanted: &DeliveryFilter,
-    request: PageRequest,
-) -> DbResult<Page<Delivery>> {
+async fn dead(connection: &mut Conn, listing: Listing<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
+    let Listing { scope, filter: wanted, page: request } = listing;
     let most = request.limit as usize + 1;
     let mut filter = filter_of(scope, wanted, 0..request.top());
     // First those that wait: one that gets its letter in between is found twice, and not missed.

@@ -12,7 +12,7 @@ use crate::{
 };
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
+    BlockFilter, EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, sync::Arc};
@@ -29,10 +29,9 @@ WHERE id = ?";
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &EventFilter,
-    request: PageRequest,
+    wanted: Listing<'_, EventFilter>,
 ) -> DbResult<Page<EventHead>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     // A tenant has an index of its own, which is best where it leads to few; and without a type all that is of use of the
     // blocks is where the times begin and end.

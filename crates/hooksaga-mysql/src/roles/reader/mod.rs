@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
     LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
     Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
@@ -61,13 +61,8 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(
-        &self,
-        scope: &TenantScope,
-        filter: &EventFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<EventHead>> {
-        self.list(|connection| events::list(connection, scope, filter, page)).await
+    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+        self.list(|connection| events::list(connection, wanted)).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
@@ -76,11 +71,9 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        scope: &TenantScope,
-        filter: &SubscriptionFilter,
-        page: PageRequest,
+        wanted: Listing<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
-        self.list(|connection| subscriptions::list(connection, scope, filter, page)).await
+        self.list(|connection| subscriptions::list(connection, wanted)).await
     }
 
     async fn subscription(
@@ -105,13 +98,8 @@ impl ReaderStore for Reader {
         self.list(read).await
     }
 
-    async fn deliveries(
-        &self,
-        scope: &TenantScope,
-        filter: &DeliveryFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Delivery>> {
-        self.list(|connection| deliveries::list(connection, scope, filter, page)).await
+    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+        self.list(|connection| deliveries::list(connection, wanted)).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
@@ -120,11 +108,9 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        scope: &TenantScope,
-        filter: &DeadLetterFilter,
-        page: PageRequest,
+        wanted: Listing<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.list(|connection| dead_letters::list(connection, scope, filter, page)).await
+        self.list(|connection| dead_letters::list(connection, wanted)).await
     }
 
     async fn dead_letter(
@@ -135,13 +121,8 @@ impl ReaderStore for Reader {
         self.list(|connection| dead_letters::get(connection, scope, id)).await
     }
 
-    async fn audit(
-        &self,
-        scope: &TenantScope,
-        filter: &AuditFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<AuditRecord>> {
-        self.list(|connection| audit::list(connection, scope, filter, page)).await
+    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+        self.list(|connection| audit::list(connection, wanted)).await
     }
 
     async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {

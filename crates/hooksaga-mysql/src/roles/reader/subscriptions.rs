@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_store::{Listing, Page, Subscription, SubscriptionFilter, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 const SELECT: &str = concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM ");
@@ -25,10 +25,9 @@ JOIN subscriptions ON id = i.subscription_id";
 
 pub(super) async fn list(
     mut connection: Conn,
-    scope: &TenantScope,
-    wanted: &SubscriptionFilter,
-    request: PageRequest,
+    wanted: Listing<'_, SubscriptionFilter>,
 ) -> DbResult<Page<Subscription>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
     filter.add_identifier("tenant = ", scope.tenant());

@@ -1,13 +1,13 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::{Place, Subscription, walk};
+use super::walk::{self, walk};
 use crate::{
     error::DbResult,
     roles::rows::take,
     time::{Time, micros},
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
@@ -48,36 +48,33 @@ pub(super) async fn step(
     let row = &mut row;
     let id: i64 = take(row, 0)?;
     let subscription = SubscriptionId(take(row, 1)?);
-    let since = take::<Time>(row, 2)?.0;
-    let until: Option<Time> = take(row, 3)?;
-    let after_at: Option<Time> = take(row, 4)?;
-    let after_id: i64 = take(row, 5)?;
+    let standing = CatchUp {
+        since: take::<Time>(row, 2)?.0,
+        until: take::<Option<Time>>(row, 3)?.map(|time| time.0),
+        after_at: take::<Option<Time>>(row, 4)?.map(|time| time.0),
+        after_id: take(row, 5)?,
+    };
     let now = take::<Time>(row, 6)?.0;
     let mut step = RedriveStep::nothing(None);
-    // How it goes on: until, after_at, after_id, and when; nothing: not at all.
+    // How it goes on, and when; nothing: not at all.
     let mut onward = None;
-    let subscription = Subscription::read(&mut transaction, subscription).await?;
-    let is_what = subscription.as_ref().map(|subscription| (subscription.active, subscription.verified));
-    let ends = until.map(|time| time.0);
-    match (CatchUpTurn::decide(is_what, (since, ends), window, now), subscription) {
-        (CatchUpTurn::Walk { oldest }, Some(subscription)) => {
-            let at = after_at.map_or_else(|| since.max(oldest), |time| time.0);
-            let until = ends.unwrap_or(now);
-            let after = Place { at, id: after_id };
-            let (chosen, sagas) = walk(&mut transaction, &subscription, after, until, now, limits).await?;
-            step.sagas = sagas;
-            step.take_over(&chosen);
-            let reached = chosen.reached.filter(|_| !chosen.is_end);
-            onward = reached.map(|place| (Some(Time(until)), Some(Time(place.at)), place.id, Duration::ZERO));
+    let walker = walk::read(&mut transaction, subscription).await?;
+    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
+    let turn = CatchUpTurn::decide(is_what, (standing.since, standing.until), window, now);
+    match (turn, walker) {
+        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+            let span = standing.span(oldest, now);
+            let (chosen, sagas) = walk(&mut transaction, &walker, span, now, limits).await?;
+            onward = standing.onward(span, &chosen).map(|standing| (standing, Duration::ZERO));
+            step.take_over(sagas, &chosen);
         }
-        (CatchUpTurn::Later { until, wait }, _) => {
-            onward = Some((until.map(Time), after_at, after_id, wait));
-        }
+        (CatchUpTurn::Later { until, wait }, _) => onward = Some((CatchUp { until, ..standing }, wait)),
         (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
     }
     match onward {
-        Some((until, at, after, later)) => {
-            transaction.exec_drop(MOVE, (until, at, after, micros(later), id)).await?;
+        Some((CatchUp { until, after_at, after_id, .. }, later)) => {
+            let values = (until.map(Time), after_at.map(Time), after_id, micros(later), id);
+            transaction.exec_drop(MOVE, values).await?;
         }
         None => transaction.exec_drop(FORGET, (id,)).await?,
     }

@@ -17,15 +17,15 @@ use crate::{
     time::{Time, micros},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{Chosen, DeadLetterId, Fate, RedriveId, choose};
+use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, Starter, StepLimits, StoreResult,
-    TenantScope,
+    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns,
+    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
+    StepLimits, StoreResult, TenantScope, Walker,
 };
 use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
 use std::time::Duration;
-use walk::{Place, Subscription, walk};
+use walk::walk;
 
 const RUNNING: &str = "/* redrives.running */
 SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
@@ -68,34 +68,20 @@ const PUT_OFF: &str = "/* redrives.put_off */
 UPDATE redrives FORCE INDEX (idx_redrive_status) SET updated_at = UTC_TIMESTAMP(6)
 WHERE status = 'running' ORDER BY updated_at LIMIT 1";
 
-pub(crate) struct Redrives {
-    pool: RolePool,
-}
-
-impl Redrives {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Redrives(pub(crate) RolePool);
 
 #[async_trait]
 impl RedriveStore for Redrives {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        self.pool.run(|connection| start(connection, scope, work, starter, limits)).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        self.0.run(|connection| start(connection, new, limits)).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
-        self.pool.run(|connection| cancel(connection, scope, id)).await
+        self.0.run(|connection| cancel(connection, scope, id)).await
     }
 
     async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
-        self.pool.run_inserting(|connection| advance(connection, limits)).await
+        self.0.run_inserting(|connection| advance(connection, limits)).await
     }
 
     async fn catch_up(
@@ -103,11 +89,11 @@ impl RedriveStore for Redrives {
         limits: StepLimits,
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>> {
-        self.pool.run_inserting(|connection| catching_up::step(connection, limits, window)).await
+        self.0.run_inserting(|connection| catching_up::step(connection, limits, window)).await
     }
 
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 Ok(connection.exec_drop(catching_up::PUT_OFF, (micros(wait),)).await?)
             })
@@ -115,11 +101,11 @@ impl RedriveStore for Redrives {
     }
 
     async fn put_off_redrive(&self) -> StoreResult<()> {
-        self.pool.run(|mut connection| async move { Ok(connection.exec_drop(PUT_OFF, ()).await?) }).await
+        self.0.run(|mut connection| async move { Ok(connection.exec_drop(PUT_OFF, ()).await?) }).await
     }
 
     async fn running(&self) -> StoreResult<u64> {
-        self.pool
+        self.0
             .run(|mut connection| async move {
                 let counts: Option<(i64, i64)> = connection.exec_first(RUNNING, (None::<&str>,)).await?;
                 Ok(counts.map_or(0, |(in_all, _)| count(in_all)))
@@ -130,9 +116,7 @@ impl RedriveStore for Redrives {
 
 async fn start(
     mut connection: Conn,
-    scope: &TenantScope,
-    work: &RedriveWork,
-    starter: &Starter,
+    NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
@@ -218,22 +202,19 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
             };
             let (chosen, sagas) = letters(&mut transaction, &scope, filter, after_id, limits).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
-            step.sagas = sagas;
-            step.take_over(&chosen);
+            step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            let subscription = Subscription::read(&mut transaction, subscription_id).await?;
-            match subscription.filter(Subscription::is_deliverable) {
-                Some(subscription) => {
-                    let after = Place { at: after_at.map_or(since, |time| time.0), id: after_id };
-                    let until = until.unwrap_or(now);
-                    let (chosen, sagas) =
-                        walk(&mut transaction, &subscription, after, until, now, limits).await?;
-                    if let Some(place) = chosen.reached {
-                        (after_at, after_id) = (Some(Time(place.at)), place.id);
+            let walker = walk::read(&mut transaction, subscription_id).await?;
+            match walker.filter(Walker::is_deliverable) {
+                Some(walker) => {
+                    let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
+                    let span = EventSpan { after, until: until.unwrap_or(now) };
+                    let (chosen, sagas) = walk(&mut transaction, &walker, span, now, limits).await?;
+                    if let Some((at, id)) = chosen.reached {
+                        (after_at, after_id) = (Some(Time(at)), id.0);
                     }
-                    step.sagas = sagas;
-                    step.take_over(&chosen);
+                    step.take_over(sagas, &chosen);
                 }
                 None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
             }
@@ -257,7 +238,7 @@ async fn letters(
     after: i64,
     limits: StepLimits,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
-    let most = limits.examine.max(1);
+    let most = limits.examined();
     let look =
         LetterWindow { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
     let (page, letters) = examine(transaction, scope, &look).await?;

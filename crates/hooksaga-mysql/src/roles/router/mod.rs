@@ -104,15 +104,7 @@ pub(crate) fn resume(after: i64, event: i64) -> String {
     )
 }
 
-pub(crate) struct Router {
-    pool: RolePool,
-}
-
-impl Router {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Router(pub(crate) RolePool);
 
 #[async_trait]
 impl RouterStore for Router {
@@ -138,7 +130,7 @@ impl Router {
     async fn pass(&self, taken: Taken, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         // Hardly ever are there sagas already. So the first try does not look for them; their keys would tell.
         let look = &AtomicBool::new(false);
-        self.pool
+        self.0
             .run_inserting(|connection| async move {
                 let routed =
                     route(connection, taken, limits, default_limit, look.load(Ordering::Relaxed)).await;

@@ -15,7 +15,8 @@ use crate::{
 };
 use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseToken, SealedSecret, StoredSecret, Target,
+    ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseRequest, LeaseToken, SealedSecret, StoredSecret,
+    Target,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
@@ -145,12 +146,11 @@ pub(super) struct Claimed {
 pub(super) async fn claim(
     mut connection: Conn,
     limits: &ClaimLimits,
-    duration: Duration,
-    token: LeaseToken,
+    asked: LeaseRequest,
     way: Way,
 ) -> DbResult<Claimed> {
-    let Claimable { now, until, seen } = look(&mut connection, limits, duration).await?;
-    let lease = NewLease { token, until, now };
+    let Claimable { now, until, seen } = look(&mut connection, limits, asked.lasts).await?;
+    let lease = NewLease { token: asked.token, until, now };
     match way {
         _ if seen.is_empty() => Ok(lease.of_nothing()),
         Way::Seen => take_seen(connection, seen, limits, lease).await,

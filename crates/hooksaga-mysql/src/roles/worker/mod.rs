@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use claim::{Claimed, Way};
 use hooksaga_saga::JobId;
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
     WorkerStore,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -63,19 +63,14 @@ impl Worker {
 
 #[async_trait]
 impl WorkerStore for Worker {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         self.pool
             .run(|mut connection| async move {
                 let clustered =
                     *self.clustered.get_or_try_init(|| async { is_clustered(&mut connection).await }).await?;
                 let left = self.picks.load(Ordering::Relaxed);
                 let way = if left > 0 || clustered { Way::Picked } else { Way::Seen };
-                let claimed = claim::claim(connection, limits, lease, token, way).await;
+                let claimed = claim::claim(connection, limits, lease, way).await;
                 let left = match &claimed {
                     Ok(Claimed { contended: true, .. }) | Err(DbError::Held(_)) => PICKS,
                     _ => left.saturating_sub(1),

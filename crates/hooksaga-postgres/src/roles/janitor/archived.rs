@@ -1,18 +1,17 @@
 //! History as it is archived.
 
-use super::part::place;
 use crate::{
     error::DbResult,
     roles::{
         reader::attempt,
-        rows::{bigint, natural, parsed},
+        rows::{bigint, integer, natural, parsed},
     },
     time::Time,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, Attempt, DeliveryPlace};
-use std::{collections::HashMap, sync::Arc};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, EventPart};
+use std::sync::Arc;
 use tokio_postgres::Row;
 
 pub(crate) const EVENTS: &str = "/* janitor.events */
@@ -24,9 +23,8 @@ FROM events WHERE id = ANY ($1) ORDER BY id";
 macro_rules! deliveries {
     ($name:literal, $sagas:literal) => {
         concat!(
-            "/* ",
             $name,
-            " */
+            "
 SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.generation, g.status::text, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at,
        CASE WHEN d.id IS NOT NULL THEN
@@ -46,13 +44,13 @@ ORDER BY g.event_id, g.subscription_id, g.generation"
 }
 
 pub(crate) const DELIVERIES: &str = deliveries!(
-    "janitor.deliveries",
+    "/* janitor.deliveries */",
     "SELECT * FROM webhook_delivery_sagas WHERE event_id = ANY ($1) OFFSET 0"
 );
 
 /// By the unique key, from where the last page ended.
 pub(crate) const PAGE: &str = deliveries!(
-    "janitor.page",
+    "/* janitor.page */",
     "SELECT * FROM webhook_delivery_sagas WHERE event_id = $1 AND (subscription_id, generation) > ($2, $3)
       ORDER BY subscription_id, generation LIMIT $4"
 );
@@ -86,15 +84,11 @@ pub(super) async fn deliveries(client: &Client, events: &[EventId]) -> DbResult<
     with_attempts(client, &client.query(&statement, &[&ids]).await?).await
 }
 
-pub(super) async fn page(
-    client: &Client,
-    event: EventId,
-    after: Option<DeliveryPlace>,
-    limit: u32,
-) -> DbResult<Vec<ArchivedDelivery>> {
-    let (subscription, generation) = place(after);
+pub(super) async fn page(client: &Client, part: EventPart) -> DbResult<Vec<ArchivedDelivery>> {
+    let (subscription, generation) = part.behind();
+    let (generation, limit) = (integer(generation), bigint(part.limit));
     let statement = client.prepare_cached(PAGE).await?;
-    let rows = client.query(&statement, &[&event.0, &subscription, &generation, &bigint(limit)]).await?;
+    let rows = client.query(&statement, &[&part.event.0, &subscription, &generation, &limit]).await?;
     with_attempts(client, &rows).await
 }
 
@@ -102,13 +96,9 @@ async fn with_attempts(client: &Client, rows: &[Row]) -> DbResult<Vec<ArchivedDe
     let mut deliveries = rows.iter().map(delivery).collect::<DbResult<Vec<_>>>()?;
     let sagas: Vec<i64> = deliveries.iter().map(|delivery| delivery.saga_id.0).collect();
     let statement = client.prepare_cached(ATTEMPTS).await?;
-    let mut attempts: HashMap<i64, Vec<Attempt>> = HashMap::with_capacity(sagas.len());
-    for row in client.query(&statement, &[&sagas]).await? {
-        attempts.entry(row.try_get(10)?).or_default().push(attempt(&row)?);
-    }
-    for delivery in &mut deliveries {
-        delivery.attempts = attempts.remove(&delivery.saga_id.0).unwrap_or_default();
-    }
+    let rows = client.query(&statement, &[&sagas]).await?;
+    let of_saga = |row: &Row| Ok((SagaId(row.try_get(10)?), attempt(row)?));
+    ArchivedDelivery::take_attempts(&mut deliveries, rows.iter().map(of_saga).collect::<DbResult<Vec<_>>>()?);
     Ok(deliveries)
 }
 

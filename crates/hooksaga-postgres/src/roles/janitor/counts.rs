@@ -3,7 +3,7 @@
 use crate::{error::DbResult, roles::rows::bigint, time::Time};
 use deadpool_postgres::Transaction;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, floor};
+use hooksaga_store::{CountProgress, MINUTE, TOTALS_KEPT};
 
 /// Both rows, or another janitor is at it.
 const PROGRESS: &str = "/* janitor.count_progress */
@@ -87,10 +87,7 @@ async fn sum_minute(
     progress: &mut CountProgress,
     now: Timestamp,
 ) -> DbResult<bool> {
-    let open = progress.minutes(now);
-    if open.is_empty() {
-        return Ok(false);
-    }
+    let Some(open) = progress.open_minutes(now) else { return Ok(false) };
     let statement = transaction.prepare_cached(NEXT_MINUTE).await?;
     let next = transaction.query_opt(&statement, &[&Time(open.start), &Time(open.end)]).await?;
     progress.minutes_below = match &next {
@@ -111,35 +108,23 @@ async fn sum_minute(
 
 /// Sums up some subscriptions of the next hour that has counts. Returns whether there was one.
 async fn sum_hour(transaction: &Transaction<'_>, progress: &mut CountProgress, limit: u32) -> DbResult<bool> {
-    let open = progress.hours();
-    if open.is_empty() {
-        return Ok(false);
-    }
+    let Some(open) = progress.open_hours() else { return Ok(false) };
     let statement = transaction.prepare_cached(NEXT_MINUTE).await?;
     let next = transaction.query_opt(&statement, &[&Time(open.start), &Time(open.end)]).await?;
-    let hour = match next {
-        Some(row) => floor(row.try_get::<_, Time>(0)?.0, HOUR),
-        None => open.end,
-    };
-    // What was done of an hour counts for no other.
-    let after = if hour == progress.hours_below { progress.after_subscription_id } else { 0 };
-    (progress.hours_below, progress.after_subscription_id) = (hour, after);
-    if hour < open.end {
+    let minute = next.map(|row| row.try_get::<_, Time>(0)).transpose()?;
+    let hour = progress.go_on_to(minute.map(|time| time.0), &open);
+    if let Some(hour) = hour {
         let statement = transaction.prepare_cached(NEXT_SUBSCRIPTION).await?;
-        let row = transaction.query_one(&statement, &[&Time(hour), &after]).await?;
-        if let Some(first) = row.try_get::<_, Option<i64>>(0)? {
-            let last = first.saturating_add(bigint(limit.max(1)) - 1);
+        let row = transaction.query_one(&statement, &[&Time(hour), &progress.after_subscription_id]).await?;
+        if let Some((first, last)) = progress.take(row.try_get(0)?, limit) {
             for sql in [FORGET_HOURS, ADD_HOURS] {
                 let statement = transaction.prepare_cached(sql).await?;
                 transaction.execute(&statement, &[&Time(hour), &first, &last]).await?;
             }
-            progress.after_subscription_id = last;
-        } else {
-            (progress.hours_below, progress.after_subscription_id) = (hour.after(HOUR), 0);
         }
     }
     let statement = transaction.prepare_cached(MOVE).await?;
     let values = (Time(progress.hours_below), progress.after_subscription_id);
     transaction.execute(&statement, &[&2_i16, &values.0, &values.1]).await?;
-    Ok(hour < open.end)
+    Ok(hour.is_some())
 }

@@ -15,10 +15,10 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
-use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
-    RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
+    RemovedPart, RemovedRecords, StoreResult, Walk,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -104,45 +104,26 @@ DELETE FROM removals r
 WHERE r.kind = 'event' AND r.subject_id = ANY ($1)
   AND NOT EXISTS (SELECT FROM events e WHERE e.id = r.subject_id OFFSET 0)";
 
-pub(crate) struct Janitor {
-    pool: RolePool,
-}
-
-impl Janitor {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Janitor(pub(crate) RolePool);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents> {
-        let (at, id) = after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
+        let (at, id) = walk.after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
         let kept = micros(retention.finished.max(Retention::SHORTEST));
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(OLD_EVENTS).await?;
-                let rows = client.query(&statement, &[&at, &id, &bigint(limit), &kept]).await?;
-                let is_end = rows.len() < limit as usize;
+                let rows = client.query(&statement, &[&at, &id, &bigint(walk.limit), &kept]).await?;
+                let is_end = rows.len() < walk.limit as usize;
                 let as_of = Timestamp::from_micros(0);
                 let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last: None, is_end };
                 for row in &rows {
-                    let (id, event, now) = remains(row)?;
+                    let (event, now) = remains(row)?;
                     // The same in every row.
                     found.as_of = now;
-                    found.last = Some((event.created_at, id));
-                    if !may_go(&event, retention, now) {
-                        found.kept += 1;
-                        continue;
-                    }
-                    let more = u32::try_from(row.try_get::<_, i64>(8)?).unwrap_or(u32::MAX);
-                    let payload_bytes = count(row.try_get(9)?);
-                    found.may_go.push(OldEvent { id, rows: more.saturating_add(1), payload_bytes });
+                    found.last = Some((event.remains.created_at, event.id));
+                    found.add(&event, retention.as_of(now));
                 }
                 Ok(found)
             })
@@ -150,50 +131,33 @@ impl JanitorStore for Janitor {
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
-        self.pool.run(|client| async move { archived::events(&client, events).await }).await
+        self.0.run(|client| async move { archived::events(&client, events).await }).await
     }
 
     async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|client| async move { archived::deliveries(&client, events).await }).await
+        self.0.run(|client| async move { archived::deliveries(&client, events).await }).await
     }
 
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.pool.run(|client| async move { archived::page(&client, event, after, limit).await }).await
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.0.run(|client| async move { archived::page(&client, part).await }).await
     }
 
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
-        self.pool
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let removed = remove(&transaction, events, retention, as_of).await?;
+                let removed = remove(&transaction, events, expiry).await?;
                 transaction.commit().await?;
                 Ok(removed)
             })
             .await
     }
 
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart> {
-        self.pool
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let part = part::remove(&transaction, event, retention, as_of, after, most_sagas).await?;
+                let part = part::remove(&transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })
@@ -201,7 +165,7 @@ impl JanitorStore for Janitor {
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let removed = records::remove(&transaction, kept_for, limit).await?;
@@ -212,7 +176,7 @@ impl JanitorStore for Janitor {
     }
 
     async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let more = counts::roll_up(&transaction, limit).await?;
@@ -223,12 +187,12 @@ impl JanitorStore for Janitor {
     }
 }
 
-/// An event, what decides about it, and the database's now.
-fn remains(row: &Row) -> DbResult<(EventId, EventRemains, Timestamp)> {
+/// What decides about an event, and the database's now.
+fn remains(row: &Row) -> DbResult<(FoundEvent, Timestamp)> {
     let number = |column: usize| -> DbResult<u32> {
         Ok(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX))
     };
-    let event = EventRemains {
+    let remains = EventRemains {
         created_at: row.try_get::<_, Time>(1)?.0,
         is_queued: row.try_get(2)?,
         open_sagas: number(3)?,
@@ -237,24 +201,21 @@ fn remains(row: &Row) -> DbResult<(EventId, EventRemains, Timestamp)> {
         letters: number(6)?,
         last_letter: row.try_get::<_, Option<Time>>(7)?.map(|time| time.0),
     };
-    Ok((EventId(row.try_get(0)?), event, row.try_get::<_, Time>(10)?.0))
+    let id = EventId(row.try_get(0)?);
+    let found = FoundEvent { id, remains, rows: number(8)?, payload_bytes: count(row.try_get(9)?) };
+    Ok((found, row.try_get::<_, Time>(10)?.0))
 }
 
-async fn remove(
-    transaction: &Transaction<'_>,
-    events: &[EventId],
-    retention: &Retention,
-    as_of: Timestamp,
-) -> DbResult<Removed> {
+async fn remove(transaction: &Transaction<'_>, events: &[EventId], expiry: Expiry) -> DbResult<Removed> {
     let wanted: Vec<i64> = events.iter().map(|id| id.0).collect();
     let locked = ids(transaction, LOCK, &wanted).await?;
     // A statement of its own: it sees what was committed before the locks were taken.
     let statement = transaction.prepare_cached(REMAINS).await?;
     let mut going = Vec::with_capacity(locked.len());
     for row in transaction.query(&statement, &[&locked]).await? {
-        let (id, event, now) = remains(&row)?;
-        if may_go(&event, retention, now.min(as_of)) {
-            going.push(id.0);
+        let (event, now) = remains(&row)?;
+        if expiry.at_the_latest(now).may_go(&event.remains) {
+            going.push(event.id.0);
         }
     }
     if going.is_empty() {

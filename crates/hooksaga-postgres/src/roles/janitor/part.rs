@@ -11,8 +11,8 @@ use crate::{
     time::Time,
 };
 use deadpool_postgres::Transaction;
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaRemains, SubscriptionId, Timestamp, may_go};
-use hooksaga_store::{DeliveryPlace, Removed, RemovedPart};
+use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
+use hooksaga_store::{DeliveryPlace, EventPart, Removed, RemovedPart};
 
 pub(crate) const LISTED: &str = "/* janitor.listed */
 SELECT e.created_at, EXISTS (SELECT FROM removals r WHERE r.kind = 'event' AND r.subject_id = e.id), now()
@@ -30,12 +30,10 @@ LEFT JOIN LATERAL (SELECT created_at FROM dead_letters WHERE saga_id = g.id OFFS
 
 pub(super) async fn remove(
     transaction: &Transaction<'_>,
-    event: EventId,
-    retention: &Retention,
-    as_of: Timestamp,
-    after: Option<DeliveryPlace>,
-    most_sagas: u32,
+    wanted: EventPart,
+    expiry: Expiry,
 ) -> DbResult<RemovedPart> {
+    let event = wanted.event;
     let going = ids(transaction, LOCK, &[event.0]).await?;
     if going.is_empty() {
         return Ok(RemovedPart::default());
@@ -44,21 +42,22 @@ pub(super) async fn remove(
     let statement = transaction.prepare_cached(LISTED).await?;
     let row = transaction.query_one(&statement, &[&event.0]).await?;
     let (created_at, is_listed) = (row.try_get::<_, Time>(0)?.0, row.try_get::<_, bool>(1)?);
-    let as_of = as_of.min(row.try_get::<_, Time>(2)?.0);
+    let expiry = expiry.at_the_latest(row.try_get::<_, Time>(2)?.0);
     if !is_listed {
         let statement = transaction.prepare_cached(REMAINS).await?;
         let row = transaction.query_one(&statement, &[&going]).await?;
-        if !may_go(&remains(&row)?.1, retention, as_of) {
+        if !expiry.may_go(&remains(&row)?.0.remains) {
             return Ok(RemovedPart::default());
         }
         let statement = transaction.prepare_cached(MARK).await?;
         transaction.execute(&statement, &[&going]).await?;
     }
 
-    let (subscription, generation) = place(after);
+    let (subscription, generation) = wanted.behind();
     let statement = transaction.prepare_cached(PART).await?;
+    let generation = integer(generation);
     let rows =
-        transaction.query(&statement, &[&event.0, &subscription, &generation, &bigint(most_sagas)]).await?;
+        transaction.query(&statement, &[&event.0, &subscription, &generation, &bigint(wanted.limit)]).await?;
     let mut sagas: Vec<i64> = Vec::with_capacity(rows.len());
     let mut part = Vec::with_capacity(rows.len());
     let mut last = None;
@@ -74,7 +73,7 @@ pub(super) async fn remove(
             letter_at: row.try_get::<_, Option<Time>>(5)?.map(|time| time.0),
         });
     }
-    if !may_go(&EventRemains::of_sagas(created_at, part), retention, as_of) {
+    if !expiry.may_go(&EventRemains::of_sagas(created_at, part)) {
         return Ok(RemovedPart::default());
     }
     let statement = transaction.prepare_cached(DELETE_SAGAS).await?;
@@ -85,7 +84,7 @@ pub(super) async fn remove(
         jobs: count(counts.try_get(1)?),
         dead_letters: count(counts.try_get(0)?),
     };
-    if sagas.len() >= most_sagas as usize {
+    if sagas.len() >= wanted.limit as usize {
         return Ok(RemovedPart { removed, resume_after: last });
     }
     let statement = transaction.prepare_cached(DELETE_EVENTS).await?;
@@ -93,9 +92,4 @@ pub(super) async fn remove(
     let statement = transaction.prepare_cached(UNMARK).await?;
     transaction.execute(&statement, &[&going]).await?;
     Ok(RemovedPart { removed, resume_after: None })
-}
-
-/// A place as the key has it; without one, before all.
-pub(super) fn place(after: Option<DeliveryPlace>) -> (i64, i32) {
-    after.map_or((0, 0), |place| (place.subscription_id.0, integer(place.generation)))
 }

@@ -4,18 +4,14 @@ use super::page;
 use crate::{error::DbResult, roles::filter::Filter, time::Time};
 use deadpool_postgres::Client;
 use hooksaga_saga::KeyId;
-use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
+use hooksaga_store::{AuditFilter, AuditRecord, Listing, Page};
 use tokio_postgres::Row;
 
 const SELECT: &str = "/* reader.audit */
 SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant FROM audit_records a";
 
-pub(super) async fn list(
-    client: &Client,
-    scope: &TenantScope,
-    wanted: &AuditFilter,
-    request: PageRequest,
-) -> DbResult<Page<AuditRecord>> {
+pub(super) async fn list(client: &Client, wanted: Listing<'_, AuditFilter>) -> DbResult<Page<AuditRecord>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
     filter.add_scope("a.tenant = ", scope);

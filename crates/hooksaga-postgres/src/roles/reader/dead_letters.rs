@@ -4,7 +4,7 @@ use super::page;
 use crate::{error::DbResult, roles::filter::Filter, time::Time};
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Listing, Page, TenantScope};
 use std::sync::Arc;
 use tokio_postgres::Row;
 
@@ -44,10 +44,9 @@ const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead
 
 pub(super) async fn list(
     client: &Client,
-    scope: &TenantScope,
-    wanted: &DeadLetterFilter,
-    request: PageRequest,
+    wanted: Listing<'_, DeadLetterFilter>,
 ) -> DbResult<Page<DeadLetterSummary>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("d.id < ", request.before);
     // By its subscriptions, of whose letters there is an index.

@@ -12,7 +12,7 @@ use crate::{
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Listing, Page, TenantScope,
 };
 use std::ops::Range;
 use tokio_postgres::Row;
@@ -43,12 +43,8 @@ SELECT 1 FROM subscriptions WHERE id = $1 AND tenant = $2";
 /// How many deliveries an event shows.
 const PER_EVENT: usize = 500;
 
-pub(super) async fn list(
-    client: &Client,
-    scope: &TenantScope,
-    wanted: &DeliveryFilter,
-    request: PageRequest,
-) -> DbResult<Page<Delivery>> {
+pub(super) async fn list(client: &Client, wanted: Listing<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let statement = client.prepare_cached(OWN_SUBSCRIPTION).await?;
         if client.query_opt(&statement, &[&id.0, &tenant]).await?.is_none() {

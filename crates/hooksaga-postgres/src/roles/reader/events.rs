@@ -9,7 +9,7 @@ use crate::{
 use deadpool_postgres::Client;
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
+    BlockFilter, EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched,
 };
 use std::{ops::Range, sync::Arc};
 use tokio_postgres::Row;
@@ -28,12 +28,8 @@ WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 5000 FROM (SELECT FROM events WHERE tenant = $1 LIMIT 5001) counted";
 
-pub(super) async fn list(
-    client: &Client,
-    scope: &TenantScope,
-    wanted: &EventFilter,
-    request: PageRequest,
-) -> DbResult<Page<EventHead>> {
+pub(super) async fn list(client: &Client, wanted: Listing<'_, EventFilter>) -> DbResult<Page<EventHead>> {
+    let Listing { scope, filter: wanted, page: request } = wanted;
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let Some(blocks) = BlockFilter::of_events(wanted) else {
         return page(client, LIST, "id", &filter(0..request.top()), request, head).await;

@@ -26,7 +26,7 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
     LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
     Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
@@ -65,13 +65,8 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(
-        &self,
-        scope: &TenantScope,
-        filter: &EventFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<EventHead>> {
-        self.list(|client| async move { events::list(&client, scope, filter, page).await }).await
+    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+        self.list(|client| async move { events::list(&client, wanted).await }).await
     }
 
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>> {
@@ -80,11 +75,9 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        scope: &TenantScope,
-        filter: &SubscriptionFilter,
-        page: PageRequest,
+        wanted: Listing<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
-        self.list(|client| async move { subscriptions::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { subscriptions::list(&client, wanted).await }).await
     }
 
     async fn subscription(
@@ -107,13 +100,8 @@ impl ReaderStore for Reader {
         self.list(read).await
     }
 
-    async fn deliveries(
-        &self,
-        scope: &TenantScope,
-        filter: &DeliveryFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Delivery>> {
-        self.list(|client| async move { deliveries::list(&client, scope, filter, page).await }).await
+    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+        self.list(|client| async move { deliveries::list(&client, wanted).await }).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
@@ -122,11 +110,9 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        scope: &TenantScope,
-        filter: &DeadLetterFilter,
-        page: PageRequest,
+        wanted: Listing<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        self.list(|client| async move { dead_letters::list(&client, scope, filter, page).await }).await
+        self.list(|client| async move { dead_letters::list(&client, wanted).await }).await
     }
 
     async fn dead_letter(
@@ -137,13 +123,8 @@ impl ReaderStore for Reader {
         self.list(|client| async move { dead_letters::get(&client, scope, id).await }).await
     }
 
-    async fn audit(
-        &self,
-        scope: &TenantScope,
-        filter: &AuditFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<AuditRecord>> {
-        self.list(|client| async move { audit::list(&client, scope, filter, page).await }).await
+    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+        self.list(|client| async move { audit::list(&client, wanted).await }).await
     }
 
     async fn redrives(&self, scope: &TenantScope, page: PageRequest) -> StoreResult<Page<Redrive>> {

@@ -1,13 +1,13 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::{Place, Subscription, walk};
+use super::walk::{self, walk};
 use crate::{
     error::DbResult,
     time::{Time, micros},
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
 use std::time::Duration;
 
 pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
@@ -33,36 +33,33 @@ pub(super) async fn step(
     let statement = transaction.prepare_cached(NEXT).await?;
     let Some(row) = transaction.query_opt(&statement, &[]).await? else { return Ok(None) };
     let id: i64 = row.try_get(0)?;
-    let since = row.try_get::<_, Time>(2)?.0;
-    let until: Option<Time> = row.try_get(3)?;
-    let after_at: Option<Time> = row.try_get(4)?;
-    let after_id: i64 = row.try_get(5)?;
+    let standing = CatchUp {
+        since: row.try_get::<_, Time>(2)?.0,
+        until: row.try_get::<_, Option<Time>>(3)?.map(|time| time.0),
+        after_at: row.try_get::<_, Option<Time>>(4)?.map(|time| time.0),
+        after_id: row.try_get(5)?,
+    };
     let now = row.try_get::<_, Time>(6)?.0;
     let mut step = RedriveStep::nothing(None);
-    // How it goes on: until, after_at, after_id, and when; nothing: not at all.
+    // How it goes on, and when; nothing: not at all.
     let mut onward = None;
-    let subscription = Subscription::read(transaction, SubscriptionId(row.try_get(1)?)).await?;
-    let is_what = subscription.as_ref().map(|subscription| (subscription.active, subscription.verified));
-    let ends = until.map(|time| time.0);
-    match (CatchUpTurn::decide(is_what, (since, ends), window, now), subscription) {
-        (CatchUpTurn::Walk { oldest }, Some(subscription)) => {
-            let at = after_at.map_or_else(|| since.max(oldest), |time| time.0);
-            let until = ends.unwrap_or(now);
-            let after = Place { at, id: after_id };
-            let (chosen, sagas) = walk(transaction, &subscription, after, until, now, limits).await?;
-            step.sagas = sagas;
-            step.take_over(&chosen);
-            let reached = chosen.reached.filter(|_| !chosen.is_end);
-            onward = reached.map(|place| (Some(Time(until)), Some(Time(place.at)), place.id, Duration::ZERO));
+    let walker = walk::read(transaction, SubscriptionId(row.try_get(1)?)).await?;
+    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
+    let turn = CatchUpTurn::decide(is_what, (standing.since, standing.until), window, now);
+    match (turn, walker) {
+        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+            let span = standing.span(oldest, now);
+            let (chosen, sagas) = walk(transaction, &walker, span, now, limits).await?;
+            onward = standing.onward(span, &chosen).map(|standing| (standing, Duration::ZERO));
+            step.take_over(sagas, &chosen);
         }
-        (CatchUpTurn::Later { until, wait }, _) => {
-            onward = Some((until.map(Time), after_at, after_id, wait));
-        }
+        (CatchUpTurn::Later { until, wait }, _) => onward = Some((CatchUp { until, ..standing }, wait)),
         (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
     }
-    if let Some((until, at, after, later)) = onward {
+    if let Some((CatchUp { until, after_at, after_id, .. }, later)) = onward {
         let statement = transaction.prepare_cached(MOVE).await?;
-        transaction.execute(&statement, &[&id, &until, &at, &after, &micros(later)]).await?;
+        let (until, at) = (until.map(Time), after_at.map(Time));
+        transaction.execute(&statement, &[&id, &until, &at, &after_id, &micros(later)]).await?;
     } else {
         let statement = transaction.prepare_cached(FORGET).await?;
         transaction.execute(&statement, &[&id]).await?;

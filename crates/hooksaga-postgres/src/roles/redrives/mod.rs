@@ -10,7 +10,7 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        dead_letters::{Examined, examine, insert},
+        dead_letters::requeue::{Examined, examine, insert},
         redrive::{redrive, redrive_columns, work},
         rows::{bigint, count},
     },
@@ -18,14 +18,14 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Transaction};
-use hooksaga_saga::{Chosen, DeadLetterId, Fate, RedriveId, choose};
+use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, NOT_DELIVERABLE, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, Starter, StepLimits, StoreResult,
-    TenantScope,
+    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, RedriveColumns, RedriveStatus,
+    RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, StepLimits,
+    StoreResult, TenantScope, Walker,
 };
 use std::time::Duration;
-use walk::{Place, Subscription, walk};
+use walk::walk;
 
 #[cfg(feature = "test-support")]
 pub(crate) use catching_up::{FORGET as FORGET_CATCH_UP, MOVE as MOVE_CATCH_UP, NEXT as NEXT_CATCH_UP};
@@ -72,30 +72,16 @@ const PUT_OFF: &str = "/* redrives.put_off */
 UPDATE redrives SET updated_at = now()
 WHERE id = (SELECT id FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
 
-pub(crate) struct Redrives {
-    pool: RolePool,
-}
-
-impl Redrives {
-    pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool }
-    }
-}
+pub(crate) struct Redrives(pub(crate) RolePool);
 
 #[async_trait]
 impl RedriveStore for Redrives {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        self.pool.run(|client| async move { start(&client, scope, work, starter, limits).await }).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        self.0.run(|client| async move { start(&client, new, limits).await }).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(CANCEL).await?;
                 if let Some(row) = client.query_opt(&statement, &[&id.0, &scope.tenant()]).await? {
@@ -113,7 +99,7 @@ impl RedriveStore for Redrives {
     }
 
     async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let step = advance(&transaction, limits).await?;
@@ -128,7 +114,7 @@ impl RedriveStore for Redrives {
         limits: StepLimits,
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>> {
-        self.pool
+        self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
                 let step = catching_up::step(&transaction, limits, window).await?;
@@ -140,7 +126,7 @@ impl RedriveStore for Redrives {
 
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
         let wait = &micros(wait);
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(catching_up::PUT_OFF).await?;
                 client.execute(&statement, &[wait]).await?;
@@ -150,7 +136,7 @@ impl RedriveStore for Redrives {
     }
 
     async fn put_off_redrive(&self) -> StoreResult<()> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(PUT_OFF).await?;
                 client.execute(&statement, &[]).await?;
@@ -160,7 +146,7 @@ impl RedriveStore for Redrives {
     }
 
     async fn running(&self) -> StoreResult<u64> {
-        self.pool
+        self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(RUNNING).await?;
                 Ok(count(client.query_one(&statement, &[&None::<&str>]).await?.try_get(0)?))
@@ -171,9 +157,7 @@ impl RedriveStore for Redrives {
 
 async fn start(
     client: &Client,
-    scope: &TenantScope,
-    work: &RedriveWork,
-    starter: &Starter,
+    NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
@@ -237,21 +221,18 @@ async fn advance(transaction: &Transaction<'_>, limits: StepLimits) -> DbResult<
             };
             let (chosen, sagas) = letters(transaction, &scope, &filter, after_id, limits).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
-            step.sagas = sagas;
-            step.take_over(&chosen);
+            step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            match Subscription::read(transaction, subscription_id).await?.filter(Subscription::is_deliverable)
-            {
-                Some(subscription) => {
-                    let after = Place { at: after_at.map_or(since, |time| time.0), id: after_id };
-                    let until = until.unwrap_or(now);
-                    let (chosen, sagas) = walk(transaction, &subscription, after, until, now, limits).await?;
-                    if let Some(place) = chosen.reached {
-                        (after_at, after_id) = (Some(Time(place.at)), place.id);
+            match walk::read(transaction, subscription_id).await?.filter(Walker::is_deliverable) {
+                Some(walker) => {
+                    let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
+                    let span = EventSpan { after, until: until.unwrap_or(now) };
+                    let (chosen, sagas) = walk(transaction, &walker, span, now, limits).await?;
+                    if let Some((at, id)) = chosen.reached {
+                        (after_at, after_id) = (Some(Time(at)), id.0);
                     }
-                    step.sagas = sagas;
-                    step.take_over(&chosen);
+                    step.take_over(sagas, &chosen);
                 }
                 None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
             }
@@ -288,7 +269,7 @@ async fn letters(
     after: i64,
     limits: StepLimits,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
-    let most = limits.examine.max(1);
+    let most = limits.examined();
     let look =
         Examined { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
     let letters = examine(transaction, scope, &look).await?;

@@ -3,15 +3,15 @@
 use crate::{
     error::{DbError, DbResult},
     roles::{
-        dead_letters::{is_going, lock_events},
-        rows::{bigint, integer, natural, parsed},
+        dead_letters::requeue::{is_going, lock_events},
+        rows::{bigint, integer, natural},
     },
     time::Time,
 };
 use deadpool_postgres::Transaction;
-use hooksaga_saga::{Chosen, EventType, Fate, Saga, SagaId, SubscriptionId, Timestamp, Topics, choose};
-use hooksaga_store::{Requeued, RequeuedSaga, StepLimits, Trace};
-use std::collections::HashMap;
+use hooksaga_saga::{Chosen, EventId, Saga, SagaId, SubscriptionId, Timestamp};
+use hooksaga_store::{EventPlace, EventSpan, RequeuedSaga, StepLimits, Trace, Walked, WalkedEvent, Walker};
+use tokio_postgres::Row;
 
 /// By the index of creation times, from where the walk is, and no more than asked for: events of one moment are sorted as
 /// they come (Incremental Sort).
@@ -48,100 +48,61 @@ ON CONFLICT DO NOTHING
 RETURNING id, event_id"
 );
 
-/// Whom the walk is for.
-pub(super) struct Subscription {
-    pub(super) id: SubscriptionId,
-    tenant: String,
-    topics: Topics,
-    pub(super) active: bool,
-    pub(super) verified: bool,
-    max_retry_limit: Option<u32>,
+/// Whom a walk is for.
+pub(super) async fn read(transaction: &Transaction<'_>, id: SubscriptionId) -> DbResult<Option<Walker>> {
+    let statement = transaction.prepare_cached(SUBSCRIPTION).await?;
+    let Some(row) = transaction.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
+    Ok(Some(Walker {
+        id,
+        tenant: row.try_get(0)?,
+        topics: row.try_get::<_, &str>(1)?.parse().map_err(DbError::unreadable)?,
+        active: row.try_get(2)?,
+        verified: row.try_get(3)?,
+        max_retry_limit: row.try_get::<_, Option<i32>>(4)?.map(natural),
+    }))
 }
 
-impl Subscription {
-    pub(super) async fn read(transaction: &Transaction<'_>, id: SubscriptionId) -> DbResult<Option<Self>> {
-        let statement = transaction.prepare_cached(SUBSCRIPTION).await?;
-        let Some(row) = transaction.query_opt(&statement, &[&id.0]).await? else { return Ok(None) };
-        Ok(Some(Self {
-            id,
-            tenant: row.try_get(0)?,
-            topics: row.try_get::<_, &str>(1)?.parse().map_err(DbError::unreadable)?,
-            active: row.try_get(2)?,
-            verified: row.try_get(3)?,
-            max_retry_limit: row.try_get::<_, Option<i32>>(4)?.map(natural),
-        }))
-    }
-
-    pub(super) fn is_deliverable(&self) -> bool {
-        self.active && self.verified
-    }
-}
-
-/// A place in the walk: behind this event.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) at: Timestamp,
-    pub(super) id: i64,
-}
-
-/// Looks at the next events behind a place and before a time, and makes the sagas that are missing.
+/// Looks at the next events of a span, and makes the sagas that are missing.
 pub(super) async fn walk(
     transaction: &Transaction<'_>,
-    subscription: &Subscription,
-    after: Place,
-    until: Timestamp,
+    walker: &Walker,
+    EventSpan { after: (at, id), until }: EventSpan,
     now: Timestamp,
     limits: StepLimits,
-) -> DbResult<(Chosen<Place>, Vec<RequeuedSaga>)> {
-    let examine = limits.examine.max(1);
+) -> DbResult<(Chosen<EventPlace>, Vec<RequeuedSaga>)> {
     let statement = transaction.prepare_cached(NEXT_EVENTS).await?;
     let rows = transaction
         .query(
             &statement,
-            &[
-                &Time(after.at),
-                &Time(until),
-                &after.id,
-                &bigint(examine),
-                &subscription.id.0,
-                &subscription.tenant,
-            ],
+            &[&Time(at), &Time(until), &id.0, &bigint(limits.examined()), &walker.id.0, &walker.tenant],
         )
         .await?;
-    let mut traces: HashMap<i64, Trace> = HashMap::new();
-    let mut seen = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let place = Place { id: row.try_get(0)?, at: row.try_get::<_, Time>(1)?.0 };
-        let own = row.try_get::<_, &str>(2)? == subscription.tenant;
-        let fate = if !own || !subscription.topics.matches(&parsed::<EventType>(row.try_get(3)?)?) {
-            Fate::Pass
-        } else if row.try_get(5)? {
-            Fate::Skip
-        } else {
-            let (tenant, correlation_id) = (subscription.tenant.clone(), row.try_get(4)?);
-            traces.insert(place.id, Trace { tenant, correlation_id });
-            Fate::Send
-        };
-        seen.push((place, fate));
-    }
-    let chosen = choose(&seen, limits.create as usize, rows.len() < examine as usize);
-    let made = insert(transaction, subscription, &chosen, &traces, now, limits.default_limit).await?;
-    Ok((chosen, made))
+    let seen = rows.iter().map(event).collect::<DbResult<Vec<_>>>()?;
+    let walked = walker.choose(seen, limits.create, rows.len() < limits.examined() as usize)?;
+    let saga = walker.saga(limits.default_limit, now);
+    let made = insert(transaction, walker.id, &walked, &saga).await?;
+    Ok((walked.chosen, made))
+}
+
+fn event(row: &Row) -> DbResult<WalkedEvent> {
+    Ok(WalkedEvent {
+        place: (row.try_get::<_, Time>(1)?.0, EventId(row.try_get(0)?)),
+        event_type: row.try_get(3)?,
+        is_taken: row.try_get(5)?,
+        trace: Trace { tenant: row.try_get(2)?, correlation_id: row.try_get(4)? },
+    })
 }
 
 async fn insert(
     transaction: &Transaction<'_>,
-    subscription: &Subscription,
-    chosen: &Chosen<Place>,
-    traces: &HashMap<i64, Trace>,
-    now: Timestamp,
-    default_limit: u32,
+    subscription: SubscriptionId,
+    walked: &Walked,
+    saga: &Saga,
 ) -> DbResult<Vec<RequeuedSaga>> {
-    if chosen.send.is_empty() {
+    let events: Vec<i64> = walked.events().map(|event| event.0).collect();
+    if events.is_empty() {
         return Ok(Vec::new());
     }
-    let events: Vec<i64> = chosen.send.iter().map(|place| place.id).collect();
-    let saga = Saga::new(subscription.max_retry_limit.unwrap_or(default_limit), now);
     lock_events(transaction, &events).await?;
     let statement = transaction.prepare_cached(INSERT).await?;
     let rows = transaction
@@ -149,7 +110,7 @@ async fn insert(
             &statement,
             &[
                 &events,
-                &subscription.id.0,
+                &subscription.0,
                 &saga.status.as_str(),
                 &integer(saga.attempt_count),
                 &integer(saga.max_retry_limit),
@@ -157,14 +118,6 @@ async fn insert(
             ],
         )
         .await?;
-    rows.iter()
-        .map(|row| {
-            let trace = traces.get(&row.try_get::<_, i64>(1)?);
-            Ok(RequeuedSaga {
-                requeued: Requeued { saga_id: SagaId(row.try_get(0)?), generation: 0 },
-                subscription_id: subscription.id,
-                trace: trace.cloned().unwrap_or_default(),
-            })
-        })
-        .collect()
+    let made = |row: &Row| Ok(walked.made(SagaId(row.try_get(0)?), EventId(row.try_get(1)?)));
+    rows.iter().map(made).collect()
 }

@@ -11,7 +11,8 @@ use crate::{
 use deadpool_postgres::Client;
 use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseToken, SealedSecret, StoredSecret, Target,
+    ClaimLimits, ClaimedBatch, DeliveryJob, Lease, LeaseRequest, LeaseToken, SealedSecret, StoredSecret,
+    Target,
 };
 use std::{
     collections::{BTreeSet, HashMap, hash_map::Entry},
@@ -189,14 +190,13 @@ impl Claims {
         &self,
         client: &Client,
         limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
+        lease: LeaseRequest,
     ) -> DbResult<ClaimedBatch> {
         let expects_all = limits.skip.is_empty()
             && self.too_large().is_none_or(|at: Instant| at.elapsed() >= Self::SOME_FOR);
         if expects_all {
             let statement = client.prepare_cached(CLAIM).await?;
-            let claiming = Claiming { client, limits, lease, token, statement, skip: None };
+            let claiming = Claiming { client, limits, lease, statement, skip: None };
             if let Some(claimed) = self.claim_with(&claiming).await? {
                 return Ok(claimed);
             }
@@ -204,7 +204,7 @@ impl Claims {
         }
         let statement = client.prepare_cached(CLAIM_SOME).await?;
         let skip = Some(limits.skip.iter().map(|id| id.0).collect());
-        let claimed = self.claim_with(&Claiming { client, limits, lease, token, statement, skip }).await?;
+        let claimed = self.claim_with(&Claiming { client, limits, lease, statement, skip }).await?;
         claimed.ok_or_else(|| DbError::unreadable("a claim that takes what fits did not fit"))
     }
 
@@ -238,8 +238,7 @@ impl Claims {
 struct Claiming<'a> {
     client: &'a Client,
     limits: &'a ClaimLimits,
-    lease: Duration,
-    token: LeaseToken,
+    lease: LeaseRequest,
     statement: Statement,
     /// Of [`CLAIM_SOME`].
     skip: Option<Vec<i64>>,
@@ -249,9 +248,10 @@ impl Claiming<'_> {
     /// What was claimed, without its targets, and how far the walk came. Where it does not fit, nothing, and the walk stays
     /// where it was.
     async fn claim_from(&self, from: i64) -> DbResult<(Option<ClaimedBatch>, Option<i64>)> {
-        let (jobs, lease) = (bigint(self.limits.jobs), micros(self.lease));
+        let (jobs, lease) = (bigint(self.limits.jobs), micros(self.lease.lasts));
         let (bytes, begin) = (bigint(self.limits.payload_bytes), Time(Timestamp::from_micros(from)));
-        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&jobs, &lease, &self.token.0, &begin, &bytes];
+        let mut parameters: Vec<&(dyn ToSql + Sync)> =
+            vec![&jobs, &lease, &self.lease.token.0, &begin, &bytes];
         parameters.extend(self.skip.iter().map(|skip| skip as &(dyn ToSql + Sync)));
         let rows = self.client.query(&self.statement, &parameters).await?;
         // A UNION ALL returns its parts in order.
@@ -261,7 +261,7 @@ impl Claiming<'_> {
             return Ok((None, Some(from)));
         }
         let now = clock.try_get::<_, Time>(0)?.0;
-        let jobs = leases(rows, self.token)?;
+        let jobs = leases(rows, self.lease.token)?;
         let reached = clock.try_get::<_, Option<Time>>(4)?.map(|time| time.0.as_micros());
         Ok((Some(ClaimedBatch { now, jobs, cut_short: left > 0, targets: HashMap::new() }), reached))
     }

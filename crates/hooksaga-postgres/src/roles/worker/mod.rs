@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use claim::Claims;
 use hooksaga_saga::{Gate, JobId, Outcome, Passage, SagaId, Timestamp};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseToken, Started, Starting, StoreResult, WorkerBeat,
+    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
     WorkerStore,
 };
 use std::time::Duration;
@@ -157,13 +157,8 @@ impl Worker {
 
 #[async_trait]
 impl WorkerStore for Worker {
-    async fn claim(
-        &self,
-        limits: &ClaimLimits,
-        lease: Duration,
-        token: LeaseToken,
-    ) -> StoreResult<ClaimedBatch> {
-        self.pool.run(|client| async move { self.claims.claim(&client, limits, lease, token).await }).await
+    async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
+        self.pool.run(|client| async move { self.claims.claim(&client, limits, lease).await }).await
     }
 
     async fn start_limited(&self, starting: &[Starting]) -> StoreResult<Vec<Started>> {

@@ -1,13 +1,12 @@
 //! History as it is archived.
 
-use super::part::place;
 use crate::{
     error::DbResult,
     roles::{reader::attempt, rows},
     session::Tx,
 };
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, DeliveryPlace};
+use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, EventPart};
 
 const EVENT: &str = "/* history_janitor: event */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload FROM events WHERE id = ?1";
@@ -54,19 +53,14 @@ pub(super) fn events(tx: &Tx<'_>, ids: &[EventId]) -> DbResult<Vec<ArchivedEvent
 pub(super) fn deliveries(tx: &Tx<'_>, events: &[EventId]) -> DbResult<Vec<ArchivedDelivery>> {
     let mut found = Vec::new();
     for event in events {
-        found.extend(page(tx, *event, None, u32::MAX)?);
+        found.extend(page(tx, EventPart { event: *event, after: None, limit: u32::MAX })?);
     }
     Ok(found)
 }
 
-pub(super) fn page(
-    tx: &Tx<'_>,
-    event: EventId,
-    after: Option<DeliveryPlace>,
-    limit: u32,
-) -> DbResult<Vec<ArchivedDelivery>> {
-    let (subscription, generation) = place(after);
-    let mut found = rows::all(tx, PAGE, (event.0, subscription, generation, limit), delivery)?;
+pub(super) fn page(tx: &Tx<'_>, part: EventPart) -> DbResult<Vec<ArchivedDelivery>> {
+    let (subscription, generation) = part.behind();
+    let mut found = rows::all(tx, PAGE, (part.event.0, subscription, generation, part.limit), delivery)?;
     for delivery in &mut found {
         delivery.attempts = rows::all(tx, ATTEMPTS, [delivery.saga_id.0], attempt)?;
     }

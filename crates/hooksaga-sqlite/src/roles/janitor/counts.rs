@@ -2,7 +2,7 @@
 
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each, floor};
+use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each};
 use rusqlite::OptionalExtension;
 
 const PROGRESS: &str = "/* history_janitor: count_progress */
@@ -110,10 +110,7 @@ fn next_minute(tx: &Tx<'_>, open: &std::ops::Range<Timestamp>) -> DbResult<Optio
 
 /// Makes the totals of the next minute that has counts. Returns whether there was one.
 fn sum_minute(tx: &Tx<'_>, progress: &mut CountProgress) -> DbResult<bool> {
-    let open = progress.minutes(tx.now);
-    if open.is_empty() {
-        return Ok(false);
-    }
+    let Some(open) = progress.open_minutes(tx.now) else { return Ok(false) };
     let next = next_minute(tx, &open)?;
     if let Some(minute) = next {
         for sql in [FORGET_TOTALS, ADD_TOTAL, ADD_TENANTS] {
@@ -127,27 +124,18 @@ fn sum_minute(tx: &Tx<'_>, progress: &mut CountProgress) -> DbResult<bool> {
 
 /// Sums up some subscriptions of the next hour that has counts. Returns whether there was one.
 fn sum_hour(tx: &Tx<'_>, progress: &mut CountProgress, limit: u32) -> DbResult<bool> {
-    let open = progress.hours();
-    if open.is_empty() {
-        return Ok(false);
-    }
-    let hour = next_minute(tx, &open)?.map_or(open.end, |minute| floor(minute, HOUR));
-    // What was done of an hour counts for no other.
-    let after = if hour == progress.hours_below { progress.after_subscription_id } else { 0 };
-    (progress.hours_below, progress.after_subscription_id) = (hour, after);
-    if hour < open.end {
-        if let Some(first) = next_subscription(tx, hour, after)? {
-            let last = first.saturating_add(i64::from(limit.max(1)) - 1);
+    let Some(open) = progress.open_hours() else { return Ok(false) };
+    let hour = progress.go_on_to(next_minute(tx, &open)?, &open);
+    if let Some(hour) = hour {
+        let first = next_subscription(tx, hour, progress.after_subscription_id)?;
+        if let Some((first, last)) = progress.take(first, limit) {
             for sql in [FORGET_HOURS, ADD_HOURS] {
                 tx.execute(sql, (hour.as_micros(), first, last))?;
             }
-            progress.after_subscription_id = last;
-        } else {
-            (progress.hours_below, progress.after_subscription_id) = (hour.after(HOUR), 0);
         }
     }
     tx.execute(MOVE, (2, progress.hours_below.as_micros(), progress.after_subscription_id))?;
-    Ok(hour < open.end)
+    Ok(hour.is_some())
 }
 
 /// The first subscription behind this one that has counts in the hour: a look into each of its minutes.

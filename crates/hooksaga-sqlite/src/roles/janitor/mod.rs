@@ -8,10 +8,10 @@ mod records;
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
-use hooksaga_saga::{EventId, EventRemains, Retention, Timestamp, may_go};
+use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
-    ArchivedDelivery, ArchivedEvent, DeliveryPlace, JanitorStore, OldEvent, OldEvents, Removed, RemovedPart,
-    RemovedRecords, StoreResult,
+    ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
+    RemovedPart, RemovedRecords, StoreResult, Walk,
 };
 use rusqlite::OptionalExtension;
 use std::time::Duration;
@@ -90,14 +90,9 @@ pub(crate) struct Janitor(pub(crate) RoleHandle);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(
-        &self,
-        retention: &Retention,
-        after: Option<(Timestamp, EventId)>,
-        limit: u32,
-    ) -> StoreResult<OldEvents> {
+    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
         let retention = *retention;
-        self.0.read(move |tx| old_events(tx, &retention, after, limit)).await
+        self.0.read(move |tx| old_events(tx, &retention, walk)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -110,35 +105,17 @@ impl JanitorStore for Janitor {
         self.0.read(move |tx| archived::deliveries(tx, &events)).await
     }
 
-    async fn archived_page(
-        &self,
-        event: EventId,
-        after: Option<DeliveryPlace>,
-        limit: u32,
-    ) -> StoreResult<Vec<ArchivedDelivery>> {
-        self.0.read(move |tx| archived::page(tx, event, after, limit)).await
+    async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.0.read(move |tx| archived::page(tx, part)).await
     }
 
-    async fn remove(
-        &self,
-        events: &[EventId],
-        retention: &Retention,
-        as_of: Timestamp,
-    ) -> StoreResult<Removed> {
-        let (events, retention) = (events.to_vec(), *retention);
-        self.0.write(move |tx| remove(tx, &events, &retention, as_of)).await
+    async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
+        let events = events.to_vec();
+        self.0.write(move |tx| remove(tx, &events, expiry)).await
     }
 
-    async fn remove_part(
-        &self,
-        event: EventId,
-        retention: &Retention,
-        as_of: Timestamp,
-        after: Option<DeliveryPlace>,
-        most_sagas: u32,
-    ) -> StoreResult<RemovedPart> {
-        let retention = *retention;
-        self.0.write(move |tx| part::remove(tx, event, &retention, as_of, after, most_sagas)).await
+    async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
+        self.0.write(move |tx| part::remove(tx, part, expiry)).await
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {
@@ -164,11 +141,11 @@ fn clock(tx: &Tx<'_>) -> DbResult<Timestamp> {
     Ok(tx.now.min(guards))
 }
 
-/// What decides about an event, the rows that belong to it, and its payload's length; nothing if it is gone.
-fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<(EventRemains, u32, u64)>> {
+/// What decides about an event; nothing if it is gone.
+fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<FoundEvent>> {
     let read = |row: &rusqlite::Row<'_>| {
         let letters: u32 = row.get(5)?;
-        let event = EventRemains {
+        let remains = EventRemains {
             created_at: rows::time(row, 0)?,
             is_queued: row.get(1)?,
             open_sagas: row.get(2)?,
@@ -177,42 +154,34 @@ fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<(EventRemains, u32, u64)
             letters,
             last_letter: rows::optional_time(row, 6)?,
         };
-        Ok((event, row.get::<_, u32>(7)?.saturating_add(letters), rows::count(row, 8)?))
+        let rows = row.get::<_, u32>(7)?.saturating_add(letters);
+        Ok(FoundEvent { id, remains, rows, payload_bytes: rows::count(row, 8)? })
     };
     Ok(tx.prepare(REMAINS)?.query_row([id.0], read).optional()?)
 }
 
-fn old_events(
-    tx: &Tx<'_>,
-    retention: &Retention,
-    after: Option<(Timestamp, EventId)>,
-    limit: u32,
-) -> DbResult<OldEvents> {
+fn old_events(tx: &Tx<'_>, retention: &Retention, walk: Walk<EventPlace>) -> DbResult<OldEvents> {
     let as_of = clock(tx)?;
     let settled = retention.settled_before(as_of).as_micros();
-    let (at, id) = after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_micros(), id.0));
-    let old = rows::all(tx, OLD_EVENTS, (at, settled, id, limit), |row| {
+    let (at, id) = walk.after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_micros(), id.0));
+    let old = rows::all(tx, OLD_EVENTS, (at, settled, id, walk.limit), |row| {
         Ok((rows::time(row, 1)?, EventId(row.get(0)?)))
     })?;
-    let is_end = old.len() < limit as usize;
+    let is_end = old.len() < walk.limit as usize;
     let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last: old.last().copied(), is_end };
     for (_, id) in &old {
-        match remains(tx, *id)? {
-            Some((event, rows, payload_bytes)) if may_go(&event, retention, as_of) => {
-                found.may_go.push(OldEvent { id: *id, rows: rows.saturating_add(1), payload_bytes });
-            }
-            Some(_) => found.kept += 1,
-            None => {}
+        if let Some(event) = remains(tx, *id)? {
+            found.add(&event, retention.as_of(as_of));
         }
     }
     Ok(found)
 }
 
-fn remove(tx: &Tx<'_>, events: &[EventId], retention: &Retention, as_of: Timestamp) -> DbResult<Removed> {
-    let as_of = clock(tx)?.min(as_of);
+fn remove(tx: &Tx<'_>, events: &[EventId], expiry: Expiry) -> DbResult<Removed> {
+    let expiry = expiry.at_the_latest(clock(tx)?);
     let mut removed = Removed::default();
     for id in events {
-        if !remains(tx, *id)?.is_some_and(|(event, ..)| may_go(&event, retention, as_of)) {
+        if !remains(tx, *id)?.is_some_and(|event| expiry.may_go(&event.remains)) {
             continue;
         }
         tx.execute(MARK, [id.0])?;

@@ -6,8 +6,8 @@
 
 use super::{DELETE_EVENT, DELETE_UNMATCHED, MARK, UNMARK, clock, delete_saga, remains};
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{EventId, EventRemains, Retention, SagaRemains, SubscriptionId, Timestamp, may_go};
-use hooksaga_store::{DeliveryPlace, Removed, RemovedPart};
+use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
+use hooksaga_store::{DeliveryPlace, EventPart, Removed, RemovedPart};
 use rusqlite::OptionalExtension;
 
 pub(super) const LISTED: &str = "/* history_janitor: listed */
@@ -26,28 +26,21 @@ SELECT g.id, g.subscription_id, g.generation, g.status, g.updated_at, d.created_
 pub(super) const HAS_SAGAS: &str = "/* history_janitor: has_sagas */
 SELECT 1 FROM webhook_delivery_sagas INDEXED BY uniq_saga_event_subscription WHERE event_id = ?1 LIMIT 1";
 
-pub(super) fn remove(
-    tx: &Tx<'_>,
-    event: EventId,
-    retention: &Retention,
-    as_of: Timestamp,
-    after: Option<DeliveryPlace>,
-    most_sagas: u32,
-) -> DbResult<RemovedPart> {
-    let as_of = clock(tx)?.min(as_of);
+pub(super) fn remove(tx: &Tx<'_>, wanted: EventPart, expiry: Expiry) -> DbResult<RemovedPart> {
+    let (event, expiry) = (wanted.event, expiry.at_the_latest(clock(tx)?));
     let found = tx
         .prepare(LISTED)?
         .query_row([event.0], |row| Ok((rows::time(row, 0)?, row.get::<_, bool>(1)?)))
         .optional()?;
     let Some((created_at, is_listed)) = found else { return Ok(RemovedPart::default()) };
     if !is_listed {
-        if !remains(tx, event)?.is_some_and(|(event, ..)| may_go(&event, retention, as_of)) {
+        if !remains(tx, event)?.is_some_and(|event| expiry.may_go(&event.remains)) {
             return Ok(RemovedPart::default());
         }
         tx.execute(MARK, [event.0])?;
     }
-    let (subscription, generation) = place(after);
-    let part = rows::all(tx, PART, (event.0, subscription, generation, most_sagas), |row| {
+    let (subscription, generation) = wanted.behind();
+    let part = rows::all(tx, PART, (event.0, subscription, generation, wanted.limit), |row| {
         let place = DeliveryPlace { subscription_id: SubscriptionId(row.get(1)?), generation: row.get(2)? };
         let saga = SagaRemains {
             status: rows::parsed(row, 3)?,
@@ -57,14 +50,14 @@ pub(super) fn remove(
         Ok((row.get::<_, i64>(0)?, place, saga))
     })?;
     let sagas = part.iter().map(|(_, _, saga)| *saga);
-    if !may_go(&EventRemains::of_sagas(created_at, sagas), retention, as_of) {
+    if !expiry.may_go(&EventRemains::of_sagas(created_at, sagas)) {
         return Ok(RemovedPart::default());
     }
     let mut removed = Removed::default();
     for (saga, ..) in &part {
         delete_saga(tx, *saga, &mut removed)?;
     }
-    if part.len() >= most_sagas as usize {
+    if part.len() >= wanted.limit as usize {
         let resume_after = part.last().map(|(_, place, _)| *place);
         return Ok(RemovedPart { removed, resume_after });
     }
@@ -74,9 +67,4 @@ pub(super) fn remove(
         tx.execute(UNMARK, [event.0])?;
     }
     Ok(RemovedPart { removed, resume_after: None })
-}
-
-/// A place as the key has it; without one, before all.
-pub(super) fn place(after: Option<DeliveryPlace>) -> (i64, u32) {
-    after.map_or((0, 0), |place| (place.subscription_id.0, place.generation))
 }

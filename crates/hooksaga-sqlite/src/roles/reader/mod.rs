@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
     LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
     SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
 };
@@ -35,13 +35,8 @@ pub(crate) struct Reader(pub(crate) RoleHandle);
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(
-        &self,
-        scope: &TenantScope,
-        filter: &EventFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<EventHead>> {
-        let (scope, filter) = (scope.clone(), filter.clone());
+    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+        let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| events::list(tx, &scope, filter, page)).await
     }
 
@@ -52,11 +47,9 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        scope: &TenantScope,
-        filter: &SubscriptionFilter,
-        page: PageRequest,
+        wanted: Listing<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
-        let (scope, filter) = (scope.clone(), filter.clone());
+        let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| subscriptions::list(tx, &scope, filter, page)).await
     }
 
@@ -83,13 +76,8 @@ impl ReaderStore for Reader {
             .await
     }
 
-    async fn deliveries(
-        &self,
-        scope: &TenantScope,
-        filter: &DeliveryFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<Delivery>> {
-        let (scope, filter) = (scope.clone(), filter.clone());
+    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+        let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| deliveries::list(tx, &scope, filter, page)).await
     }
 
@@ -100,11 +88,9 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        scope: &TenantScope,
-        filter: &DeadLetterFilter,
-        page: PageRequest,
+        wanted: Listing<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
-        let (scope, filter) = (scope.clone(), filter.clone());
+        let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| dead_letters::list(tx, &scope, filter, page)).await
     }
 
@@ -117,13 +103,8 @@ impl ReaderStore for Reader {
         self.0.list(move |tx| dead_letters::detail(tx, &scope, id)).await
     }
 
-    async fn audit(
-        &self,
-        scope: &TenantScope,
-        filter: &AuditFilter,
-        page: PageRequest,
-    ) -> StoreResult<Page<AuditRecord>> {
-        let (scope, filter) = (scope.clone(), filter.clone());
+    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+        let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| audit::list(tx, &scope, filter, page)).await
     }
 

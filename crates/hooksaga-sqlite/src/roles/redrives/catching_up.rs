@@ -1,9 +1,12 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::{Place, Subscription, Subscriptions, Walked, insert, walk};
+use super::{
+    Subscriptions, insert,
+    walk::{self, walk},
+};
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{EventId, SubscriptionId, Timestamp};
-use hooksaga_store::{CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_store::{CatchUp, CatchUpTurn, EventSpan, RedriveStatus, RedriveStep, StepLimits, Walked};
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
@@ -27,10 +30,7 @@ UPDATE OR FAIL catch_ups SET next_at = ?2
 struct CatchUpPosition {
     id: i64,
     subscription_id: SubscriptionId,
-    since: Timestamp,
-    until: Option<Timestamp>,
-    after_at: Option<Timestamp>,
-    after_id: i64,
+    standing: CatchUp,
 }
 
 /// What a step is to do.
@@ -40,7 +40,7 @@ pub(super) struct Plan {
 }
 
 enum What {
-    Walk { until: Timestamp, walked: Walked },
+    Walk { span: EventSpan, walked: Walked },
     Later { until: Option<Timestamp>, wait: Duration },
     Forget,
 }
@@ -52,24 +52,23 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
             Ok(CatchUpPosition {
                 id: row.get(0)?,
                 subscription_id: SubscriptionId(row.get(1)?),
-                since: rows::time(row, 2)?,
-                until: rows::optional_time(row, 3)?,
-                after_at: rows::optional_time(row, 4)?,
-                after_id: row.get(5)?,
+                standing: CatchUp {
+                    since: rows::time(row, 2)?,
+                    until: rows::optional_time(row, 3)?,
+                    after_at: rows::optional_time(row, 4)?,
+                    after_id: row.get(5)?,
+                },
             })
         })
         .optional()?;
     let Some(from) = found else { return Ok(None) };
-    let subscription = Subscription::read(tx, from.subscription_id)?;
-    let is_what = subscription.as_ref().map(|subscription| (subscription.active, subscription.verified));
-    let what = match (CatchUpTurn::decide(is_what, (from.since, from.until), window, tx.now), subscription) {
-        (CatchUpTurn::Walk { oldest }, Some(subscription)) => {
-            let after = Place {
-                at: from.after_at.unwrap_or_else(|| from.since.max(oldest)),
-                id: EventId(from.after_id),
-            };
-            let until = from.until.unwrap_or(tx.now);
-            What::Walk { until, walked: walk(tx, &subscription, after, until, limits)? }
+    let CatchUp { since, until, .. } = from.standing;
+    let walker = walk::read(tx, from.subscription_id)?;
+    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
+    let what = match (CatchUpTurn::decide(is_what, (since, until), window, tx.now), walker) {
+        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+            let span = from.standing.span(oldest, tx.now);
+            What::Walk { span, walked: walk(tx, &walker, span, limits)? }
         }
         (CatchUpTurn::Later { until, wait }, _) => What::Later { until, wait },
         (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => What::Forget,
@@ -78,33 +77,31 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
 }
 
 pub(super) fn carry_out(tx: &Tx<'_>, plan: Plan, default_limit: u32) -> DbResult<RedriveStep> {
-    let Plan { from, what } = plan;
+    let Plan { from: CatchUpPosition { id, subscription_id, standing }, what } = plan;
     let mut step = RedriveStep::nothing(None);
-    let seen_at = from.after_at.map(Timestamp::as_micros);
-    let go = |until: Option<Timestamp>, at: Option<Timestamp>, id: i64, next: Timestamp| {
-        let (until, at) = (until.map(Timestamp::as_micros), at.map(Timestamp::as_micros));
-        tx.execute(MOVE, (from.id, seen_at, from.after_id, until, at, id, next.as_micros()))
+    let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id);
+    let go = |CatchUp { until, after_at, after_id, .. }: CatchUp, next: Timestamp| {
+        let (until, at) = (until.map(Timestamp::as_micros), after_at.map(Timestamp::as_micros));
+        tx.execute(MOVE, (seen.0, seen.1, seen.2, until, at, after_id, next.as_micros()))
     };
     match what {
         What::Later { until, wait } => {
-            go(until, from.after_at, from.after_id, tx.now.after(wait))?;
+            go(CatchUp { until, ..standing }, tx.now.after(wait))?;
         }
         What::Forget => {
-            tx.execute(FORGET, (from.id, seen_at, from.after_id))?;
+            tx.execute(FORGET, seen)?;
             step.ended = Some(RedriveStatus::Cancelled);
         }
-        What::Walk { until, walked } => {
+        What::Walk { span, walked } => {
             // If it lost its verification in between, the next look decides.
-            let limit = Subscriptions::new(default_limit).limit(tx, from.subscription_id)?;
+            let limit = Subscriptions::new(default_limit).limit(tx, subscription_id)?;
             let Some(limit) = limit else { return Ok(step) };
-            let is_mine = match walked.chosen.reached {
-                _ if walked.chosen.is_end => tx.execute(FORGET, (from.id, seen_at, from.after_id))?,
-                Some(place) => go(Some(until), Some(place.at), place.id.0, tx.now)?,
-                None => 0,
+            let is_mine = match standing.onward(span, &walked.chosen) {
+                Some(standing) => go(standing, tx.now)?,
+                None => tx.execute(FORGET, seen)?,
             };
             if is_mine > 0 {
-                step.sagas = insert(tx, from.subscription_id, &walked, limit)?;
-                step.take_over(&walked.chosen);
+                step.take_over(insert(tx, subscription_id, &walked, limit)?, &walked.chosen);
             }
         }
     }

@@ -18,13 +18,13 @@ use hooksaga_saga::{
     Chosen, DeadLetterId, EventId, Fate, RedriveId, Saga, SagaId, SubscriptionId, Timestamp, choose,
 };
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, NOT_DELIVERABLE, Redrive, RedriveColumns, RedriveStatus, RedriveStep,
-    RedriveStore, RedriveWork, Requeued, RequeuedSaga, RunningLimits, StartOutcome, Starter, StepLimits,
-    StoreError, StoreResult, TenantScope,
+    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns,
+    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
+    StepLimits, StoreError, StoreResult, TenantScope, Walked, Walker,
 };
 use rusqlite::{OptionalExtension, named_params};
 use std::time::Duration;
-use walk::{Place, Subscription, Walked, walk};
+use walk::walk;
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] =
@@ -73,15 +73,12 @@ pub(crate) struct Redrives(pub(crate) RoleHandle);
 
 #[async_trait]
 impl RedriveStore for Redrives {
-    async fn start(
-        &self,
-        scope: &TenantScope,
-        work: &RedriveWork,
-        starter: &Starter,
-        limits: RunningLimits,
-    ) -> StoreResult<StartOutcome> {
-        let (scope, work, starter) = (scope.clone(), work.clone(), starter.clone());
-        self.0.write(move |tx| start(tx, &scope, &work, &starter, limits)).await
+    async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
+        let (scope, work, starter) = (new.scope.clone(), new.work.clone(), new.starter.clone());
+        let start = move |tx: &Tx<'_>| {
+            start(tx, NewRedrive { scope: &scope, work: &work, starter: &starter }, limits)
+        };
+        self.0.write(start).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
@@ -137,9 +134,7 @@ impl RedriveStore for Redrives {
 
 fn start(
     tx: &Tx<'_>,
-    scope: &TenantScope,
-    work: &RedriveWork,
-    starter: &Starter,
+    NewRedrive { scope, work, starter }: NewRedrive<'_>,
     limits: RunningLimits,
 ) -> DbResult<StartOutcome> {
     let mut tenant = scope.tenant().map(str::to_owned);
@@ -222,12 +217,11 @@ fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, Pl
     let plan = match columns.into() {
         RedriveWork::DeadLetters(filter) => Plan::Letters(choose_letters(tx, &standing, &filter, limits)?),
         RedriveWork::Events { subscription_id, since, until } => {
-            match Subscription::read(tx, subscription_id)?.filter(Subscription::is_deliverable) {
-                Some(subscription) => {
-                    let at = standing.after_at.unwrap_or(since);
-                    let after = Place { at, id: EventId(standing.after_id) };
-                    let walked = walk(tx, &subscription, after, until.unwrap_or(tx.now), limits)?;
-                    Plan::Events(subscription_id, walked)
+            match walk::read(tx, subscription_id)?.filter(Walker::is_deliverable) {
+                Some(walker) => {
+                    let after = (standing.after_at.unwrap_or(since), EventId(standing.after_id));
+                    let span = EventSpan { after, until: until.unwrap_or(tx.now) };
+                    Plan::Events(subscription_id, walk(tx, &walker, span, limits)?)
                 }
                 None => Plan::Fail,
             }
@@ -242,7 +236,7 @@ fn choose_letters(
     filter: &DeadLetterFilter,
     limits: StepLimits,
 ) -> DbResult<Chosen<DeadLetterId>> {
-    let examine = limits.examine.max(1);
+    let examine = limits.examined();
     let seen = look(tx, &standing.tenant, filter, Some(DeadLetterId(standing.after_id)), examine)?;
     let mut subscriptions = Subscriptions::new(limits.default_limit);
     let mut letters = Vec::with_capacity(seen.len());
@@ -268,17 +262,16 @@ fn carry_out(tx: &Tx<'_>, from: &RedrivePosition, plan: Plan, default_limit: u32
     let (mut after_at, mut after_id, mut error) = (after_at, from.after_id, None);
     match plan {
         Plan::Letters(chosen) => {
-            step.sagas = requeue_all(tx, &from.tenant, &chosen.send, &mut subscriptions)?.sagas;
+            let sagas = requeue_all(tx, &from.tenant, &chosen.send, &mut subscriptions)?.sagas;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
-            step.take_over(&chosen);
+            step.take_over(sagas, &chosen);
         }
         Plan::Events(subscription, walked) => match subscriptions.limit(tx, subscription)? {
             Some(limit) => {
-                step.sagas = insert(tx, subscription, &walked, limit)?;
-                if let Some(place) = walked.chosen.reached {
-                    (after_at, after_id) = (Some(place.at.as_micros()), place.id.0);
+                if let Some((at, id)) = walked.chosen.reached {
+                    (after_at, after_id) = (Some(at.as_micros()), id.0);
                 }
-                step.take_over(&walked.chosen);
+                step.take_over(insert(tx, subscription, &walked, limit)?, &walked.chosen);
             }
             None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
         },
@@ -315,9 +308,9 @@ fn insert(
     let mut insert = tx.prepare(INSERT_SAGA)?;
     let saga = Saga::new(limit, tx.now);
     let mut made = Vec::with_capacity(walked.chosen.send.len());
-    for place in &walked.chosen.send {
+    for event in walked.events() {
         let inserted = insert.execute((
-            place.id.0,
+            event.0,
             subscription_id.0,
             0,
             saga.status.as_str(),
@@ -327,9 +320,7 @@ fn insert(
             tx.now.as_micros(),
         ))?;
         if inserted > 0 {
-            let requeued = Requeued { saga_id: SagaId(tx.last_id()), generation: 0 };
-            let trace = walked.traces.get(&place.id).cloned().unwrap_or_default();
-            made.push(RequeuedSaga { requeued, subscription_id, trace });
+            made.push(walked.made(SagaId(tx.last_id()), event));
         }
     }
     Ok(made)

@@ -5,9 +5,8 @@ use crate::{
     roles::{dead_letters::is_going, rows},
     session::Tx,
 };
-use hooksaga_saga::{Chosen, EventId, EventType, Fate, SubscriptionId, Timestamp, Topics, choose};
-use hooksaga_store::{StepLimits, Trace};
-use std::collections::HashMap;
+use hooksaga_saga::{EventId, SubscriptionId};
+use hooksaga_store::{EventSpan, StepLimits, Trace, Walked, WalkedEvent, Walker};
 
 /// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
 pub(crate) const NEXT_EVENTS: &str = concat!(
@@ -24,75 +23,36 @@ SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
 );
 
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription_to_walk_for */
-SELECT tenant, event_type, active, verified FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
+SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
 
-/// Whom the walk is for.
-pub(super) struct Subscription {
-    pub(super) id: SubscriptionId,
-    tenant: String,
-    topics: Topics,
-    pub(super) active: bool,
-    pub(super) verified: bool,
+/// Whom a walk is for.
+pub(super) fn read(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Walker>> {
+    let found = rows::all(tx, SUBSCRIPTION, [id.0], |row| {
+        Ok(Walker {
+            id,
+            tenant: row.get(0)?,
+            topics: rows::parsed(row, 1)?,
+            active: row.get(2)?,
+            verified: row.get(3)?,
+            max_retry_limit: row.get(4)?,
+        })
+    })?;
+    Ok(found.into_iter().next())
 }
 
-impl Subscription {
-    pub(super) fn read(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Self>> {
-        let found = rows::all(tx, SUBSCRIPTION, [id.0], |row| {
-            let (tenant, topics) = (row.get(0)?, rows::parsed(row, 1)?);
-            Ok(Self { id, tenant, topics, active: row.get(2)?, verified: row.get(3)? })
-        })?;
-        Ok(found.into_iter().next())
-    }
-
-    pub(super) fn is_deliverable(&self) -> bool {
-        self.active && self.verified
-    }
-}
-
-/// A place in the walk: behind this event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) at: Timestamp,
-    pub(super) id: EventId,
-}
-
-/// What a step found.
-pub(super) struct Walked {
-    pub(super) chosen: Chosen<Place>,
-    /// Of those to send.
-    pub(super) traces: HashMap<EventId, Trace>,
-}
-
-/// The next events behind a place and before a time.
-pub(super) fn walk(
-    tx: &Tx<'_>,
-    subscription: &Subscription,
-    after: Place,
-    until: Timestamp,
-    limits: StepLimits,
-) -> DbResult<Walked> {
-    let examine = limits.examine.max(1);
-    let values = (
-        after.at.as_micros(),
-        until.as_micros(),
-        after.id.0,
-        examine,
-        subscription.id.0,
-        subscription.tenant.as_str(),
-    );
-    let mut traces = HashMap::new();
+/// The next events of a span, and which of them get a saga.
+pub(super) fn walk(tx: &Tx<'_>, walker: &Walker, span: EventSpan, limits: StepLimits) -> DbResult<Walked> {
+    let examine = limits.examined();
+    let EventSpan { after: (at, id), until } = span;
+    let values = (at.as_micros(), until.as_micros(), id.0, examine, walker.id.0, walker.tenant.as_str());
     let seen = rows::all(tx, NEXT_EVENTS, values, |row| {
-        let place = Place { id: EventId(row.get(0)?), at: rows::time(row, 1)? };
-        let own = row.get_ref(2)?.as_str()? == subscription.tenant;
-        if !own || !subscription.topics.matches(&rows::parsed::<EventType>(row, 3)?) {
-            return Ok((place, Fate::Pass));
-        }
-        if row.get(5)? {
-            return Ok((place, Fate::Skip));
-        }
-        traces.insert(place.id, Trace { tenant: subscription.tenant.clone(), correlation_id: row.get(4)? });
-        Ok((place, Fate::Send))
+        Ok(WalkedEvent {
+            place: (rows::time(row, 1)?, EventId(row.get(0)?)),
+            event_type: row.get(3)?,
+            is_taken: row.get(5)?,
+            trace: Trace { tenant: row.get(2)?, correlation_id: row.get(4)? },
+        })
     })?;
     let is_end = seen.len() < examine as usize;
-    Ok(Walked { chosen: choose(&seen, limits.create as usize, is_end), traces })
+    Ok(walker.choose(seen, limits.create, is_end)?)
 }
