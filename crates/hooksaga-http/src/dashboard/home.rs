@@ -1,7 +1,7 @@
 //! The first page: how everything stands, for the person on call.
 
 use super::{
-    Shown, Visitor, chart,
+    PageResult, Visitor, chart,
     layout::{self, Page, Section},
     overview::{self, LOOKED_AT, Situation},
     parts, words,
@@ -13,7 +13,7 @@ use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
 use std::sync::Arc;
 
-pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
     let scope = visitor.scope();
     let (cached, reader, of) = (state.stats.of(&scope), Arc::clone(&state.reader), scope.clone());
     let stats = cached.get(async move { reader.stats(&of).await }).await;
