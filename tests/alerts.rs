@@ -1,14 +1,7 @@
 //! The alert rules in `deploy/prometheus`: they work, they ask for metrics that exist, and each has its paragraph.
 
-use std::{collections::BTreeSet, path::PathBuf, process::Command};
-
-fn project(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
-fn text(path: &str) -> String {
-    std::fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
+use crate::support::{metrics_in, project, text};
+use std::process::Command;
 
 const RULES: &str = "deploy/prometheus/hooksaga.rules.yml";
 
@@ -47,10 +40,7 @@ fn rules_and_operators_are_told_of_metrics_that_exist() {
     let documented = text("crates/hooksaga-pipeline/src/metrics/mod.rs");
     let exists = |name: &str| documented.contains(&format!("//! | `{name}`"));
     for page in [RULES, "docs/OPERATIONS.md"] {
-        let text = text(page);
-        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let metrics: BTreeSet<&str> =
-            words.filter(|word| word.starts_with("hooksaga_") || word.starts_with("process_")).collect();
+        let metrics = metrics_in(&text(page));
         assert!(metrics.len() >= 4, "{metrics:?}");
         for metric in metrics {
             let name = metric.trim_end_matches("_bucket");

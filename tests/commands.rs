@@ -328,6 +328,49 @@ async fn tail_follows_what_was_open_before_and_waits_for_a_server_that_is_away()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tail_follows_a_backlog_and_says_what_it_leaves_out() {
+    let (person, server) = installed().await;
+    let receiver = Receiver::start().await;
+    let api = server.api();
+    let (id, _) = api.verified_subscription("t", &receiver.url("/hook")).await;
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"rate_limit": 30})).await.expect(200);
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let events = vec![json!({"event_type": "t", "payload": 1}); 734];
+        let answer = api.post("/v1/events/batch", &json!({ "events": events })).await.expect(200);
+        ids.extend(answer["results"].as_array().unwrap().iter().map(|one| one["id"].as_i64().unwrap()));
+    }
+    eventually("the backlog is there", || async {
+        let gauges = api.get("/v1/stats").await.json();
+        (gauges["queue_depths"]["unrouted_events"] == 0).then_some(())
+    })
+    .await;
+    let tail = Process::start(&person, &["tail"]).await;
+    tail.said("more than 2000 deliveries are open").await;
+    // Far from the newest, and among the first that are sent: those are found one by one.
+    tail.said(&format!("delivered  evt_{} ", ids[300])).await;
+    let (code, lines) = tail.interrupt().await;
+    assert_eq!(code, Some(0));
+    assert_eq!(lines.iter().filter(|line| line.contains("are open")).count(), 1, "said once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
+    let (person, _server) = installed().await;
+    let commands = "\
+hooksaga stats | head -n 1
+hooksaga tail | true
+if hooksaga stats >/dev/full; then exit 9; fi
+if hooksaga send t >/dev/full; then exit 9; fi
+";
+    let printed = run_script(&person, &[], commands).await;
+    let failures: Vec<&str> =
+        printed.lines().filter(|line| line.contains("stdout cannot be written")).collect();
+    assert!(failures.len() == 2 && failures[0].contains("No space left"), "{printed}");
+    assert!(printed.starts_with("Open deliveries\n"), "{printed}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listen_forwards_to_a_program_and_gives_its_response_back() {
     let (person, server) = installed().await;
     let program = Receiver::start().await;
@@ -365,6 +408,11 @@ async fn commands_reach_a_server_over_tls_and_say_why_they_do_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_say_what_to_do() {
+    let no_server_yet = fails(&Installation::sqlite(), &["stats"]).await;
+    assert!(
+        no_server_yet.contains("HOOKSAGA_API_KEY") && no_server_yet.contains("`hooksaga serve`"),
+        "{no_server_yet}"
+    );
     let (person, _server) = installed().await;
     let no_key = fails(&person.with("HOOKSAGA_API_KEY", "hsk_wrong"), &["stats"]).await;
     assert!(no_key.contains("401") && no_key.contains("hooksaga keys create"), "{no_key}");

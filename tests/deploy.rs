@@ -1,6 +1,6 @@
 //! What is in `deploy`: the chart renders, the compose files are whole, and the board asks for metrics that exist.
 
-use crate::support::{example, project, text, tool};
+use crate::support::{example, metrics_in, project, text, tool};
 use hooksaga_testkit::scratch::ScratchDir;
 use serde_json::{Value, json};
 use std::{
@@ -162,9 +162,7 @@ fn the_board_asks_for_metrics_that_exist_and_is_whole() {
     for panel in panels {
         for target in panel["targets"].as_array().unwrap() {
             let query = target["expr"].as_str().unwrap();
-            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            let metrics: Vec<&str> =
-                words.filter(|word| word.starts_with("hooksaga_") || word.starts_with("process_")).collect();
+            let metrics = metrics_in(query);
             assert!(!metrics.is_empty(), "{query}");
             for metric in metrics {
                 let name = metric.trim_end_matches("_bucket");

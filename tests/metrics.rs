@@ -42,6 +42,19 @@ async fn metrics_are_clean_for_promtool(installation: Installation) {
     {
         assert!(text.contains(series), "{series} in {text}");
     }
+    let is_there = |metric: &str| {
+        text.lines().any(|line| line.strip_prefix(metric).is_some_and(|rest| rest.starts_with(['{', ' '])))
+    };
+    for file in ["deploy/prometheus/hooksaga.rules.yml", "deploy/grafana/hooksaga.json"] {
+        let mut metrics = metrics_in(&crate::support::text(file));
+        if !is_server {
+            metrics.retain(|metric| !metric.starts_with("hooksaga_database_connections"));
+        }
+        assert!(metrics.len() >= 9, "{file}: {metrics:?}");
+        for metric in metrics {
+            assert!(is_there(&metric), "{metric}, which {file} asks for, is not in {text}");
+        }
+    }
 
     // The first line of the log says what runs here.
     let first = server.log().first().cloned().unwrap();

@@ -1,6 +1,7 @@
 //! The documents, and the examples in them that the tests run.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -23,4 +24,11 @@ pub(crate) fn example(page: &str, name: &str) -> String {
     let indent = fence.find("```").unwrap_or_else(|| panic!("{page}: a block follows {mark}"));
     let inside = lines.take_while(|line| line.trim() != "```").map(|line| line.get(indent..).unwrap_or(""));
     inside.map(|line| format!("{line}\n")).collect()
+}
+
+/// The metrics that a page or a query names.
+pub(crate) fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = words.filter(|word| word.starts_with("hooksaga_") || word.starts_with("process_"));
+    ours.map(str::to_owned).collect()
 }

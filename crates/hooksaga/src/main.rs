@@ -32,7 +32,12 @@ fn main() -> ExitCode {
     // A blocking call that nobody waits for any more, such as a read of stdin, must not hold up the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match output::lost() {
+            None => ExitCode::SUCCESS,
+            Some(why) => {
+                fail(&format!("what it printed is incomplete, since stdout cannot be written: {why}"))
+            }
+        },
         Err(failure) => fail(&failure.to_string()),
     }
 }

@@ -169,7 +169,8 @@ fn address(url: &str) -> CliResult<String> {
 fn read_key_file(path: &Path) -> CliResult<String> {
     std::fs::read_to_string(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => CliError::new(format!(
-            "no API key: set HOOKSAGA_API_KEY, or run this in the folder of the embedded server, where {} is",
+            "no API key: set HOOKSAGA_API_KEY, or run this in the folder of the embedded server, where the first \
+             `hooksaga serve` makes {}",
             path.display()
         )),
         _ => CliError::new(format!(

@@ -1,6 +1,7 @@
 //! Everything that commands print for people and scripts: lines, tables, times, colours, progress.
 //!
-//! A closed pipe (`hooksaga keys list | head -1`) is not an error: what cannot be written is dropped.
+//! A closed pipe (`hooksaga keys list | head -1`) is not an error: nobody wants the rest. Anything else that keeps output from
+//! being written (a full disk) is: the program goes on, and its end is a failure, see [`lost`].
 
 mod color;
 mod progress;
@@ -12,19 +13,44 @@ pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
 pub(crate) use time::{Now, rfc3339};
 
-use std::io::{self, Write};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::{
+    io::{self, Write},
+    sync::OnceLock,
+};
+
+/// The first failure to write to stdout.
+static LOST: OnceLock<String> = OnceLock::new();
 
 /// Prints a line on stdout.
 pub(crate) fn line(text: impl AsRef<str>) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{}", text.as_ref());
-    let _ = out.flush();
+    try_line(text);
 }
 
-/// The same for long lists: whether anybody still reads it.
+/// The same for long lists: whether it could be written.
 pub(crate) fn try_line(text: impl AsRef<str>) -> bool {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{}", text.as_ref()).is_ok()
+    // It ends with a line break, at which stdout flushes by itself.
+    let written = writeln!(io::stdout().lock(), "{}", text.as_ref());
+    written.inspect_err(note_lost).is_ok()
+}
+
+fn note_lost(error: &io::Error) {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        LOST.get_or_init(|| error.to_string());
+    }
+}
+
+/// Why something that was printed on stdout did not arrive there, if so.
+pub(crate) fn lost() -> Option<&'static str> {
+    LOST.get().map(String::as_str)
+}
+
+/// Whether whoever read stdout through a pipe has gone. For what prints now and then: a write would find out only later.
+pub(crate) fn has_no_reader() -> bool {
+    let out = io::stdout();
+    let mut looked_at = [PollFd::new(&out, PollFlags::empty())];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut looked_at, Some(&at_once)).is_ok() && looked_at[0].revents().contains(PollFlags::ERR)
 }
 
 /// Prints a line on stderr: why the program ended, or a remark that must not mix with the result.

@@ -66,8 +66,9 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
     }
     ended?;
     if failed > 0 {
+        let lines = output::count(failed, "line");
         return Err(CliError::new(format!(
-            "{failed} lines were not accepted: correct them and send them again"
+            "not accepted: {lines}, see above; correct and send again what is in them"
         )));
     }
     Ok(())

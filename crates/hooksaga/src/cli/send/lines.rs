@@ -81,14 +81,18 @@ impl<'a> Batches<'a> {
             match parse(&text, self.given) {
                 Ok(event) => batch.lines.push(Line { number: self.line, event }),
                 Err(error) => {
-                    // The position inside the line; its own number is said already.
-                    let problem = error.to_string().replace(" line 1 column", " column");
-                    batch.bad.push(BadLine { number: self.line, problem });
+                    batch.bad.push(BadLine { number: self.line, problem: in_words(&error) });
                 }
             }
         }
         Ok((!batch.lines.is_empty() || !batch.bad.is_empty()).then_some(batch))
     }
+}
+
+fn in_words(error: &serde_json::Error) -> String {
+    // The position inside the line; its own number is said already.
+    let said = error.to_string().replace(" line 1 column", " column");
+    if error.is_data() { said } else { format!("not JSON: {said}") }
 }
 
 fn parse(text: &[u8], given: Given<'_>) -> Result<Event, serde_json::Error> {
@@ -132,6 +136,15 @@ mod tests {
         let typed = batches(text.to_owned(), Some("t")).next().expect("reads").expect("a batch");
         let payloads: Vec<&str> = typed.lines.iter().map(|line| line.event.payload.get()).collect();
         assert_eq!(payloads, ["{\"event_type\":\"a\",\"payload\":{\"x\": 1}}", "[1,  2]"]);
+    }
+
+    #[test]
+    fn a_bad_line_is_called_what_it_is() {
+        let text = "oops\n{\"event_type\":\"a\"\n{\"event_type\":\"a\"}\n".to_owned();
+        let bad = batches(text, None).next().expect("reads").expect("a batch").bad;
+        let said = bad.iter().map(|line| line.problem.as_str()).collect::<Vec<_>>();
+        assert!(said[0].starts_with("not JSON: ") && said[1].starts_with("not JSON: "), "{said:?}");
+        assert_eq!(said[2], "missing field `payload` at column 18");
     }
 
     #[test]

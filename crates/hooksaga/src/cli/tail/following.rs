@@ -9,7 +9,7 @@ use std::{
 /// A delivery may become visible so long after one with a higher id.
 const OVERLAP: Duration = Duration::from_secs(5);
 /// More open deliveries are not followed.
-const MOST_OPEN: usize = 2000;
+pub(super) const MOST_OPEN: usize = 2000;
 /// An older delivery that may change any moment is looked at so often, and one that waits no less than so often.
 const SOON: Duration = Duration::from_secs(1);
 const AT_LAST: Duration = Duration::from_secs(30);
@@ -62,13 +62,16 @@ impl Following {
         seen.is_news_after(before.map_or(Seen::NEW, |before| before.seen))
     }
 
-    /// Open deliveries that a look at the newest does not show, and whose time has come: the longest waiting first.
+    /// Open deliveries that a look at the newest does not show, and whose time has come. Half of them are the oldest, which are
+    /// sent first; the others are those that were not looked at for longest, so that an endpoint that takes nothing hides nobody.
     pub(super) fn older_to_look_at(&self, down_to: i64, now: Instant, most: usize) -> Vec<i64> {
         let older =
             self.known.range(..=down_to).filter(|(_, known)| !known.seen.ended && known.look_at <= now);
         let mut older: Vec<(Instant, i64)> = older.map(|(id, known)| (known.look_at, *id)).collect();
-        older.sort_unstable();
-        older.into_iter().take(most).map(|(_, id)| id).collect()
+        let mut others = older.split_off(older.len().min(most / 2));
+        others.sort_unstable();
+        others.truncate(most - older.len());
+        older.into_iter().chain(others).map(|(_, id)| id).collect()
     }
 
     pub(super) fn forget(&mut self, saga_id: i64) {
@@ -131,8 +134,20 @@ mod tests {
         let due = |seconds, most| following.older_to_look_at(5, now + Duration::from_secs(seconds), most);
         assert!(due(0, 50).is_empty());
         assert_eq!(due(1, 50), [2], "9 is among the newest, 3 has ended, 1 waits");
-        assert_eq!(due(20, 50), [2, 1]);
+        assert_eq!(due(20, 50), [1, 2]);
         assert_eq!(due(20, 1), [2]);
+    }
+
+    #[test]
+    fn of_many_the_oldest_and_those_not_looked_at_for_longest_are_looked_at() {
+        let (mut following, now) = (Following::default(), Instant::now());
+        for id in 1..=100 {
+            // The highest ids were looked at first.
+            let seen_at = now + Duration::from_millis(100 - id);
+            following.is_news(&delivery(id.cast_signed(), "Pending", 0), NO_TIME, seen_at);
+        }
+        let due = following.older_to_look_at(100, now + Duration::from_secs(5), 6);
+        assert_eq!(due, [1, 2, 3, 100, 99, 98]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     signals::StopSignals,
 };
 use clap::Args;
-use following::Following;
+use following::{Following, MOST_OPEN};
 use hooksaga_saga::Tenant;
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,13 +29,15 @@ Examples:
   hooksaga tail --subscription 3
   hooksaga tail --json | jq -r 'select(.status == \"DeadLettered\").callback_url'
 
-One line per delivery that has changed, looked at twice a second, until Ctrl-C. Times are UTC.";
+One line per delivery that has changed, looked at twice a second, until Ctrl-C or nobody reads it. Times are UTC.";
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// Deliveries per request.
 const PAGE: u32 = 200;
 /// Requests per look at the newest.
 const MOST_PAGES: usize = 10;
+/// Requests for what is open at the start: as many deliveries as are followed.
+const MOST_OPEN_PAGES: usize = MOST_OPEN / PAGE as usize;
 /// Older deliveries that a look asks for.
 const MOST_OLDER: usize = 50;
 
@@ -96,6 +98,7 @@ impl Tail {
             json: self.remote.json,
             following: Following::default(),
             painter: Painter::for_stdout(),
+            told_of_too_many: false,
         };
         tokio::select! {
             ended = self.follow(follower) => ended,
@@ -108,6 +111,10 @@ impl Tail {
         output::note("following deliveries, until Ctrl-C");
         loop {
             tokio::time::sleep(BETWEEN_LOOKS).await;
+            // `hooksaga tail | grep -m 1 …` ends as soon as grep does.
+            if output::has_no_reader() {
+                return Ok(());
+            }
             follower.look(self.query()).await?;
         }
     }
@@ -126,18 +133,40 @@ struct Follower<'a> {
     json: bool,
     following: Following,
     painter: Painter,
+    told_of_too_many: bool,
 }
 
 impl Follower<'_> {
     /// Takes note of what exists already: of that, only later changes are shown.
     async fn begin(&mut self, query: impl Fn() -> Query) -> CliResult {
         let now = Instant::now();
-        let (newest, _) = self.page(&query()).await?;
+        let (mut present, _) = self.page(&query()).await?;
         let open = ["Pending", "InProgress", "PendingRetry"];
-        let open = open.into_iter().fold(query(), |query, status| query.with("status", Some(status)));
-        let (open, _) = self.page(&open).await?;
-        self.following.begin(newest.iter().chain(&open).map(|shown| &shown.delivery), now);
+        let mut open = open.into_iter().fold(query(), |query, status| query.with("status", Some(status)));
+        for page in 1.. {
+            let (read, next_cursor) = self.page(&open).await?;
+            present.extend(read);
+            match next_cursor {
+                Some(cursor) if page < MOST_OPEN_PAGES => open.set("cursor", Some(cursor)),
+                Some(_) => {
+                    self.tell_of_too_many();
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.following.begin(present.iter().map(|shown| &shown.delivery), now);
         Ok(())
+    }
+
+    /// Once: whoever works off a backlog does it for a while.
+    fn tell_of_too_many(&mut self) {
+        if !std::mem::replace(&mut self.told_of_too_many, true) {
+            output::note(format!(
+                "more than {MOST_OPEN} deliveries are open: the newest of them are followed, and what comes now; \
+                 `hooksaga stats` counts all that end"
+            ));
+        }
     }
 
     async fn look(&mut self, mut query: Query) -> CliResult {
@@ -167,7 +196,7 @@ impl Follower<'_> {
             self.tell(&Shown::read(answer.json()?)?, now);
         }
         if self.following.prune(down_to) {
-            output::note("too many deliveries are open to follow them all: the oldest are left out");
+            self.tell_of_too_many();
         }
         Ok(())
     }
