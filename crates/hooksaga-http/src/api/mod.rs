@@ -20,7 +20,6 @@ use crate::{
     dashboard::{self, Appearance, PortalLook},
     discreet::Discreet,
     docs,
-    linger::linger,
     observe::observe,
     openapi,
     probes::Probes,
@@ -116,6 +115,7 @@ pub fn api(parts: ApiParts) -> Router {
     let routes = v1()
         .merge(dashboard::routes(&state))
         .layer(middleware::from_fn_with_state(SharedState::clone(&state), audit_layer))
+        .merge(events())
         .merge(parts.probes.routes().with_state(()))
         .merge(openapi::routes().with_state(()))
         .merge(docs::routes().with_state(()))
@@ -125,11 +125,16 @@ pub fn api(parts: ApiParts) -> Router {
     layered(routes, metrics)
 }
 
-fn v1() -> Router<SharedState> {
+/// Outside the audit layer: events are no actions.
+fn events() -> Router<SharedState> {
     Router::new()
         .route("/v1/events", post(events::create).get(events::list))
         .route("/v1/events/batch", post(batch::create_batch))
         .route("/v1/events/{id}", get(events::show))
+}
+
+fn v1() -> Router<SharedState> {
+    Router::new()
         .route("/v1/subscriptions", post(subscriptions::create).get(subscriptions::list))
         .route(
             "/v1/subscriptions/{id}",
@@ -154,7 +159,7 @@ fn v1() -> Router<SharedState> {
         .route("/v1/portal-sessions", post(portal_sessions::create))
 }
 
-/// What a router without pages has: problems instead of bare 404 and 405, and the layers around all routes.
+/// What a router without pages has: problems instead of bare 404 and 405, and the layer around all routes.
 pub(crate) fn finish(routes: Router, metrics: Arc<Metrics>) -> Router {
     let routes = routes
         .fallback(|| async { Problem::new(Kind::NotFound, "there is no such route; see /docs") })
@@ -164,7 +169,7 @@ pub(crate) fn finish(routes: Router, metrics: Arc<Metrics>) -> Router {
     layered(routes, metrics)
 }
 
-/// The layers around all routes of every router.
+/// The layer around all routes of every router.
 fn layered(routes: Router, metrics: Arc<Metrics>) -> Router {
-    routes.layer(middleware::from_fn(linger)).layer(middleware::from_fn_with_state(metrics, observe))
+    routes.layer(middleware::from_fn_with_state(metrics, observe))
 }
