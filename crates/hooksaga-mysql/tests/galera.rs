@@ -92,6 +92,23 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another(urls: &[S
 const ROWS: u32 = 4000;
 const AT_ONCE: u32 = 8;
 
+/// Whether this node was told that it has this thing now.
+async fn take(transactions: &Transactions, node: u32, thing: u32) -> bool {
+    let free = format!("WHERE id = {thing} AND owner IS NULL");
+    let lock = format!("SELECT id FROM things {free} FOR UPDATE");
+    let write = format!("UPDATE things SET owner = {node} {free}");
+    let read = "SELECT COUNT(*) FROM things WHERE id < 200";
+    let queue = format!("INSERT INTO taken (thing, owner) VALUES ({thing}, {node})");
+    transactions.take(&lock, &write, read, &queue).await.unwrap()
+}
+
+/// A thing and its owner, in each row.
+async fn stored(url: &str, sql: &str) -> BTreeSet<String> {
+    let rows = text_rows(&mut owner(url).await, sql).await.unwrap();
+    let text = |row: Vec<Option<String>>| row.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    rows.into_iter().map(text).collect()
+}
+
 /// A transaction whose statements were all done, COMMIT too, was done as a whole.
 async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     let mut connection = owner(&urls[0]).await;
@@ -103,6 +120,8 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     ] {
         connection.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
+    // Until the other node has it, too.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let of_node = |url: &String| {
         let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
         Transactions::new(&options, Role::JobWorker).unwrap()
@@ -114,17 +133,9 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
         tokio::spawn(async move {
             let mut won = Vec::new();
             for thing in (first..ROWS).step_by(AT_ONCE as usize) {
-                let take = async |node: usize| {
-                    let free = format!("WHERE id = {thing} AND owner IS NULL");
-                    let lock = format!("SELECT id FROM things {free} FOR UPDATE");
-                    let write = format!("UPDATE things SET owner = {node} {free}");
-                    let read = "SELECT COUNT(*) FROM things WHERE id < 200";
-                    let queue = format!("INSERT INTO taken (thing, owner) VALUES ({thing}, {node})");
-                    nodes[node].take(&lock, &write, read, &queue).await.unwrap()
-                };
-                let winners = tokio::join!(take(0), take(1));
-                won.extend(winners.0.then(|| format!("{thing} {}", 0)));
-                won.extend(winners.1.then(|| format!("{thing} {}", 1)));
+                let winners = tokio::join!(take(&nodes[0], 0, thing), take(&nodes[1], 1, thing));
+                won.extend(winners.0.then(|| format!("{thing} 0")));
+                won.extend(winners.1.then(|| format!("{thing} 1")));
             }
             won
         })
@@ -133,14 +144,9 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     for competing in competing.collect::<Vec<_>>() {
         won.extend(competing.await.unwrap());
     }
-    let stored = async |sql| {
-        let rows = text_rows(&mut owner(&urls[1]).await, sql).await.unwrap();
-        let text = |row: Vec<Option<String>>| row.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        rows.into_iter().map(text).collect::<BTreeSet<String>>()
-    };
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let has = stored("SELECT id, owner FROM things").await;
-    let queued = stored("SELECT thing, owner FROM taken").await;
+    let has = stored(&urls[1], "SELECT id, owner FROM things").await;
+    let queued = stored(&urls[1], "SELECT thing, owner FROM taken").await;
     let of = |node: &str| has.iter().filter(|row| row.ends_with(node)).count();
     eprintln!("galera: {} and {} of {ROWS} things taken in {:.1?}", of(" 0"), of(" 1"), began.elapsed());
     assert_eq!(

@@ -7,6 +7,7 @@ pub(crate) mod report;
 mod starting;
 
 use crate::{
+    cluster,
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{batch::Batch, rows::take},
@@ -68,7 +69,9 @@ impl WorkerStore for Worker {
         self.pool
             .run(|connection| async move {
                 let left = self.picks.load(Ordering::Relaxed);
-                let way = if left > 0 { Way::Picked } else { Way::Seen };
+                // On a node the other way saves no round trip, and this is the one that has been run there.
+                let clustered = cluster::may_be_node(&connection);
+                let way = if left > 0 || clustered { Way::Picked } else { Way::Seen };
                 let claimed = claim::claim(connection, limits, lease, token, way).await;
                 let left = match &claimed {
                     Ok(Claimed { contended: true, .. }) | Err(DbError::Held(_)) => PICKS,
