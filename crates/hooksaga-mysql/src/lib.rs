@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
 //! | `unit` | transactions with few round trips |
+//! | `cluster` | where they need more: on a node of a Galera Cluster |
 //! | `schema` | migrations |
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
@@ -24,6 +25,7 @@
 //! would wait for the locks of others, and one frozen process would stop them all. There is no RETURNING: what a write
 //! changed is read under lock before it, or by its key after it.
 
+mod cluster;
 mod error;
 mod examine;
 mod options;

@@ -4,7 +4,10 @@
 //! own, independent of the server's. A connection on which no response arrived in time is closed, and the whole pool
 //! is replaced: its idle connections go to the same server, and each would cost its caller the same wait.
 
-use crate::error::{DbResult, RetryAdvice, from_connecting};
+use crate::{
+    cluster,
+    error::{DbResult, RetryAdvice, from_connecting},
+};
 use hooksaga_store::{QUERY_LIMIT, ServerCall, StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
 use std::{
@@ -36,6 +39,7 @@ const UNKNOWN_CONNECTION: u16 = 1094;
 pub(crate) struct RolePool(Arc<Shared>);
 
 struct Shared {
+    /// For a server that may be a node of a cluster.
     opts: Opts,
     address: String,
     /// As many as there may be connections.
@@ -49,6 +53,8 @@ struct Shared {
 struct Current {
     pool: Pool,
     number: u64,
+    /// A session was refused since its server is a node: the sessions of all later pools may be on nodes.
+    clustered: bool,
 }
 
 impl RolePool {
@@ -57,7 +63,11 @@ impl RolePool {
         Self(Arc::new(Shared {
             address: address(&opts),
             free: Semaphore::new(opts.pool_opts().constraints().max()),
-            current: Mutex::new(Current { pool: Pool::new(opts.clone()), number: 0 }),
+            current: Mutex::new(Current {
+                pool: Pool::new(cluster::outside(&opts)),
+                number: 0,
+                clustered: false,
+            }),
             condemned: Mutex::default(),
             opts,
         }))
@@ -145,18 +155,20 @@ impl RolePool {
             ))
         })?;
         let _free = free.map_err(|_| StoreError::Unavailable("the connection pool is closed".to_owned()))?;
-        let (pool, number) = {
-            let current = shared.current();
-            (current.pool.clone(), current.number)
-        };
-        let call = ServerCall::begin(move || shared.replace(number));
-        let connected = tokio::time::timeout(WAIT, shared.connection(&pool)).await;
-        let connection = match connected {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return call.end(Err(not_connected(&shared.address, &error))),
-            Err(_) => {
-                shared.replace(number);
-                return call.end(Err(silent(&shared.address, WAIT)));
+        let (connection, call, number) = loop {
+            let (pool, number) = shared.serving();
+            let call = ServerCall::begin(move || shared.replace(number));
+            match tokio::time::timeout(WAIT, shared.connection(&pool)).await {
+                Ok(Ok(connection)) => break (connection, call, number),
+                Ok(Err(error)) if cluster::is_refusal(&error) => {
+                    shared.enter_cluster(number);
+                    call.end(());
+                }
+                Ok(Err(error)) => return call.end(Err(not_connected(&shared.address, &error))),
+                Err(_) => {
+                    shared.replace(number);
+                    return call.end(Err(silent(&shared.address, WAIT)));
+                }
             }
         };
         let id = connection.id();
@@ -189,6 +201,12 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The pool in use, and its number.
+    fn serving(&self) -> (Pool, u64) {
+        let current = self.current();
+        (current.pool.clone(), current.number)
+    }
+
     fn condemned(&self) -> MutexGuard<'_, HashSet<u32>> {
         self.condemned.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,8 +227,22 @@ impl Shared {
     fn replace(&self, number: u64) {
         let mut current = self.current();
         if current.number == number {
-            *current = Current { pool: Pool::new(self.opts.clone()), number: number + 1 };
+            let clustered = current.clustered;
+            *current = self.pool(number + 1, clustered);
         }
+    }
+
+    /// The same with a pool whose sessions may be on a node of a cluster.
+    fn enter_cluster(&self, number: u64) {
+        let mut current = self.current();
+        if current.number == number {
+            *current = self.pool(number + 1, true);
+        }
+    }
+
+    fn pool(&self, number: u64, clustered: bool) -> Current {
+        let opts = if clustered { self.opts.clone() } else { cluster::outside(&self.opts) };
+        Current { pool: Pool::new(opts), number, clustered }
     }
 }
 
@@ -278,7 +310,7 @@ impl Query {
 async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
     killers
         .run(|mut connection| async move {
-            if is_clustered(&mut connection).await? {
+            if cluster::may_be_node(&connection) {
                 return Ok(false);
             }
             match connection.query_drop(format!("KILL {id}")).await {
@@ -287,12 +319,6 @@ async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
             }
         })
         .await
-}
-
-/// Whether the server is a node of a Galera Cluster.
-pub(crate) async fn is_clustered(connection: &mut Conn) -> DbResult<bool> {
-    let setting: Option<(String, String)> = connection.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
-    Ok(setting.is_some_and(|(_, on)| on == "ON"))
 }
 
 /// A connection outside the pools.

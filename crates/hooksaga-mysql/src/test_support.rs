@@ -4,11 +4,13 @@
 use crate::{
     MySqlOptions,
     options::SessionKind,
+    pool::RolePool,
     roles::{
         caretaker, cleaner, dead_letters, endpoint, event_locks, ingest, janitor, list_indexer, orchestrator,
         rate_limits, reader, redrives, router, verifier, worker,
     },
     time::Time,
+    unit::Unit,
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::{SubscriptionId, Timestamp};
@@ -19,6 +21,35 @@ use std::time::Duration;
 /// The configuration of a component's session.
 pub fn session(options: &MySqlOptions, role: Role) -> StoreResult<Opts> {
     options.session(SessionKind::Component(role))
+}
+
+/// Transactions over a component's connections, as its stores have them.
+#[derive(Clone)]
+pub struct Transactions(RolePool);
+
+impl Transactions {
+    /// Connects to nothing yet.
+    pub fn new(options: &MySqlOptions, role: Role) -> StoreResult<Self> {
+        Ok(Self(RolePool::new(session(options, role)?)))
+    }
+
+    /// Takes a row: locks it, writes it, reads what goes with it, and queues it with the commit. False if the write changed
+    /// nothing.
+    pub async fn take(&self, lock: &str, write: &str, read: &str, queue: &str) -> StoreResult<bool> {
+        self.0
+            .run(|connection| async move {
+                let mut unit = Unit::on(connection);
+                let statements = [Unit::START, lock, write, read, read, read, read];
+                let [_, _, written, ..] = unit.run(statements).await?;
+                if written.changed == 0 {
+                    unit.rollback().await?;
+                    return Ok(false);
+                }
+                unit.commit(&[queue.to_owned()]).await?;
+                Ok(true)
+            })
+            .await
+    }
 }
 
 /// The statements of a hot step, with their arguments, and who runs them.

@@ -1,12 +1,13 @@
 //! A transaction that begins with its first statement and ends with its last: neither costs a round trip of its own.
 //!
 //! Statements that go together are one text. The server runs them one after the other and stops at the first that fails:
-//! so a COMMIT at the end of a text is reached only if all before it was done.
+//! so a COMMIT at the end of a text is reached only if all before it was done. A node of a Galera Cluster may do otherwise
+//! ([`crate::cluster`]): there each of them is a command of its own.
 //!
 //! The driver does not know that a transaction is open. Whatever happens to it before its end, a failure or a caller that
 //! gives up, it is rolled back before its connection is used again.
 
-use crate::{error::DbResult, pool::ANSWER};
+use crate::{cluster::may_be_node, error::DbResult, pool::ANSWER};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::ops::{Deref, DerefMut};
 
@@ -15,7 +16,7 @@ pub(crate) struct Unit {
     connection: Option<Conn>,
 }
 
-/// What one statement of a text returned.
+/// What one statement returned.
 pub(crate) struct StatementResult {
     /// Of a write.
     pub(crate) changed: u64,
@@ -24,12 +25,12 @@ pub(crate) struct StatementResult {
 }
 
 impl Unit {
-    /// The first statement of a text that begins one.
+    /// The first statement of those that begin one.
     pub(crate) const START: &str = "START TRANSACTION";
-    /// The last statement of a text that ends one.
+    /// The last statement of those that end one.
     pub(crate) const COMMIT: &str = "COMMIT";
 
-    /// One whose first text is still to be run.
+    /// One whose first statements are still to be run.
     pub(crate) fn on(connection: Conn) -> Self {
         Self { connection: Some(connection) }
     }
@@ -41,36 +42,53 @@ impl Unit {
         Ok((unit, answer.rows))
     }
 
-    /// Runs statements in one text.
+    /// Runs statements that go together.
     pub(crate) async fn run<const N: usize>(
         &mut self,
         statements: [&str; N],
     ) -> DbResult<[StatementResult; N]> {
-        let mut results = self.query_iter(statements.join("; ")).await?;
         let mut answers = [const { StatementResult { changed: 0, rows: Vec::new() } }; N];
-        for answer in &mut answers {
+        if may_be_node(self) {
+            for (statement, answer) in statements.iter().zip(answers.each_mut()) {
+                self.text(statement, [answer]).await?;
+            }
+        } else {
+            self.text(&statements.join("; "), &mut answers).await?;
+        }
+        Ok(answers)
+    }
+
+    /// Runs one text, of as many statements as there are answers.
+    async fn text(
+        &mut self,
+        text: &str,
+        answers: impl IntoIterator<Item = &mut StatementResult>,
+    ) -> DbResult<()> {
+        let mut results = self.query_iter(text).await?;
+        for answer in answers {
             // The first packet of a result is here once the result before it has been read.
             answer.changed = results.affected_rows();
             answer.rows = results.collect().await?;
         }
-        results.drop_result().await?;
-        Ok(answers)
+        Ok(results.drop_result().await?)
     }
 
     /// Runs the last statements, if any, and commits.
     pub(crate) async fn commit(mut self, last: &[String]) -> DbResult<()> {
-        let mut text = String::new();
-        for sql in last {
-            text.push_str(sql);
-            text.push_str("; ");
+        let mut statements: Vec<&str> = last.iter().map(String::as_str).collect();
+        statements.push(Self::COMMIT);
+        if may_be_node(&self) {
+            for statement in statements {
+                self.query_drop(statement).await?;
+            }
+        } else {
+            self.query_drop(statements.join("; ")).await?;
         }
-        text.push_str(Self::COMMIT);
-        self.query_drop(text).await?;
         self.connection = None;
         Ok(())
     }
 
-    /// A text that ended with [`Self::COMMIT`] was run.
+    /// [`Self::COMMIT`] was run.
     pub(crate) fn committed(mut self) {
         self.connection = None;
     }

@@ -1,7 +1,7 @@
 //! A claim: the jobs that were admitted first, as many as the limits allow, with all that their attempts need.
 //!
-//! A look tells which jobs those are, and the sizes of their payloads. Then one text takes them, reads what their attempts
-//! need, and commits. Where others are at work they may have, or hold, some of them; it never waits for them, and the next
+//! A look tells which jobs those are, and the sizes of their payloads. Then one transaction takes them, reads what
+//! their attempts need, and commits, all in one go. Where others are at work they may have, or hold, some of them; it never waits for them, and the next
 //! claims pick their jobs instead: they lock whatever nobody holds, and lease it once they know what it is.
 
 use crate::{
@@ -131,9 +131,9 @@ ORDER BY s.id, k.id DESC"
 /// How the jobs of a claim are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Those that the look saw, in one text.
+    /// Those that the look saw, locked and leased together ([`Unit`]).
     Seen,
-    /// Whatever nobody holds, in two. (The look's are left to whoever holds them.)
+    /// Whatever nobody holds: locked first, then leased. (The look's are left to whoever holds them.)
     Picked,
 }
 
@@ -194,7 +194,7 @@ impl NewLease {
     }
 }
 
-/// A whole transaction in one text. The server reads everything before it commits: what it cannot read is not claimed.
+/// A whole transaction in one go. The server reads everything before it commits: what it cannot read is not claimed.
 async fn take_seen(
     connection: Conn,
     seen: Vec<Picked>,

@@ -7,8 +7,9 @@ pub(crate) mod report;
 mod starting;
 
 use crate::{
+    cluster,
     error::{DbError, DbResult},
-    pool::{RolePool, is_clustered},
+    pool::RolePool,
     roles::{batch::Batch, rows::take},
     unit::Unit,
 };
@@ -25,7 +26,6 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
-use tokio::sync::OnceCell;
 
 /// Which of the leases are held, locked in the order of their ids: there is no RETURNING to tell it afterwards.
 pub(crate) fn held_statement(ids: &str) -> String {
@@ -47,9 +47,6 @@ pub(crate) struct Worker {
     pool: RolePool,
     /// How many of the next claims pick their jobs.
     picks: AtomicU32,
-    /// Whether the server is a node of a Galera Cluster. There a lock holds on one node only, and the text that claims what was
-    /// seen would mostly meet other nodes' claims: every claim picks its jobs.
-    clustered: OnceCell<bool>,
 }
 
 /// The number of claims that lock their jobs first after one has met another worker: they will meet again.
@@ -57,7 +54,7 @@ const PICKS: u32 = 100;
 
 impl Worker {
     pub(crate) fn new(pool: RolePool) -> Self {
-        Self { pool, picks: AtomicU32::new(0), clustered: OnceCell::new() }
+        Self { pool, picks: AtomicU32::new(0) }
     }
 }
 
@@ -65,10 +62,10 @@ impl Worker {
 impl WorkerStore for Worker {
     async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         self.pool
-            .run(|mut connection| async move {
-                let clustered =
-                    *self.clustered.get_or_try_init(|| async { is_clustered(&mut connection).await }).await?;
+            .run(|connection| async move {
                 let left = self.picks.load(Ordering::Relaxed);
+                // On a node the other way saves no round trip, and this is the one that has been run there.
+                let clustered = cluster::may_be_node(&connection);
                 let way = if left > 0 || clustered { Way::Picked } else { Way::Seen };
                 let claimed = claim::claim(connection, limits, lease, way).await;
                 let left = match &claimed {
