@@ -129,11 +129,14 @@ async fn a_list_has_views_and_says_what_narrows_it() {
         assert!(page.contains(&format!("<a href=\"{path}\" aria-current=\"true\">All</a>")), "{page}");
         assert!(!page.contains("class=\"chips\""), "{page}");
     }
-    let page = browser.page("/deliveries?status=DeadLettered&tenant=%3Cb%3E&event_type=a").await;
-    let again =
-        "href=\"/deliveries?tenant=%3Cb%3E&amp;event_type=a&amp;status=DeadLettered\" aria-current=\"true\"";
+    let page = browser.page("/deliveries?status=DeadLettered&external_id=%3Cb%3E&event_type=a").await;
+    let again = "href=\"/deliveries?external_id=%3Cb%3E&amp;event_type=a&amp;status=DeadLettered\" aria-current=\"true\"";
     assert!(page.contains(again), "{page}");
-    assert!(page.contains("<span>Type a</span>") && !page.contains("<span>Given up</span>"), "{page}");
+    assert!(
+        page.contains("<span>Type a</span>") && page.contains("<span>External id &lt;b&gt;</span>"),
+        "{page}"
+    );
+    assert!(!page.contains("<span>Given up</span>"), "the view says so: {page}");
     assert!(page.contains("href=\"/deliveries?status=DeadLettered&amp;event_type=a\" title="), "{page}");
     // The form is closed unless something in it is wrong.
     assert!(page.contains("<details class=\"filter\"><summary>"), "{page}");
