@@ -200,7 +200,7 @@ async fn without_descriptors_nothing_is_spent_and_it_recovers() {
 /// Far more payload waits for a slow endpoint than a worker may hold: it holds no more than it may, and all is delivered.
 async fn large_jobs_take_bounded_memory(installation: Installation) {
     const MIB: usize = 1 << 20;
-    /// Held at the most: 64 MiB of payloads, each as it came from the database and as it is sent, and what is freed late.
+    /// Held at most: 64 MiB of payloads, each as it came from the database and as it is sent, and what is freed late.
     const MOST: u64 = 256;
     let jobs: usize = std::env::var("HOOKSAGA_LARGE_JOBS").map_or(512, |text| text.parse().unwrap());
     // The endpoint lets the first ones wait until all are posted.

@@ -134,7 +134,7 @@ impl Server {
         self.memory_mib("VmRSS:")
     }
 
-    /// How much it has held at the most.
+    /// How much it has held at most.
     pub(crate) fn peak_mib(&self) -> u64 {
         self.memory_mib("VmHWM:")
     }

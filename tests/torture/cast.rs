@@ -1,6 +1,6 @@
 //! The processes: on a database server two of each kind, on the embedded one a single server.
 
-use super::Place;
+use super::Setup;
 use crate::support::*;
 use std::{
     sync::{Arc, Mutex},
@@ -25,20 +25,20 @@ struct Actor {
 }
 
 impl Actor {
-    async fn start(&mut self, place: &Place) {
+    async fn start(&mut self, setup: &Setup) {
         self.frozen = None;
         let server = match self.only {
-            "" => place.installation.serve().await,
-            components => place.installation.serve_only(components).await,
+            "" => setup.installation.serve().await,
+            components => setup.installation.serve_only(components).await,
         };
         self.server = Some(server);
     }
 
-    async fn kill(&mut self, place: &Place) {
+    async fn kill(&mut self, setup: &Setup) {
         if let Some(server) = self.server.take() {
             server.kill().await;
         }
-        self.start(place).await;
+        self.start(setup).await;
     }
 
     fn serves_the_api(&self) -> bool {
@@ -47,12 +47,12 @@ impl Actor {
 }
 
 impl Cast {
-    pub(super) async fn start(place: &Place) -> Self {
-        let kinds: Vec<&'static str> = if place.has_server() { SPLIT.repeat(2) } else { vec![""] };
+    pub(super) async fn start(setup: &Setup) -> Self {
+        let kinds: Vec<&'static str> = if setup.has_server() { SPLIT.repeat(2) } else { vec![""] };
         let mut actors = Vec::new();
         for only in kinds {
             let mut actor = Actor { only, server: None, frozen: None };
-            actor.start(place).await;
+            actor.start(setup).await;
             actors.push(actor);
         }
         let cast = Self { actors, addresses: Arc::default() };
@@ -81,15 +81,15 @@ impl Cast {
     }
 
     /// SIGKILL, and a new process in its place; two at once where there are several. Returns how many.
-    pub(super) async fn kill(&mut self, roll: u64, place: &Place) -> u32 {
+    pub(super) async fn kill(&mut self, roll: u64, setup: &Setup) -> u32 {
         let count = self.actors.len() as u64;
         let first = usize::try_from(roll % count).unwrap();
         let second = usize::try_from((roll / count) % count).unwrap();
         let killed = if let Ok([first, second]) = self.actors.get_disjoint_mut([first, second]) {
-            tokio::join!(first.kill(place), second.kill(place));
+            tokio::join!(first.kill(setup), second.kill(setup));
             2
         } else {
-            self.actors[first].kill(place).await;
+            self.actors[first].kill(setup).await;
             1
         };
         self.publish();
@@ -106,7 +106,7 @@ impl Cast {
     }
 
     /// Wakes those that were frozen for long enough. A process that has ended by itself is a bug.
-    pub(super) async fn look_after(&mut self, place: &Place) {
+    pub(super) async fn look_after(&mut self, setup: &Setup) {
         let now = Instant::now();
         for actor in &mut self.actors {
             if actor.frozen.is_some_and(|until| until <= now) {
@@ -118,18 +118,18 @@ impl Cast {
             assert!(
                 actor.server.is_some(),
                 "every actor has a process on {}",
-                place.installation.folder.path().display()
+                setup.installation.folder.path().display()
             );
         }
     }
 
     /// Wakes everybody.
-    pub(super) async fn recover(&mut self, place: &Place) {
+    pub(super) async fn recover(&mut self, setup: &Setup) {
         for actor in &mut self.actors {
             if actor.frozen.is_some() {
                 actor.frozen = Some(Instant::now());
             }
         }
-        self.look_after(place).await;
+        self.look_after(setup).await;
     }
 }

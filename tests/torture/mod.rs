@@ -6,13 +6,13 @@
 
 mod cast;
 pub(crate) mod oracles;
-mod place;
 mod posting;
+mod setup;
 
 use crate::support::*;
 use cast::Cast;
-use place::Place;
 use posting::Posting;
+use setup::Setup;
 use std::time::Instant;
 
 /// Everything that was accepted ends within this time after the last fault.
@@ -20,17 +20,17 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite() {
-    torture(Place::sqlite()).await;
+    torture(Setup::sqlite()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres() {
-    torture(Place::postgres().await).await;
+    torture(Setup::postgres().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mysql() {
-    torture(Place::mysql().await).await;
+    torture(Setup::mysql().await).await;
 }
 
 /// What is done to the product.
@@ -61,11 +61,11 @@ impl Lasting {
     /// From so long a run on.
     const FROM: Duration = Duration::from_secs(60);
 
-    async fn happen(self, place: &Place) {
+    async fn happen(self, setup: &Setup) {
         match self {
-            Self::InATransaction => place.lose_a_commit(),
-            Self::LostConnections => place.lose_connections(),
-            Self::FrozenDatabase => place.freeze_database().await,
+            Self::InATransaction => setup.lose_a_commit(),
+            Self::LostConnections => setup.lose_connections(),
+            Self::FrozenDatabase => setup.freeze_database().await,
         }
     }
 }
@@ -90,13 +90,13 @@ impl Dice {
         Duration::from_millis(from + self.below(to - from))
     }
 
-    fn fault(&mut self, place: &Place) -> Fault {
+    fn fault(&mut self, setup: &Setup) -> Fault {
         match self.below(100) {
             0..45 => Fault::Kill,
             45..65 => Fault::Freeze,
-            65..80 if place.has_server() => Fault::CutConnections,
-            80..92 if place.has_server() => Fault::SilenceConnections,
-            92..100 if place.has_server() => Fault::CrashDatabase,
+            65..80 if setup.has_server() => Fault::CutConnections,
+            80..92 if setup.has_server() => Fault::SilenceConnections,
+            92..100 if setup.has_server() => Fault::CrashDatabase,
             _ => Fault::Kill,
         }
     }
@@ -107,14 +107,14 @@ fn setting(name: &str, otherwise: u64) -> u64 {
 }
 
 #[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
-async fn torture(mut place: Place) {
+async fn torture(mut setup: Setup) {
     let seed = setting("HOOKSAGA_TORTURE_SEED", 1);
     let lasting = Duration::from_secs(setting("HOOKSAGA_TORTURE_SECONDS", 6));
     let mut dice = Dice(seed);
     let receiver = Receiver::start().await;
     misbehave(&receiver, &mut dice);
 
-    let mut cast = Cast::start(&place).await;
+    let mut cast = Cast::start(&setup).await;
     let mut subscriptions = Vec::new();
     for path in ["/good", "/flaky", "/hanging"] {
         let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
@@ -124,7 +124,7 @@ async fn torture(mut place: Place) {
 
     let began = Instant::now();
     let mut faults = [0_u32; 5];
-    let is_long = lasting >= Lasting::FROM && place.has_server();
+    let is_long = lasting >= Lasting::FROM && setup.has_server();
     let mut long = Lasting::ALL.into_iter().filter(|_| is_long).zip(1_u32..);
     let mut next_long = long.next();
     while began.elapsed() < lasting {
@@ -132,27 +132,27 @@ async fn torture(mut place: Place) {
         if let Some((fault, number)) = next_long
             && began.elapsed() > lasting * number / 5
         {
-            fault.happen(&place).await;
+            fault.happen(&setup).await;
             next_long = long.next();
         }
-        let fault = dice.fault(&place);
+        let fault = dice.fault(&setup);
         faults[fault as usize] += 1;
         match fault {
             // It counts those that it killed.
-            Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), &place).await - 1,
+            Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), &setup).await - 1,
             Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500)).await,
-            Fault::CutConnections => place.cut_connections(),
+            Fault::CutConnections => setup.cut_connections(),
             Fault::SilenceConnections => {
-                place.silence(true);
+                setup.silence(true);
                 tokio::time::sleep(dice.millis(100, 1200)).await;
-                place.silence(false);
+                setup.silence(false);
             }
-            Fault::CrashDatabase => place.crash(),
+            Fault::CrashDatabase => setup.crash(),
         }
-        cast.look_after(&place).await;
+        cast.look_after(&setup).await;
     }
-    assert!(next_long.is_none() && place.has_lost_the_commit(), "every lasting fault has happened");
-    cast.recover(&place).await;
+    assert!(next_long.is_none() && setup.has_lost_the_commit(), "every lasting fault has happened");
+    cast.recover(&setup).await;
     let accepted = posting.stop().await;
     // An endpoint that still throttles would be sent to one request at a time: it holds itself.
     receiver.answer("/flaky", [Behaviour::Status(200)]);
@@ -166,7 +166,7 @@ async fn torture(mut place: Place) {
         "torture: {}, seed {seed}, {:.0} s: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
          {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; settled {:.1} s after \
          the last fault",
-        place.name(),
+        setup.name(),
         began.elapsed().as_secs_f64(),
         accepted.len(),
         settled.as_secs_f64()

@@ -1,7 +1,7 @@
-//! Two programs, measured in turn: the machine's own speed changes from minute to minute, so that figures from two
+//! Two programs, measured alternately: the machine's own speed changes from minute to minute, so that figures from two
 //! runs cannot be compared.
 //!
-//! Each has a place of its own, prepared by its own `migrate`: their schemas may differ. A round measures both, one right
+//! Each has a workspace of its own, prepared by its own `migrate`: their schemas may differ. A round measures both, one right
 //! after the other, and who goes first changes from round to round.
 
 use super::{
@@ -9,10 +9,10 @@ use super::{
     error::BenchResult,
     measure::Bench,
     millis,
-    place::Place,
     report::{Bar, number},
     server::Server,
-    site::Site,
+    workspace::Workspace,
+    workspaces::Workspaces,
 };
 use serde::Serialize;
 use std::{path::Path, sync::Arc, time::Duration};
@@ -89,7 +89,7 @@ struct Round {
 
 /// One of the two.
 struct Side {
-    place: Arc<Place>,
+    workspace: Arc<Workspace>,
     server: Server,
 }
 
@@ -98,16 +98,16 @@ type Values<const N: usize> = [f64; N];
 
 pub(super) async fn measure(
     plan: &Plan,
-    site: &Site,
+    workspaces: &Workspaces,
     other: &Path,
     progress: &dyn Reporter,
 ) -> BenchResult<Comparison> {
     let bench = Bench::open(progress, plan.clients, plan.payload_bytes).await?;
     let sides = [
-        start(&bench, site.place_for(other).await?, plan.fan_out).await?,
-        start(&bench, site.place().await?, plan.fan_out).await?,
+        start(&bench, workspaces.workspace_for(other).await?, plan.fan_out).await?,
+        start(&bench, workspaces.workspace().await?, plan.fan_out).await?,
     ];
-    let mut comparison = Comparison { database: site.database(), figures: Vec::new() };
+    let mut comparison = Comparison { database: workspaces.database(), figures: Vec::new() };
     throughput(plan, &bench, &sides, &mut comparison, ("single events", SINGLE, 1, plan.events)).await?;
     if plan.fan_out > 0 {
         let name = format!("fan-out {}", plan.fan_out);
@@ -128,14 +128,14 @@ pub(super) async fn measure(
     Ok(comparison)
 }
 
-async fn start(bench: &Bench<'_>, place: Arc<Place>, fan_out: usize) -> BenchResult<Side> {
-    let (server, _) = place.start().await?;
+async fn start(bench: &Bench<'_>, workspace: Arc<Workspace>, fan_out: usize) -> BenchResult<Side> {
+    let (server, _) = workspace.start().await?;
     bench.subscribe(&server, SINGLE, 1).await?;
     bench.subscribe(&server, FAN_OUT, fan_out).await?;
-    Ok(Side { place, server })
+    Ok(Side { workspace, server })
 }
 
-/// Measures both in turn, `ROUNDS` times.
+/// Measures both alternately, `ROUNDS` times.
 async fn in_turn<const N: usize>(
     sides: &[Side; 2],
     measure: impl AsyncFn(&Side) -> BenchResult<Values<N>>,
@@ -162,10 +162,10 @@ async fn throughput(
 ) -> BenchResult {
     for side in sides {
         // Connections, plans and what is known of the endpoints warm up.
-        bench.throughput(&side.place, &side.server, event_type, fan_out, plan.events / 10).await?;
+        bench.throughput(&side.workspace, &side.server, event_type, fan_out, plan.events / 10).await?;
     }
     let [speeds, cpu] = in_turn(sides, async |side: &Side| {
-        let measured = bench.throughput(&side.place, &side.server, event_type, fan_out, events).await?;
+        let measured = bench.throughput(&side.workspace, &side.server, event_type, fan_out, events).await?;
         Ok([measured.per_second, measured.cpu.unwrap_or_default().as_secs_f64() * 1e3])
     })
     .await?;
@@ -183,7 +183,7 @@ async fn latency(
     comparison: &mut Comparison,
 ) -> BenchResult {
     for side in sides {
-        side.place.settle(&side.server).await?;
+        side.workspace.settle(&side.server).await?;
     }
     let figures = in_turn(sides, async |side: &Side| {
         let measured = bench.latency(&side.server, SINGLE, plan.rate, plan.seconds).await?;
@@ -205,7 +205,7 @@ async fn idle(sides: &[Side; 2], comparison: &mut Comparison) -> BenchResult {
     let rate = |side: usize, figure: usize| (after[side][figure] - before[side][figure]) / IDLE.as_secs_f64();
     let round = |figure| [Round { other: rate(0, figure), this: rate(1, figure) }];
     comparison.add("idle: CPU", "ms/s", &round(0), None);
-    if sides[1].place.is_server() {
+    if sides[1].workspace.is_server() {
         comparison.add("idle: transactions", "/s", &round(1), None);
     }
     Ok(())
@@ -214,7 +214,7 @@ async fn idle(sides: &[Side; 2], comparison: &mut Comparison) -> BenchResult {
 /// CPU time in milliseconds, and transactions.
 async fn looked_at(side: &Side) -> BenchResult<[f64; 2]> {
     #[expect(clippy::cast_precision_loss, reason = "a count far below 2^52")]
-    let transactions = side.place.transactions().await?.unwrap_or(0) as f64;
+    let transactions = side.workspace.transactions().await?.unwrap_or(0) as f64;
     Ok([side.server.cpu().as_secs_f64() * 1e3, transactions])
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     error::{BenchError, BenchResult},
-    meter::Counts,
+    meter::DatabaseCounters,
     scratch::{mysql, postgres},
     usage::Postmaster,
 };
@@ -66,7 +66,7 @@ impl DatabaseServer {
     }
 
     /// What it has counted so far.
-    pub(super) async fn counts(&self) -> BenchResult<Counts> {
+    pub(super) async fn counts(&self) -> BenchResult<DatabaseCounters> {
         Ok(match &self.observer {
             Observer::Postgres(observer) => observer.counts().await?,
             Observer::MySql(observer) => observer.counts().await?,

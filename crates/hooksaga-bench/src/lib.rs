@@ -14,22 +14,22 @@ mod machine;
 mod measure;
 mod meter;
 mod pace;
-mod place;
 mod plan;
 mod receiver;
 mod report;
 mod scenarios;
 mod scratch;
 mod server;
-mod site;
 mod speed;
 mod targets;
 mod usage;
+mod workspace;
+mod workspaces;
 
 pub use against::{Compared, Comparison};
 pub use ceiling::Sending;
 pub use error::{BenchError, BenchResult};
-pub use plan::{Peer, Plan};
+pub use plan::{OtherProduct, Plan};
 pub use receiver::LARGEST_PAYLOAD;
 pub use report::{Bar, Failure, Figure, Report};
 pub use scenarios::Scenario;
@@ -38,8 +38,8 @@ use database::{Kind, is_empty};
 use hooksaga_pipeline::random_hex;
 use scenarios::Scenarios;
 use scratch::Scratch;
-use site::Site;
 use std::{path::Path, time::Instant};
+use workspaces::Workspaces;
 
 /// Where the configured database is; measurements never touch it.
 #[derive(Clone)]
@@ -103,14 +103,16 @@ pub async fn run(
     progress: &dyn Reporter,
     interrupted: impl Future<Output = ()>,
 ) -> (Report, BenchResult) {
-    let site = Site::new(backend, plan.given);
-    let mut report = Report::new(&site.watch);
-    let ended = on_site(&site, interrupted, Box::pin(measure(plan, &site, progress, &mut report))).await;
+    let workspaces = Workspaces::new(backend, plan.given);
+    let mut report = Report::new(&workspaces.watch);
+    let ended =
+        in_workspaces(&workspaces, interrupted, Box::pin(measure(plan, &workspaces, progress, &mut report)))
+            .await;
     report.close();
     (report, ended)
 }
 
-/// Measures this program and another one in turn, each beside the configured database. `interrupted` as in [`run`].
+/// Measures this program and another one alternately, each beside the configured database. `interrupted` as in [`run`].
 pub async fn compare(
     plan: &Plan,
     backend: &Backend,
@@ -121,13 +123,14 @@ pub async fn compare(
     if plan.given {
         return Err(BenchError::new("two programs need a database each: leave --given out"));
     }
-    let site = Site::new(backend, false);
-    on_site(&site, interrupted, Box::pin(against::measure(plan, &site, other, progress))).await
+    let workspaces = Workspaces::new(backend, false);
+    in_workspaces(&workspaces, interrupted, Box::pin(against::measure(plan, &workspaces, other, progress)))
+        .await
 }
 
 /// Measures, and removes everything that was made for it. An interrupted measurement is dropped, and its servers with it.
-async fn on_site<T>(
-    site: &Site,
+async fn in_workspaces<T>(
+    workspaces: &Workspaces,
     interrupted: impl Future<Output = ()>,
     measuring: impl Future<Output = BenchResult<T>>,
 ) -> BenchResult<T> {
@@ -135,24 +138,29 @@ async fn on_site<T>(
         measured = measuring => measured,
         () = interrupted => Err(BenchError::new("interrupted: what was made for the measurement is removed")),
     };
-    let removed = site.remove_all().await;
+    let removed = workspaces.remove_all().await;
     let figures = measured?;
     removed?;
     Ok(figures)
 }
 
 /// One part after the other. A part that fails is noted and leaves the others alone; so is one that the time is over for.
-async fn measure(plan: &Plan, site: &Site, progress: &dyn Reporter, report: &mut Report) -> BenchResult {
+async fn measure(
+    plan: &Plan,
+    workspaces: &Workspaces,
+    progress: &dyn Reporter,
+    report: &mut Report,
+) -> BenchResult {
     let began = Instant::now();
-    report.database = site.database();
+    report.database = workspaces.database();
     if plan.speed
-        && let Err(error) = Box::pin(speed::measure(plan, site, progress, report)).await
+        && let Err(error) = Box::pin(speed::measure(plan, workspaces, progress, report)).await
     {
         report.fail("speed", &error);
     }
     for scenario in &plan.scenarios {
         let measured = if began.elapsed() < plan.longest {
-            let mut scenarios = Scenarios { plan, site, progress, report };
+            let mut scenarios = Scenarios { plan, workspaces, progress, report };
             Box::pin(scenarios.measure(*scenario)).await
         } else {
             Err(BenchError::new("not measured: the time was over"))

@@ -87,7 +87,7 @@ fn end(tally: &Tally, longest: Duration) -> u64 {
     tally.now().saturating_add(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Posts `events` events from `clients` connections, each as fast as it is answered, for `longest` at the most. The
+/// Posts `events` events from `clients` connections, each as fast as it is answered, for `longest` at most. The
 /// connections are spread over the aims.
 pub(super) async fn closed_loop(
     aims: &[Aim],
@@ -121,7 +121,7 @@ pub(super) async fn closed_loop(
 }
 
 /// Posts `events` events at `rate` a second, on time, however slow the responses are: each client has every n-th
-/// event and posts it when it is due, or as soon after as it can, for `longest` at the most.
+/// event and posts it when it is due, or as soon after as it can, for `longest` at most.
 ///
 /// An event whose client was late counts from when it was due, not from when the client was free: a server
 /// that stalls cannot hide it.

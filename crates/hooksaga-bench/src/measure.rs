@@ -5,9 +5,9 @@ use super::{
     ceiling::Sending,
     error::{BenchError, BenchResult},
     load::{self, Aim, OnTime},
-    place::Place,
     receiver::{Receiver, Tally, payload},
     server::Server,
+    workspace::Workspace,
 };
 use serde_json::json;
 use std::{slice, sync::Arc, time::Duration};
@@ -71,7 +71,7 @@ fn failed(error: String) -> BenchError {
     BenchError::new(error)
 }
 
-/// How long clients may post so many events.
+/// How long clients may post this many events.
 fn longest_round(events: u64) -> Duration {
     LONGEST_ROUND * u32::try_from(events.div_ceil(USUAL_ROUND)).unwrap_or(u32::MAX).max(1)
 }
@@ -161,19 +161,19 @@ impl<'a> Bench<'a> {
     /// Single-event posts from every client, until all is delivered.
     pub(super) async fn throughput(
         &self,
-        place: &Place,
+        workspace: &Workspace,
         server: &Server,
         event_type: &str,
         fan_out: usize,
         events: u64,
     ) -> BenchResult<Throughput> {
-        self.throughput_of(place, slice::from_ref(server), event_type, fan_out, events).await
+        self.throughput_of(workspace, slice::from_ref(server), event_type, fan_out, events).await
     }
 
     /// The same with several servers, which the clients are spread over.
     pub(super) async fn throughput_of(
         &self,
-        place: &Place,
+        workspace: &Workspace,
         servers: &[Server],
         event_type: &str,
         fan_out: usize,
@@ -183,10 +183,10 @@ impl<'a> Bench<'a> {
         self.receiver.count_for(&tally);
         let aims: Vec<Aim> =
             servers.iter().map(|server| self.aim(server, event_type)).collect::<BenchResult<_>>()?;
-        let before = place.used(servers);
+        let before = workspace.used(servers);
         let posting = load::closed_loop(&aims, &tally, events, self.clients, longest);
         self.delivered(&tally, longest, posting, load::count).await?;
-        let after = place.used(servers);
+        let after = workspace.used(servers);
         let each = |time: Duration| time / u32::try_from(tally.count()).unwrap_or(u32::MAX).max(1);
         let database =
             before.database.zip(after.database).map(|(before, after)| after.saturating_sub(before));

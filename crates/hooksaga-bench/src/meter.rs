@@ -14,7 +14,7 @@ pub(super) struct Used {
 
 /// What the database has counted so far; what it does not count is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct DatabaseCounters {
     pub(super) commits: Option<u64>,
     /// How often its log was flushed to the disk.
     pub(super) syncs: Option<u64>,
@@ -34,8 +34,12 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// From two looks at the same servers, between which so many deliveries arrived.
-    pub(super) fn between(before: (Used, Counts), after: (Used, Counts), deliveries: u64) -> Self {
+    /// From two samples of the same servers, between which this many deliveries arrived.
+    pub(super) fn between(
+        before: (Used, DatabaseCounters),
+        after: (Used, DatabaseCounters),
+        deliveries: u64,
+    ) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         let each = |total: u64| total as f64 / deliveries.max(1) as f64;
         let grown = |before: Option<u64>, after: Option<u64>| {
@@ -75,7 +79,7 @@ mod tests {
             database: database.map(Duration::from_millis),
             written,
         };
-        let counts = |commits, log| Counts { commits, syncs: Some(7), log };
+        let counts = |commits, log| DatabaseCounters { commits, syncs: Some(7), log };
         let before = (used(10, Some(100), Some(4096)), counts(Some(5), None));
         let after = (used(60, Some(200), Some(4096)), counts(Some(405), Some(9)));
         let cost = Cost::between(before, after, 100);

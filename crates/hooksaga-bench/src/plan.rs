@@ -38,7 +38,7 @@ pub struct Plan {
     /// Deliveries that wait for an endpoint with a rate limit, and events that are sent again.
     pub waiting: usize,
     /// What another product reaches.
-    pub peer: Peer,
+    pub peer: OtherProduct,
     /// After that no further scenario begins.
     pub longest: Duration,
     /// The database is an empty one that was named for this.
@@ -47,7 +47,7 @@ pub struct Plan {
 
 /// Deliveries a second of another product on a machine of this kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer {
+pub struct OtherProduct {
     pub single: f64,
     /// With ten endpoints per event.
     pub fan_out: f64,

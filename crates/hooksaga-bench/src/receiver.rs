@@ -69,7 +69,7 @@ impl Tally {
         self.expected.load(Ordering::Acquire)
     }
 
-    /// Expects only so many events any more: the time for posting was over.
+    /// Expects only this many events from now on: the time for posting is over.
     pub(super) fn expect(&self, events: u64) {
         self.expected.store(events * self.fan_out as u64, Ordering::Release);
     }
@@ -291,7 +291,7 @@ pub(super) fn payload(event: u64, size: usize) -> String {
     format!("{head}{}\"}}", &filling()[start..start + pad])
 }
 
-/// Payloads begin at so many places of the filling, so that each differs from the one before.
+/// The number of offsets in the filling at which payloads begin, so that each differs from the one before.
 const STARTS: u64 = 4096;
 
 /// Text for payloads: words and numbers, which compress about as much as JSON of real life does. Some databases compress

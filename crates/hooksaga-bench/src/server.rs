@@ -145,7 +145,7 @@ impl Server {
         Ok(self.api.get(&format!("/v1/subscriptions/{subscription}")).await?["verified"] == true)
     }
 
-    /// Lets a subscription have so many attempts a second.
+    /// Sets a subscription's rate limit, in attempts a second.
     pub(super) async fn limit(&self, subscription: i64, rate: u32) -> BenchResult {
         let path = format!("/v1/subscriptions/{subscription}");
         self.api.patch(&path, &json!({"rate_limit": rate})).await.map(|_| ())

@@ -7,33 +7,34 @@ use super::{
     measure::{Bench, Latency},
     millis,
     pace::Pace,
-    place::Place,
     report::{Bar, Report},
     server::Server,
-    site::Site,
     targets::{LIGHT, Targets},
+    workspace::Workspace,
+    workspaces::Workspaces,
 };
 use std::time::Duration;
 
 /// More requests tell no more about the ceiling.
 const LONGEST_CEILING: u64 = 1_000_000;
 
-/// Speeds in a place and, for those beside history or backlog, in another one that stays empty.
+/// Speeds in one workspace. Those beside history or backlog are compared with a second one, which stays empty.
 pub(super) async fn measure(
     plan: &Plan,
-    site: &Site,
+    workspaces: &Workspaces,
     progress: &dyn Reporter,
     report: &mut Report,
 ) -> BenchResult {
-    let place = site.place().await?;
+    let workspace = workspaces.workspace().await?;
     let beside = !plan.given && (plan.history > 0 || plan.backlog > 0);
-    let empty = if beside { Some(site.place().await?) } else { None };
+    let empty = if beside { Some(workspaces.workspace().await?) } else { None };
     let bench = Bench::open(progress, plan.clients, plan.payload_bytes).await?;
-    let targets = Targets::of(site.database());
-    let run = Run { plan, place: &place, empty: empty.as_deref(), bench, targets, report, repeats: 0 };
+    let targets = Targets::of(workspaces.database());
+    let run =
+        Run { plan, workspace: &workspace, empty: empty.as_deref(), bench, targets, report, repeats: 0 };
     Box::pin(run.measure()).await?;
-    for place in empty.into_iter().chain([place]) {
-        site.remove(place).await?;
+    for workspace in empty.into_iter().chain([workspace]) {
+        workspaces.remove(workspace).await?;
     }
     Ok(())
 }
@@ -41,9 +42,9 @@ pub(super) async fn measure(
 /// One run of a plan.
 struct Run<'a> {
     plan: &'a Plan,
-    place: &'a Place,
+    workspace: &'a Workspace,
     /// Another one, which stays empty.
-    empty: Option<&'a Place>,
+    empty: Option<&'a Workspace>,
     bench: Bench<'a>,
     targets: &'static Targets,
     report: &'a mut Report,
@@ -51,10 +52,10 @@ struct Run<'a> {
     repeats: u64,
 }
 
-/// What speeds beside history or backlog are compared with.
-struct Beside<'a> {
-    /// A place that stays empty, and its server.
-    empty: Option<(&'a Place, Server)>,
+/// What speeds beside history or backlog are compared with: the same on empty tables.
+struct Baseline<'a> {
+    /// The workspace that stays empty, and its server.
+    empty: Option<(&'a Workspace, Server)>,
     at_first: Pace,
     /// What the history and the backlog are of.
     subscription: i64,
@@ -62,8 +63,8 @@ struct Beside<'a> {
 
 impl<'a> Run<'a> {
     async fn measure(mut self) -> BenchResult {
-        let (server, start) = self.place.start().await?;
-        let bar = (!self.place.is_server()).then_some(Bar::AtMost(200.0));
+        let (server, start) = self.workspace.start().await?;
+        let bar = (!self.workspace.is_server()).then_some(Bar::AtMost(200.0));
         self.report.add("start to ready", start.as_secs_f64() * 1e3, "ms", bar);
         self.bench.subscribe(&server, SINGLE, 1).await?;
         let waiting = server.subscribe("bench.filling", &self.bench.receiver.url("/ok/0")).await?;
@@ -75,7 +76,7 @@ impl<'a> Run<'a> {
         self.idle(&server).await?;
         let server = self.hanging(server, alone).await?;
         server.stop().await;
-        let beside = Beside { empty: self.start_empty().await?, at_first: empty, subscription: waiting };
+        let beside = Baseline { empty: self.start_empty().await?, at_first: empty, subscription: waiting };
         self.beside_history(&beside).await?;
         self.beside_backlog(&beside).await?;
         if let Some((_, server)) = beside.empty {
@@ -87,7 +88,7 @@ impl<'a> Run<'a> {
     }
 
     async fn single(&mut self, server: &Server) -> BenchResult<Pace> {
-        let before = self.place.bytes().await?;
+        let before = self.workspace.bytes().await?;
         let pace = self.warm_pace(server).await?;
         let (measured, targets) = (pace.reached, self.targets);
         self.report.add("bare HTTP ceiling", pace.ceiling, "requests/s", None);
@@ -103,7 +104,7 @@ impl<'a> Run<'a> {
         #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
         {
             let events = self.plan.events * ROUNDS as u64 + self.plan.events / 10;
-            let bytes = self.place.bytes().await?.saturating_sub(before) as f64 / events as f64;
+            let bytes = self.workspace.bytes().await?.saturating_sub(before) as f64 / events as f64;
             self.report.add("disk per delivery", bytes, "bytes", None);
         }
         Ok(pace)
@@ -112,7 +113,7 @@ impl<'a> Run<'a> {
     /// Deliveries of single events, after a short run that warms connections, plans and windows up, as those of any
     /// server that is in use are.
     async fn warm_pace(&mut self, server: &Server) -> BenchResult<Pace> {
-        self.bench.throughput(self.place, server, SINGLE, 1, self.plan.events / 10).await?;
+        self.bench.throughput(self.workspace, server, SINGLE, 1, self.plan.events / 10).await?;
         self.pace(server, SINGLE, 1, self.plan.events).await
     }
 
@@ -126,7 +127,7 @@ impl<'a> Run<'a> {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             let ceiling = self.bench.ceiling((self.plan.events * 3).min(LONGEST_CEILING)).await?;
-            let reached = self.bench.throughput(self.place, server, event_type, fan_out, events).await?;
+            let reached = self.bench.throughput(self.workspace, server, event_type, fan_out, events).await?;
             rounds.push(Pace { ceiling, reached });
         }
         let pace = Pace::middle(rounds).ok_or_else(|| BenchError::new("nothing was measured"))?;
@@ -164,7 +165,7 @@ impl<'a> Run<'a> {
             return Ok(None);
         }
         // What the load before has left to be written is not this measurement's.
-        self.place.settle(server).await?;
+        self.workspace.settle(server).await?;
         let measured = self.bench.latency(server, SINGLE, rate, seconds).await?;
         let targets = [("p50", measured.p50, self.targets.p50), ("p99", measured.p99, self.targets.p99)];
         for (name, micros, target) in targets {
@@ -178,9 +179,9 @@ impl<'a> Run<'a> {
         const LONG: Duration = Duration::from_secs(10);
         // PostgreSQL's sessions report what they have done up to ten seconds later.
         tokio::time::sleep(Duration::from_secs(12)).await;
-        let before = (server.cpu(), self.place.transactions().await?);
+        let before = (server.cpu(), self.workspace.transactions().await?);
         tokio::time::sleep(LONG).await;
-        let after = (server.cpu(), self.place.transactions().await?);
+        let after = (server.cpu(), self.workspace.transactions().await?);
         let share = after.0.saturating_sub(before.0).as_secs_f64() / LONG.as_secs_f64() * 100.0;
         self.report.add("idle: CPU", share, "% of a core", Some(Bar::AtMost(1.0)));
         if let (Some(before), Some(after)) = (before.1, after.1) {
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
         let Some(alone) = alone else { return Ok(server) };
         for endpoints in self.plan.hanging.clone() {
             server.stop().await;
-            (server, _) = self.place.start().await?;
+            (server, _) = self.workspace.start().await?;
             let hanging = self.bench.hang(&server, endpoints, self.plan.hanging_backlog).await?;
             let beside = self.bench.latency(&server, SINGLE, self.plan.rate, self.plan.seconds).await?;
             let most = if endpoints == 1 { 2.0 } else { 3.0 };
@@ -217,26 +218,26 @@ impl<'a> Run<'a> {
         Ok(server)
     }
 
-    /// A server on the place that stays empty.
-    async fn start_empty(&self) -> BenchResult<Option<(&'a Place, Server)>> {
-        let Some(place) = self.empty else { return Ok(None) };
-        let (server, _) = place.start().await?;
+    /// Starts a server on the workspace that stays empty.
+    async fn start_empty(&self) -> BenchResult<Option<(&'a Workspace, Server)>> {
+        let Some(workspace) = self.empty else { return Ok(None) };
+        let (server, _) = workspace.start().await?;
         self.bench.subscribe(&server, SINGLE, 1).await?;
-        Ok(Some((place, server)))
+        Ok(Some((workspace, server)))
     }
 
-    /// A server's speed as a part of an empty one's. The two are measured in turn: the machine's own speed changes from
+    /// A server's speed as a part of an empty one's. The two are measured alternately: the machine's own speed changes from
     /// minute to minute, and not for all of its work by the same part. Without an empty one, shares of the ceiling are
     /// compared.
-    async fn against_empty(&mut self, server: &Server, beside: &Beside<'_>) -> BenchResult<f64> {
-        let Some((place, empty)) = &beside.empty else {
+    async fn against_empty(&mut self, server: &Server, beside: &Baseline<'_>) -> BenchResult<f64> {
+        let Some((workspace, empty)) = &beside.empty else {
             return Ok(self.warm_pace(server).await?.share() / beside.at_first.share());
         };
         let mut rounds = Vec::new();
         // The first, short ones only warm up.
         for events in std::iter::once(self.plan.events / 10).chain([self.plan.events; ROUNDS]) {
-            let there = self.bench.throughput(place, empty, SINGLE, 1, events).await?;
-            let reached = self.bench.throughput(self.place, server, SINGLE, 1, events).await?;
+            let there = self.bench.throughput(workspace, empty, SINGLE, 1, events).await?;
+            let reached = self.bench.throughput(self.workspace, server, SINGLE, 1, events).await?;
             self.repeats += there.repeats + reached.repeats;
             rounds.push(Pace { ceiling: there.per_second, reached });
         }
@@ -244,12 +245,12 @@ impl<'a> Run<'a> {
         Ok(pace.ok_or_else(|| BenchError::new("nothing was measured"))?.share())
     }
 
-    async fn beside_history(&mut self, beside: &Beside<'_>) -> BenchResult {
+    async fn beside_history(&mut self, beside: &Baseline<'_>) -> BenchResult {
         if self.plan.history == 0 {
             return Ok(());
         }
-        self.place.add_finished(self.plan.history, beside.subscription).await?;
-        let (server, _) = self.place.start().await?;
+        self.workspace.add_finished(self.plan.history, beside.subscription).await?;
+        let (server, _) = self.workspace.start().await?;
         let ratio = self.against_empty(&server, beside).await?;
         let name = format!("beside {} finished ÷ empty", self.plan.history);
         self.report.add(name, ratio, "", Some(Bar::AtLeast(0.9)));
@@ -257,12 +258,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    async fn beside_backlog(&mut self, beside: &Beside<'_>) -> BenchResult {
+    async fn beside_backlog(&mut self, beside: &Baseline<'_>) -> BenchResult {
         if self.plan.backlog == 0 {
             return Ok(());
         }
-        self.place.add_waiting(self.plan.backlog, beside.subscription).await?;
-        let (server, _) = self.place.start().await?;
+        self.workspace.add_waiting(self.plan.backlog, beside.subscription).await?;
+        let (server, _) = self.workspace.start().await?;
         let ratio = self.against_empty(&server, beside).await?;
         let name = format!("beside {} waiting ÷ empty", self.plan.backlog);
         self.report.add(name, ratio, "", Some(Bar::AtLeast(0.8)));

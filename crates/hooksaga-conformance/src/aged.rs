@@ -17,7 +17,7 @@ pub(super) const DAY: u64 = 24 * HOUR;
 pub(super) const RETENTION: Retention =
     Retention { finished: Duration::from_secs(HOUR), dead_letters: Some(Duration::from_secs(DAY)) };
 
-/// A literal of the time so many seconds ago.
+/// A literal of the time this many seconds ago.
 pub(super) async fn ago(db: &dyn TestDatabase, seconds: u64) -> String {
     let micros = db_now(db).await.as_micros() - i64::try_from(seconds * 1_000_000).unwrap();
     db.dialect().time(Timestamp::from_micros(micros))

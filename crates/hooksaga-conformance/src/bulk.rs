@@ -132,7 +132,7 @@ async fn fill_subscriptions(db: &dyn TestDatabase, rows: u32) {
     changes(db, &secrets, u64::from(rows)).await;
 }
 
-/// A verified subscription with so many due sagas.
+/// A verified subscription with this many due sagas.
 pub(super) async fn with_backlog(
     db: &dyn TestDatabase,
     stores: &Stores,

@@ -66,12 +66,12 @@ pub(super) fn scope(name: &str) -> TenantScope {
     TenantScope::One(tenant(name))
 }
 
-/// A pass over so many events that stops at no number of sagas.
+/// A pass over this many events without a limit of sagas.
 pub(super) fn some_events(events: u32) -> RouteLimits {
     RouteLimits { events, sagas: MANY }
 }
 
-/// A claim of so many jobs that stops at no number of bytes.
+/// A claim of this many jobs without a limit of bytes.
 pub(super) fn up_to(jobs: u32) -> ClaimLimits {
     ClaimLimits { jobs, payload_bytes: u64::MAX, skip: Vec::new() }
 }
@@ -189,7 +189,7 @@ pub(super) async fn route(stores: &Stores) -> Vec<SagaId> {
     ids
 }
 
-/// Every subscription with due work, found in pages of a few, with so many jobs each.
+/// Every subscription with due work, found in small pages, with this many jobs each.
 pub(super) async fn allot(stores: &Stores, jobs: u32) -> Vec<Allotted> {
     let mut allotted = Vec::new();
     let mut after = None;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What an application passes to `hooksaga_append`.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct AppendCall {
     pub event_type: Option<String>,
     pub payload: Option<String>,
     pub external_id: Option<String>,
@@ -20,7 +20,7 @@ pub struct Call {
     pub correlation_id: Option<String>,
 }
 
-impl Call {
+impl AppendCall {
     /// An event with the defaults.
     pub fn new(payload: &str) -> Self {
         Self {
@@ -48,7 +48,7 @@ pub struct Raised {
 /// A session of an application.
 #[async_trait]
 pub trait Application: Send {
-    async fn append(&mut self, call: &Call) -> Result<i64, Raised>;
+    async fn append(&mut self, call: &AppendCall) -> Result<i64, Raised>;
     /// Any statement.
     async fn execute(&mut self, sql: &str) -> Result<(), Raised>;
 }
@@ -191,20 +191,20 @@ pub fn payloads() -> Vec<(String, bool)> {
 
 /// Every field is held to the rules of the API, and what is stored is what was given.
 pub async fn validates_as_the_api_does(db: &dyn TestDatabase, app: &mut dyn Application) {
-    let mut cases: Vec<(Call, bool)> = Vec::new();
+    let mut cases: Vec<(AppendCall, bool)> = Vec::new();
     for name in names() {
         let event_type = name.parse::<EventType>().is_ok_and(|name| !name.is_reserved());
-        cases.push((Call { event_type: Some(name.clone()), ..Call::new("1") }, event_type));
+        cases.push((AppendCall { event_type: Some(name.clone()), ..AppendCall::new("1") }, event_type));
         let tenant = name.parse::<Tenant>().is_ok_and(|name| !name.is_reserved());
-        cases.push((Call { tenant: Some(name.clone()), ..Call::new("1") }, tenant));
+        cases.push((AppendCall { tenant: Some(name.clone()), ..AppendCall::new("1") }, tenant));
         let external_id = name.parse::<ExternalId>().is_ok();
-        cases.push((Call { external_id: Some(name.clone()), ..Call::new("1") }, external_id));
+        cases.push((AppendCall { external_id: Some(name.clone()), ..AppendCall::new("1") }, external_id));
         let correlation_id = name.parse::<CorrelationId>().is_ok();
-        cases.push((Call { correlation_id: Some(name), ..Call::new("1") }, correlation_id));
+        cases.push((AppendCall { correlation_id: Some(name), ..AppendCall::new("1") }, correlation_id));
     }
-    cases.extend(payloads().into_iter().map(|(text, good)| (Call::new(&text), good)));
-    cases.push((Call { payload: None, ..Call::new("1") }, false));
-    cases.push((Call { event_type: None, ..Call::new("1") }, false));
+    cases.extend(payloads().into_iter().map(|(text, good)| (AppendCall::new(&text), good)));
+    cases.push((AppendCall { payload: None, ..AppendCall::new("1") }, false));
+    cases.push((AppendCall { event_type: None, ..AppendCall::new("1") }, false));
 
     let mut stored = 0;
     for (call, good) in cases {
@@ -249,21 +249,21 @@ pub async fn keeps_to_the_servers_payload_limit(db: &dyn TestDatabase, app: &mut
             ingest.store_payload_limit(limit as u64).await.unwrap();
             ingest.store_payload_limit(limit as u64).await.unwrap();
         }
-        app.append(&Call::new(&text(limit))).await.unwrap();
-        let raised = app.append(&Call::new(&text(limit + 1))).await.unwrap_err();
+        app.append(&AppendCall::new(&text(limit))).await.unwrap();
+        let raised = app.append(&AppendCall::new(&text(limit + 1))).await.unwrap_err();
         assert_eq!(raised.sqlstate, "OX413");
         assert!(raised.message.contains(&format!("at most {limit} are allowed")), "{raised:?}");
     }
     // Bytes, not characters.
-    let raised = app.append(&Call::new(&format!("\"{}\"", "ä".repeat(60)))).await.unwrap_err();
+    let raised = app.append(&AppendCall::new(&format!("\"{}\"", "ä".repeat(60)))).await.unwrap_err();
     assert_eq!(raised.sqlstate, "OX413");
 }
 
 /// The same again is the original; another content is a conflict; both are those of the API, in either order.
 pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn Application) {
     let stores = db.stores();
-    let first = app.append(&Call::once("{\"a\": 1}", "x")).await.unwrap();
-    assert_eq!(app.append(&Call::once("{\"a\": 1}", "x")).await, Ok(first));
+    let first = app.append(&AppendCall::once("{\"a\": 1}", "x")).await.unwrap();
+    assert_eq!(app.append(&AppendCall::once("{\"a\": 1}", "x")).await, Ok(first));
     let of_api = NewEvent {
         tenant: Tenant::default(),
         event_type: "order.created".parse().unwrap(),
@@ -276,20 +276,24 @@ pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn
     let posted = NewEvent { external_id: Some("y".parse().unwrap()), ..of_api };
     let answers = stores.ingest.append(&[posted]).await.unwrap();
     let Appended::Created(head) = &answers[0] else { panic!("{answers:?}") };
-    assert_eq!(app.append(&Call::once("{\"a\": 1}", "y")).await, Ok(head.id.0));
+    assert_eq!(app.append(&AppendCall::once("{\"a\": 1}", "y")).await, Ok(head.id.0));
 
-    let mut others =
-        ["{\"a\":1}", "{\"a\": 1} ", " {\"a\": 1}", "{\"A\": 1}"].map(|text| Call::once(text, "x")).to_vec();
-    others.push(Call { event_type: Some("Order.created".to_owned()), ..Call::once("{\"a\": 1}", "x") });
+    let mut others = ["{\"a\":1}", "{\"a\": 1} ", " {\"a\": 1}", "{\"A\": 1}"]
+        .map(|text| AppendCall::once(text, "x"))
+        .to_vec();
+    others.push(AppendCall {
+        event_type: Some("Order.created".to_owned()),
+        ..AppendCall::once("{\"a\": 1}", "x")
+    });
     for other in others {
         let raised = app.append(&other).await.unwrap_err();
         assert_eq!(raised.sqlstate, "OX409", "{other:?}");
         assert!(raised.message.contains(&format!("event {first} ")), "{raised:?}");
     }
     // Another tenant, and another case, is another id.
-    let elsewhere = Call { tenant: Some("t".to_owned()), ..Call::once("2", "x") };
+    let elsewhere = AppendCall { tenant: Some("t".to_owned()), ..AppendCall::once("2", "x") };
     assert_ne!(app.append(&elsewhere).await.unwrap(), first);
-    assert_ne!(app.append(&Call::once("2", "X")).await.unwrap(), first);
+    assert_ne!(app.append(&AppendCall::once("2", "X")).await.unwrap(), first);
     let limits = RouteLimits { events: 100, sagas: 100 };
     assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 4);
 }
@@ -301,9 +305,9 @@ pub async fn goes_with_the_transaction(db: &dyn TestDatabase, app: &mut dyn Appl
     let queued = async || router.route(limits, 5).await.unwrap().events.len();
     for end in ["ROLLBACK", "COMMIT"] {
         app.execute("BEGIN").await.unwrap();
-        let id = app.append(&Call::once("1", "a")).await.unwrap();
-        assert_eq!(app.append(&Call::once("1", "a")).await, Ok(id), "its own event is a duplicate");
-        app.append(&Call::new("2")).await.unwrap();
+        let id = app.append(&AppendCall::once("1", "a")).await.unwrap();
+        assert_eq!(app.append(&AppendCall::once("1", "a")).await, Ok(id), "its own event is a duplicate");
+        app.append(&AppendCall::new("2")).await.unwrap();
         assert_eq!(queued().await, 0, "nobody sees it before the commit");
         app.execute(end).await.unwrap();
         assert_eq!(queued().await, if end == "COMMIT" { 2 } else { 0 });
@@ -314,7 +318,7 @@ pub async fn goes_with_the_transaction(db: &dyn TestDatabase, app: &mut dyn Appl
 pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dyn Application) {
     let stores = db.stores();
     app.execute("BEGIN").await.unwrap();
-    let late = app.append(&Call::new("1")).await.unwrap();
+    let late = app.append(&AppendCall::new("1")).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let id = create(&stores, &new_subscription("order.created", "https://late.example/")).await.id;
     app.execute("COMMIT").await.unwrap();
@@ -352,10 +356,12 @@ pub async fn an_open_transaction_delays_nobody_else(
     let neighbours = ["a", "z", "mm", "old"].map(|id| event(Some(id.to_owned())));
     stores.ingest.append(&neighbours).await.unwrap();
     app.execute("BEGIN").await.unwrap();
-    let held = app.append(&Call::once("1", "m")).await.unwrap();
-    app.append(&Call::new("2")).await.unwrap();
+    let held = app.append(&AppendCall::once("1", "m")).await.unwrap();
+    app.append(&AppendCall::new("2")).await.unwrap();
     if with_duplicate {
-        app.append(&Call { event_type: Some("t".to_owned()), ..Call::once("1", "old") }).await.unwrap();
+        app.append(&AppendCall { event_type: Some("t".to_owned()), ..AppendCall::once("1", "old") })
+            .await
+            .unwrap();
     }
     assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 4);
 

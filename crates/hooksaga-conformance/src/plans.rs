@@ -22,7 +22,7 @@ const BIG: &[&str] = &[
     "delivery_counts",
 ];
 
-/// Indexes over nothing but work that is open: walking one reads no finished row.
+/// Indexes over open work only: a scan of one reads no finished row.
 const OPEN_WORK: &[&str] = &[
     "idx_job_pending",
     "idx_job_leased",

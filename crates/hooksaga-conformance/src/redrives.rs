@@ -124,7 +124,7 @@ pub async fn what_comes_later_is_not_part_of_a_redrive(db: &dyn TestDatabase) {
     a_moment_later(db).await;
     let redrive = start(&stores, &ALL, &all_letters()).await;
     a_moment_later(db).await;
-    // What it sends again fails again, each time: it must not send that, too, for ever.
+    // What it sends again fails again, each time: it must not send that, too, forever.
     for _ in 0..20 {
         if stores.redrives.advance(limits(1, 1)).await.unwrap().is_none() {
             break;

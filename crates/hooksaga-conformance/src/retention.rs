@@ -374,7 +374,7 @@ pub async fn old_records_go_and_young_ones_stay(db: &dyn TestDatabase) {
         let sql =
             format!("INSERT INTO audit_records (at, key_name, action, target) VALUES ({at}, 'k', 'a', 't')");
         changes(db, &sql, 1).await;
-        // Hours stay two days at the least: statistics are made of them.
+        // Hours stay two days at least: statistics are made of them.
         let hour = ago(db, if age > HOUR { 3 * DAY } else { DAY }).await;
         let sql = format!(
             "INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered) \

@@ -1,8 +1,8 @@
 //! Bearer keys: their scopes, and the tenant that they are bound to.
 //!
-//! Keys are known by their SHA-256 only. What the key store says is remembered for [`FRESH`], so that ingestion
+//! Only the SHA-256 of a key is stored. Lookups are cached for [`FRESH`], so that ingestion
 //! does not ask the database per request, and a revoked key stops working well within the promised 5 seconds.
-//! Unknown keys are remembered too; the memory is bounded, whatever is tried.
+//! Unknown keys are cached too; the cache is bounded, however many are tried.
 
 use crate::{
     audit,
@@ -235,7 +235,7 @@ impl<S: RequiredScope> FromRequestParts<SharedState> for Allowed<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {
-        let Known(caller) = Known::from_request_parts(parts, state).await?;
+        let AnyKey(caller) = AnyKey::from_request_parts(parts, state).await?;
         if caller.scopes.contains(S::SCOPE) {
             Ok(Self { caller, scope: PhantomData })
         } else {
@@ -245,9 +245,9 @@ impl<S: RequiredScope> FromRequestParts<SharedState> for Allowed<S> {
 }
 
 /// Proof that the request carries a valid key, whatever its scopes.
-pub(crate) struct Known(pub(crate) Arc<Caller>);
+pub(crate) struct AnyKey(pub(crate) Arc<Caller>);
 
-impl FromRequestParts<SharedState> for Known {
+impl FromRequestParts<SharedState> for AnyKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {

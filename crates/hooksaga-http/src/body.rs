@@ -5,7 +5,7 @@ use crate::{
     errors::FieldErrors,
     json::Object,
     problem::{Kind, Problem},
-    room::{Held, Room, Sender, Wait},
+    room::{Room, RoomPermit, Sender, Wait},
 };
 use axum::{
     body::Body,
@@ -76,7 +76,7 @@ impl BodyBudget {
 
     /// Room for a body whose length is known: all of it before any of it is read. Taken piece by piece, many large
     /// ones at once would each get a part and none its whole.
-    async fn reserve(&self, bytes: usize) -> Result<Held, Problem> {
+    async fn reserve(&self, bytes: usize) -> Result<RoomPermit, Problem> {
         let taken = if bytes <= LARGE {
             self.small.take(bytes, Wait::ForStalled(WAIT_FOR_STALLED)).await
         } else {
@@ -95,8 +95,8 @@ struct Share<'a> {
     budget: &'a BodyBudget,
     sender: Arc<Sender>,
     reserved: usize,
-    small: Option<Held>,
-    large: Option<Held>,
+    small: Option<RoomPermit>,
+    large: Option<RoomPermit>,
 }
 
 impl<'a> Share<'a> {
@@ -116,7 +116,7 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
-    /// Makes sure that there is room for a body of so many bytes.
+    /// Makes sure that there is room for a body of this many bytes.
     fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         let Some(more) = bytes.checked_sub(self.reserved).filter(|more| *more > 0) else { return Ok(()) };
         let (held, room) = if bytes <= LARGE {
@@ -149,7 +149,7 @@ impl<'a> Share<'a> {
 /// A body that has been read; its share of the budget is given back when it goes.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _share: [Option<Held>; 2],
+    _share: [Option<RoomPermit>; 2],
 }
 
 /// A body that has not been read yet: the handler knows the limit.

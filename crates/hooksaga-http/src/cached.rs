@@ -1,7 +1,7 @@
-//! What the database returns to a question that is asked at most once per period, by one request at a time: the others wait
-//! for that one. Failures are kept as well, so that a database in trouble is not asked more often; one that takes
-//! too long counts as away. The question is asked by a task of its own, which stores the result whether or not the
-//! request still waits: clients that ask and leave would otherwise have it asked each time.
+//! The cached result of a query that runs at most once per period, for one request at a time: the others wait
+//! for it. Failures are cached as well, so that a database in trouble is not queried more often; a query that takes
+//! too long counts as one. The query runs in a task of its own, which stores the result whether or not the
+//! request still waits: otherwise clients that disconnect would make it run each time.
 
 use hooksaga_store::{StoreError, StoreResult};
 use std::{
@@ -54,7 +54,7 @@ impl<T: Send + Sync + 'static> Cached<T> {
     }
 }
 
-/// One such value per key, for so many keys at a time.
+/// One such value per key, for a bounded number of keys.
 pub(crate) struct CachedBy<K, T> {
     fresh: Duration,
     patience: Duration,

@@ -1,8 +1,8 @@
-//! What a customer does not learn: whether a name inside this server's network exists.
+//! Hides from customers whether a name exists in this server's network.
 //!
 //! A callback to a name that leads to a blocked address fails with `BLOCKED_ADDRESS`, one to a name that leads nowhere with
-//! `DNS_FAILED`. Told apart, they would make a directory of the operator's network. So everything that is read for one
-//! tenant has the second code for both; who reads for all tenants, and the log, see which it was.
+//! `DNS_FAILED`. If customers saw the difference, they could explore the operator's network. So everything that is read for one
+//! tenant shows the second code for both; keys without a tenant, and the log, see the real one.
 
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};

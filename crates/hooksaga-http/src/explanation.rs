@@ -1,7 +1,7 @@
 //! A delivery in one plain sentence: what happened and what happens next.
 //!
-//! What an error code means and why a delivery is held is said by the saga crate's wordings, which the command line and the
-//! dashboard use too.
+//! The saga crate's wordings explain error codes and why a delivery is held; the command line and the
+//! dashboard use them, too.
 
 use crate::time::Time;
 use hooksaga_saga::{ErrorCode, Held, JobStatus, SagaStatus};

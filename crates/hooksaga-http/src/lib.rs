@@ -1,4 +1,4 @@
-//! The HTTP API: knows HTTP and people, decides nothing.
+//! The HTTP API: it translates between HTTP and the pipeline, and decides nothing about deliveries.
 //!
 //! [`api`] makes the router of every route, [`Probes`] the one for processes that run no API, [`serve`] puts
 //! either on a listener. A request passes, from the outside in:

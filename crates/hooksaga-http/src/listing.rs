@@ -1,4 +1,4 @@
-//! What is asked of a list: whose rows, which of them, and which page. The API and the dashboard read it alike.
+//! The parameters of a list: tenant, filters and page. The API and the dashboard read them in the same way.
 
 use crate::{
     auth::{Allowed, Caller, Read},

@@ -1,6 +1,7 @@
-//! What is done for every request: a log record, the metrics, and the headers that every response has.
+//! What is done for every request: a log record, the metrics, the headers that every response has, and what [`linger`] does.
+//! It is one layer because each layer of its own costs every request several allocations.
 
-use crate::problem::FailedInDatabase;
+use crate::{linger::linger, problem::FailedInDatabase};
 use axum::{
     extract::{MatchedPath, Request, State},
     middleware::Next,
@@ -10,14 +11,14 @@ use hooksaga_pipeline::Metrics;
 use http::{HeaderValue, StatusCode, header};
 use std::{sync::Arc, time::Instant};
 
-/// The route of requests that matched none: a path from outside must not become a label.
+/// The route of requests that matched none: a path that a client chose must not become a label.
 const NO_ROUTE: &str = "none";
 
 pub(crate) async fn observe(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = next.run(request).await;
+    let mut response = linger(request, next).await;
 
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

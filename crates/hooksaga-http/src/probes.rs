@@ -9,7 +9,6 @@ use crate::{
     problem::{Kind, Problem},
 };
 use axum::{
-    Router,
     extract::State,
     response::{IntoResponse, Response},
     routing::get,
@@ -88,12 +87,12 @@ impl Probes {
     }
 
     /// `/healthz`, `/readyz` and `/metrics` alone: for processes that run no API, and for a listener of their own.
-    pub fn router(&self) -> Router {
+    pub fn router(&self) -> axum::Router {
         finish(self.routes(), Arc::clone(&self.state.metrics))
     }
 
-    pub(crate) fn routes(&self) -> Router {
-        let routes = Router::new().route("/healthz", get(health)).route("/readyz", get(ready));
+    pub(crate) fn routes(&self) -> axum::Router {
+        let routes = axum::Router::new().route("/healthz", get(health)).route("/readyz", get(ready));
         let routes = if self.metrics_apart { routes } else { routes.route("/metrics", get(metrics_text)) };
         routes.with_state(Arc::clone(&self.state))
     }
@@ -132,7 +131,7 @@ pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'stat
     let reader = Arc::clone(&state.reader);
     state.ready.get(async move { reader.ready().await }).await.map(|_| "ready\n").map_err(|error| {
         tracing::debug!(%error, "not ready");
-        // The error's own text may name hosts; whoever asks here has shown no key.
+        // The error's own text may name hosts, and this route needs no key.
         let reason = match *error {
             StoreError::Unavailable(_) => "the database is not reachable",
             StoreError::TimedOut(_) | StoreError::TooSlow(_) => "the database takes too long",

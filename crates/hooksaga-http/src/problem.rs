@@ -1,7 +1,7 @@
 //! Errors as clients see them: `application/problem+json` (RFC 9457).
 //!
-//! Every response that is not a success is a [`Problem`]. What a client did wrong is said per field; what went
-//! wrong in here is logged under an id, and the client learns only that id.
+//! Every response that is not a success is a [`Problem`]. Faults of the client are reported per field; for what went
+//! wrong in the server, the log has the reason under an id, and the client gets only that id.
 
 use crate::seldom::Seldom;
 use axum::{

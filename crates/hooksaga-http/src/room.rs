@@ -1,7 +1,7 @@
-//! Room for request bodies: so many bytes in all, and those who hold it.
+//! Room for request bodies: a budget of bytes, and the clients that hold parts of it.
 //!
-//! Room is held from the moment a request says how much it will send. Clients that say it and then keep the server
-//! waiting would keep others out: when there is no room left, those that have been waited for longest lose theirs.
+//! Room is held from the moment a request announces its size. Clients that announce a body and then keep the server
+//! waiting would block others, so when there is no room left, those that have stalled longest lose theirs.
 
 use std::{
     collections::BTreeMap,
@@ -74,16 +74,16 @@ impl Room {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so many bytes if they are free.
-    pub(crate) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+    /// Takes this many bytes if they are free.
+    pub(crate) fn try_take(self: &Arc<Self>, bytes: usize) -> Option<RoomPermit> {
         let permits = u32::try_from(bytes).ok()?;
         let permit = Arc::clone(&self.free).try_acquire_many_owned(permits).ok()?;
-        Some(Held { room: Arc::clone(self), bytes, number: None, permit })
+        Some(RoomPermit { room: Arc::clone(self), bytes, number: None, permit })
     }
 
-    /// Takes so many bytes; whoever stalls makes room for them. Waits for so long at most, or only while somebody is
+    /// Takes this many bytes; clients that stall lose theirs. Waits no longer than `wait` says, or only while somebody is
     /// waited for who may stall.
-    pub(crate) async fn take(self: &Arc<Self>, bytes: usize, wait: Wait) -> Option<Held> {
+    pub(crate) async fn take(self: &Arc<Self>, bytes: usize, wait: Wait) -> Option<RoomPermit> {
         if let Some(held) = self.try_take(bytes) {
             return Some(held);
         }
@@ -98,12 +98,12 @@ impl Room {
             }
             if let Ok(permit) = tokio::time::timeout(LOOK_AGAIN, acquire.as_mut()).await {
                 let permit = permit.ok()?;
-                return Some(Held { room: Arc::clone(self), bytes, number: None, permit });
+                return Some(RoomPermit { room: Arc::clone(self), bytes, number: None, permit });
             }
         }
     }
 
-    /// Tells those to go that have kept the server waiting, the longest first, until so many bytes will be free. Returns
+    /// Tells clients to go that keep the server waiting, the longest first, until this many bytes will be free. Returns
     /// whether anybody is being waited for, stalled or not.
     fn evict_stalled(&self, bytes: usize) -> bool {
         let mut holders = self.lock();
@@ -140,14 +140,14 @@ pub(crate) enum Wait {
 }
 
 /// Room that a body has taken; given back when this goes.
-pub(crate) struct Held {
+pub(crate) struct RoomPermit {
     room: Arc<Room>,
     bytes: usize,
     number: Option<u64>,
     permit: OwnedSemaphorePermit,
 }
 
-impl Held {
+impl RoomPermit {
     /// Takes more if it is free.
     pub(crate) fn grow(&mut self, bytes: usize) -> Option<()> {
         let mut more = self.room.try_take(bytes)?;
@@ -173,7 +173,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RoomPermit {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.room.lock().by_number.remove(&number);

@@ -1,4 +1,4 @@
-//! Log lines that a flood of requests would repeat: one per interval, with the number of those left out.
+//! Log lines that a flood of requests would repeat: logs one per interval, with the number of those left out.
 
 use std::{
     sync::{Mutex, PoisonError},

@@ -81,7 +81,7 @@ pub(crate) fn rate_limit(value: &RawValue) -> Result<u32, String> {
     u32::try_from(limit).map_err(|_| "is out of range".to_owned())
 }
 
-/// Request headers, an object of names to values. What is wrong is said without the values.
+/// Request headers, an object of names to values. Errors do not contain the values.
 pub(crate) fn request_headers(value: &RawValue) -> Result<RequestHeaders, String> {
     let members = json::Object::from_value(value, "headers")?.into_members()?;
     let headers = members.into_iter().map(|(name, value)| {

@@ -275,7 +275,7 @@ async fn too_many_events_are_turned_away() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A body that says nothing of its length is cut off at the limit, not collected.
+/// A body without a length is cut off at the limit, not collected.
 #[tokio::test]
 async fn an_endless_body_is_refused() {
     struct Endless;

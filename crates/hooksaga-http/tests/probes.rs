@@ -83,7 +83,7 @@ async fn metrics_may_be_apart_and_the_probes_are_on_both() {
             assert!(response.text().contains(r#"route="/readyz""#), "{}", response.text());
         }
     }
-    // Readiness is the process's, whoever asks where.
+    // Readiness is the process's, on whichever listener it is asked for.
     apart.stop();
     let problem = api.bare("GET", "/readyz", &[], "").await.expect(503);
     assert!(problem["detail"].as_str().unwrap().contains("stop"), "{problem}");

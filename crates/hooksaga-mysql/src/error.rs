@@ -46,7 +46,7 @@ impl From<DbError> for StoreError {
 
 /// What another try could change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum RetryAdvice {
     /// The database gave up on this transaction in favour of others. In a Galera Cluster that is how transactions on two nodes
     /// that write the same row are kept apart: the second one to commit loses.
     AtOnce,
@@ -90,22 +90,22 @@ impl DbError {
         matches!(self.code(), Some(1062 | 1586))
     }
 
-    pub(crate) fn again(&self) -> Again {
+    pub(crate) fn again(&self) -> RetryAdvice {
         match self {
-            Self::Held(_) => return Again::WhileHeld,
-            Self::Renumbered => return Again::AtOnce,
+            Self::Held(_) => return RetryAdvice::WhileHeld,
+            Self::Renumbered => return RetryAdvice::AtOnce,
             Self::Driver(_) | Self::Store(_) => {}
         }
         match self.code() {
             // Deadlock, and Galera's conflict at commit; MariaDB: record has changed since last read.
-            Some(1213 | 1020) => Again::AtOnce,
+            Some(1213 | 1020) => RetryAdvice::AtOnce,
             // Galera: the node has no part in the group at the moment, which passes if it only changes; nothing was done.
-            Some(1047) => Again::AtOnce,
+            Some(1047) => RetryAdvice::AtOnce,
             // Prepared statement needs to be re-prepared; table definition has changed: a migration ran meanwhile.
-            Some(1615 | 1412) => Again::AtOnce,
+            Some(1615 | 1412) => RetryAdvice::AtOnce,
             // Interrupted: on Galera also by what another node has committed.
-            Some(1205 | 1317) => Again::Once,
-            _ => Again::No,
+            Some(1205 | 1317) => RetryAdvice::Once,
+            _ => RetryAdvice::No,
         }
     }
 }
@@ -254,15 +254,15 @@ mod tests {
         let deadlock = "Deadlock found when trying to get lock; try restarting transaction";
         let unprepared = "WSREP has not yet prepared node for application use";
         for (code, text, again) in [
-            (1213, deadlock, Again::AtOnce),
-            (1047, unprepared, Again::AtOnce),
-            (1317, "Query execution was interrupted", Again::Once),
-            (1205, "Lock wait timeout exceeded; try restarting transaction", Again::Once),
-            (1180, "Got error 6 \"No such device or address\" during COMMIT", Again::No),
+            (1213, deadlock, RetryAdvice::AtOnce),
+            (1047, unprepared, RetryAdvice::AtOnce),
+            (1317, "Query execution was interrupted", RetryAdvice::Once),
+            (1205, "Lock wait timeout exceeded; try restarting transaction", RetryAdvice::Once),
+            (1180, "Got error 6 \"No such device or address\" during COMMIT", RetryAdvice::No),
             (
                 1105,
                 "WSREP replication failed. Check your wsrep connection state and retry the query.",
-                Again::No,
+                RetryAdvice::No,
             ),
         ] {
             let failure = server(code, text);

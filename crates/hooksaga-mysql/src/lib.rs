@@ -1,4 +1,4 @@
-//! The MySQL and MariaDB back end (InnoDB): SQL, and nothing but SQL. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
+//! The MySQL and MariaDB back end (InnoDB): it contains the SQL and no decisions. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
 //! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
@@ -9,7 +9,7 @@
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
 //! | `unit` | transactions with few round trips |
 //! | `schema` | migrations |
-//! | `examine` | a look at everything, for `hooksaga doctor` |
+//! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, what each may do, and what that protects from |
 //! | `outbox` | the procedure that applications call |
@@ -19,7 +19,7 @@
 //!
 //! Every statement begins with its name in a comment, under the reasons for its shape. Batches go in
 //! as JSON (`batch`), or as numbers in the text. All run in READ COMMITTED, and every batch is written in the order of
-//! its key, so that two of the same kind wait for each other instead of deadlocking. What deadlocks all the same is
+//! its key, so that two of the same kind wait for each other instead of deadlocking. Deadlocks that still happen are
 //! tried again. A write names its rows by a join from the given ids with the key forced: a plan that reads more rows
 //! would wait for the locks of others, and one frozen process would stop them all. There is no RETURNING: what a write
 //! changed is read under lock before it, or by its key after it.

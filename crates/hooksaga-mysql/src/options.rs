@@ -45,7 +45,7 @@ impl fmt::Debug for MySqlOptions {
 const SETTINGS: &str = "SET NAMES utf8mb4, autocommit = 1, time_zone = '+00:00', \
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
      sql_safe_updates = 0, sql_select_limit = DEFAULT, group_concat_max_len = 1000000";
-/// No statement waits or runs for ever, and a process that is frozen in the middle of a transaction does not keep its locks:
+/// No statement waits or runs forever, and a process that is frozen in the middle of a transaction does not keep its locks:
 /// the server ends the session. MySQL has no limit for that alone; there every session ends that is idle for so long, so
 /// idle connections are closed sooner ([`IDLE`]). What the server itself does not end, [`crate::pool::ANSWER`] does.
 const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \

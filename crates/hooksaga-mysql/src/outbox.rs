@@ -4,7 +4,7 @@
 //! it. On MySQL that takes a right of its own (SET_USER_ID, from 8.2 SET_ANY_DEFINER); without it, and without roles, the
 //! procedure has the rights of the login that migrates.
 //!
-//! It is only replaced when it differs: MySQL knows no OR REPLACE, and with a procedure goes what was granted on it.
+//! It is only replaced when it differs: MySQL has no OR REPLACE, and dropping a procedure drops the grants on it.
 
 use crate::{
     error::{checked, code, store_error},

@@ -1,10 +1,10 @@
 //! One connection pool per role, and the time limits of every call.
 //!
-//! A server can be silent: frozen, or behind a connection that is open at this end only. So every call has a limit of its
-//! own, whatever the server's limits are. A connection on which nothing came in time is closed, and with it the whole pool
-//! is replaced: its idle connections lead to the same server, and each would cost its caller the same wait.
+//! A server may stop responding: it is frozen, or the connection is open at this end only. So every call has a limit of its
+//! own, independent of the server's. A connection on which no response arrived in time is closed, and the whole pool
+//! is replaced: its idle connections go to the same server, and each would cost its caller the same wait.
 
-use crate::error::{Again, DbResult, from_connecting};
+use crate::error::{DbResult, RetryAdvice, from_connecting};
 use hooksaga_store::{QUERY_LIMIT, StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
 use std::{
@@ -117,10 +117,10 @@ impl RolePool {
                 Err(failure) => failure,
             };
             let again = match failure.again() {
-                Again::AtOnce => began.elapsed() < CONFLICTS,
-                Again::WhileHeld => tried < TRIES,
-                Again::Once => tried == 1,
-                Again::No => inserting && failure.is_duplicate() && tried < TRIES,
+                RetryAdvice::AtOnce => began.elapsed() < CONFLICTS,
+                RetryAdvice::WhileHeld => tried < TRIES,
+                RetryAdvice::Once => tried == 1,
+                RetryAdvice::No => inserting && failure.is_duplicate() && tried < TRIES,
             };
             if !again {
                 return Err(failure.into());
@@ -183,8 +183,8 @@ impl RolePool {
     }
 }
 
-/// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection
-/// that is dead without anybody noticing would be given to the next one, for ever.
+/// A call that waits for the server. Its caller may cancel it sooner than [`ANSWER`] and try again: then a connection
+/// that is dead without anybody noticing would be reused forever.
 struct Call<'a> {
     shared: &'a Shared,
     /// Of the pool that its connection is from.

@@ -1,5 +1,5 @@
-//! After a restore from a backup: ids that were given out since the backup was made must not be given out again, since
-//! receivers know them and would take the new events for repeats.
+//! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
+//! receivers know them and would take new events for duplicates.
 
 use crate::{
     error::checked,

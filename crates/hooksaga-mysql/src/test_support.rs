@@ -1,4 +1,4 @@
-//! A view from outside for the tests: sessions exactly as a component has them, and the hot
+//! Direct access to the database for the tests: sessions exactly as a component has them, and the hot
 //! statements with typical arguments.
 
 use crate::{

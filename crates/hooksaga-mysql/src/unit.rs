@@ -16,7 +16,7 @@ pub(crate) struct Unit {
 }
 
 /// What one statement of a text returned.
-pub(crate) struct Answer {
+pub(crate) struct StatementResult {
     /// Of a write.
     pub(crate) changed: u64,
     /// Of a query.
@@ -42,9 +42,12 @@ impl Unit {
     }
 
     /// Runs statements in one text.
-    pub(crate) async fn run<const N: usize>(&mut self, statements: [&str; N]) -> DbResult<[Answer; N]> {
+    pub(crate) async fn run<const N: usize>(
+        &mut self,
+        statements: [&str; N],
+    ) -> DbResult<[StatementResult; N]> {
         let mut results = self.query_iter(statements.join("; ")).await?;
-        let mut answers = [const { Answer { changed: 0, rows: Vec::new() } }; N];
+        let mut answers = [const { StatementResult { changed: 0, rows: Vec::new() } }; N];
         for answer in &mut answers {
             // The first packet of a result is here once the result before it has been read.
             answer.changed = results.affected_rows();

@@ -1,5 +1,5 @@
 //! Somebody holds locks and does not go on: a process that is frozen in the middle of a transaction. Others pass it by, and
-//! the server does not wait for it for ever.
+//! the server does not wait for it forever.
 
 use crate::{
     adapter::{Database, failure, fresh, name, owner, value},
@@ -226,7 +226,7 @@ async fn an_external_id_that_somebody_holds_keeps_no_other_waiting() {
         }
     }
     assert!(slowest < Duration::from_millis(800), "somebody waited {slowest:?}");
-    // Who wants the very same one is told within a bounded time.
+    // A caller that wants the very same one gets an error within a bounded time.
     let began = Instant::now();
     let error = failure(stores.ingest.append(&[event("1", Some("m"))]).await);
     assert!(matches!(error, StoreError::Contended(_)), "{error:?}");

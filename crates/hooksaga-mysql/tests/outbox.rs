@@ -2,7 +2,7 @@
 
 use crate::adapter::{Database, fresh, name, options, owner, value};
 use async_trait::async_trait;
-use hooksaga_conformance::outbox::{self, Application, Call, Raised};
+use hooksaga_conformance::outbox::{self, AppendCall, Application, Raised};
 use hooksaga_mysql::{MySqlOptions, RoleMode, migrate, role_name};
 use hooksaga_store::{Role, RouteLimits};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
@@ -24,7 +24,7 @@ fn raised(error: Error) -> Raised {
 
 #[async_trait]
 impl Application for App {
-    async fn append(&mut self, call: &Call) -> Result<i64, Raised> {
+    async fn append(&mut self, call: &AppendCall) -> Result<i64, Raised> {
         let call = call.clone();
         let arguments = (call.event_type, call.payload, call.external_id, call.tenant, call.correlation_id);
         let rows: Vec<i64> = self
@@ -121,9 +121,13 @@ async fn a_caller_needs_execute_and_has_nothing_else() {
     let db = fresh().await;
     let database = name(&db.url);
     let (login, mut app) = stranger(&db.url).await;
-    assert_eq!(app.append(&Call::new("1")).await.unwrap_err().sqlstate, "42000", "nobody may by himself");
+    assert_eq!(
+        app.append(&AppendCall::new("1")).await.unwrap_err().sqlstate,
+        "42000",
+        "nobody may by himself"
+    );
     admin_execute(&format!("GRANT EXECUTE ON PROCEDURE {} TO {login}", app.procedure)).await;
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
     for sql in ["SELECT * FROM events", "SELECT * FROM ingest_limits", "DELETE FROM unrouted_events"] {
         let sql = sql.replace("FROM ", &format!("FROM `{database}`."));
         assert_eq!(app.execute(&sql).await.unwrap_err().sqlstate, "42000", "{sql}");
@@ -144,7 +148,7 @@ async fn a_caller_needs_execute_and_has_nothing_else() {
     migrate(options(&db.url)).await.unwrap();
     let comment = "SELECT routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE()";
     assert!(value(&db.url, comment).await.starts_with("hooksaga "));
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,7 +170,7 @@ async fn a_failure_in_the_middle_leaves_nothing_and_the_callers_work_alone() {
         app.execute(&format!("SET autocommit = {autocommit}")).await.unwrap();
         let patience: Option<i64> =
             app.connection.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap();
-        assert_eq!(app.append(&Call::once("1", "a")).await.unwrap_err().sqlstate, "42000");
+        assert_eq!(app.append(&AppendCall::once("1", "a")).await.unwrap_err().sqlstate, "42000");
         app.execute("COMMIT").await.unwrap();
         assert_eq!(stored(&db).await, "0 0", "autocommit {autocommit}");
         let after: Option<i64> =
@@ -176,22 +180,22 @@ async fn a_failure_in_the_middle_leaves_nothing_and_the_callers_work_alone() {
     app.execute("SET autocommit = 1").await.unwrap();
     app.execute("BEGIN").await.unwrap();
     app.execute(&order).await.unwrap();
-    app.append(&Call::once("1", "a")).await.unwrap_err();
+    app.append(&AppendCall::once("1", "a")).await.unwrap_err();
     app.execute("COMMIT").await.unwrap();
     assert_eq!(stored(&db).await, "0 0");
     assert_eq!(value(&db.url, "SELECT COUNT(*) FROM orders").await, "1", "the caller decides about its own");
 
     admin_execute(&format!("GRANT INSERT ON `{database}`.unrouted_events TO '{role}'")).await;
-    app.append(&Call::once("1", "a")).await.unwrap();
+    app.append(&AppendCall::once("1", "a")).await.unwrap();
     assert_eq!(stored(&db).await, "1 1", "without a transaction it is one of its own");
     app.execute("SET autocommit = 0").await.unwrap();
-    app.append(&Call::once("1", "b")).await.unwrap();
+    app.append(&AppendCall::once("1", "b")).await.unwrap();
     app.execute("ROLLBACK").await.unwrap();
     assert_eq!(stored(&db).await, "1 1");
     app.execute("SET autocommit = 1").await.unwrap();
     app.execute("BEGIN").await.unwrap();
     app.execute(&order).await.unwrap();
-    app.append(&Call::new("2")).await.unwrap();
+    app.append(&AppendCall::new("2")).await.unwrap();
     let last: Option<i64> = app.connection.query_first("SELECT LAST_INSERT_ID()").await.unwrap();
     app.execute("COMMIT").await.unwrap();
     let orders = value(&db.url, "SELECT MAX(id) FROM orders").await;
@@ -207,19 +211,19 @@ async fn an_id_that_is_held_or_newer_than_the_callers_snapshot() {
         session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     }
     first.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT").await.unwrap();
-    let id = second.append(&Call::once("1", "x")).await.unwrap();
-    assert_eq!(first.append(&Call::once("1", "x")).await, Ok(id));
-    assert_eq!(first.append(&Call::once("2", "x")).await.unwrap_err().sqlstate, "OX409");
+    let id = second.append(&AppendCall::once("1", "x")).await.unwrap();
+    assert_eq!(first.append(&AppendCall::once("1", "x")).await, Ok(id));
+    assert_eq!(first.append(&AppendCall::once("2", "x")).await.unwrap_err().sqlstate, "OX409");
     first.execute("ROLLBACK").await.unwrap();
 
     second.execute("BEGIN").await.unwrap();
-    second.append(&Call::once("1", "y")).await.unwrap();
+    second.append(&AppendCall::once("1", "y")).await.unwrap();
     let began = Instant::now();
-    let held = first.append(&Call::once("1", "y")).await.unwrap_err();
+    let held = first.append(&AppendCall::once("1", "y")).await.unwrap_err();
     assert_eq!(held.sqlstate, "OX423", "{held:?}");
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     second.execute("ROLLBACK").await.unwrap();
-    first.append(&Call::once("2", "y")).await.unwrap();
+    first.append(&AppendCall::once("2", "y")).await.unwrap();
     assert_eq!(stored(&db).await, "2 2");
 }
 
@@ -231,7 +235,7 @@ async fn without_roles_it_has_the_logins_rights_and_roles_take_it_over() {
     let definer = "SELECT definer FROM information_schema.routines WHERE routine_schema = DATABASE()";
     assert_eq!(value(&url, definer).await, "admin@127.0.0.1");
     let mut app = app(&url).await;
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
     let stores = hooksaga_mysql::connect(off).await.unwrap().stores();
     let limits = RouteLimits { events: 10, sagas: 10 };
     assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 1);
@@ -239,7 +243,7 @@ async fn without_roles_it_has_the_logins_rights_and_roles_take_it_over() {
     let role = role_name(name(&url), Role::EventIngestWriter);
     migrate(options(&url)).await.unwrap();
     assert_eq!(value(&url, definer).await.trim_end_matches('@'), role);
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
     // Another login's procedure is made anew by whoever migrates.
     owner(&url).await.query_drop("DROP PROCEDURE hooksaga_append").await.unwrap();
     migrate(options(&url)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A server that says nothing: connections that are open and lead nowhere. No call waits for ever, and the next ones go to
+//! A server that never responds: connections that are open and dead. No call waits forever, and the next ones go to
 //! new connections.
 
 use crate::{

@@ -1,5 +1,5 @@
-//! How much a loop does in one call. A call that runs into a time limit of the database is not repeated as it was: the next
-//! one is half as large, down to a single row, and they grow again while they succeed.
+//! How much a loop does in one call. After a call that hits a time limit of the database the next
+//! one is half as large, down to a single row. Calls grow again while they succeed.
 
 use hooksaga_store::{StoreError, StoreResult};
 use std::sync::atomic::{AtomicU32, Ordering};

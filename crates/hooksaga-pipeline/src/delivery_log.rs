@@ -1,4 +1,4 @@
-//! Which deliveries leave a line in the log.
+//! Which deliveries are logged.
 //!
 //! The lines have the target [`TARGET`] and the fields `stage`, `delivery_status`, `tenant`, `correlation_id`,
 //! and `saga_id` and `job_id` where they exist. A stage asks [`DeliveryLog::wants`] before it builds one, so

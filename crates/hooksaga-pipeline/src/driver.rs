@@ -1,15 +1,15 @@
 //! The loop around every component's `run_once`.
 //!
-//! It runs a pass again at once while there is more to do; else it sleeps until the stage is woken, until a
-//! time that the pass named, or until a poll that grows from 50 ms to 2 s, whichever comes first; to 10 s for
-//! components that are not on the way of a delivery. The poll is the safety net under lost wake-ups. Where wake-ups of
-//! other processes do not arrive it is what finds their work, and then grows to 1 s only.
+//! It repeats a pass at once while there is more to do. Otherwise it sleeps until the stage is woken, until a
+//! time that the pass returned, or until the next poll, whichever comes first. The poll interval grows from 50 ms to 2 s, and to 10 s
+//! for components that are not on the path of a delivery. Polling is the safety net for lost wake-ups. Where wake-ups of
+//! other processes do not arrive, polling finds their work, and the interval grows to 1 s only.
 //!
 //! Under load it rests between passes, see [`crate::rest`].
 //!
-//! Promises: it never ends on an error and never spins. A database that is away is asked again after waits
-//! that grow to 1 s, and is logged once when it goes and once when it is back; any other error is logged
-//! as what it is when it first appears, and every 30 s while it lasts. An order to stop lets the running pass finish.
+//! Promises: it never ends on an error and never spins. While the database is away it tries again after waits
+//! that grow to 1 s, and logs once that it is away and once that it is back. Any other error is logged
+//! when it first appears, and every 30 s while it lasts. On the order to stop, the running pass finishes.
 
 use crate::{Metrics, Progress, Shutdown, Signals, backoff::Backoff, rest::end_of_rest};
 use hooksaga_store::{Stage, StoreError, StoreResult};

@@ -48,7 +48,7 @@ async fn send(signals: &Signals, wakeups: &dyn Wakeups) {
     }
 }
 
-/// Never returns; where the back end has no signals it waits for ever.
+/// Never returns; if the back end has no signals it waits forever.
 async fn hear(signals: &Signals, wakeups: &dyn Wakeups) {
     let mut backoff = Backoff::new();
     loop {
@@ -109,7 +109,7 @@ mod tests {
         sent: Mutex<Vec<(Vec<Stage>, Instant)>>,
         /// So many sends fail first.
         failing_sends: AtomicU32,
-        /// What each listener in turn hears before it breaks; with none left, listening fails.
+        /// What one listener after another hears before it breaks; with none left, listening fails.
         heard: Mutex<VecDeque<Vec<Stage>>>,
     }
 

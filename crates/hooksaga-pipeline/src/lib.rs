@@ -24,7 +24,6 @@ mod janitor;
 mod list_indexer;
 mod metrics;
 mod orchestrator;
-mod pace;
 mod progress;
 mod redriver;
 mod requeue;
@@ -33,6 +32,7 @@ mod router;
 mod secrets;
 mod shutdown;
 mod signals;
+mod step_size;
 mod verifier;
 mod worker;
 

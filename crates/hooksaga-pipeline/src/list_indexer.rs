@@ -1,8 +1,8 @@
 //! The index of lists: which blocks of deliveries and of events hold something of a subscription, tenant, type or time.
 //!
-//! Promises: what is settled is indexed within seconds, whoever created it; nothing waits for it. It takes a quarter of the
-//! time of one connection at most. Lists are complete without it, only slower. Blocks whose rows were removed are forgotten,
-//! in rounds over all of them. Any number of copies may run.
+//! Promises: settled rows are indexed within seconds, whichever process created them, and nothing waits for it. It uses at most
+//! a quarter of the time of one connection. Lists are complete without it, only slower. Entries of blocks whose rows were removed are
+//! deleted, in rounds over all of them. Any number of copies may run.
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
 use hooksaga_store::{ListIndexStore, SETTLED, StoreResult};

@@ -9,7 +9,7 @@
 
 use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm,
-    pace::Pace,
+    step_size::StepSize,
 };
 use hooksaga_store::{RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StoreError, StoreResult};
 use std::{
@@ -24,7 +24,7 @@ pub struct Redriver {
     default_limit: u32,
     /// How old the events may be that a subscription gets once it is verified; `None` means that it gets none.
     catch_up: Option<Duration>,
-    pace: Pace,
+    step_size: StepSize,
     /// When it was last logged that catching up fails.
     logged: Mutex<Option<Instant>>,
     signals: Signals,
@@ -50,7 +50,7 @@ impl Redriver {
             store,
             default_limit,
             catch_up,
-            pace: Pace::new(),
+            step_size: StepSize::new(),
             logged: Mutex::default(),
             signals,
             metrics,
@@ -84,17 +84,17 @@ impl Redriver {
     /// The same, and how long to rest after it.
     async fn step(&self) -> StoreResult<(Progress, Duration)> {
         let started = Instant::now();
-        let size = self.pace.size();
+        let size = self.step_size.rows();
         let limits =
             StepLimits { examine: size * Self::LOOKS, create: size, default_limit: self.default_limit };
-        let steps = self.steps(limits).await.inspect_err(|_| self.pace.failed())?;
+        let steps = self.steps(limits).await.inspect_err(|_| self.step_size.failed())?;
         self.metrics.redrives_running(self.store.running().await?);
         if steps.is_empty() {
             return Ok((Progress::IDLE, Duration::ZERO));
         }
         self.metrics.pass(Self::NAME, started.elapsed());
         steps.iter().for_each(|step| self.account(step));
-        Ok((Progress::Worked, self.pace.rest_after(started.elapsed())))
+        Ok((Progress::Worked, self.step_size.rest_after(started.elapsed())))
     }
 
     async fn steps(&self, limits: StepLimits) -> StoreResult<Vec<RedriveStep>> {
@@ -113,7 +113,7 @@ impl Redriver {
 
     /// Logged when it first happens, and every 30 s while it lasts.
     fn cannot_catch_up(&self, error: &StoreError) {
-        self.pace.failed();
+        self.step_size.failed();
         self.metrics.store_error(Self::NAME, error);
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {

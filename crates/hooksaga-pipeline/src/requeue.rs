@@ -6,7 +6,7 @@
 //!
 //! Not done here: deciding who may ask (the API does).
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, pace::Pace};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, step_size::StepSize};
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
@@ -35,7 +35,7 @@ pub struct Requeue {
     store: Arc<dyn DeadLetterStore>,
     /// Attempts of sagas whose subscription has no limit of its own.
     default_limit: u32,
-    pace: Arc<Pace>,
+    step_size: Arc<StepSize>,
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
@@ -53,7 +53,7 @@ impl Requeue {
         metrics: Arc<Metrics>,
         log: DeliveryLog,
     ) -> Self {
-        Self { store, default_limit, pace: Arc::new(Pace::new()), signals, metrics, log }
+        Self { store, default_limit, step_size: Arc::new(StepSize::new()), signals, metrics, log }
     }
 
     /// Requeues one letter.
@@ -94,7 +94,7 @@ impl Requeue {
         self.log_created(requeued.saga_id, trace);
     }
 
-    /// Requeues the letters that match, oldest first, `limit` at the most; skipped ones do not count. A dry run counts, and
+    /// Requeues the letters that match, oldest first, `limit` at most; skipped ones do not count. A dry run counts, and
     /// changes nothing.
     ///
     /// It begins no other step after `deadline`. What it has requeued by then is its result, and asking again does more;
@@ -118,12 +118,13 @@ impl Requeue {
                 filter: filter.clone(),
                 after,
                 examine: Self::EXAMINE,
-                requeue: left.min(self.pace.size()),
+                requeue: left.min(self.step_size.rows()),
                 dry_run,
                 default_limit: self.default_limit,
             };
             let started = Instant::now();
-            let batch = self.store.requeue_step(scope, &step).await.inspect_err(|_| self.pace.failed())?;
+            let batch =
+                self.store.requeue_step(scope, &step).await.inspect_err(|_| self.step_size.failed())?;
             self.account(&batch);
             tally.requeued += batch.requeued;
             tally.skipped += batch.skipped;
@@ -137,7 +138,7 @@ impl Requeue {
                 return is_part.then_some(tally).ok_or_else(slow);
             }
             if !batch.sagas.is_empty() {
-                tokio::time::sleep(self.pace.rest_after(started.elapsed())).await;
+                tokio::time::sleep(self.step_size.rest_after(started.elapsed())).await;
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Rests between batches under load, so that what arrives meanwhile makes one larger batch: a batch costs nearly the
-//! same for one row as for fifty. Whoever works on few rows never rests, and whoever has large batches already has
-//! nothing to gain.
+//! same for one row as for fifty. A loop that handles few rows never rests, and one whose batches are already large
+//! would gain nothing.
 //!
-//! Several copies on one database share its queues. Were each to rest as a single one does, there would be as many more
-//! batches as there are copies, each so much smaller. So each rests longer: together they make as many batches as one would.
+//! Several copies on one database share its queues. If each rested as a single copy does, three copies would make three times as many
+//! batches of a third of the size. So each rests longer: together they make as many batches as one copy would.
 
 use std::{ops::Range, time::Duration};
 use tokio::time::Instant;

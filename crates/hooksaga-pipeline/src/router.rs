@@ -4,9 +4,9 @@
 //! that is repeated changes nothing. Which subscriptions match is decided by the store after the events are
 //! locked, so a change is seen by the next pass.
 //!
-//! A pass is bounded by the sagas that it writes: an event with more subscriptions than that takes several, and how far it
-//! came is stored with each. A pass that takes too long is halved. After each pass that leaves an event half routed that many
-//! want, small events are let past: one that few want does not wait for thousands before it.
+//! A pass is bounded by the sagas that it writes. An event with more subscriptions than that takes several passes, each of which stores
+//! its progress. After a pass that times out, the next one is half as large. After each pass that leaves a large event half routed,
+//! small events are routed first: an event with few subscriptions does not wait behind one with thousands.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
@@ -31,7 +31,7 @@ impl Router {
     /// What a pass may cost: events taken, and sagas written. On SQLite, posts wait while a pass writes.
     const LIMITS: RouteLimits = RouteLimits { events: 1000, sagas: 2000 };
     /// Small events that are let past a crowd after each pass: how many of the newest are looked at, and how many
-    /// subscriptions such an event has at the most.
+    /// subscriptions such an event has at most.
     const SMALL: RouteLimits = RouteLimits { events: 100, sagas: 20 };
     const NAME: &str = "router";
 

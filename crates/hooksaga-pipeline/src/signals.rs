@@ -4,11 +4,11 @@
 //! for other processes instead; [`crate::forward_wakeups`] sends the marks on. A stage that runs here is
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
-//! The scheduler is also told where to look, by those who know: so it need not look everywhere for each event. And it
-//! says whether results are awaited: while nobody waits for the room that they make, they may gather.
+//! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them. And the
+//! scheduler says whether it waits for slots: while it does not, results may gather into larger batches.
 //!
-//! A wake-up is a hint. Many of them may melt into one, and one may be lost in a crash: every loop also
-//! polls, slowly.
+//! A wake-up is a hint. Several may be merged into one, and one may be lost in a crash, so every loop also
+//! polls slowly.
 
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::Stage;

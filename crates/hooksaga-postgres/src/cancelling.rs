@@ -1,7 +1,7 @@
 //! Ends queries whose callers have gone.
 //!
 //! A future that is dropped leaves its query running: a connection that went back to the pool like that would make
-//! whoever gets it next wait for a query that nobody wants. So it goes back when the query has ended by itself, at once; one
+//! the next user wait for a query whose result nobody reads. So it goes back when the query has ended by itself, at once; one
 //! that takes longer is cancelled and its connection closed, since a request to cancel may arrive late and would then
 //! end somebody else's query.
 
@@ -57,7 +57,7 @@ impl Drop for Running {
 }
 
 impl Query {
-    /// Keeps connection and turn until the query has ended, which the server is asked for.
+    /// Keeps connection and turn until the query has ended; it asks the server to cancel it.
     async fn cancel(self) {
         let begun = Instant::now();
         let mut ended = Box::pin(is_idle(Arc::clone(&self.client)));

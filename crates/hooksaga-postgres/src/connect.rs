@@ -1,7 +1,7 @@
 //! One connection: host by host, each within a time that covers the handshake too, and set up as it must be.
 //!
 //! The driver's own limit covers the socket alone: a server that accepts and never responds would keep it from the next host
-//! for ever.
+//! forever.
 //!
 //! What a session is set up with travels in the startup message's `options`. A pooler may drop that: PgBouncer does so when
 //! told to ignore it, and refuses the connection otherwise. So every session carries a mark; where it is missing the
@@ -10,7 +10,7 @@
 
 use crate::{
     error::checked,
-    options::Session,
+    options::SessionOptions,
     pool::{Commits, connect_once},
 };
 use deadpool_postgres::Connect;
@@ -204,7 +204,7 @@ fn words(options: &str) -> Vec<String> {
 /// If this session's settings had to be made by hand, there is a pooler in between: makes sure that sessions are not shared.
 /// In transaction mode the next transaction runs wherever there is room, with the settings of whoever was there before:
 /// roles, time limits and isolation would be anybody's.
-pub(crate) async fn refuse_shared_sessions(client: &Client, session: &Session) -> StoreResult<()> {
+pub(crate) async fn refuse_shared_sessions(client: &Client, session: &SessionOptions) -> StoreResult<()> {
     let by_hand = "SELECT current_setting('hooksaga.by_hand', true) IS NOT DISTINCT FROM 'on'";
     let by_hand: bool = checked(checked(client.query_one(by_hand, &[]).await)?.try_get(0))?;
     if !by_hand {

@@ -1,4 +1,4 @@
-//! A look at the database for `hooksaga doctor`. Nothing is changed.
+//! Examines the database for `hooksaga doctor`. It changes nothing.
 
 use crate::{
     error::checked,

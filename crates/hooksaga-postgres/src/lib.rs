@@ -1,4 +1,4 @@
-//! The PostgreSQL back end: SQL, and nothing but SQL. Needs PostgreSQL 15 or newer.
+//! The PostgreSQL back end: it contains the SQL and no decisions. Needs PostgreSQL 15 or newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it by their
 //! first message, or logged in as it (`role_urls`). A login that switches can switch back, so that fence is
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `options`, `connect`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
 //! | `schema`, `restore` | migrations; ids after a restore |
-//! | `examine` | a look at everything, for `hooksaga doctor` |
+//! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, and what each may do |
 //! | `outbox` | the function that applications call |
@@ -18,7 +18,7 @@
 //!
 //! Every statement is a constant that begins with its name in a comment, under the reasons for
 //! its shape. All run in READ COMMITTED, and every batch is written in the order of its key, so that two of the
-//! same kind wait for each other instead of deadlocking. What deadlocks all the same is tried again.
+//! same kind wait for each other instead of deadlocking. Deadlocks that still happen are retried.
 
 mod cancelling;
 mod connect;

@@ -106,7 +106,7 @@ pub(crate) enum SessionKind<'a> {
 
 /// How a session is opened.
 #[derive(Clone)]
-pub(crate) struct Session {
+pub(crate) struct SessionOptions {
     pub(crate) config: Config,
     pub(crate) tls: MakeRustlsConnect,
 }
@@ -128,7 +128,7 @@ impl PostgresOptions {
     }
 
     /// How a session of this kind is opened.
-    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<Session> {
+    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<SessionOptions> {
         let SessionKind::Component { role, schema } = session else {
             let mut session = parse("database.url", &self.url)?;
             let no_limits = [("statement_timeout", "0"), ("lock_timeout", "0"), ("jit", "off")];
@@ -174,11 +174,11 @@ fn planning(role: Role) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-fn parse(key: &str, url: &str) -> StoreResult<Session> {
+fn parse(key: &str, url: &str) -> StoreResult<SessionOptions> {
     let (parameters, url) = TlsParameters::take(key, url)?;
     let mut config: Config = url.parse().map_err(|error| from_url(key, &error))?;
     let tls = tls::apply(&parameters, &mut config)?;
-    Ok(Session { config, tls })
+    Ok(SessionOptions { config, tls })
 }
 
 /// Settings travel in the start-up message: no round trip, and `RESET` leads back to them.

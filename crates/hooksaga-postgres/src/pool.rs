@@ -4,7 +4,7 @@ use crate::{
     cancelling::Running,
     connect::{HOST_TIMEOUT, HostByHost, set_up},
     error::{DbError, DbResult, checked, from_connecting, from_pool},
-    options::Session,
+    options::SessionOptions,
 };
 use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use hooksaga_store::{StoreError, StoreResult};
@@ -60,8 +60,8 @@ pub(crate) struct RolePool {
 
 impl RolePool {
     /// Connects to nothing yet.
-    pub(crate) fn new(session: Session, max_size: usize, commits: Commits) -> StoreResult<Self> {
-        let Session { config, tls } = session;
+    pub(crate) fn new(session: SessionOptions, max_size: usize, commits: Commits) -> StoreResult<Self> {
+        let SessionOptions { config, tls } = session;
         let options: Arc<str> = config.get_options().unwrap_or_default().into();
         let create_timeout = connecting_limit(&config);
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -175,8 +175,8 @@ fn no_answer() -> StoreError {
     StoreError::Unavailable(format!("no response within {} s", ANSWER.as_secs()))
 }
 
-/// A call that waits for the server. Whoever asked may give it up sooner than [`ANSWER`], and ask again: then a connection
-/// that is dead without anybody noticing would be given to the next one, for ever.
+/// A call that waits for the server. Its caller may cancel it sooner than [`ANSWER`] and try again: then a connection
+/// that is dead without anybody noticing would be reused forever.
 struct Call<'a> {
     pool: &'a Pool,
     began: Instant,
@@ -203,8 +203,8 @@ impl Drop for Call<'_> {
 }
 
 /// A connection outside the pools, driven by a task of its own until it is dropped.
-pub(crate) async fn connect_once(session: &Session) -> StoreResult<tokio_postgres::Client> {
-    let Session { config, tls } = session;
+pub(crate) async fn connect_once(session: &SessionOptions) -> StoreResult<tokio_postgres::Client> {
+    let SessionOptions { config, tls } = session;
     let (client, connection) =
         HostByHost::new(tls.clone()).open(config).await.map_err(|error| match from_connecting(&error) {
             StoreError::Unavailable(text) => StoreError::Unavailable(format!("{}: {text}", hosts(config))),

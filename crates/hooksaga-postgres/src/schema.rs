@@ -2,7 +2,7 @@
 //!
 //! A session lock is held across the run, so that several processes can start it at once: one works, the
 //! others wait and then find nothing to do. Roles come first: a login that may neither create nor use them
-//! is told so before anything is changed.
+//! gets an error before anything is changed.
 
 use crate::{
     error::{checked, store_error},

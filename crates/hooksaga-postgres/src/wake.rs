@@ -4,7 +4,7 @@
 use crate::{
     connect::HostByHost,
     error::{checked, from_connecting, store_error},
-    options::Session,
+    options::SessionOptions,
     pool::RolePool,
 };
 use async_trait::async_trait;
@@ -23,12 +23,12 @@ const NOTIFY: &str = "/* wake.notify */ SELECT pg_notify($1, $2)";
 
 pub(crate) struct Notifications {
     pool: RolePool,
-    listener: Session,
+    listener: SessionOptions,
 }
 
 impl Notifications {
     /// `listener`: a listener has a connection of its own, outside the pool.
-    pub(crate) fn new(pool: RolePool, listener: Session) -> Self {
+    pub(crate) fn new(pool: RolePool, listener: SessionOptions) -> Self {
         Self { pool, listener }
     }
 }
@@ -50,7 +50,7 @@ impl Wakeups for Notifications {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
-        let Session { config, tls } = &self.listener;
+        let SessionOptions { config, tls } = &self.listener;
         let opening = HostByHost::new(tls.clone());
         let (client, connection) = opening.open(config).await.map_err(|error| from_connecting(&error))?;
         let mut listener = Listener { client, connection, heard: VecDeque::new() };

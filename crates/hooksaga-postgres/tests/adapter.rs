@@ -188,7 +188,7 @@ pub(crate) fn event(external_id: Option<&str>, correlation_id: &str) -> NewEvent
     }
 }
 
-/// One whole pass of scheduling: so many jobs for each of the subscriptions 1 to `subscriptions`.
+/// One whole pass of scheduling: this many jobs for each of the subscriptions 1 to `subscriptions`.
 pub(crate) async fn create_jobs(stores: &Stores, subscriptions: i64, jobs: u32) -> Scheduled {
     let allotted: Vec<Allotted> =
         (1..=subscriptions).map(|id| Allotted { subscription_id: SubscriptionId(id), jobs }).collect();

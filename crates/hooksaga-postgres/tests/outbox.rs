@@ -7,7 +7,7 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_conformance::{
     TestDatabase as _,
-    outbox::{self, Application, Call, Raised},
+    outbox::{self, AppendCall, Application, Raised},
 };
 use hooksaga_postgres::{PostgresOptions, RoleMode, migrate};
 use hooksaga_store::{Role, Stage};
@@ -24,7 +24,7 @@ fn raised(error: &tokio_postgres::Error) -> Raised {
 
 #[async_trait]
 impl Application for App {
-    async fn append(&mut self, call: &Call) -> Result<i64, Raised> {
+    async fn append(&mut self, call: &AppendCall) -> Result<i64, Raised> {
         let row = self
             .0
             .query_one(
@@ -101,7 +101,7 @@ async fn an_open_transaction_delays_nobody_else() {
 async fn a_caller_needs_execute_and_has_nothing_else() {
     let db = fresh().await;
     let (login, mut app) = stranger(&db).await;
-    let denied = app.append(&Call::new("1")).await.unwrap_err();
+    let denied = app.append(&AppendCall::new("1")).await.unwrap_err();
     assert_eq!(denied.sqlstate, "42501", "PUBLIC may not: {denied:?}");
     let owner = "SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE proname = 'hooksaga_append'";
     assert_eq!(value(&db.url, owner).await, "event_ingest_writer");
@@ -110,7 +110,7 @@ async fn a_caller_needs_execute_and_has_nothing_else() {
 
     let admin = superuser(&db.url).await;
     admin.batch_execute(&format!("GRANT EXECUTE ON FUNCTION hooksaga_append TO {login}")).await.unwrap();
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
     for sql in [
         "SELECT * FROM events",
         "INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')",
@@ -125,7 +125,7 @@ async fn a_caller_needs_execute_and_has_nothing_else() {
     }
     // A migration replaces the function, and what was granted stays.
     migrate(options(&db.url)).await.unwrap();
-    app.append(&Call::new("1")).await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
     assert_eq!(value(&db.url, create).await, "f");
     // No component but ingestion may.
     for role in Role::ALL.iter().filter(|role| **role != Role::EventIngestWriter) {
@@ -153,7 +153,7 @@ async fn a_callers_settings_and_names_mean_nothing_inside() {
         app.execute(sql).await.unwrap();
     }
     let long = format!("\"{}\"", "x".repeat(1 << 20));
-    let call = |payload: &str| Call::new(payload);
+    let call = |payload: &str| AppendCall::new(payload);
     // The search path of the call itself is the caller's.
     let row = app.0.query_one("SELECT public.hooksaga_append('t', '{\"a\": 1}')", &[]).await.unwrap();
     assert_eq!(value(&db.url, "SELECT payload FROM public.events").await, "{\"a\": 1}");
@@ -175,8 +175,8 @@ async fn a_commit_wakes_the_router_and_a_rollback_does_not() {
     let mut listener = db.stores().wakeups.listen().await.unwrap().unwrap();
     for end in ["ROLLBACK", "COMMIT"] {
         app.execute("BEGIN").await.unwrap();
-        app.append(&Call::new("1")).await.unwrap();
-        app.append(&Call::new("2")).await.unwrap();
+        app.append(&AppendCall::new("1")).await.unwrap();
+        app.append(&AppendCall::new("2")).await.unwrap();
         let before = tokio::time::timeout(Duration::from_millis(200), listener.next()).await;
         assert!(before.is_err(), "{before:?}");
         app.execute(end).await.unwrap();
@@ -190,19 +190,19 @@ async fn a_holder_that_is_newer_than_the_callers_snapshot_is_a_reason_to_try_aga
     let db = fresh().await;
     let (mut first, mut second) = (app(&db).await, App(superuser(&db.url).await));
     first.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
-    first.append(&Call::new("1")).await.unwrap();
-    let id = second.append(&Call::once("1", "x")).await.unwrap();
-    assert_eq!(first.append(&Call::once("1", "x")).await.unwrap_err().sqlstate, "40001");
+    first.append(&AppendCall::new("1")).await.unwrap();
+    let id = second.append(&AppendCall::once("1", "x")).await.unwrap();
+    assert_eq!(first.append(&AppendCall::once("1", "x")).await.unwrap_err().sqlstate, "40001");
     first.execute("ROLLBACK").await.unwrap();
-    assert_eq!(first.append(&Call::once("1", "x")).await, Ok(id));
+    assert_eq!(first.append(&AppendCall::once("1", "x")).await, Ok(id));
     // One that has not ended is waited for, as long as the caller wants.
     second.execute("BEGIN").await.unwrap();
-    second.append(&Call::once("1", "y")).await.unwrap();
+    second.append(&AppendCall::once("1", "y")).await.unwrap();
     first.execute("SET lock_timeout = '100ms'").await.unwrap();
-    assert_eq!(first.append(&Call::once("1", "y")).await.unwrap_err().sqlstate, "55P03");
+    assert_eq!(first.append(&AppendCall::once("1", "y")).await.unwrap_err().sqlstate, "55P03");
     second.execute("ROLLBACK").await.unwrap();
-    first.append(&Call::once("other", "y")).await.unwrap_err();
-    first.append(&Call::once("3", "y")).await.unwrap();
+    first.append(&AppendCall::once("other", "y")).await.unwrap_err();
+    first.append(&AppendCall::once("3", "y")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,10 +221,10 @@ async fn without_roles_it_belongs_to_the_login_and_roles_take_it_over() {
     let owner = "SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE proname = 'hooksaga_append'";
     assert_eq!(value(&url, owner).await, "hosted");
     let mut shop = App(superuser(&url.replace("postgres://postgres@", "postgres://shop@")).await);
-    assert_eq!(shop.append(&Call::new("1")).await.unwrap_err().sqlstate, "42501");
+    assert_eq!(shop.append(&AppendCall::new("1")).await.unwrap_err().sqlstate, "42501");
     let grant = "GRANT EXECUTE ON FUNCTION hooksaga_append TO shop";
     superuser(&login).await.batch_execute(grant).await.unwrap();
-    shop.append(&Call::new("1")).await.unwrap();
+    shop.append(&AppendCall::new("1")).await.unwrap();
 
     superuser(&server.url()).await.batch_execute("ALTER ROLE hosted CREATEROLE").await.unwrap();
     for (wanted, options) in [
@@ -235,6 +235,6 @@ async fn without_roles_it_belongs_to_the_login_and_roles_take_it_over() {
     ] {
         migrate(options).await.unwrap();
         assert_eq!(value(&url, owner).await, wanted);
-        shop.append(&Call::new("1")).await.unwrap();
+        shop.append(&AppendCall::new("1")).await.unwrap();
     }
 }

@@ -3,8 +3,8 @@
 //! - A job of an endpoint that answers within T = 50 ms weighs `latency ÷ T` of a worker slot, but at least an
 //!   eighth; every other job weighs one slot. What is open never weighs more than the capacity, so that
 //!   a job that is admitted waits for a slot about T at most, while a quick endpoint pipelines deeply.
-//! - Everybody may fill up to the same level, within its own window. The level is the highest that leaves
-//!   half a level free, at least two slots, for those who come next. Nobody gets more while another has less.
+//! - Every subscription may fill up to the same level, within its own window. The level is the highest that leaves
+//!   half a level free, at least two slots, for those who come next. No subscription gets more while another has less.
 //! - Unreachable endpoints hold at most half of the capacity together, and 8 jobs each. New ones hold at most
 //!   half of what the unreachable leave of three quarters, and 4 jobs each; beyond that one job in all, while two
 //!   slots are free and the unreachable leave a sixteenth, at least four slots: however many new ones turn out to
@@ -13,7 +13,7 @@
 //!   new one that began to wait last, if nothing that is silent was admitted since. So a newcomer gets its job at
 //!   once beside any number of others that were never tried and hang, until that many newcomers hang, too. As much of
 //!   their half the unreachable leave to the new ones meanwhile, so that those are tried hardly more slowly for it.
-//! - What does not divide goes in turn: first to who was admitted longest ago; among new ones without a job the one
+//! - The remainder goes one by one: first to the endpoint that was admitted longest ago; among new ones without a job the one
 //!   that has waited for longest and the one that began last take turns. Of those who have nothing open, new ones may
 //!   take the last slot but one, and quick ones the last.
 
@@ -246,7 +246,7 @@ fn in_turn(claims: &[Claim]) -> Vec<usize> {
     order
 }
 
-/// Gives up to each class's level, then what does not divide, in turn.
+/// Gives up to each class's level, then the remainder one by one.
 fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
     let levels = [Class::New, Class::Answering, Class::Unreachable].map(|class| {
         let bound = zones.bounds[class as usize];

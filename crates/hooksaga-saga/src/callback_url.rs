@@ -1,4 +1,4 @@
-//! Which callback URLs are accepted: those that a delivery can be sent to without a doubt about where it goes.
+//! Which callback URLs are accepted: those whose destination is unambiguous.
 //!
 //! Whether the address behind the host may be called is decided at each delivery, not here: names change
 //! what they point to. The rules are stricter than the URL standard, which repairs what it reads (`https:\\host`,

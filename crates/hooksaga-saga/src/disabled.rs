@@ -1,4 +1,4 @@
-//! Why a subscription was switched off without anybody asking for it.
+//! Why a subscription was disabled automatically.
 
 /// Stored and shown by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

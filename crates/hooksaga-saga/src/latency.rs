@@ -1,4 +1,4 @@
-//! How long attempts took: counted in a few ranges, from which a percentile can be told.
+//! How long attempts took: counted in a few ranges, from which a percentile can be calculated.
 //!
 //! A counter per range is all that is stored, in the row that counts a minute's results anyway: nothing is written for an
 //! attempt that would not have been written, and nobody ever reads the attempts themselves.
@@ -46,7 +46,7 @@ impl Latencies {
         self.slowest_ms = self.slowest_ms.max(took_ms);
     }
 
-    /// Within so many milliseconds 95 of 100 attempts were over; nothing if there was none. An estimate: it lies in the
+    /// The number of milliseconds within which 95 of 100 attempts ended; `None` if there was none. An estimate: it lies in the
     /// range of the true value, as far into it as attempts spread evenly over the range would put it, and no attempt was
     /// slower than the slowest.
     pub fn p95_ms(&self) -> Option<u32> {

@@ -1,6 +1,6 @@
-//! Names that come from outside, as types: what is one of these has been checked.
+//! Names that come from clients, as types: a value of one of these types has been validated.
 //!
-//! Each has one parser, `FromStr`, whose error is the rule that was broken, as one plain sentence. All are ASCII and
+//! Each has one parser, `FromStr`, whose error states the broken rule in one plain sentence. All are ASCII and
 //! compared byte for byte; cloning one copies a pointer.
 
 use std::str::FromStr;

@@ -19,7 +19,7 @@ impl Default for RetryPolicy {
 
 /// The delay after the `attempt_count`-th failed attempt: `min(base × 2^(attempt_count − 1), max)`.
 ///
-/// Deterministic and without jitter, so that an operator can work out every retry by hand. Total: any
+/// Deterministic and without jitter, so that an operator can calculate every retry. Total: any
 /// input gives a delay, none overflows. `attempt_count` 0 (never a failed attempt) counts as 1.
 pub fn backoff(attempt_count: u32, policy: &RetryPolicy) -> Duration {
     // A Duration has fewer than 2^94 nanoseconds, so 2^100 of any base but zero is past every cap.

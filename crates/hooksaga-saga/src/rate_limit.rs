@@ -58,7 +58,7 @@ impl RateLimit {
         Passage { passed, full_at: now.after(micros(empty_for + self.cost(passed))) }
     }
 
-    /// The bucket to store after so many have passed; nothing if it may stay as it is. One that a clock which was ahead has put
+    /// The bucket to store after this many have passed; `None` if it stays as it is. One that a clock which was ahead has put
     /// further ahead than it is large is put right also where nothing passed: else it would hold everything until then.
     pub fn to_store(
         self,
@@ -103,7 +103,7 @@ impl RateLimit {
         (4 + quarters * i64::from(self.burst())) * SECOND / (4 * i64::from(self.0))
     }
 
-    /// What so many attempts take out of the bucket. Rounded up: never more than the rate.
+    /// What this many attempts take out of the bucket. Rounded up: never more than the rate.
     fn cost(self, attempts: u32) -> i64 {
         let rate = i64::from(self.0);
         (i64::from(attempts) * SECOND + rate - 1) / rate

@@ -1,7 +1,7 @@
-//! Times that lie further ahead than they could.
+//! Times that lie further in the future than they can.
 //!
-//! Every time that something waits for was put there as the database's clock plus a bounded delay. One that lies further
-//! ahead than that was written while the clock was ahead, and would be waited for as long as it was. It counts as due.
+//! Every time that something waits for was written as the database's clock plus a bounded delay. A time that lies further
+//! ahead was written while the clock was ahead, and would delay its row for as long. It counts as due.
 
 use crate::{RetryPolicy, Timestamp};
 use std::time::Duration;

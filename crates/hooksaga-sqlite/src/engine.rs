@@ -14,7 +14,7 @@ use crate::{
     error::DbResult,
     line::{Group, Line},
     location::ServerLock,
-    readers::{Lane, Lanes, Readers},
+    readers::{ReadLane, ReadLanes, Readers},
     session::{Commit, Part, Purpose, Session, Tx},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
@@ -44,7 +44,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Opens every connection. The schema must be current.
-    pub(crate) fn start(path: &Path, lanes: Lanes, lock: Option<ServerLock>) -> StoreResult<Self> {
+    pub(crate) fn start(path: &Path, lanes: ReadLanes, lock: Option<ServerLock>) -> StoreResult<Self> {
         let mut session = Session::open(path, Purpose::Write)?;
         let (jobs, queue) = mpsc::channel();
         let deferred = Arc::<AtomicBool>::default();
@@ -75,7 +75,7 @@ impl Engine {
     /// before.
     async fn read<T: Send + 'static>(
         &self,
-        lane: Lane,
+        lane: ReadLane,
         role: Role,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
@@ -203,7 +203,7 @@ impl RoleHandle {
         &self,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.engine.read(Lane::Prompt, self.role, job).await
+        self.engine.read(ReadLane::Prompt, self.role, job).await
     }
 
     /// The same for what may be slow: it delays nobody but its like, and ends after
@@ -212,7 +212,7 @@ impl RoleHandle {
         &self,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        self.engine.read(Lane::Lists, self.role, job).await
+        self.engine.read(ReadLane::Lists, self.role, job).await
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
         let location = crate::location::Location::check(&folder.join("x.db")).unwrap();
         let lock = location.lock().unwrap();
         crate::schema::migrate(&location, &lock).unwrap();
-        let engine = Arc::new(Engine::start(location.path(), Lanes::SERVER, Some(lock)).unwrap());
+        let engine = Arc::new(Engine::start(location.path(), ReadLanes::SERVER, Some(lock)).unwrap());
         (folder, RoleHandle::new(&engine, Role::KeyAdmin))
     }
 
@@ -327,7 +327,7 @@ mod tests {
         fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Would take for ever.
+    /// Would take forever.
     const ENDLESS: &str = "/* key_admin: endless */
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
 
@@ -340,7 +340,7 @@ mod tests {
         let (folder, handle) = database("slow");
         let begun = Instant::now();
         let mut lists = tokio::task::JoinSet::new();
-        for _ in 0..2 * Lanes::SERVER.lists {
+        for _ in 0..2 * ReadLanes::SERVER.lists {
             let handle = handle.clone();
             lists.spawn(async move { handle.list(endless).await });
         }
@@ -368,7 +368,7 @@ mod tests {
     #[tokio::test]
     async fn a_list_ends_when_its_caller_has_gone() {
         let (folder, handle) = database("gone");
-        for _ in 0..Lanes::SERVER.lists {
+        for _ in 0..ReadLanes::SERVER.lists {
             let patience = Duration::from_millis(50);
             assert!(tokio::time::timeout(patience, handle.list(endless)).await.is_err(), "it runs");
         }

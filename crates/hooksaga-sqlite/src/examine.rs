@@ -4,7 +4,7 @@ use crate::{
     blocking,
     engine::{Engine, RoleHandle},
     location::Location,
-    readers::Lanes,
+    readers::ReadLanes,
     roles, schema,
 };
 use hooksaga_store::{
@@ -39,7 +39,7 @@ pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
         }
         let location = Location::check(&path)?;
         schema::look(&location)?;
-        let engine = Arc::new(Engine::start(location.path(), Lanes::TOOL, None)?);
+        let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
         Ok(Arc::new(roles::Reader(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
     })
     .await

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `location` | checks the file and its folder, holds the server's lock |
 //! | `schema`, `restore` | migrations; ids after a restore |
-//! | `examine` | a look at everything, for `hooksaga doctor` |
+//! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `engine`, `readers`, `session` | one writer thread, a few readers in two lanes; transactions, each of one role |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
@@ -40,7 +40,7 @@ use hooksaga_store::{
     migration::{MigrationReport, MovedIds},
 };
 use location::Location;
-use readers::Lanes;
+use readers::ReadLanes;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -69,7 +69,7 @@ pub async fn open(options: SqliteOptions) -> StoreResult<SqliteDatabase> {
         let location = Location::check(&options.path)?;
         let lock = location.lock()?;
         let migration_report = schema::migrate(&location, &lock)?;
-        let engine = Arc::new(Engine::start(location.path(), Lanes::SERVER, Some(lock))?);
+        let engine = Arc::new(Engine::start(location.path(), ReadLanes::SERVER, Some(lock))?);
         Ok(SqliteDatabase { engine, migration_report })
     })
     .await
@@ -108,7 +108,7 @@ pub async fn open_keys(path: &Path) -> StoreResult<Arc<dyn KeyStore>> {
     blocking(move || {
         let location = Location::check(&path)?;
         schema::ensure_current(&location)?;
-        let engine = Arc::new(Engine::start(location.path(), Lanes::TOOL, None)?);
+        let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
         Ok(Arc::new(roles::Keys(RoleHandle::new(&engine, Role::KeyAdmin))) as Arc<dyn KeyStore>)
     })
     .await

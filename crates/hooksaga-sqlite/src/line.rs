@@ -11,14 +11,14 @@ use std::{
     time::Duration,
 };
 
-/// How many transactions are committed together at the most: the first must not wait for ever, nor those that come
+/// How many transactions are committed together at most: the first must not wait forever, nor those that come
 /// meanwhile.
 const TOGETHER: usize = 4;
 
-/// The same for steps that follow from one another.
+/// The same for steps that follow from one another, and for what comes while they run.
 const LINKED: usize = 8;
 
-/// How long a commit is put off for the next step at the most. Nobody waits for it meanwhile but the step itself; whoever
+/// How long a commit is put off for the next step at most. Nobody waits for it meanwhile but the step itself; whoever
 /// comes is served at once.
 const FOR_NEXT: Duration = Duration::from_micros(1000);
 
@@ -33,6 +33,8 @@ pub(crate) struct Group<'a> {
     ran: Vec<Box<dyn Part>>,
     /// How long to wait for the next step when there is nothing left to do.
     wait: Option<Duration>,
+    /// One of the steps has a next one.
+    linked: bool,
 }
 
 impl<'a> Group<'a> {
@@ -42,7 +44,16 @@ impl<'a> Group<'a> {
         queue: &'a mpsc::Receiver<Box<dyn Part>>,
         deferred: &'a AtomicBool,
     ) -> Self {
-        Self { line, queue, deferred, begun: 0, todo: parts.into(), ran: Vec::new(), wait: None }
+        Self {
+            line,
+            queue,
+            deferred,
+            begun: 0,
+            todo: parts.into(),
+            ran: Vec::new(),
+            wait: None,
+            linked: false,
+        }
     }
 
     /// Tells everybody who was not told before, given what became of the commit.
@@ -68,20 +79,22 @@ impl Together for Group<'_> {
             return;
         }
         self.queue.try_iter().for_each(|part| self.line.push(part));
-        if !self.line.is_empty() {
+        if self.line.has_events() {
             return;
         }
-        match self.ran.last().map(|part| part.commit()) {
-            Some(Commit::Deferred) => {
-                self.deferred.store(true, Ordering::Release);
-                if let Some(part) = self.ran.pop() {
-                    part.answer(&Ok(()));
-                }
-                self.wait = Some(FOR_NEXT);
+        let commit = self.ran.last().map_or(Commit::AtOnce, |part| part.commit());
+        self.linked |= commit != Commit::AtOnce;
+        if commit == Commit::Deferred {
+            self.deferred.store(true, Ordering::Release);
+            if let Some(part) = self.ran.pop() {
+                part.answer(&Ok(()));
             }
-            Some(Commit::WithNext) => self.wait = Some(FOR_NEXT),
-            Some(Commit::AtOnce) | None => {}
         }
+        // Steps often come before they are waited for: a claim while the sagas of its jobs are moved.
+        if self.linked && self.begun < LINKED {
+            self.todo.extend(self.line.take_others(LINKED - self.begun));
+        }
+        self.wait = Some(FOR_NEXT).filter(|_| commit != Commit::AtOnce && self.todo.is_empty());
     }
 }
 
@@ -100,6 +113,14 @@ impl Line {
         self.events.is_empty() && self.others.is_empty()
     }
 
+    fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    fn take_others(&mut self, most: usize) -> impl Iterator<Item = Box<dyn Part>> {
+        self.others.drain(..self.others.len().min(most))
+    }
+
     pub(crate) fn push(&mut self, part: Box<dyn Part>) {
         if part.role() == Role::EventIngestWriter {
             self.events.push(part);
@@ -112,11 +133,7 @@ impl Line {
     pub(crate) fn next(&mut self) -> Vec<Box<dyn Part>> {
         let events = !self.events.is_empty() && (self.others.is_empty() || !self.events_were_last);
         self.events_were_last = events;
-        if events {
-            std::mem::take(&mut self.events)
-        } else {
-            self.others.drain(..self.others.len().min(TOGETHER)).collect()
-        }
+        if events { std::mem::take(&mut self.events) } else { self.take_others(TOGETHER).collect() }
     }
 }
 
@@ -213,6 +230,26 @@ mod tests {
         group.ran(true);
         assert!(group.next().is_none(), "what it tells is not needed sooner than its commit");
         assert!(!answered.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn what_came_while_a_step_ran_shares_its_commit() {
+        let (sender, queue) = mpsc::channel();
+        let (mut line, deferred) = (Line::default(), AtomicBool::new(false));
+        let (first, answered) = part(Role::RouterWorker, Commit::Deferred);
+        let mut group = Group::new(vec![first], &mut line, &queue, &deferred);
+        assert!(group.next().is_some());
+        // The next step, and a claim that follows from both.
+        sender.send(part(Role::SagaOrchestrator, Commit::Deferred).0).unwrap();
+        sender.send(part(Role::JobWorker, Commit::AtOnce).0).unwrap();
+        group.ran(true);
+        assert!(answered.load(Ordering::Relaxed));
+        let mut roles = Vec::new();
+        while let Some(part) = group.next() {
+            roles.push(part.role());
+            group.ran(true);
+        }
+        assert_eq!(roles, [Role::SagaOrchestrator, Role::JobWorker]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Location {
     shown: String,
 }
 
-/// Held as long as this process serves the database. The operating system lets go of it when the process
+/// Held as long as this process serves the database. The operating system releases it when the process
 /// ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct ServerLock {

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 
 /// Which connections a read runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum ReadLane {
     /// Keys, readiness, and the components: bounded work.
     Prompt,
     /// What the API shows: ended [`QUERY_LIMIT`] after it was asked for.
@@ -35,12 +35,12 @@ pub(crate) enum Lane {
 
 /// How many connections each lane has. Each has a page cache of its own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct ReadLanes {
     pub(crate) prompt: usize,
     pub(crate) lists: usize,
 }
 
-impl Lanes {
+impl ReadLanes {
     /// A server's.
     pub(crate) const SERVER: Self = Self { prompt: 2, lists: 3 };
     /// A tool's, beside a server: one for everything.
@@ -58,7 +58,7 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Opens every connection. The schema must be current.
-    pub(crate) fn start(path: &Path, lanes: Lanes) -> StoreResult<Self> {
+    pub(crate) fn start(path: &Path, lanes: ReadLanes) -> StoreResult<Self> {
         let mut threads = Vec::new();
         let prompt = start_lane(path, "sqlite-reader", lanes.prompt, &mut threads)?;
         let lists = match lanes.lists {
@@ -71,12 +71,12 @@ impl Readers {
     /// Runs `job` as one read of `role`, on one consistent state of the database.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        lane: Lane,
+        lane: ReadLane,
         role: Role,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         let (answer, answered) = oneshot::channel();
-        let caller = Caller::default();
+        let caller = WaitingCaller::default();
         let gone = caller.0.clone();
         let asked = Instant::now();
         let read: Read = Box::new(move |session: &mut Session| {
@@ -84,9 +84,9 @@ impl Readers {
                 return;
             }
             let result = match lane {
-                Lane::Prompt => session.read(role, Patience::endless(), job),
-                // The wait counts: so long a line is made of slow reads, and its end would wait for ever.
-                Lane::Lists => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
+                ReadLane::Prompt => session.read(role, Patience::endless(), job),
+                // The wait counts: a queue this long consists of slow reads, and its last caller would wait forever.
+                ReadLane::Lists => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
                     Some(left) => session.read(role, Patience::new(left, gone), job),
                     None => Err(StoreError::TooSlow("other slow queries were before it".to_owned())),
                 },
@@ -95,8 +95,8 @@ impl Readers {
             let _ = answer.send(result);
         });
         let line = match lane {
-            Lane::Prompt => &self.prompt,
-            Lane::Lists => &self.lists,
+            ReadLane::Prompt => &self.prompt,
+            ReadLane::Lists => &self.lists,
         };
         let stopped = || StoreError::Unavailable("the database's readers have stopped".to_owned());
         line.send(read).map_err(|_| stopped())?;
@@ -106,9 +106,9 @@ impl Readers {
 
 /// Somebody who waits for a read. Dropped, nobody does.
 #[derive(Default)]
-struct Caller(Arc<AtomicBool>);
+struct WaitingCaller(Arc<AtomicBool>);
 
-impl Drop for Caller {
+impl Drop for WaitingCaller {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Role, StoreError, StoreResult};
-use rusqlite::{CachedStatement, Connection, OpenFlags, Params};
+use rusqlite::{CachedStatement, Connection, OpenFlags, Params, config::DbConfig};
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -86,7 +86,11 @@ pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResul
         purpose.cache_kib(),
         u8::from(purpose == Purpose::Read),
     );
-    connection.execute_batch(&settings).map_err(|error| store_error(&error))
+    connection.execute_batch(&settings).map_err(|error| store_error(&error))?;
+    // A plan never depends on the values of parameters. Else a statement with `LIMIT ?` is prepared again whenever a value is
+    // bound to it, which was a tenth of the writer's time.
+    let is_stable = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
+    is_stable.map(drop).map_err(|error| store_error(&error))
 }
 
 /// How many steps of SQLite's machine go by between two looks at the clock: a few times per millisecond.

@@ -1,4 +1,4 @@
-//! A view of the database from outside the product, for the tests: raw SQL as a role or as the owner, and
+//! Direct access to the database for the tests: raw SQL as a role or as the owner, and
 //! the plans of the hot statements.
 
 use crate::{

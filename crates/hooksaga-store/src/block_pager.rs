@@ -1,4 +1,4 @@
-//! What a page of a list reads next, where it goes by the [coarse index](crate::ListIndexStore): first the rows that are
+//! What a page of a list reads next when it uses the [coarse index](crate::ListIndexStore): first the rows that are
 //! newer than the index, then the rows of each block that may hold some. Every back end reads in this order; only the
 //! statements are its own.
 
@@ -22,9 +22,9 @@ pub struct BlockPager {
 /// What to read next, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerStep {
-    /// So many rows at the most with these ids, which are not in the index.
+    /// So many rows at most with these ids, which are not in the index.
     Newest(Range<i64>, usize),
-    /// So many rows at the most with these ids, which are of blocks that were found.
+    /// So many rows at most with these ids, which are of blocks that were found.
     Rows(Range<i64>, usize),
     /// At most [`BLOCKS_AT_ONCE`] blocks before this one.
     Blocks(i64),

@@ -2,7 +2,7 @@
 //!
 //! It reads counters ([`FailureRun`]), never deliveries. Whatever it does to a subscription it notes in the same transaction
 //! in `pending_announcements`; an announcement becomes an event of the reserved tenant in a transaction of its own, under
-//! an `external_id` that follows from it. So whoever dies in between, it is announced, and once.
+//! an `external_id` that is derived from it. So it is announced exactly once, even if a process crashes in between.
 
 use crate::{NewEvent, StoreResult};
 use async_trait::async_trait;
@@ -58,7 +58,7 @@ pub struct Disable {
     pub cause: Cause,
 }
 
-/// What operators are told.
+/// What is announced to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AnnouncementKind {
     Verified,
@@ -83,7 +83,7 @@ impl AnnouncementKind {
     }
 }
 
-/// Something that happened to a subscription, of which operators are told. Subscription, kind and time are its key.
+/// Something that happened to a subscription and is announced to operators. Subscription, kind and time are its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     pub kind: AnnouncementKind,
@@ -121,11 +121,11 @@ pub trait CaretakerStore: Send + Sync {
     /// run that nobody was told of also that it fails. Nothing is noted about the reserved tenant. Returns what it disabled.
     async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>>;
 
-    /// Notes, in one transaction, that operators are to be told of these runs, which are still the same and of which nobody
+    /// Queues, in one transaction, announcements of these runs, which are still the same and of which nobody
     /// was told. Returns those that it noted.
     async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>>;
 
-    /// Notes, in one transaction, that operators are to be told of up to `limit` subscriptions that have been verified.
+    /// Queues, in one transaction, announcements of up to `limit` subscriptions that have been verified.
     /// Returns how many it looked at.
     async fn note_verified(&self, limit: u32) -> StoreResult<u32>;
 

@@ -1,8 +1,8 @@
 //! Picks the due checks of one turn, whatever the database.
 //!
 //! Back ends read an index over open rounds by tenant, due time and id, in stretches. A tenant that fills a stretch is
-//! left with one jump to the next tenant, so that what is read grows with the tenants that are visited and not with what
-//! waits for one of them.
+//! left with one jump to the next tenant, so the cost grows with the number of tenants visited, not with the checks
+//! that wait for one of them.
 
 use crate::CheckTurn;
 use hooksaga_saga::SubscriptionId;
@@ -27,7 +27,7 @@ pub struct CheckPicker<'a> {
 }
 
 impl<'a> CheckPicker<'a> {
-    /// A turn ends after so many stretches, also if it found nothing that is due: the next one goes on from there.
+    /// The number of stretches after which a turn ends, even if nothing was due; the next turn continues there.
     const MOST_STRETCHES: usize = 16;
     /// Entries of a stretch, at least.
     const STRETCH: u32 = 128;
@@ -37,7 +37,7 @@ impl<'a> CheckPicker<'a> {
         Self { turn, after, picked: Vec::new(), stretches: 0, is_over: false }
     }
 
-    /// The next stretch to read: so many entries of tenants behind this one. Nothing when the turn is over.
+    /// The next stretch to read: how many entries, and the tenant after which they begin. `None` when the turn is over.
     pub fn next_stretch(&self) -> Option<(&str, u32)> {
         let ends = self.is_over || self.missing() == 0 || self.stretches == Self::MOST_STRETCHES;
         (!ends).then_some((&self.after, self.length()))

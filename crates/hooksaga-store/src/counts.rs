@@ -1,15 +1,15 @@
 //! Counts of what ended, per minute and subscription, and their sums: totals of minutes, and counts per hour.
 //!
-//! The janitor sums up minutes that nobody adds to any more. Whoever reads takes the sums as far as they go, and the minutes
-//! beyond: what is shown is the same however far that is, only dearer.
+//! The janitor sums up minutes that nobody adds to any more. Readers take the sums as far as they go, and the minutes
+//! after that. The result does not depend on how far the sums go, only its cost does.
 
 use hooksaga_saga::Timestamp;
 use std::{ops::Range, time::Duration};
 
-/// How long counts per minute stay, and counts per hour at the least. Hours are summed up as soon as they are over.
+/// How long counts per minute stay, and counts per hour at least. Hours are summed up as soon as they are over.
 pub const MINUTES_KEPT: Duration = Duration::from_secs(48 * 3600);
 
-/// The age at which nobody adds to a minute any more: what writes counts takes seconds at the most.
+/// The age at which nobody adds to a minute any more: what writes counts takes seconds at most.
 pub const MINUTES_SETTLED: Duration = Duration::from_secs(5 * 60);
 
 /// How long totals of minutes stay: a little longer than statistics show them.

@@ -4,7 +4,7 @@
 //! `sslcert` or `ssl-cert`, `sslkey` or `ssl-key`. `database.ca_file` becomes the second one in every URL
 //! ([`with_authority`]), so that no connection can miss it.
 //!
-//! A URL is split by hand: `url` refuses several hosts, and the drivers read what it would rewrite.
+//! URLs are split here and not with the `url` crate: it rejects several hosts, and rewrites what the drivers need to read.
 
 use crate::{StoreError, StoreResult};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};

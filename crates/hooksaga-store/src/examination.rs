@@ -1,4 +1,4 @@
-//! What a look at a database finds: for `hooksaga doctor`. Nothing is changed by it, and every step may fail by itself.
+//! What `hooksaga doctor` finds out about a database. An examination changes nothing, and each of its steps may fail by itself.
 
 use crate::{
     Role, StoreError, StoreResult,

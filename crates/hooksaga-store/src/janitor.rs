@@ -52,7 +52,7 @@ pub struct DeliveryPlace {
     pub generation: u32,
 }
 
-/// What one step of removing a large event came to.
+/// The result of one step of removing a large event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovedPart {
     pub removed: Removed,

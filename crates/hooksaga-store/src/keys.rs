@@ -98,7 +98,7 @@ pub struct NewApiKey {
     pub sha256: [u8; 32],
     /// Bound to this tenant: the key sees and changes nothing else.
     pub tenant: Option<Tenant>,
-    /// How long it is valid from now on; `None` means for ever.
+    /// How long it is valid from now on; `None` means forever.
     pub expires_in: Option<Duration>,
 }
 

@@ -2,12 +2,12 @@
 //!
 //! An index on sagas would be written with every version of every saga. This one says only in which blocks of
 //! [`BLOCK`] ids there is something: of a subscription, of a tenant, of an event type, of a time. It is written once per
-//! block and value, some time behind the deliveries, by a component that they do not wait for. Whoever reads a list goes through
-//! the blocks, newest first, and looks at the rows themselves: a block that holds nothing any more costs one look.
+//! block and value, some time behind the deliveries, by a component that they do not wait for. A list reads
+//! the blocks, newest first, and then their rows: a block that no longer holds a matching row costs one lookup.
 //!
-//! What is newer than the index is read without it. Rows are indexed once they are [`settled`](SETTLED), so that
-//! a transaction which took its ids early and commits late is not passed over. Events are indexed on the embedded database only:
-//! on a server an application may append them in a transaction of its own, which no limit of ours ends, and an event that
+//! Rows that are newer than the index are read without it. Rows are indexed once they are [`settled`](SETTLED), so that
+//! a transaction that took its ids early and commits late is not missed. Events are indexed on the embedded database only:
+//! on a server an application may append them in its own transaction, whose length nothing limits, and an event that
 //! commits behind the index would be missing from lists.
 
 use crate::{DeliveryFilter, EventFilter, StoreResult, TenantScope};

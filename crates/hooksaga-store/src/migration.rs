@@ -1,8 +1,8 @@
 //! Versioned, forward-only migrations: what every back end's runner has in common.
 //!
-//! The runner is our own rather than a crate's because it must hold a lock across concurrent runs, create
-//! cluster-wide roles, and (on databases without transactional DDL) resume a half-done step: the small rest
-//! that a migration crate would do is this file.
+//! There is no migration crate because the runner must hold a lock across concurrent runs, create
+//! cluster-wide roles, and (on databases without transactional DDL) resume a half-done step. What such a crate would do
+//! besides is this small file.
 
 use crate::StoreError;
 

@@ -112,7 +112,7 @@ pub struct AppliedResult {
     pub duration: Duration,
 }
 
-/// A finished job as it was read, with what is told of it afterwards.
+/// A finished job as it was read, with what the log and metrics say about it.
 #[derive(Clone, Debug)]
 pub struct QueuedResult {
     pub finished: FinishedJob,
@@ -184,7 +184,7 @@ pub trait OrchestratorStore: Send + Sync {
     async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
-    /// queue holds what is wanted of them) and their sagas, asks `decide`, writes the decisions in the order of saga
+    /// queue holds everything that is needed of them) and their sagas, asks `decide`, writes the decisions in the order of saga
     /// ids (guarded by InProgress and the JOB's `attempt_at`; a promotion is written first), queues those that this
     /// write made DeadLettered, counts them for the statistics and for their endpoints' runs of failures, and takes the results off the queue. A queued job
     /// that is not seen finished is left where it is, if it can be queued at all.

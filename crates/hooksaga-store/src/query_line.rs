@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bounds how many queries run at a time. One that has waited for [`QUERY_LIMIT`] is not begun: such a line is made of slow
-/// queries, and its end would wait for ever.
+/// queries, and its end would wait forever.
 pub struct QueryLine(Arc<Semaphore>);
 
 impl QueryLine {
@@ -13,7 +13,7 @@ impl QueryLine {
         Self(Arc::new(Semaphore::new(connections.max(1))))
     }
 
-    /// Waits for a turn, which lasts until it is dropped: when the query has ended in the database, whoever asked for it.
+    /// Waits for a turn, which lasts until it is dropped: when the query has ended in the database, even if its caller has gone.
     ///
     /// # Errors
     /// [`StoreError::TooSlow`] after [`QUERY_LIMIT`].

@@ -1,4 +1,4 @@
-//! Sealing everything that is sealed with another key, while servers run that open both.
+//! Re-encrypts all sealed values with a new key, while servers run that can open both.
 
 use crate::{SealedSecret, StoreResult};
 use hooksaga_saga::SubscriptionId;

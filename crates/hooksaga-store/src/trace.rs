@@ -1,4 +1,4 @@
-//! Whose event a line of the log is about.
+//! The tenant and correlation id of an event, for log lines about it.
 
 /// What every line about a delivery says of its event, besides ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -37,7 +37,7 @@ struct Node {
 }
 
 impl GaleraCluster {
-    /// Makes a cluster of so many nodes, every one of which is in step with the others.
+    /// Starts a cluster of this many nodes, all of them synced.
     pub fn start(count: usize) -> Self {
         assert!(provider().exists(), "no Galera found: install it (Debian: apt-get install galera-4 rsync)");
         let mut cluster = Self { nodes: (0..count).map(|number| Node::new(number == 0)).collect() };

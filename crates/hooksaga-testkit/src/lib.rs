@@ -1,4 +1,4 @@
-//! What the tests need from outside: private database servers, and HTTP servers that misbehave on demand
+//! What the tests need besides the product: private database servers, and HTTP servers that misbehave on demand
 //! (`receiver` by rules, `server` byte by byte). Test code: it panics where a test cannot go on.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]

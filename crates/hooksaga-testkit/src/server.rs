@@ -1,4 +1,4 @@
-//! The HTTP server of all tests: it does exactly what a test says, byte by byte. It reads HTTP/1.1 by hand, because a
+//! The HTTP server of all tests: it does exactly what a test says, byte by byte. It parses HTTP/1.1 itself, because a
 //! test must be able to send what no HTTP library would let it send.
 
 use std::{
@@ -80,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// A request as it came over the wire.
+/// A request as it was received.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
     /// The request line and the headers.

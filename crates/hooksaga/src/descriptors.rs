@@ -47,7 +47,7 @@ pub(crate) fn highest() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
 
-/// Whether so many descriptors do for `deliveries` under way at a time and some connections.
+/// Whether this many descriptors are enough for `deliveries` in flight and some connections.
 pub(crate) fn suffices(limit: u64, deliveries: u32) -> bool {
     share(Some(limit), deliveries.into()).1
 }

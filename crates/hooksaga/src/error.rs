@@ -1,4 +1,4 @@
-//! Why a command ended without success: one line for people, with what to do about it.
+//! Why a command failed: one line for people, with what to do about it.
 
 use hooksaga_bench::BenchError;
 use hooksaga_store::StoreError;

@@ -44,19 +44,19 @@ impl Scenarios<'_> {
     pub(super) async fn hanging(&mut self, slots: Option<&'static str>) -> BenchResult {
         for (endpoints, seconds) in [(150, 8), (400, 8), (1000, BEYOND_A_TIMEOUT)] {
             let name = format!("hanging_{endpoints}_{}", slots.unwrap_or("default"));
-            let mut stage = self.stage(&name, &settings(slots)).await?;
-            stage.subscribe((0..endpoints).map(|n| (format!("n{n}"), format!("/hang/{n}")))).await?;
-            stage.subscribe(std::iter::once(("newcomer".to_owned(), "/ok/0".to_owned()))).await?;
-            let alone = stage.alone().await?;
-            let stage = stage.restart().await?;
-            stage.post(endpoints * 20, |number| format!("n{}", number % endpoints)).await?;
+            let mut setup = self.setup(&name, &settings(slots)).await?;
+            setup.subscribe((0..endpoints).map(|n| (format!("n{n}"), format!("/hang/{n}")))).await?;
+            setup.subscribe(std::iter::once(("newcomer".to_owned(), "/ok/0".to_owned()))).await?;
+            let alone = setup.alone().await?;
+            let setup = setup.restart().await?;
+            setup.post(endpoints * 20, |number| format!("n{}", number % endpoints)).await?;
             // One that nobody has tried yet either, behind all the others.
             let newcomer = Tally::new(1, 1);
-            stage.others.count_for(&newcomer);
-            stage.post(1, |_| "newcomer".to_owned()).await?;
-            let beside = stage.latency(seconds).await?;
+            setup.others.count_for(&newcomer);
+            setup.post(1, |_| "newcomer".to_owned()).await?;
+            let beside = setup.latency(seconds).await?;
             newcomer.complete(LONGER_THAN_A_TIMEOUT, |_| {}).await;
-            stage.end().await?;
+            setup.end().await?;
             let what = format!("{endpoints} that hang{}", at(slots));
             self.compare(&what, alone, beside);
             // So long, or longer.
@@ -71,13 +71,13 @@ impl Scenarios<'_> {
     pub(super) async fn slow(&mut self) -> BenchResult {
         for (endpoints, takes, waiting, slots) in [(3, 850, 9000, None), (1, 800, 3000, Some("64"))] {
             let name = format!("slow_{endpoints}");
-            let mut stage = self.stage(&name, &settings(slots)).await?;
-            stage.subscribe((0..endpoints).map(|n| (format!("n{n}"), format!("/slow/{takes}/{n}")))).await?;
-            let alone = stage.alone().await?;
-            let stage = stage.restart().await?;
-            stage.post(waiting, |number| format!("n{}", number % endpoints)).await?;
-            let beside = stage.latency(10).await?;
-            stage.end().await?;
+            let mut setup = self.setup(&name, &settings(slots)).await?;
+            setup.subscribe((0..endpoints).map(|n| (format!("n{n}"), format!("/slow/{takes}/{n}")))).await?;
+            let alone = setup.alone().await?;
+            let setup = setup.restart().await?;
+            setup.post(waiting, |number| format!("n{}", number % endpoints)).await?;
+            let beside = setup.latency(10).await?;
+            setup.end().await?;
             let what = format!("{endpoints} that take {takes} ms, {waiting} waiting{}", at(slots));
             self.compare(&what, alone, beside);
         }
@@ -88,16 +88,16 @@ impl Scenarios<'_> {
         const WAITING: usize = 50_000;
         for slots in SLOTS {
             let name = format!("turning_{}", slots.unwrap_or("default"));
-            let mut stage = self.stage(&name, &settings(slots)).await?;
-            stage.subscribe([("n".to_owned(), "/turn/0".to_owned())].into_iter()).await?;
-            let alone = stage.alone().await?;
+            let mut setup = self.setup(&name, &settings(slots)).await?;
+            setup.subscribe([("n".to_owned(), "/turn/0".to_owned())].into_iter()).await?;
+            let alone = setup.alone().await?;
             let tally = Tally::new(WAITING as u64, 1);
-            stage.others.count_for(&tally);
-            stage.post(WAITING, |_| "n".to_owned()).await?;
+            setup.others.count_for(&tally);
+            setup.post(WAITING, |_| "n".to_owned()).await?;
             let open = at_full_load(&tally).await?;
-            stage.others.turn();
-            let beside = stage.latency(BEYOND_A_TIMEOUT).await?;
-            stage.end().await?;
+            setup.others.turn();
+            let beside = setup.latency(BEYOND_A_TIMEOUT).await?;
+            setup.end().await?;
             let what = format!("one with {open} waiting that begins to hang{}", at(slots));
             self.compare(&what, alone, beside);
         }

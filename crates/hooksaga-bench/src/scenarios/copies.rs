@@ -5,34 +5,34 @@ use crate::{
     ROUNDS,
     error::{BenchError, BenchResult},
     measure::Throughput,
-    place::Place,
     server::Server,
     targets::Target,
+    workspace::Workspace,
 };
 
 const EVENT_TYPE: &str = "bench.copies";
 
 impl Scenarios<'_> {
     pub(super) async fn copies(&mut self) -> BenchResult {
-        let place = self.site.place().await?;
-        if !place.is_server() {
+        let workspace = self.workspaces.workspace().await?;
+        if !workspace.is_server() {
             // An embedded database has one server.
-            return self.site.remove(place).await;
+            return self.workspaces.remove(workspace).await;
         }
         let bench = self.bench(self.plan.payload_bytes).await?;
         let counts = counts(&self.plan.copies);
         let mut rounds: Vec<Vec<Throughput>> = Vec::new();
-        let (server, _) = place.start().await?;
+        let (server, _) = workspace.start().await?;
         bench.subscribe(&server, EVENT_TYPE, 1).await?;
         server.stop().await;
         // In turn: the machine's own speed changes from minute to minute.
         for _ in 0..ROUNDS {
             let mut round = Vec::new();
             for count in &counts {
-                let servers = start(&place, *count).await?;
+                let servers = start(&workspace, *count).await?;
                 let events = self.plan.events;
-                bench.throughput_of(&place, &servers, EVENT_TYPE, 1, events / 10).await?;
-                round.push(bench.throughput_of(&place, &servers, EVENT_TYPE, 1, events).await?);
+                bench.throughput_of(&workspace, &servers, EVENT_TYPE, 1, events / 10).await?;
+                round.push(bench.throughput_of(&workspace, &servers, EVENT_TYPE, 1, events).await?);
                 for server in servers {
                     server.stop().await;
                 }
@@ -45,7 +45,7 @@ impl Scenarios<'_> {
             self.add_copies(count, summary);
         }
         self.add_repeats("copies", rounds.iter().flatten().map(|round| round.repeats).sum());
-        self.site.remove(place).await
+        self.workspaces.remove(workspace).await
     }
 
     fn add_copies(&mut self, count: usize, summary: Summary) {
@@ -63,10 +63,10 @@ impl Scenarios<'_> {
     }
 }
 
-async fn start(place: &Place, count: usize) -> BenchResult<Vec<Server>> {
+async fn start(workspace: &Workspace, count: usize) -> BenchResult<Vec<Server>> {
     let mut servers = Vec::new();
     for _ in 0..count {
-        servers.push(place.start().await?.0);
+        servers.push(workspace.start().await?.0);
     }
     Ok(servers)
 }

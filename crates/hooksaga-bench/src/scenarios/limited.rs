@@ -16,20 +16,20 @@ const BURST: Duration = Duration::from_secs(2);
 impl Scenarios<'_> {
     pub(super) async fn limited(&mut self) -> BenchResult {
         let waiting = self.plan.waiting;
-        let mut stage = self.stage("limited", &[]).await?;
-        let ids = stage.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
+        let mut setup = self.setup("limited", &[]).await?;
+        let ids = setup.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
         for id in &ids {
-            stage.server.limit(*id, LIMIT).await?;
+            setup.server.limit(*id, LIMIT).await?;
         }
-        let alone = stage.alone().await?;
+        let alone = setup.alone().await?;
         let tally = Tally::new(waiting as u64, 1);
-        stage.others.count_for(&tally);
-        stage.post(waiting, |_| "n".to_owned()).await?;
+        setup.others.count_for(&tally);
+        setup.post(waiting, |_| "n".to_owned()).await?;
         tokio::time::sleep(BURST).await;
         let (before, began) = (tally.count(), Instant::now());
-        let beside = stage.latency(self.plan.seconds).await?;
+        let beside = setup.latency(self.plan.seconds).await?;
         let (after, took) = (tally.count(), began.elapsed());
-        stage.end().await?;
+        setup.end().await?;
         if after >= tally.expected() {
             return Err(BenchError::new(format!(
                 "{waiting} deliveries were not enough to measure a rate with"

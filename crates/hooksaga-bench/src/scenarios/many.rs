@@ -18,17 +18,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Scenarios<'_> {
     pub(super) async fn many(&mut self) -> BenchResult {
-        let mut stage = self.stage("many", &[]).await?;
-        stage.subscribe((0..SUBSCRIBERS).map(|n| ("n".to_owned(), format!("/ok/{n}")))).await?;
-        let alone = stage.alone().await?;
-        let stage = stage.restart().await?;
+        let mut setup = self.setup("many", &[]).await?;
+        setup.subscribe((0..SUBSCRIBERS).map(|n| ("n".to_owned(), format!("/ok/{n}")))).await?;
+        let alone = setup.alone().await?;
+        let setup = setup.restart().await?;
         let tally = Tally::new(EVENTS as u64, SUBSCRIBERS);
-        stage.others.count_for(&tally);
-        stage.post(EVENTS, |_| "n".to_owned()).await?;
-        let beside = stage.latency(8).await?;
+        setup.others.count_for(&tally);
+        setup.post(EVENTS, |_| "n".to_owned()).await?;
+        let beside = setup.latency(8).await?;
         let complete = tally.complete(PATIENCE, |count| self.progress.show(count, tally.expected())).await;
         self.progress.clear();
-        stage.end().await?;
+        setup.end().await?;
         if !complete {
             let (count, all) = (tally.count(), tally.expected());
             return Err(BenchError::new(format!("only {count} of {all} deliveries to many arrived")));

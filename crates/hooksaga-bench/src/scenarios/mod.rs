@@ -1,4 +1,4 @@
-//! Scenarios: each has a place, servers and receivers of its own, and can be measured alone.
+//! Scenarios: each has a workspace, servers and receivers of its own, and can be measured alone.
 //!
 //! *Costs*: what a delivery costs at each rate, what more copies of the server gain, what large payloads cost, and what it is
 //! like after a while with history being removed.
@@ -18,15 +18,16 @@ mod paused;
 mod payloads;
 mod rates;
 mod redrive;
-mod stage;
+mod setup;
 mod sustained;
 mod throttled;
 mod verification;
 
 use super::{
-    Plan, Report, Reporter, error::BenchResult, measure::Bench, report::Bar, site::Site, targets::Targets,
+    Plan, Report, Reporter, error::BenchResult, measure::Bench, report::Bar, targets::Targets,
+    workspaces::Workspaces,
 };
-use stage::Stage;
+use setup::Setup;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +106,7 @@ impl Scenario {
 /// The scenarios of one run.
 pub(super) struct Scenarios<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) site: &'a Site,
+    pub(super) workspaces: &'a Workspaces,
     pub(super) progress: &'a dyn Reporter,
     pub(super) report: &'a mut Report,
 }
@@ -132,7 +133,7 @@ impl<'a> Scenarios<'a> {
     }
 
     fn targets(&self) -> &'static Targets {
-        Targets::of(self.site.database())
+        Targets::of(self.workspaces.database())
     }
 
     /// Clients and a receiver.
@@ -140,8 +141,8 @@ impl<'a> Scenarios<'a> {
         Bench::open(self.progress, self.plan.clients, payload_bytes).await
     }
 
-    async fn stage(&self, name: &str, settings: &[(&'static str, &'static str)]) -> BenchResult<Stage<'a>> {
-        Stage::set(self, name, settings).await
+    async fn setup(&self, name: &str, settings: &[(&'static str, &'static str)]) -> BenchResult<Setup<'a>> {
+        Setup::start(self, name, settings).await
     }
 
     /// Nothing may arrive twice while all is well. What is lost ends a measurement by itself.

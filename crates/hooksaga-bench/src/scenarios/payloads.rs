@@ -9,9 +9,9 @@ const MOST_BYTES: u64 = 256 << 20;
 
 impl Scenarios<'_> {
     pub(super) async fn payloads(&mut self) -> BenchResult {
-        let place = self.site.place().await?;
+        let workspace = self.workspaces.workspace().await?;
         let mut bench = self.bench(self.plan.payload_bytes).await?;
-        let (server, _) = place.start().await?;
+        let (server, _) = workspace.start().await?;
         bench.subscribe(&server, EVENT_TYPE, 1).await?;
         let mut repeats = 0;
         for size in &self.plan.sizes {
@@ -20,7 +20,7 @@ impl Scenarios<'_> {
             let mut rounds = Vec::new();
             // The first, short one only warms up.
             for events in [events / 10 + 1].into_iter().chain([events; ROUNDS]) {
-                rounds.push(bench.throughput(&place, &server, EVENT_TYPE, 1, events).await?);
+                rounds.push(bench.throughput(&workspace, &server, EVENT_TYPE, 1, events).await?);
             }
             repeats += rounds.iter().map(|round| round.repeats).sum::<u64>();
             let rounds = rounds.split_off(1);
@@ -35,7 +35,7 @@ impl Scenarios<'_> {
         }
         self.add_repeats("payloads", repeats);
         server.stop().await;
-        self.site.remove(place).await
+        self.workspaces.remove(workspace).await
     }
 }
 

@@ -7,9 +7,9 @@ use crate::{
     measure::{Bench, Steady},
     meter::Cost,
     millis,
-    place::Place,
     server::Server,
     targets::{LIGHT, Target},
+    workspace::Workspace,
 };
 use std::slice;
 
@@ -21,20 +21,20 @@ const REACHED: f64 = 0.97;
 
 impl Scenarios<'_> {
     pub(super) async fn rates(&mut self) -> BenchResult {
-        let place = self.site.place().await?;
+        let workspace = self.workspaces.workspace().await?;
         let bench = self.bench(self.plan.payload_bytes).await?;
-        let (server, _) = place.start().await?;
+        let (server, _) = workspace.start().await?;
         bench.subscribe(&server, EVENT_TYPE, 1).await?;
         bench.steady(&server, EVENT_TYPE, WARM_UP, 1).await?;
         let mut repeats = 0;
         for rate in &self.plan.rates {
-            let (steady, cost) = at(&bench, &place, &server, *rate, self.plan.rate_seconds).await?;
+            let (steady, cost) = at(&bench, &workspace, &server, *rate, self.plan.rate_seconds).await?;
             repeats += steady.repeats;
             self.add_rate(*rate, steady, &cost);
         }
         self.add_repeats("rates", repeats);
         server.stop().await;
-        self.site.remove(place).await
+        self.workspaces.remove(workspace).await
     }
 
     fn add_rate(&mut self, rate: u32, steady: Steady, cost: &Cost) {
@@ -69,18 +69,18 @@ impl Scenarios<'_> {
 /// what it does while it idles is then among them.
 async fn at(
     bench: &Bench<'_>,
-    place: &Place,
+    workspace: &Workspace,
     server: &Server,
     rate: u32,
     seconds: u32,
 ) -> BenchResult<(Steady, Cost)> {
     let servers = slice::from_ref(server);
-    place.settle(server).await?;
-    tokio::time::sleep(place.counts_after()).await;
-    let before = (place.used(servers), place.counts().await?);
+    workspace.settle(server).await?;
+    tokio::time::sleep(workspace.counts_after()).await;
+    let before = (workspace.used(servers), workspace.counts().await?);
     let steady = bench.steady(server, EVENT_TYPE, rate, seconds).await?;
-    let used = place.used(servers);
-    tokio::time::sleep(place.counts_after()).await;
-    let after = (used, place.counts().await?);
+    let used = workspace.used(servers);
+    tokio::time::sleep(workspace.counts_after()).await;
+    let after = (used, workspace.counts().await?);
     Ok((steady, Cost::between(before, after, steady.deliveries)))
 }

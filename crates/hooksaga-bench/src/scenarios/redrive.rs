@@ -13,21 +13,21 @@ const PATIENCE: Duration = Duration::from_secs(600);
 impl Scenarios<'_> {
     pub(super) async fn redrive(&mut self) -> BenchResult {
         let waiting = self.plan.waiting;
-        let mut stage = self.stage("redrive", &[]).await?;
-        let alone = stage.alone().await?;
+        let mut setup = self.setup("redrive", &[]).await?;
+        let alone = setup.alone().await?;
         // Nobody has subscribed to them yet.
-        stage.post(waiting, |_| "n".to_owned()).await?;
+        setup.post(waiting, |_| "n".to_owned()).await?;
         let tally = Tally::new(waiting as u64, 1);
-        stage.others.count_for(&tally);
-        let ids = stage.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
+        setup.others.count_for(&tally);
+        let ids = setup.subscribe(std::iter::once(("n".to_owned(), "/ok/0".to_owned()))).await?;
         let id = ids.first().ok_or_else(|| BenchError::new("a subscription without an id"))?;
         let asked = json!({"kind": "events", "subscription_id": id, "since": "2000-01-01T00:00:00Z"});
         let began = Instant::now();
-        let redrive = stage.server.api.post("/v1/redrives", &asked).await?;
-        let beside = stage.latency(self.plan.seconds).await?;
+        let redrive = setup.server.api.post("/v1/redrives", &asked).await?;
+        let beside = setup.latency(self.plan.seconds).await?;
         while tally.count() < tally.expected() {
             if began.elapsed() > PATIENCE {
-                let status = stage.server.api.get(&format!("/v1/redrives/{}", redrive["id"])).await?;
+                let status = setup.server.api.get(&format!("/v1/redrives/{}", redrive["id"])).await?;
                 return Err(BenchError::new(format!(
                     "only {} of {waiting} old events arrived; the redrive: {status}",
                     tally.count()
@@ -38,7 +38,7 @@ impl Scenarios<'_> {
         }
         self.progress.clear();
         let took = began.elapsed();
-        stage.end().await?;
+        setup.end().await?;
         self.compare(&format!("a redrive of {waiting} events"), alone, beside);
         #[expect(clippy::cast_precision_loss, reason = "a count far below 2^52")]
         let speed = waiting as f64 / took.as_secs_f64();

@@ -6,8 +6,8 @@ use crate::{
     error::{BenchError, BenchResult},
     measure::{Bench, Steady},
     millis,
-    place::Place,
     server::Server,
+    workspace::Workspace,
 };
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,10 @@ const UNTIL_IT_REMOVES: Duration = Duration::from_secs(30);
 /// What came in the last minute has grown old then, and keeps the janitor busy in every round.
 const UNTIL_OLD: Duration = Duration::from_secs(60);
 
-/// A place where load is sustained.
+/// What a sustained load runs on.
 struct Ground<'a> {
     bench: Bench<'a>,
-    place: &'a Place,
+    workspace: &'a Workspace,
     events: u64,
     /// Deliveries that came more than once.
     repeats: u64,
@@ -30,13 +30,13 @@ struct Ground<'a> {
 
 impl Scenarios<'_> {
     pub(super) async fn sustained(&mut self) -> BenchResult {
-        let place = self.site.place().await?;
+        let workspace = self.workspaces.workspace().await?;
         let bench = self.bench(self.plan.payload_bytes).await?;
-        let mut ground = Ground { bench, place: &place, events: self.plan.events, repeats: 0 };
+        let mut ground = Ground { bench, workspace: &workspace, events: self.plan.events, repeats: 0 };
         let minutes = self.plan.minutes;
         let settings = [(RETENTION, retention(minutes))];
 
-        let (server, _) = place.start().await?;
+        let (server, _) = workspace.start().await?;
         ground.bench.subscribe(&server, EVENT_TYPE, 1).await?;
         ground.speed(&server, ground.events / 10).await?;
         let mut full = Vec::new();
@@ -45,12 +45,12 @@ impl Scenarios<'_> {
         }
         server.stop().await;
 
-        let (server, _) = place.start_with(&settings).await?;
+        let (server, _) = workspace.start_with(&settings).await?;
         let rate = half(middle(full));
         for minute in 1..=minutes {
             let steady = ground.bench.steady(&server, EVENT_TYPE, rate, 60).await?;
             ground.repeats += steady.repeats;
-            self.add_minute(minute, rate, &steady, place.bytes().await?);
+            self.add_minute(minute, rate, &steady, workspace.bytes().await?);
         }
         let removed = server.api.metric(REMOVED).await?;
         server.stop().await;
@@ -63,7 +63,7 @@ impl Scenarios<'_> {
         self.report.add("… events removed by it", removed, "/s", None);
         self.add_repeats("sustained", ground.repeats);
         drop(ground);
-        self.site.remove(place).await
+        self.workspaces.remove(workspace).await
     }
 
     fn add_minute(&mut self, minute: u32, rate: u32, steady: &Steady, bytes: u64) {
@@ -78,21 +78,21 @@ impl Scenarios<'_> {
 
 impl Ground<'_> {
     async fn speed(&mut self, server: &Server, events: u64) -> BenchResult<f64> {
-        let measured = self.bench.throughput(self.place, server, EVENT_TYPE, 1, events).await?;
+        let measured = self.bench.throughput(self.workspace, server, EVENT_TYPE, 1, events).await?;
         self.repeats += measured.repeats;
         Ok(measured.per_second)
     }
 
-    /// The speed at full load while the janitor removes, as a part of the speed without it, in turn; and what it removes a
+    /// The speed at full load while the janitor removes, as a part of the speed without it, measured alternately; and what it removes a
     /// second meanwhile. The minutes before have left enough that is old.
     async fn beside_janitor(&mut self, settings: &[(&str, &str)]) -> BenchResult<(f64, f64)> {
         let (mut ratios, mut removals) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let (server, _) = self.place.start().await?;
+            let (server, _) = self.workspace.start().await?;
             self.speed(&server, self.events / 10).await?;
             let without = self.speed(&server, self.events).await?;
             server.stop().await;
-            let (server, _) = self.place.start_with(settings).await?;
+            let (server, _) = self.workspace.start_with(settings).await?;
             self.speed(&server, self.events / 10).await?;
             until_it_removes(&server).await?;
             let (before, began) = (server.api.metric(REMOVED).await?, Instant::now());

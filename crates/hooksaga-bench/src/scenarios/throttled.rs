@@ -15,10 +15,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 impl Scenarios<'_> {
     pub(super) async fn throttled(&mut self) -> BenchResult {
         const DEAD: &str = "hooksaga_dead_letters_total";
-        let mut stage = self.stage("throttled", &SETTINGS).await?;
-        stage.subscribe(std::iter::once(("n".to_owned(), "/few/0".to_owned()))).await?;
-        let (began, few) = (Instant::now(), stage.others.few());
-        stage.post(EVENTS, |_| "n".to_owned()).await?;
+        let mut setup = self.setup("throttled", &SETTINGS).await?;
+        setup.subscribe(std::iter::once(("n".to_owned(), "/few/0".to_owned()))).await?;
+        let (began, few) = (Instant::now(), setup.others.few());
+        setup.post(EVENTS, |_| "n".to_owned()).await?;
         let mut dead = 0;
         while few.served() + dead < EVENTS as u64 {
             if began.elapsed() > PATIENCE {
@@ -30,12 +30,12 @@ impl Scenarios<'_> {
                 )));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
-            dead = stage.server.api.count(DEAD).await?;
+            dead = setup.server.api.count(DEAD).await?;
             self.progress.show(few.served(), EVENTS as u64);
         }
         self.progress.clear();
         let (took, served, refused) = (began.elapsed(), few.served(), few.refused());
-        stage.end().await?;
+        setup.end().await?;
         #[expect(clippy::cast_precision_loss, reason = "counts of a few thousand requests")]
         let (share, dead) = (refused as f64 / (served + refused) as f64 * 100.0, dead as f64);
         let name = "5 at a time: requests refused";

@@ -18,20 +18,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Scenarios<'_> {
     pub(super) async fn verification(&mut self) -> BenchResult {
-        let stage = self.stage("verification", &[]).await?;
+        let setup = self.setup("verification", &[]).await?;
         let hosts = silent_hosts()?;
         let urls = hosts
             .iter()
             .enumerate()
-            .map(|(number, (_, url))| (stage.event_type(&format!("n{number}")), url.clone()));
-        stage.server.request_all(urls).await?;
+            .map(|(number, (_, url))| (setup.event_type(&format!("n{number}")), url.clone()));
+        setup.server.request_all(urls).await?;
         let mut longest = Duration::ZERO;
         for number in 0..GOOD {
-            let good = (stage.event_type(&format!("good{number}")), stage.others.url("/ok/0"));
+            let good = (setup.event_type(&format!("good{number}")), setup.others.url("/ok/0"));
             let asked = Instant::now();
-            let ids = stage.server.request_all(std::iter::once(good)).await?;
+            let ids = setup.server.request_all(std::iter::once(good)).await?;
             for id in ids {
-                while !stage.server.is_verified(id).await? {
+                while !setup.server.is_verified(id).await? {
                     if asked.elapsed() > PATIENCE {
                         return Err(BenchError::new("a good endpoint was not verified beside hanging ones"));
                     }
@@ -41,7 +41,7 @@ impl Scenarios<'_> {
             longest = longest.max(asked.elapsed());
             tokio::time::sleep(APART).await;
         }
-        stage.end().await?;
+        setup.end().await?;
         drop(hosts);
         let name = format!("verified beside {HANGING} that hang, longest of {GOOD}");
         self.report.add(name, longest.as_secs_f64() * 1e3, "ms", Some(Bar::AtMost(2000.0)));

@@ -1,7 +1,7 @@
 //! Scratch databases on MySQL and MariaDB.
 
 use super::beside;
-use crate::meter::Counts;
+use crate::meter::DatabaseCounters;
 use hooksaga_mysql::{connect_as_login, connect_to_server, identifier, role_name, store_error};
 use hooksaga_store::{Role, StoreResult};
 use mysql_async::{Conn, Error, prelude::Queryable as _};
@@ -84,14 +84,14 @@ impl Observer {
     }
 
     /// Commits, flushes and bytes of the log, of the whole server.
-    pub(crate) async fn counts(&self) -> StoreResult<Counts> {
+    pub(crate) async fn counts(&self) -> StoreResult<DatabaseCounters> {
         let sql = "SHOW GLOBAL STATUS WHERE variable_name IN \
                    ('Handler_commit', 'Innodb_os_log_fsyncs', 'Innodb_data_fsyncs', 'Innodb_os_log_written')";
         let counts: Vec<(String, u64)> = checked(self.0.lock().await.query(sql).await)?;
         let count = |name: &str| counts.iter().find(|(found, _)| found == name).map(|(_, count)| *count);
         // Some versions count the flushes of all files together.
         let syncs = count("Innodb_os_log_fsyncs").or_else(|| count("Innodb_data_fsyncs"));
-        Ok(Counts { commits: count("Handler_commit"), syncs, log: count("Innodb_os_log_written") })
+        Ok(DatabaseCounters { commits: count("Handler_commit"), syncs, log: count("Innodb_os_log_written") })
     }
 
     /// Whether there is no table here: one of ours may be live, however little is in it.

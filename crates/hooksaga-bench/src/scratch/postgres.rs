@@ -1,7 +1,7 @@
 //! Scratch databases on PostgreSQL.
 
 use super::beside;
-use crate::meter::Counts;
+use crate::meter::DatabaseCounters;
 use hooksaga_postgres::{connect_as_login, store_error};
 use hooksaga_store::StoreResult;
 use tokio_postgres::{Client, Error};
@@ -55,7 +55,7 @@ impl Observer {
     }
 
     /// Commits of this database, and flushes and bytes of the whole server's log.
-    pub(crate) async fn counts(&self) -> StoreResult<Counts> {
+    pub(crate) async fn counts(&self) -> StoreResult<DatabaseCounters> {
         let sql = "SELECT xact_commit, (pg_current_wal_insert_lsn() - '0/0')::int8, \
                    current_setting('server_version_num')::int4 \
                    FROM pg_stat_database WHERE datname = current_database()";
@@ -73,7 +73,7 @@ impl Observer {
             None => None,
         };
         let syncs = syncs.and_then(|count| u64::try_from(count).ok());
-        Ok(Counts { commits: count(0)?, syncs, log: count(1)? })
+        Ok(DatabaseCounters { commits: count(0)?, syncs, log: count(1)? })
     }
 
     /// Whether there is no table here: one of ours may be live, however little is in it.

@@ -52,7 +52,7 @@ pub(crate) async fn list(
 
 /// Show a dead letter
 ///
-/// With the payload exactly as it came.
+/// With the payload byte for byte.
 #[utoipa::path(
     get, path = "/v1/dead-letters/{id}", tag = "dead letters", operation_id = "get_dead_letter",
     security(("key" = ["read"])),

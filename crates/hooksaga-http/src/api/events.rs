@@ -95,7 +95,7 @@ pub(crate) async fn list(
 
 /// Show an event
 ///
-/// With its payload exactly as it came, whether it is routed, whom it could not go to, and its deliveries.
+/// With its payload byte for byte, whether it is routed, the subscriptions that it could not be delivered to, and its deliveries.
 #[utoipa::path(
     get, path = "/v1/events/{id}", tag = "events", operation_id = "get_event",
     security(("key" = ["read"])),

@@ -1,6 +1,6 @@
 //! The key that a request carries.
 
-use crate::{auth::Known, dto::MeView, openapi::KeyProblems, query::NoParams};
+use crate::{auth::AnyKey, dto::MeView, openapi::KeyProblems, query::NoParams};
 use axum::Json;
 
 /// Show the key that is used
@@ -11,6 +11,6 @@ use axum::Json;
     security(("key" = [])),
     responses((status = 200, description = "The key", body = MeView), KeyProblems)
 )]
-pub(crate) async fn show(Known(caller): Known, _: NoParams) -> Json<MeView> {
+pub(crate) async fn show(AnyKey(caller): AnyKey, _: NoParams) -> Json<MeView> {
     Json(MeView::from(&*caller))
 }

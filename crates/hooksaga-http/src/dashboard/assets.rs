@@ -1,5 +1,5 @@
 //! The style sheets, the script and the icon: part of the program, with their content's hash in the name, so that browsers
-//! keep them for ever and a new version's page never runs with an old version's script.
+//! keep them forever and a new version's page never runs with an old version's script.
 
 use crate::{
     auth::hash_key,

@@ -1,7 +1,7 @@
 //! Dead letters: the list with what can be sent again, and one with its payload.
 
 use super::{
-    OnPage, Shown, Visitor,
+    OnPage, PageResult, Visitor,
     events::payload_views,
     form::Form,
     keys,
@@ -43,11 +43,11 @@ const COUNTED: u32 = 10_000;
 /// The letters that one form selects: those of a page.
 const MOST_SELECTED: usize = 500;
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     list_page(&state, &visitor, &asked, html! {}).await
 }
 
-async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
     let path = visitor.path("/dead-letters");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<DeadLettersQuery>(visitor)?;
@@ -56,13 +56,13 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
         let urls = list::callback_urls(state, &scope, ids).await?;
         let again: Vec<_> = page.items.iter().filter_map(|letter| letter.requeued_saga_id).collect();
         let again = list::deliveries(state, &scope, &again).await?;
-        let beside = Beside { urls, again };
+        let beside = RelatedRows { urls, again };
         Ok::<_, Problem>((page, beside))
     };
     let (letters, next, beside, problem) = match read.await {
         Ok((page, beside)) => (page.items, page.next, beside, None),
         Err(problem) if problem.status().is_client_error() => {
-            (Vec::new(), None, Beside::default(), Some(problem))
+            (Vec::new(), None, RelatedRows::default(), Some(problem))
         }
         Err(problem) => return Err(problem.into()),
     };
@@ -99,14 +99,19 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
 
 /// What is shown of other rows than the letters' own.
 #[derive(Default)]
-struct Beside {
+struct RelatedRows {
     urls: HashMap<SubscriptionId, String>,
     /// What became of those that were sent again.
     again: HashMap<SagaId, Delivery>,
 }
 
 /// The table, in a form that sends the chosen ones, or all that match the filter, again.
-fn selectable(visitor: &Visitor, letters: &[DeadLetterSummary], beside: &Beside, asked: &Asked) -> Markup {
+fn selectable(
+    visitor: &Visitor,
+    letters: &[DeadLetterSummary],
+    beside: &RelatedRows,
+    asked: &Asked,
+) -> Markup {
     let may = visitor.may(Scope::Operator);
     let tenants = visitor.tenant().is_none();
     html! {
@@ -155,7 +160,7 @@ pub(super) async fn show(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     let scope = visitor.scope();
     let found = state.reader.dead_letter(&scope, DeadLetterId(id)).await?;
     let letter = found.ok_or_else(|| Problem::no_such("dead letter", id))?;
@@ -224,7 +229,7 @@ async fn sent_again_by(
 }
 
 /// Sends one, the selected ones, or all that match a filter again; the last after a count that is confirmed.
-pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
+pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {
     visitor.needs(Scope::Operator)?;
     match form.get("what") {
         "count" => count(&state, &visitor, &form).await,
@@ -234,7 +239,7 @@ pub(super) async fn requeue(visitor: Visitor, State(state): State<SharedState>, 
     }
 }
 
-async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> Shown {
+async fn one(state: &ApiState, visitor: &Visitor, id: &str) -> PageResult {
     let id = validate::id(id).map_err(|_| Problem::no_such("dead letter", id))?;
     let to = |saga: i64, done: &str| {
         Ok(Redirect::to(&visitor.path(&format!("/deliveries/{saga}?done={done}"))).into_response())
@@ -266,7 +271,7 @@ pub(super) fn not_deliverable(visitor: &Visitor, subscription: SubscriptionId) -
     }
 }
 
-async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+async fn selected(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
     let mut tally = RequeueTally::default();
     let mut before = 0u64;
     for id in form.all("id").filter_map(|id| validate::id(id).ok()).take(MOST_SELECTED) {
@@ -344,7 +349,7 @@ async fn run(
 }
 
 /// How many would be sent, with the button that does it.
-async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+async fn count(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, true).await?;
     let too_many = tally.requeued > u64::from(AT_A_TIME);
@@ -383,7 +388,7 @@ fn counted(letters: u64) -> String {
     }
 }
 
-async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> Shown {
+async fn all(state: &ApiState, visitor: &Visitor, form: &Form) -> PageResult {
     let asked = asked_of(form);
     let tally = run(state, visitor, &asked, false).await?;
     if tally.requeued == 0 {

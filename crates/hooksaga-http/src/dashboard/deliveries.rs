@@ -1,7 +1,7 @@
 //! Deliveries: the list, and one with the story of its attempts.
 
 use super::{
-    OnPage, Shown, Visitor,
+    OnPage, PageResult, Visitor,
     dead_letters::not_deliverable,
     layout::{self, Page, Section},
     list::{self, Asked, Listed},
@@ -30,7 +30,7 @@ use hooksaga_store::{
 use maud::{Markup, html};
 use std::{fmt::Write as _, time::Duration};
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/deliveries");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<DeliveriesQuery>(&visitor)?;
@@ -63,7 +63,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
             (parts::empty("Nothing has been delivered yet: a delivery begins when an event matches a subscription.", &html! { a href=(visitor.site.home()) { "What to do next" } }))
         }
         @else {
-            (table(&visitor, &deliveries, About::Anything))
+            (table(&visitor, &deliveries, TableScope::Anything))
             (asked.pager(&path, List::Deliveries, next))
         }
     };
@@ -76,16 +76,16 @@ const LONG_WAIT: Duration = Duration::from_secs(10);
 
 /// What a table of deliveries is about: what all its rows have in common is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum About {
+pub(super) enum TableScope {
     Anything,
     AnEvent,
     ASubscription,
 }
 
 /// A table of deliveries.
-pub(super) fn table(visitor: &Visitor, deliveries: &[Delivery], about: About) -> Markup {
-    let tenants = visitor.tenant().is_none() && about == About::Anything;
-    let (events, endpoints) = (about != About::AnEvent, about != About::ASubscription);
+pub(super) fn table(visitor: &Visitor, deliveries: &[Delivery], about: TableScope) -> Markup {
+    let tenants = visitor.tenant().is_none() && about == TableScope::Anything;
+    let (events, endpoints) = (about != TableScope::AnEvent, about != TableScope::ASubscription);
     html! {
         div.scroll { table {
             thead { tr {
@@ -111,12 +111,12 @@ pub(super) async fn show(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     asked: Asked,
-) -> Shown {
+) -> PageResult {
     page(&state, &visitor, id, parts::notice(asked.get("done"))).await
 }
 
 /// A delivery's page, with something said above it.
-async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Shown {
+async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> PageResult {
     let scope = visitor.scope();
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
     let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
@@ -189,7 +189,7 @@ pub(super) async fn resend(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Operator)?;
     let to = |saga: SagaId, done: &str| {
         Ok(Redirect::to(&visitor.path(&format!("/deliveries/{saga}?done={done}"))).into_response())

@@ -1,6 +1,6 @@
 //! What else is done with a subscription: a test event, and its end.
 
-use super::{OnPage, Shown, Visitor, subscriptions};
+use super::{OnPage, PageResult, Visitor, subscriptions};
 use crate::{api::endpoint_care as api, audit, path::Id, state::SharedState};
 use axum::{
     extract::State,
@@ -15,7 +15,7 @@ pub(super) async fn test(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     match api::send_test(&state, &visitor.caller, id).await {
         Ok(sent) => {
@@ -34,7 +34,7 @@ pub(super) async fn delete(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     api::delete_from(&state, &visitor.caller, id).await?;
     Ok(Redirect::to(&visitor.path("/subscriptions?done=deleted")).into_response())

@@ -1,8 +1,8 @@
 //! Events: the list, one with its payload and where it went, and the payload alone.
 
 use super::{
-    OnPage, Shown, Visitor,
-    deliveries::{About, table},
+    OnPage, PageResult, Visitor,
+    deliveries::{TableScope, table},
     home::SEND,
     layout::{self, Page, Section},
     list::{self, Asked, Listed},
@@ -32,7 +32,7 @@ const SHOWN: usize = 128 << 10;
 /// Subscriptions that are looked at per topic, to say why an event went nowhere.
 const LOOKED_AT: u32 = 20;
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/events");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<EventsQuery>(&visitor)?;
@@ -82,7 +82,7 @@ pub(super) async fn show(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(EventIdInPath(id)): OnPage<EventIdInPath>,
-) -> Shown {
+) -> PageResult {
     let scope = visitor.scope();
     let event = find(&state, &scope, id).await?;
     let nowhere = if event.routed && event.deliveries.is_empty() {
@@ -106,7 +106,7 @@ pub(super) async fn show(
             @if !event.routed { p { "Its subscriptions are being looked up." } }
             @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, event.unmatched, matching)) }
             @else { (left_out(event.unmatched)) }
-            @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, About::AnEvent)) }
+            @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, TableScope::AnEvent)) }
             @if event.deliveries.len() >= 500 {
                 p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
             }
@@ -122,7 +122,7 @@ async fn find(state: &ApiState, scope: &TenantScope, id: i64) -> Result<EventDet
     state.reader.event(scope, EventId(id)).await?.ok_or_else(|| Problem::no_such("event", id))
 }
 
-/// A payload, laid out and as it came.
+/// A payload, indented and as received.
 pub(super) fn payload_views(visitor: &Visitor, event_id: i64, payload: &str) -> Markup {
     let file = visitor.path(&format!("/events/{event_id}/payload"));
     let size = format!("{} bytes", parts::number(payload.len() as u64));
@@ -216,7 +216,7 @@ pub(super) async fn payload(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(EventIdInPath(id)): OnPage<EventIdInPath>,
-) -> Shown {
+) -> PageResult {
     let event = find(&state, &visitor.scope(), id).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], event.payload.to_string()).into_response())
 }

@@ -1,7 +1,7 @@
 //! The first page: how everything stands, for the person on call.
 
 use super::{
-    Shown, Visitor, chart,
+    PageResult, Visitor, chart,
     layout::{self, Page, Section},
     overview::{self, LOOKED_AT, Situation},
     parts, words,
@@ -19,7 +19,7 @@ pub(super) const SEND: &str = "hooksaga send order.created '{\"order\": 42}'";
 /// Subscribes the endpoint that `hooksaga listen` is.
 pub(super) const SUBSCRIBE: &str = "hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait";
 
-pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> Shown {
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
     let scope = visitor.scope();
     let (cached, reader, of) = (state.stats.of(&scope), Arc::clone(&state.reader), scope.clone());
     let stats = cached.get(async move { reader.stats(&of).await }).await;

@@ -1,7 +1,7 @@
 //! API keys, for operators: who may do what, when each was last used, and the end of one.
 
 use super::{
-    OnPage, Shown, Visitor,
+    OnPage, PageResult, Visitor,
     layout::{self, Page, Section},
     list::Asked,
     parts,
@@ -28,12 +28,12 @@ fn allowed(visitor: &Visitor) -> Result<(), Problem> {
     visitor.caller.must_be_unbound()
 }
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     allowed(&visitor)?;
     list_page(&state, &visitor, &asked, html! {}).await
 }
 
-async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
     let place = asked.params().page(List::Keys, FieldErrors::default())?;
     let keys = state.portal_keys.newest(place).await?;
     let body = html! {
@@ -92,7 +92,7 @@ pub(super) async fn revoke(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     allowed(&visitor)?;
     let key = state.portal_keys.revoke(KeyId(id)).await?.ok_or_else(|| Problem::no_such("key", id))?;
     tracing::info!(key_id = id, key = key.name, by = visitor.caller.name, "key revoked");

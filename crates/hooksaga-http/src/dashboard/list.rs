@@ -18,7 +18,7 @@ use std::{
     convert::Infallible,
 };
 
-/// At most so many rows are looked up beside those of one page; those beyond are shown by their number.
+/// The most related rows that one page looks up; the others are shown by their id only.
 const MOST_LOOKED_UP: usize = 50;
 
 /// The query of a page as it was sent, without empty fields: browsers send those of a form, too.
@@ -61,7 +61,7 @@ impl Asked {
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What is asked for, read as the API reads it.
+    /// The parameters, read as the API reads them.
     pub(super) fn listing<Q: ListQuery>(&self, visitor: &Visitor) -> Result<Listing<Q>, Problem> {
         Listing::read(&visitor.caller, self.params())
     }

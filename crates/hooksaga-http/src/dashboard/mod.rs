@@ -41,7 +41,7 @@ pub(crate) use session::now;
 
 use crate::state::SharedState;
 use axum::{
-    Router, middleware,
+    middleware,
     routing::{get, post},
 };
 use dress::{OnPage, PageError, dress};
@@ -50,19 +50,19 @@ use session::Visitor;
 use site::Site;
 
 /// What a page returns.
-type Shown = Result<axum::response::Response, PageError>;
+type PageResult = Result<axum::response::Response, PageError>;
 
 /// The pages of both sites, and what they are made of.
-pub(crate) fn routes(state: &SharedState) -> Router<SharedState> {
+pub(crate) fn routes(state: &SharedState) -> axum::Router<SharedState> {
     site(Site::Dashboard)
         .merge(site(Site::Portal))
         .layer(middleware::from_fn_with_state(SharedState::clone(state), dress))
         .route("/assets/{name}", get(assets::show))
 }
 
-fn site(site: Site) -> Router<SharedState> {
+fn site(site: Site) -> axum::Router<SharedState> {
     let at = |path: &str| site.path(path);
-    let router = Router::new()
+    let router = axum::Router::new()
         .route(site.home(), get(home::show))
         .route(&at("/sign-in"), get(sign_in::show).post(sign_in::sign_in))
         .route(&at("/sign-out"), post(sign_in::sign_out))

@@ -172,7 +172,7 @@ pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
 }
 
-/// What has just been done: a code of a redirect, so that nothing from outside is shown.
+/// What has just been done: a code in the redirect, so that no text from the URL is shown.
 pub(super) fn notice(done: Option<&str>) -> Markup {
     let text = match done {
         Some("saved") => "Saved.",

@@ -1,4 +1,4 @@
-//! JSON with line breaks and indentation, every token as it came: numbers keep their digits, members their order.
+//! JSON with line breaks and indentation, every token unchanged: numbers keep their digits, members their order.
 
 /// The text, laid out; nothing if it would become longer than `most` bytes.
 pub(super) fn pretty(json: &str, most: usize) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Redrives: large work that sends many again in the background, how far it came, and who began it.
 
 use super::{
-    OnPage, Shown, Visitor,
+    OnPage, PageResult, Visitor,
     form::Form,
     layout::{self, Page, Section},
     list::Asked,
@@ -29,11 +29,11 @@ use hooksaga_store::{DeadLetterFilter, Redrive, RedriveStatus, RedriveWork, Scop
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     list_page(&state, &visitor, &asked, html! {}).await
 }
 
-async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> Shown {
+async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
     let path = visitor.path("/redrives");
     let Listing { scope, page, .. } = asked.listing::<RedrivesQuery>(visitor)?;
     let redrives = state.reader.redrives(&scope, page).await?;
@@ -140,7 +140,7 @@ pub(super) async fn show(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     asked: Asked,
-) -> Shown {
+) -> PageResult {
     let found = state.reader.redrive(&visitor.scope(), RedriveId(id)).await?;
     let redrive = found.ok_or_else(|| Problem::no_such("redrive", id))?;
     let running = redrive.status == RedriveStatus::Running;
@@ -181,7 +181,7 @@ pub(super) async fn show(
 }
 
 /// Starts one: a form becomes the JSON of the API, so that the same rules hold.
-pub(super) async fn start(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
+pub(super) async fn start(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {
     visitor.needs(Scope::Operator)?;
     let body = match form.get("kind") {
         "events" => events(&form),
@@ -232,7 +232,7 @@ pub(super) async fn cancel(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Operator)?;
     api::cancel_from(&state, &visitor.caller, id).await?;
     Ok(Redirect::to(&visitor.path(&format!("/redrives/{id}?done=redrive-cancelled"))).into_response())

@@ -1,8 +1,8 @@
 //! One search box: ids, and what senders and receivers know an event or an endpoint by.
 
 use super::{
-    Shown, Visitor,
-    deliveries::{About, table},
+    PageResult, Visitor,
+    deliveries::{TableScope, table},
     events::heads,
     layout::{self, Page, Section},
     list::{Asked, event_head},
@@ -45,7 +45,7 @@ impl SearchHits {
     }
 }
 
-pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let text = asked.get("q").unwrap_or_default();
     let found = find(&state, &visitor, text).await?;
     if let Some(only) = found.only() {
@@ -58,7 +58,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
         @else if nothing { div.empty { p { "Nothing was found for " strong { (text) } "." } (hint()) } }
         @else {
             p.quiet { "Found for " strong { (text) } ":" }
-            @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), About::Anything)) } }
+            @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), TableScope::Anything)) } }
             @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
             @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events)) } }
         }

@@ -1,6 +1,6 @@
 //! Sign-in and sign-out: an API key, or a portal session's token, against a cookie.
 
-use super::{Shown, Site, form::SignInForm, layout, parts, session};
+use super::{PageResult, Site, form::SignInForm, layout, parts, session};
 use crate::{
     auth::{MAX_KEY_LENGTH, hash_key},
     state::{ApiState, SharedState},
@@ -13,7 +13,7 @@ use http::{HeaderMap, StatusCode, Uri, header};
 use maud::html;
 
 /// Shows the form, or leads on whoever is signed in already.
-pub(super) async fn show(State(state): State<SharedState>, uri: Uri, headers: HeaderMap) -> Shown {
+pub(super) async fn show(State(state): State<SharedState>, uri: Uri, headers: HeaderMap) -> PageResult {
     let site = Site::of(uri.path());
     let next = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes())
         .find(|(name, _)| name == "next")
@@ -30,7 +30,7 @@ pub(super) async fn sign_in(
     State(state): State<SharedState>,
     uri: Uri,
     SignInForm(form): SignInForm,
-) -> Shown {
+) -> PageResult {
     let site = Site::of(uri.path());
     let next = site.local(form.get("next"));
     let key = form.get("key");

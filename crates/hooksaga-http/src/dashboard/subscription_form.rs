@@ -1,7 +1,7 @@
 //! Creating and editing a subscription: a form that becomes the JSON of the API, so that the same rules hold.
 
 use super::{
-    OnPage, Shown, Visitor,
+    OnPage, PageResult, Visitor,
     form::Form,
     layout::{self, Page, Section},
     list::Asked,
@@ -107,14 +107,14 @@ fn headers(text: &str) -> Map<String, Value> {
 }
 
 /// An empty form, or what a link to it fills in.
-pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let text = |name| asked.get(name).unwrap_or_default().to_owned();
     let fields = Fields { topics: text("topics"), tenant: text("tenant"), ..Fields::default() };
     Ok(form_page(&state, &visitor, None, &fields, None))
 }
 
-pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, form: Form) -> Shown {
+pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let fields = Fields::sent(&form);
     let mut body = fields.json();
@@ -139,7 +139,7 @@ pub(super) async fn edit(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let subscription = find(&state, &visitor, id).await?;
     Ok(form_page(&state, &visitor, Some(id), &Fields::of(&subscription), None))
@@ -150,7 +150,7 @@ pub(super) async fn update(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     form: Form,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let before = find(&state, &visitor, id).await?;
     let fields = Fields::sent(&form);
@@ -163,7 +163,13 @@ pub(super) async fn update(
 }
 
 /// The form again, with what is wrong; what the form cannot repair is a page of its own.
-fn refused(state: &ApiState, visitor: &Visitor, id: Option<i64>, fields: &Fields, problem: Problem) -> Shown {
+fn refused(
+    state: &ApiState,
+    visitor: &Visitor,
+    id: Option<i64>,
+    fields: &Fields,
+    problem: Problem,
+) -> PageResult {
     match problem.status() {
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::FORBIDDEN => {
             Ok(form_page(state, visitor, id, fields, Some(&problem)))

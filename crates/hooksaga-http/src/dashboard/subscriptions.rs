@@ -1,8 +1,8 @@
 //! Subscriptions: the list, one with its verification and what it got lately, and what can be done with it.
 
 use super::{
-    OnPage, Shown, Visitor,
-    deliveries::{About, table},
+    OnPage, PageResult, Visitor,
+    deliveries::{TableScope, table},
     endpoint_care,
     form::Form,
     health,
@@ -32,7 +32,7 @@ use maud::{Markup, html};
 /// Deliveries on a subscription's page.
 const LATEST: u32 = 10;
 
-pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> Shown {
+pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/subscriptions");
     let read = async {
         let Listing { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
@@ -121,7 +121,7 @@ pub(super) async fn show(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     asked: Asked,
-) -> Shown {
+) -> PageResult {
     let subscription = find(&state, &visitor, id).await?;
     page(&state, &visitor, &subscription, parts::notice(asked.get("done"))).await
 }
@@ -137,7 +137,7 @@ pub(super) async fn page(
     visitor: &Visitor,
     subscription: &Subscription,
     said: Markup,
-) -> Shown {
+) -> PageResult {
     let (id, scope) = (subscription.id, visitor.scope());
     let detail = state.reader.subscription_detail(&scope, id).await?;
     let health = detail.map(|detail| detail.health).unwrap_or_default();
@@ -167,7 +167,7 @@ pub(super) async fn page(
             h2 { "Latest deliveries" }
             @if latest.is_empty() { p.quiet { "None yet." } }
             @else {
-                (table(visitor, &latest, About::ASubscription))
+                (table(visitor, &latest, TableScope::ASubscription))
                 p { a href=(visitor.path(&format!("/deliveries?subscription_id={id}"))) { "All deliveries" } " · "
                     a href=(visitor.path(&format!("/dead-letters?subscription_id={id}&requeued=false"))) { "Open dead letters" } }
             }
@@ -285,7 +285,7 @@ pub(super) async fn set_active(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     form: Form,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let active = form.get("active") == "true";
     let change = serde_json::json!({ "active": active }).to_string();
@@ -298,7 +298,7 @@ pub(super) async fn verify(
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
     form: Form,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let trusted = form.get("trusted") == "true";
     api::request_verification(&state, &visitor.caller, id, trusted).await?;
@@ -309,7 +309,7 @@ pub(super) async fn rotate(
     visitor: Visitor,
     State(state): State<SharedState>,
     OnPage(Id(id)): OnPage<Id>,
-) -> Shown {
+) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let secret = api::rotate(&state, &visitor.caller, id).await?;
     let subscription = find(&state, &visitor, id).await?;

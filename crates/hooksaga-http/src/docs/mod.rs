@@ -1,12 +1,11 @@
 //! The pages for people: `/docs` shows the OpenAPI document and lets one try the routes out. It works offline:
 //! everything comes from this server, and the content security policy allows nothing else.
 //!
-//! It is made by hand: the usual viewers of OpenAPI documents are large bundles of JavaScript, most of which set styles inline,
-//! which the policy forbids, and would have to be kept up to date here. This one is three small files.
+//! It is written for this server: the usual viewers of OpenAPI documents are large bundles of JavaScript, most of which set styles inline,
+//! which the policy forbids, and they would have to be kept up to date. This one is three small files.
 
 use crate::listener::Unmetered;
 use axum::{
-    Router,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -19,8 +18,8 @@ const JS: &str = include_str!("docs.js");
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub(crate) fn routes() -> Router {
-    Router::new()
+pub(crate) fn routes() -> axum::Router {
+    axum::Router::new()
         .route("/docs", get(|| async { asset(HTML, "text/html; charset=utf-8") }))
         .route("/docs/docs.css", get(|| async { asset(CSS, "text/css; charset=utf-8") }))
         .route("/docs/docs.js", get(|| async { asset(JS, "text/javascript; charset=utf-8") }))

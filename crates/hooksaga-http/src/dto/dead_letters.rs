@@ -178,7 +178,7 @@ impl From<RequeueFilter> for DeadLetterFilter {
 #[derive(Debug, ToSchema)]
 pub(crate) struct RequeueAllRequest {
     pub(crate) filter: RequeueFilter,
-    /// At most so many are requeued, oldest first; skipped ones do not count.
+    /// The most that are requeued, oldest first; skipped ones do not count.
     #[schema(minimum = 1, maximum = 10000, default = 1000, required = false)]
     pub(crate) limit: u32,
     /// Counts, and changes nothing.

@@ -1,4 +1,4 @@
-//! Which connections are open, and which is closed when there are too many.
+//! The open connections, and which of them is closed when there are too many.
 
 use super::peer::{Patience, Peer, Rank};
 use std::{
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::{sync::Notify, task::AbortHandle};
 
-/// Connections that were told to go and have not gone yet: so many may be open beyond the limit.
+/// How many connections may be open beyond the limit because they were told to close and have not closed yet.
 const MAX_LEAVING: usize = 64;
 
 /// How often to look for somebody to evict while nobody may be.
@@ -23,13 +23,13 @@ const VICTIMS: usize = 64;
 
 /// Figures that outlive the listener.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ListenerCounters {
     connections: AtomicUsize,
     evicted: AtomicU64,
     pub(super) response_bytes: AtomicUsize,
 }
 
-impl Counts {
+impl ListenerCounters {
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -47,7 +47,7 @@ impl Counts {
 pub(super) struct Connections {
     max: usize,
     patience: Patience,
-    counts: Arc<Counts>,
+    counts: Arc<ListenerCounters>,
     table: Arc<Mutex<Table>>,
     /// A connection has ended.
     ended: Arc<Notify>,
@@ -65,7 +65,7 @@ struct Table {
 }
 
 impl Connections {
-    pub(super) fn new(max: usize, patience: Patience, counts: Arc<Counts>) -> Self {
+    pub(super) fn new(max: usize, patience: Patience, counts: Arc<ListenerCounters>) -> Self {
         let stopping = AtomicBool::new(false);
         Self { max, patience, counts, table: Arc::default(), ended: Arc::default(), stopping }
     }
@@ -103,7 +103,7 @@ impl Connections {
         }
     }
 
-    /// Lets those go that have not taken their response for a while, the longest first, up to so many.
+    /// Closes connections that have not read their response for a while, the longest first, up to this many.
     pub(super) fn evict_stalled_readers(&self, count: usize) {
         let now = Instant::now();
         let mut table = self.lock();
@@ -118,7 +118,7 @@ impl Connections {
         }
     }
 
-    /// Lets everybody go whose request is not moving: at the end nobody is waited for in vain.
+    /// Closes every connection whose request makes no progress: a stop does not wait for those.
     pub(super) fn evict_quiet(&self) {
         let now = Instant::now();
         let mut table = self.lock();
@@ -215,7 +215,7 @@ pub(super) struct Admitted {
     peer: Arc<Peer>,
     table: Arc<Mutex<Table>>,
     ended: Arc<Notify>,
-    counts: Arc<Counts>,
+    counts: Arc<ListenerCounters>,
 }
 
 impl Admitted {

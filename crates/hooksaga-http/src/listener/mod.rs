@@ -7,7 +7,7 @@
 //! - Every wait for a client has a deadline: handshake, head, body (see `body`), and 30 seconds without progress
 //!   while a response is written.
 //! - The bytes of all response bodies that wait for their clients are bounded. A read beyond that is refused with
-//!   503; the response to a write is always sent, since what was done must be told.
+//!   503; the response to a write is always sent, since the client must learn what was done.
 //! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
 
 mod connections;
@@ -31,7 +31,6 @@ use crate::{
     },
     seldom::Seldom,
 };
-use axum::Router;
 use hooksaga_pipeline::Shutdown;
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -62,13 +61,13 @@ const SEND_BUFFER: usize = 128 << 10;
 /// those of waiting responses, and the default is four times as much for every connection.
 const TLS_BUFFER: usize = 16 << 10;
 
-/// How often, at the end, to look for clients that are waited for in vain.
+/// How often, while stopping, to look for clients that make no progress.
 const LOOK_FOR_QUIET: Duration = Duration::from_millis(200);
 
 /// How long to wait when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often that is said meanwhile.
+/// How often that is logged meanwhile.
 const SAID_EVERY: Duration = Duration::from_secs(5);
 
 /// The bounds of one listener.
@@ -132,7 +131,7 @@ impl Default for Deadlines {
 
 /// What a listener holds at the moment. Clones show the same.
 #[derive(Clone, Debug, Default)]
-pub struct ListenerGauges(Arc<connections::Counts>);
+pub struct ListenerGauges(Arc<connections::ListenerCounters>);
 
 impl ListenerGauges {
     /// Open connections.
@@ -153,7 +152,7 @@ impl ListenerGauges {
 
 /// What the connections of a listener share.
 struct Shared {
-    app: Router,
+    app: axum::Router,
     connections: Connections,
     responses: WaitingResponses,
     public_responses: WaitingResponses,
@@ -166,7 +165,7 @@ struct Shared {
 /// closes what is left.
 pub async fn serve(
     listener: TcpListener,
-    app: Router,
+    app: axum::Router,
     options: ListenerOptions,
     shutdown: Shutdown,
 ) -> io::Result<()> {

@@ -140,7 +140,7 @@ impl Peer {
         self.waker.get_or_init(|| waker.clone());
     }
 
-    /// Who goes first: idle before waited for, the longest first. Nothing: it may stay.
+    /// Which connection is closed first: idle ones before those that the server waits for, the longest first. `None`: it may stay.
     pub(super) fn rank(&self, now: Instant, patience: Patience) -> Option<Rank> {
         if self.leaving.load(Ordering::Relaxed) {
             return None;

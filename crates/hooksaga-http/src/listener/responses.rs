@@ -1,6 +1,6 @@
 //! The bytes of response bodies that wait for their clients.
 
-use super::{connections::Counts, peer::Peer};
+use super::{connections::ListenerCounters, peer::Peer};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -25,23 +25,23 @@ pub struct Unmetered;
 /// How much may wait, and how much does.
 pub(super) struct WaitingResponses {
     limit: usize,
-    held: Arc<Held>,
+    held: Arc<WaitingBytes>,
 }
 
-struct Held {
+struct WaitingBytes {
     bytes: AtomicUsize,
-    counts: Arc<Counts>,
+    counts: Arc<ListenerCounters>,
 }
 
 /// The room that one body takes; given back when the last of its bytes is gone.
 pub(super) struct Share {
     bytes: usize,
-    held: Arc<Held>,
+    held: Arc<WaitingBytes>,
 }
 
 impl WaitingResponses {
-    pub(super) fn new(limit: usize, counts: Arc<Counts>) -> Self {
-        Self { limit, held: Arc::new(Held { bytes: AtomicUsize::new(0), counts }) }
+    pub(super) fn new(limit: usize, counts: Arc<ListenerCounters>) -> Self {
+        Self { limit, held: Arc::new(WaitingBytes { bytes: AtomicUsize::new(0), counts }) }
     }
 
     /// Room for a body, or how many bytes too many it has.

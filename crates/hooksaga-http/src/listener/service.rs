@@ -20,7 +20,7 @@ use std::{
 /// Routes that need a key.
 const KEYED: &str = "/v1/";
 
-/// A body of at most so many bytes takes no share of what may wait: the number of connections bounds them all.
+/// A body of at most this many bytes is not counted: the number of connections bounds the sum of these.
 const UNCOUNTED: usize = 1 << 10;
 
 /// Handles one request. The future is the connection's own, without an allocation for each request.

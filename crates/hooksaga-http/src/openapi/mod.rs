@@ -4,7 +4,7 @@ mod examples;
 mod webhooks;
 
 use crate::{api, exact, listener::Unmetered, probes, problem::ProblemBody};
-use axum::{Router, routing::get};
+use axum::routing::get;
 use examples::Example;
 use http::header;
 use serde_json::Value;
@@ -115,8 +115,8 @@ fn illustrate(operation: &mut Value, example: &Example) {
 }
 
 /// `/openapi.json`.
-pub(crate) fn routes() -> Router {
-    Router::new().route(
+pub(crate) fn routes() -> axum::Router {
+    axum::Router::new().route(
         "/openapi.json",
         get(|| async {
             ([(header::CONTENT_TYPE, "application/json")], axum::Extension(Unmetered), DOCUMENT.as_str())

@@ -1,4 +1,4 @@
-//! What kind of fence the roles are: said once at the start, because here a switch of role gives rights and takes none
+//! What kind of fence the roles are: logged once at the start, because here a switch of role gives rights and takes none
 //! away.
 
 use crate::{

@@ -56,7 +56,7 @@ pub(crate) async fn grant_rights(connection: &mut Conn, database: &str) -> Store
 /// What a session lacks that runs as this role: `UPDATE (status) ON webhook_delivery_jobs`.
 pub(crate) async fn lacking(connection: &mut Conn, role: Role) -> StoreResult<Vec<String>> {
     let version: Option<String> = checked(connection.query_first("SELECT VERSION()").await)?;
-    // MariaDB shows the rights of the role that is in force; MySQL has to be told which.
+    // MariaDB shows the rights of the role that is in force; MySQL needs the role's name.
     let mut show = "SHOW GRANTS".to_owned();
     if !version.unwrap_or_default().contains("MariaDB") {
         let current: Option<String> = checked(connection.query_first("SELECT CURRENT_ROLE()").await)?;

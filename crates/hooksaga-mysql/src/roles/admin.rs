@@ -85,7 +85,7 @@ WHERE id = ?";
 const SET_HEADERS: &str = "/* admin.set_headers */
 INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES (?, ?, ?)";
 
-/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+/// It is inactive from now on, so queries for active subscriptions need not exclude deleted ones.
 const DELETE: &str = "/* admin.delete */
 UPDATE subscriptions
 SET active = FALSE, header_names = NULL, deleted_at = UTC_TIMESTAMP(6), updated_at = UTC_TIMESTAMP(6)

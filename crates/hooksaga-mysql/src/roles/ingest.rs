@@ -8,11 +8,11 @@
 //! INSERT would wait for it, and while it waits it locks the gap before the id too, so that everybody whose id falls in
 //! there waits as well. So the look is a locking one that does not wait: it locks rows and no gaps (READ COMMITTED), sees
 //! an id that is being inserted, and fails at once. Then the whole is tried again, a little later, with nothing locked in
-//! between; after about a second (of several events, a quarter of one) the caller is told. What is left is an id that is taken between the look and the insert:
+//! between; after about a second (of several events, a quarter of one) the caller gets an error. What is left is an id that is taken between the look and the insert:
 //! there the server's wait is limited to a second (`options`).
 //!
 //! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
-//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is not taken on trust:
+//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is verified:
 //! the run is read back and compared. A server where it fails gets its rows one by one from then on.
 
 use crate::{
@@ -82,7 +82,7 @@ fn key(event: &NewEvent) -> Option<Key<'_>> {
 const LOOKS_FOR_SEVERAL: u32 = 7;
 /// The most rows in one INSERT. Their number is a power of two, so that there are few texts to prepare.
 const MOST_ROWS: usize = 256;
-/// At most so many bytes of payloads in one statement, or read for comparison at a time.
+/// The most bytes of payloads in one statement, or read for comparison at a time.
 const MOST_BYTES: usize = 8 << 20;
 
 pub(crate) struct Ingest {

@@ -15,7 +15,7 @@ use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreRe
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
-/// Whoever finds it locked does nothing.
+/// A process that finds it locked does nothing.
 pub(crate) const PROGRESS: &str = "/* list_indexer.progress */
 SELECT below, UTC_TIMESTAMP(6) FROM list_progress WHERE list = ? FOR UPDATE SKIP LOCKED";
 

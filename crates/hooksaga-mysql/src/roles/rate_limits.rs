@@ -1,7 +1,7 @@
 //! What rate limits let through, at admission and at the start of attempts.
 //!
-//! The rows of a batch are locked in their order, and the clock is read once they are: whoever waited for another process
-//! must not reckon with the time at which it began to wait. A row that is missing is inserted plainly: where another
+//! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
+//! must not use the time at which it began to wait. A row that is missing is inserted plainly: where another
 //! process was faster, the whole call is tried again.
 
 use crate::{

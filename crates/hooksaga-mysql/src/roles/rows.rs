@@ -37,7 +37,7 @@ pub(crate) fn parsed<T: std::str::FromStr<Err = impl std::fmt::Display>>(text: &
     text.parse().map_err(DbError::unreadable)
 }
 
-/// After a guarded write whose rows are locked: so many must have been written.
+/// After a guarded write whose rows are locked: checks how many rows were written.
 pub(crate) fn expect_rows(what: &str, expected: u64, written: u64) -> DbResult<()> {
     if expected == written {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `subscription_verifier`: finds subscriptions that want verification and records the outcome.
+//! `subscription_verifier`: finds subscriptions that need verification and records the outcome.
 
 use crate::{
     error::{DbError, DbResult},

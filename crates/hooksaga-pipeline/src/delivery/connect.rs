@@ -1,7 +1,7 @@
 //! Connections to callbacks: look up, judge, connect, encrypt.
 //!
-//! The addresses that the guard judged are the addresses that are dialled; there is no second lookup that a
-//! name could answer differently. Where a proxy is set it is told to dial the judged address.
+//! It connects to the very addresses that the guard judged: there is no second lookup that could return other
+//! ones. A proxy, if there is one, gets the address that was judged.
 
 use super::{
     failure::ConnectError,
@@ -120,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// Tries the addresses in turn; the last one's error stands for all.
+    /// Tries one address after another; returns the last one's error.
     async fn connect_to_first(&self, addresses: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
         let mut failure = ConnectError::Dns;
         for (index, address) in addresses.iter().enumerate() {

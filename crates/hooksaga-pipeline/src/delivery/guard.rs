@@ -1,6 +1,6 @@
 //! The egress guard: which addresses may be called.
 //!
-//! Callback URLs come from outside, and this server usually stands where others cannot reach. Without the
+//! Callback URLs come from customers, and this server usually runs in a network that they cannot reach. Without the
 //! guard a subscription could make it call its neighbours, its own ports or the cloud's metadata service.
 //! Every address of a host is judged, after the lookup and before the dial; what is not plainly a public unicast
 //! address is refused, unless the operator has opened its network.

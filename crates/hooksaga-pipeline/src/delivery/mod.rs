@@ -14,10 +14,10 @@
 //! | [`stream`] | what a connection is, plain or TLS |
 //! | [`tls`] | trusted roots and TLS settings |
 //! | [`failure`] | an error of any layer to its error code |
-//! | [`rarely`] | what many requests notice is said once |
+//! | [`rarely`] | logs once what many requests notice |
 //! | [`request_headers`] | a subscription's own headers |
 //! | [`sign`] | the headers of a callback, its signature among them |
-//! | [`interim`] | how many interim responses are put up with |
+//! | [`interim`] | how many interim responses are accepted |
 //! | [`body`] | reading as much of a response as is wanted, no more |
 //! | [`client`] | all of it together |
 

@@ -1,5 +1,4 @@
-//! Something that many requests notice at the same time, and that is said once: and every half minute while
-//! it lasts.
+//! Logs something that many requests notice at the same time once, and then every half minute while it lasts.
 
 use std::{
     sync::{Mutex, PoisonError},

@@ -1,7 +1,7 @@
 //! A connection to a callback's server: plain TCP, or TLS over it.
 //!
-//! One poll takes a bounded number of bytes. The library reads and skips for as long as there is something (a
-//! flood of interim responses, say), and sees only between polls that nobody waits for the response any more.
+//! One poll reads a bounded number of bytes. The library reads and skips for as long as there is something to read (a
+//! flood of interim responses, say), and notices only between polls that nobody waits for the response any more.
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use std::{

@@ -1,6 +1,6 @@
-//! Submits that somebody else's open transaction holds up: it stores the same `external_id`, and may stay open for long.
-//! They are kept apart from the others, so that no batch waits for them, or fails with them. Each try holds a connection for as
-//! long as the database waits for the other transaction, so only few are made at a time: batches need connections, too.
+//! Submits whose `external_id` another open transaction is storing. That transaction may stay open for long.
+//! Such submits are tried apart from the others, so that no batch waits for them or fails with them. Each try holds a connection for as
+//! long as the database waits for the other transaction, so only a few run at a time: batches need connections, too.
 
 use super::{Submit, Writer};
 use hooksaga_store::{Appended, NewEvent, StoreError, StoreResult};
@@ -15,31 +15,31 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-/// How long a submit is tried before its caller is told to come again.
+/// How long a submit is tried before its caller gets an error and may repeat it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(50);
 /// An id that was held a moment ago is taken to be so still. Longer than a caller pauses before it tries again, and than
-/// dozens of ids take that are tried in turn.
+/// dozens of ids take that are tried one after another.
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// The most ids that are remembered; the others cost their neighbours a second commit.
 const MOST_REMEMBERED: usize = 1000;
 /// The most submits that are under way apart; beyond that their writer waits for them.
 const MOST_APART: usize = 2000;
-/// At most so many tries at a time of submits that were in a batch with one that is held, and of those that are known to be
+/// How many tries run at a time: of submits that were in a batch with one that is held, and of those that are known to be
 /// held. Together fewer than a role has connections.
 const TRIES_OF_SUSPECTS: usize = 2;
 const TRIES_OF_HELD: usize = 1;
 
 /// What is known of ids that are held.
-pub(super) struct Held {
+pub(super) struct HeldIds {
     /// The ids that were held, and when that was seen.
     ids: Mutex<HashMap<(String, String), Instant>>,
     suspects: Semaphore,
     held: Semaphore,
 }
 
-impl Default for Held {
+impl Default for HeldIds {
     fn default() -> Self {
         Self {
             ids: Mutex::default(),
@@ -49,7 +49,7 @@ impl Default for Held {
     }
 }
 
-impl Held {
+impl HeldIds {
     fn ids(&self) -> MutexGuard<'_, HashMap<(String, String), Instant>> {
         // Nothing panics while it is held.
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,14 +1,14 @@
 //! Ingestion by group commit.
 //!
-//! Submits that arrive while a commit runs form the next batch; when nothing runs, a submit is committed at
-//! once. So one caller waits for one commit, and a thousand callers share one. Between the commits of many callers
+//! Submits that arrive while a commit runs form the next batch; when no commit runs, a submit is committed at
+//! once. So a single caller waits for one commit, and a thousand callers share one. Between the commits of many callers
 //! it rests for a moment, see [`crate::rest`].
 //!
-//! Promises: a submit returns only after its events are durable. A submit stays together, in one
-//! transaction. What waits is bounded in events and bytes; beyond that a submit is refused as
-//! [`IngestError::Overloaded`] at once. An error that is one submit's fault reaches that submit only, and one whose
-//! `external_id` an open transaction elsewhere holds delays no other (`apart`). A
-//! caller that goes away disturbs nobody; if its events were not yet being written, they are left out.
+//! Promises: a submit returns only after its events are durable. The events of a submit stay together in one
+//! transaction. The queue is bounded in events and bytes; beyond that a submit is refused at once with
+//! [`IngestError::Overloaded`]. An error that one submit causes fails that submit only, and a submit whose
+//! `external_id` another open transaction holds delays no other (`apart`). If a
+//! caller is dropped before its events are being written, they are left out.
 //!
 //! Not done here: validating events (the caller has), routing them.
 
@@ -18,7 +18,7 @@ mod queue;
 mod tests;
 
 use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, rest::rest_after};
-use apart::{Held, store_apart};
+use apart::{HeldIds, store_apart};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};
 use std::{sync::Arc, time::Duration};
@@ -94,7 +94,7 @@ impl Ingest {
             metrics: metrics.clone(),
             log,
             queue: queue.clone(),
-            held: Held::default(),
+            held: HeldIds::default(),
         };
         let task = IngestTask { writer: Arc::new(writer), commits_in_flight: limits.commits_in_flight };
         (Self(Arc::new(Handles { queue, metrics })), task)
@@ -157,7 +157,7 @@ impl IngestTask {
 }
 
 impl Drop for IngestTask {
-    /// Whoever still waits, or comes later, is told instead of waiting for ever.
+    /// Callers that still wait, or come later, get an error instead of waiting forever.
     fn drop(&mut self) {
         self.writer.queue.abandon();
     }
@@ -169,7 +169,7 @@ struct Writer {
     metrics: Arc<Metrics>,
     log: DeliveryLog,
     queue: Arc<Queue>,
-    held: Held,
+    held: HeldIds,
 }
 
 impl Writer {

@@ -144,7 +144,7 @@ impl Queue {
         self.changed.notify_waiters();
     }
 
-    /// No more commits will come: whoever waits is told by the loss of its reply channel.
+    /// No more commits will come: callers that wait see their reply channel closed.
     pub(super) fn abandon(&self) {
         let mut state = self.state();
         state.abandoned = true;

@@ -22,7 +22,7 @@ struct FakeStore {
     away: AtomicBool,
     /// Somebody's open transaction holds what has the type `held`.
     holding: AtomicBool,
-    /// How many calls wait for it, and how many did at the most.
+    /// How many calls wait for it, and how many did at most.
     blocked: AtomicUsize,
     most_blocked: AtomicUsize,
     next_id: AtomicI64,
@@ -77,7 +77,7 @@ struct Bench {
 type Waiting = JoinHandle<Result<Vec<Appended>, IngestError>>;
 
 impl Bench {
-    /// With so many commits let through in advance.
+    /// With this many commits let through in advance.
     fn new(limits: IngestLimits, open: usize) -> Self {
         let store = Arc::new(FakeStore {
             gate: Semaphore::new(open),

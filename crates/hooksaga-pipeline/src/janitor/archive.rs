@@ -1,11 +1,11 @@
 //! The archive: files of what was removed, a line of JSON per event, compressed with zstd.
 //!
-//! Each process writes files of its own, one per day (UTC): `2026-01-31.HOST-PID.ndjson.zst`. A file is never taken up by
-//! another process, not even by one with the same name and number: what a crash left half-written stays at its end. Each
-//! batch is a frame of its own, with a checksum; readers see concatenated frames as one stream.
+//! Each process writes its own files, one per day (UTC): `2026-01-31.HOST-PID.ndjson.zst`. No other process continues a
+//! file, not even one with the same host name and process id: what a crash left half-written stays at its end. Each
+//! batch is a separate frame with a checksum; readers see concatenated frames as one stream.
 //!
-//! Promises: what [`Archive::commit`] has returned for is on disk, the file's name included. What was appended and
-//! not committed is taken back before anything else is written. A file that somebody moves or deletes meanwhile is not written to
+//! Promises: when [`Archive::commit`] has returned, its lines and the file's name are on disk. Lines that were appended but
+//! not committed are removed before anything else is written. A file that somebody moves or deletes meanwhile is not written to
 //! any more: a commit that finds its name gone, or leading elsewhere, copies its own part to a new file first.
 
 use std::{
@@ -156,7 +156,7 @@ impl Inner {
         let Some(open) = open else { return Ok(()) };
         open.file.sync_all()?;
         if !open.is_in_place()? {
-            // Looked at once more: whoever takes this one away, too, is told.
+            // Checked once more: if somebody moves this one away too, that is an error.
             let mut new = self.create(day)?;
             open.copy_rest_to(&mut new)?;
             new.file.sync_all()?;

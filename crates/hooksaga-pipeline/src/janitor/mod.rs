@@ -4,12 +4,12 @@
 //! (`hooksaga_saga::may_go` decides, the schema guards); an event that must stay does not block others. It works in small
 //! transactions with rests between them, so that live traffic hardly notices it. Any number of copies may run.
 //!
-//! It walks over the events in the order of their creation, as they grow old enough. What it has to leave, because
-//! something of it is open, a dead letter is kept, or the database refuses, is looked at again by a second walk, from the
-//! beginning: twice a minute at the most, and less often if that takes long.
+//! It scans the events in the order of their creation, as they grow old enough. It leaves an event if
+//! something of it is open, a dead letter is kept, or the database refuses. A second scan returns to those, from the
+//! beginning: at most twice a minute, and less often if it takes long.
 //!
-//! With an archive, what goes is written there first, and is on disk before it is removed: a crash in between writes it once
-//! more, and loses nothing. What changes in between stays, and is written again when it goes.
+//! With an archive, events are written there first, and are on disk before they are removed. A crash in between repeats their
+//! lines and loses nothing. An event that changes in between stays, and is written again when it is removed.
 //!
 //! Not done here: deciding what may go.
 
@@ -18,7 +18,7 @@ mod line;
 
 pub use archive::Archive;
 
-use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm, pace::Pace};
+use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm, step_size::StepSize};
 use hooksaga_saga::{EventId, Retention, Timestamp};
 use hooksaga_store::{
     ArchivedDelivery, DeliveryPlace, JanitorStore, OldEvent, Removed, RemovedRecords, StoreError, StoreResult,
@@ -38,8 +38,8 @@ pub struct Janitor {
     retention: Option<Retention>,
     /// What is removed is written here first.
     archive: Option<Archive>,
-    pace: Pace,
-    walks: Mutex<Walks>,
+    step_size: StepSize,
+    scans: Mutex<Scans>,
     /// It ends the rests.
     stop: OnceLock<Shutdown>,
     signals: Signals,
@@ -47,15 +47,15 @@ pub struct Janitor {
 }
 
 /// An event in the order of creation.
-type Place = (Timestamp, EventId);
+type EventPosition = (Timestamp, EventId);
 
-/// Where the walks over the old events are.
+/// How far the scans of the old events have come.
 #[derive(Debug, Default)]
-struct Walks {
+struct Scans {
     /// Everything up to here was looked at once.
-    front: Option<Place>,
-    /// The walk over what was left; `None` while it rests.
-    again: Option<Again>,
+    front: Option<EventPosition>,
+    /// The scan of what was left; `None` while it rests.
+    again: Option<SecondScan>,
     /// It does not begin before.
     rest_until: Option<Instant>,
     /// Events with very many deliveries, which go some at a time. They are archived.
@@ -68,7 +68,7 @@ struct Walks {
     large_took: Duration,
 }
 
-impl Walks {
+impl Scans {
     /// A large event that may be gone on with.
     fn due(&self, now: Instant) -> Option<Large> {
         self.large.iter().rev().find(|large| large.not_before.is_none_or(|at| at <= now)).copied()
@@ -92,14 +92,14 @@ struct Large {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Again {
-    after: Option<Place>,
+struct SecondScan {
+    after: Option<EventPosition>,
     began: Instant,
 }
 
 impl Janitor {
     const NAME: &str = "janitor";
-    /// How often it looks what has grown old, and for what it left, at the most.
+    /// How often it looks what has grown old, and for what it left, at most.
     const EVERY: Duration = Duration::from_secs(30);
     /// Looking for what it left takes at most one part in this many of the time.
     const PART: u32 = 10;
@@ -107,7 +107,7 @@ impl Janitor {
     const MOST_ROWS: u32 = 2000;
     /// Sagas of a single event that go in one transaction.
     const MOST_SAGAS: u32 = 500;
-    /// Deliveries that are read for the archive at a time, and the text that is held at the most.
+    /// Deliveries that are read for the archive at a time, and the text that is held at most.
     const PAGE: u32 = 500;
     const MOST_TEXT: usize = 4 << 20;
     /// Counts and records per transaction.
@@ -124,8 +124,8 @@ impl Janitor {
         signals: Signals,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let (pace, walks, stop) = (Pace::new(), Mutex::default(), OnceLock::new());
-        Self { store, retention, archive: None, pace, walks, stop, signals, metrics }
+        let (step_size, scans, stop) = (StepSize::new(), Mutex::default(), OnceLock::new());
+        Self { store, retention, archive: None, step_size, scans, stop, signals, metrics }
     }
 
     /// Writes what it removes to this archive first.
@@ -146,17 +146,17 @@ impl Janitor {
         driver
             .run(|| async {
                 let began = Instant::now();
-                let progress = self.run_once().await.inspect_err(|_| self.pace.failed())?;
+                let progress = self.run_once().await.inspect_err(|_| self.step_size.failed())?;
                 if progress == Progress::Worked {
                     // Half of the time belongs to others, where other background work leaves them more: this has to keep
                     // up with what comes in. Some of the rest came after each removal. It is over in a moment when the
                     // order to stop comes.
                     let (rested, large_took) = {
-                        let walks = self.walks();
-                        (walks.rested, walks.large_took)
+                        let scans = self.scans();
+                        (scans.rested, scans.large_took)
                     };
                     let took = began.elapsed().saturating_sub(rested).saturating_sub(large_took);
-                    let rest = self.pace.rest_after(took) / 2;
+                    let rest = self.step_size.rest_after(took) / 2;
                     tokio::time::sleep(rest.saturating_sub(rested)).await;
                 }
                 Ok(progress)
@@ -168,15 +168,15 @@ impl Janitor {
     pub async fn run_once(&self) -> StoreResult<Progress> {
         let started = Instant::now();
         {
-            let mut walks = self.walks();
-            (walks.rested, walks.large_took) = (Duration::ZERO, Duration::ZERO);
+            let mut scans = self.scans();
+            (scans.rested, scans.large_took) = (Duration::ZERO, Duration::ZERO);
         }
         let mut more = match &self.retention {
             Some(retention) => {
                 // Both: an event that takes long holds up no other.
                 let large = self.remove_large(retention).await?;
-                let on = self.walk_on(retention).await?;
-                large || on || self.walk_again(retention, started).await?
+                let on = self.scan_on(retention).await?;
+                large || on || self.scan_again(retention, started).await?
             }
             None => false,
         };
@@ -192,60 +192,64 @@ impl Janitor {
             return Ok(Progress::Worked);
         }
         self.tell();
-        let rest = self.walks().rest_until.map(|until| until.saturating_duration_since(started));
+        let rest = self.scans().rest_until.map(|until| until.saturating_duration_since(started));
         Ok(Progress::IDLE.or_after(rest))
     }
 
-    fn walks(&self) -> MutexGuard<'_, Walks> {
-        self.walks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn scans(&self) -> MutexGuard<'_, Scans> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at events that have grown old. Returns whether there are more.
-    async fn walk_on(&self, retention: &Retention) -> StoreResult<bool> {
-        let after = self.walks().front;
+    async fn scan_on(&self, retention: &Retention) -> StoreResult<bool> {
+        let after = self.scans().front;
         let (last, is_end) = self.look(retention, after).await?;
-        let mut walks = self.walks();
-        walks.front = last.or(after);
-        Ok(!is_end || walks.due(Instant::now()).is_some())
+        let mut scans = self.scans();
+        scans.front = last.or(after);
+        Ok(!is_end || scans.due(Instant::now()).is_some())
     }
 
     /// Looks at events that were left, unless it is time to rest from that. Returns whether there are more.
-    async fn walk_again(&self, retention: &Retention, now: Instant) -> StoreResult<bool> {
+    async fn scan_again(&self, retention: &Retention, now: Instant) -> StoreResult<bool> {
         let (front, again, rest_until) = {
-            let walks = self.walks();
-            (walks.front, walks.again, walks.rest_until)
+            let scans = self.scans();
+            (scans.front, scans.again, scans.rest_until)
         };
-        // The first walk of all has just looked at everything.
+        // The very first scan has just looked at everything.
         let Some(rest_until) = rest_until else {
-            self.walks().rest_until = Some(now + Self::EVERY);
+            self.scans().rest_until = Some(now + Self::EVERY);
             return Ok(false);
         };
         if again.is_none() && now < rest_until {
             return Ok(false);
         }
-        let again = again.unwrap_or(Again { after: None, began: now });
+        let again = again.unwrap_or(SecondScan { after: None, began: now });
         let (last, is_end) = self.look(retention, again.after).await?;
-        let mut walks = self.walks();
+        let mut scans = self.scans();
         if is_end || last >= front {
             let now = Instant::now();
             let took = now.saturating_duration_since(again.began);
-            walks.again = None;
-            walks.rest_until = Some(now + Self::EVERY.max(took * Self::PART));
-            return Ok(walks.due(now).is_some());
+            scans.again = None;
+            scans.rest_until = Some(now + Self::EVERY.max(took * Self::PART));
+            return Ok(scans.due(now).is_some());
         }
-        walks.again = Some(Again { after: last, ..again });
+        scans.again = Some(SecondScan { after: last, ..again });
         Ok(true)
     }
 
     /// Looks at the old events behind a place, and removes those that may go. Returns the last one, and whether there were
     /// no more. Events that cannot be removed are left, and hold up nothing behind them.
-    async fn look(&self, retention: &Retention, after: Option<Place>) -> StoreResult<(Option<Place>, bool)> {
-        let size = self.pace.size();
+    async fn look(
+        &self,
+        retention: &Retention,
+        after: Option<EventPosition>,
+    ) -> StoreResult<(Option<EventPosition>, bool)> {
+        let size = self.step_size.rows();
         let found = self.store.old_events(retention, after, size).await?;
         let going: Vec<OldEvent> = {
             // What goes in parts is in the archive already.
-            let walks = self.walks();
-            found.may_go.into_iter().filter(|event| !walks.is_large(event.id)).collect()
+            let scans = self.scans();
+            found.may_go.into_iter().filter(|event| !scans.is_large(event.id)).collect()
         };
         for batch in batches(&going) {
             if self.stop.get().is_some_and(Shutdown::is_triggered) {
@@ -296,7 +300,7 @@ impl Janitor {
         if let [event] = part
             && event.rows > Self::MOST_ROWS
         {
-            self.walks().large.push(Large { id: event.id, as_of, after: None, not_before: None });
+            self.scans().large.push(Large { id: event.id, as_of, after: None, not_before: None });
             return Ok(());
         }
         let ids: Vec<EventId> = part.iter().map(|event| event.id).collect();
@@ -327,10 +331,10 @@ impl Janitor {
             }
             None => rest.await,
         }
-        self.walks().rested += began.elapsed();
+        self.scans().rested += began.elapsed();
     }
 
-    /// Takes note that some of these events could not be removed. The second walk comes back to them.
+    /// Takes note that some of these events could not be removed. The second scan comes back to them.
     fn left(&self, batch: &[OldEvent], error: &StoreError) {
         self.metrics.store_error(Self::NAME, error);
         tracing::warn!(
@@ -345,7 +349,7 @@ impl Janitor {
 
     fn account(&self, removed: Removed) {
         self.metrics.history_removed(&removed);
-        add(&mut self.walks().removed, removed);
+        add(&mut self.scans().removed, removed);
     }
 
     /// Writes a batch to the archive; it is on disk when this returns.
@@ -393,21 +397,21 @@ impl Janitor {
     /// Removes some deliveries of an event that has very many. Returns whether there was any.
     async fn remove_large(&self, retention: &Retention) -> StoreResult<bool> {
         let began = Instant::now();
-        let Some(Large { id, as_of, after, .. }) = self.walks().due(began) else { return Ok(false) };
+        let Some(Large { id, as_of, after, .. }) = self.scans().due(began) else { return Ok(false) };
         let result = self.store.remove_part(id, retention, as_of, after, Self::MOST_SAGAS).await;
         if let Ok(part) = &result {
             self.account(part.removed);
         }
         self.rest(began.elapsed()).await;
-        let mut walks = self.walks();
+        let mut scans = self.scans();
         // It has rested for this part.
-        (walks.large_took, walks.rested) = (began.elapsed(), Duration::ZERO);
+        (scans.large_took, scans.rested) = (began.elapsed(), Duration::ZERO);
         match result {
             Ok(part) => {
                 if part.resume_after.is_none() {
-                    walks.large.retain(|large| large.id != id);
+                    scans.large.retain(|large| large.id != id);
                 }
-                for large in walks.large.iter_mut().filter(|large| large.id == id) {
+                for large in scans.large.iter_mut().filter(|large| large.id == id) {
                     large.after = part.resume_after;
                 }
             }
@@ -420,7 +424,7 @@ impl Janitor {
                     "an event with very many deliveries cannot be removed; trying again later"
                 );
                 let not_before = Some(Instant::now() + Self::EVERY);
-                for large in walks.large.iter_mut().filter(|large| large.id == id) {
+                for large in scans.large.iter_mut().filter(|large| large.id == id) {
                     large.not_before = not_before;
                 }
             }
@@ -431,7 +435,7 @@ impl Janitor {
 
     /// Says what was removed.
     fn tell(&self) {
-        let removed = std::mem::take(&mut self.walks().removed);
+        let removed = std::mem::take(&mut self.scans().removed);
         if removed.events > 0 {
             tracing::info!(
                 component = Self::NAME,

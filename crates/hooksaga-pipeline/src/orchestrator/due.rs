@@ -1,7 +1,7 @@
 //! When the retries that this process has seen fall due.
 //!
-//! So that a retry starts on time although nobody polls for it. Only a hint: what is not in here (after a
-//! restart, from another process, beyond the bound) is found when the scheduler looks everywhere.
+//! With it a retry starts on time without polling. It is only a hint: a retry that is not in here (after a
+//! restart, from another process, beyond the bound) is found by the scheduler's full scan.
 
 use hooksaga_saga::SubscriptionId;
 use std::{

@@ -1,9 +1,9 @@
 //! What this process knows of each subscription's endpoint: how it behaves, what it has open, and whether more may wait.
 //!
-//! All of it is memory. Jobs are counted here as this process creates them and applies their results; what other
-//! processes do is learnt from [`Load`], about once a second while there is work. A wrong count makes a subscription's
-//! limit too wide or too narrow until the next one: a matter of fairness, never of correctness. Who gets how many jobs is
-//! decided by [`hooksaga_saga::allot`].
+//! All of it is in memory. Jobs are counted here as this process creates them and applies their results; [`Load`] shows what other
+//! processes do, about once a second while there is work. A wrong count makes a subscription's
+//! limit too wide or too narrow until the next count. That affects fairness, never correctness.
+//! [`hooksaga_saga::allot`] decides who gets how many jobs.
 
 use hooksaga_saga::{Answer, Demand, Endpoint, ErrorCode, Outcome, Standing, SubscriptionId, allot};
 use hooksaga_store::{Allotted, AppliedResult, Load, Scheduled};

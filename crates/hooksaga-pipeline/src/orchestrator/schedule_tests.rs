@@ -17,7 +17,7 @@ struct Scripted {
     looks: Mutex<Vec<Option<SubscriptionId>>>,
     /// What was allotted.
     allotted: Mutex<Vec<Vec<Allotted>>>,
-    /// Subscriptions that a page of a look holds at the most; 0: as many as asked for.
+    /// Subscriptions that a page of a look holds at most; 0: as many as asked for.
     page: Mutex<usize>,
     away: Mutex<bool>,
     /// Endpoints that were failing before.

@@ -1,4 +1,4 @@
-//! What is secret of a subscription that does not exist yet: sealed for it once it has an id.
+//! The secrets of a subscription that does not exist yet. They are sealed once it has an id.
 
 use super::{SecretKey, SigningSecret};
 use hooksaga_saga::RequestHeaders;

@@ -1,5 +1,5 @@
-//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key. What is sealed says what it is and whose:
-//! text that was moved to another subscription does not open there.
+//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key. Sealed text is bound to its purpose and its
+//! subscription: if it is moved to another subscription, it cannot be opened there.
 
 use super::{SigningSecret, random};
 use base64::{Engine, engine::general_purpose::STANDARD};

@@ -1,4 +1,4 @@
-//! The challenge and what proves that it was understood.
+//! The challenge, and which responses prove that the endpoint understood it.
 
 use hooksaga_saga::SubscriptionId;
 use serde::Deserialize;

@@ -2,20 +2,20 @@
 //!
 //! A check is young for its first second; nearly every endpoint has answered by then. [`Limits`] bounds
 //! how many are young at a time and how many run in all; when those are exceeded the oldest one that is no longer
-//! young is cut. So endpoints that hang, however many, never keep a newcomer waiting for long, and a slow one still has 10 s, or
+//! young is cancelled. So endpoints that hang, however many, never delay a new check for long, and a slow endpoint still has 10 s, or
 //! 4 s while hundreds hang.
 //!
-//! What runs for one host and port is bounded too, and so is what is sent to a host, whichever its ports: the verifier must
-//! not be a weapon against one that never asked for challenges. One that proves itself does not count, so that a host with a thousand
-//! subscriptions is verified as fast as it answers.
+//! The checks that run for one host and port are bounded too, and so are the challenges sent to a host, whatever the ports: nobody must
+//! be able to use the verifier against a host that never asked for challenges. Endpoints that prove themselves do not count, so a host with a
+//! thousand subscriptions is verified as fast as it responds.
 //!
-//! One tenant may have three quarters of what the others leave of the slots, of those for young checks, and of the
-//! room to wait; beyond that its own oldest check is cut, and of what it has due nothing more is taken. So however many
-//! hosts that hang one tenant names, another one's checks start at once.
+//! One tenant may use three quarters of what the others leave of the slots, of those for young checks, and of the
+//! queue. Beyond that its own oldest check is cancelled, and no more of its due checks are taken. So however many
+//! hosts that hang one tenant names, another tenant's checks start at once.
 //!
-//! First tries start before retries. Among first tries the newest and the oldest take turns: neither does a flood
-//! of old ones delay a new one, nor a flood of new ones starve the old. What has waited too long is forgotten
-//! here; the store gives it out again when its hold ends, as the next try of its round.
+//! First tries start before retries. Among first tries the newest and the oldest alternate, so a flood
+//! of old ones does not delay a new one, and a flood of new ones does not starve the old. A check that has waited too long is dropped
+//! here; the store returns it again when its hold ends, as the next try of its round.
 
 use crate::delivery::one_spelling;
 use http::{Uri, uri::Scheme};
@@ -90,7 +90,7 @@ fn share(limit: usize, others: usize) -> usize {
     (limit.saturating_sub(others) * 3).div_ceil(4)
 }
 
-/// Something of which one check is a part and whose share of what runs is bounded.
+/// A host or a tenant: what each may use of the verifier is bounded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Group {
     Host(Host),
@@ -113,24 +113,24 @@ struct Runs {
 
 /// How many run that were not cut, and how many are young.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct CheckCount {
     active: usize,
     young: usize,
 }
 
-/// What runs: counted when a step begins, and kept in step with what it starts and cuts.
+/// The checks that run: counted when a step begins, and updated with what it starts and cuts.
 #[derive(Default)]
-struct Counts {
-    all: Count,
-    of: HashMap<Tenant, Count>,
+struct RunningChecks {
+    all: CheckCount,
+    of: HashMap<Tenant, CheckCount>,
 }
 
-impl Counts {
-    fn of(&self, tenant: &Tenant) -> Count {
+impl RunningChecks {
+    fn of(&self, tenant: &Tenant) -> CheckCount {
         self.of.get(tenant).copied().unwrap_or_default()
     }
 
-    fn change(&mut self, tenant: &Tenant, change: impl Fn(&mut Count)) {
+    fn change(&mut self, tenant: &Tenant, change: impl Fn(&mut CheckCount)) {
         change(&mut self.all);
         change(self.of.entry(Arc::clone(tenant)).or_default());
     }
@@ -191,7 +191,7 @@ impl<T> Schedule<T> {
         self.first_tries.len() + self.retries.len()
     }
 
-    /// Whether so many wait for one host that it should have time to work some off before more are taken: those
+    /// Whether so many checks wait for one host that it should work some off before more are taken: those
     /// that find no room have been taken in vain.
     pub(super) fn is_crowded(&self) -> bool {
         let enough = self.limits.waiting_per_host / 2;
@@ -203,7 +203,7 @@ impl<T> Schedule<T> {
         share(self.limits.waiting, self.waiting()).min(most)
     }
 
-    /// The tenants of which not so many more may wait.
+    /// The tenants that have no room for more waiting checks.
     pub(super) fn full_tenants(&self, more: usize) -> Vec<String> {
         let full = |(group, waiting): (&Group, &usize)| match group {
             Group::Tenant(tenant) => {
@@ -274,8 +274,8 @@ impl<T> Schedule<T> {
         }
     }
 
-    fn count(&self, now: Instant) -> Counts {
-        let mut counts = Counts::default();
+    fn count(&self, now: Instant) -> RunningChecks {
+        let mut counts = RunningChecks::default();
         for runs in self.running.values() {
             counts.change(&runs.tenant, |count| {
                 count.active += usize::from(!runs.cut);
@@ -298,7 +298,12 @@ impl<T> Schedule<T> {
     }
 
     /// The check whose turn it is. `full` remembers the hosts and tenants that have no room within one step.
-    fn next(&mut self, counts: &Counts, full: &mut HashSet<Group>, now: Instant) -> Option<Waiting<T>> {
+    fn next(
+        &mut self,
+        counts: &RunningChecks,
+        full: &mut HashSet<Group>,
+        now: Instant,
+    ) -> Option<Waiting<T>> {
         let first_tries = (0..self.first_tries.len()).map(|index| (true, index));
         let retries = (0..self.retries.len()).map(|index| (false, index));
         let order: Box<dyn Iterator<Item = (bool, usize)>> = if self.newest_next {
@@ -327,7 +332,7 @@ impl<T> Schedule<T> {
     }
 
     /// Its host or its tenant, if there is no room for one more of it.
-    fn without_room(&self, waiting: &Waiting<T>, counts: &Counts, now: Instant) -> Option<Group> {
+    fn without_room(&self, waiting: &Waiting<T>, counts: &RunningChecks, now: Instant) -> Option<Group> {
         let running = self.running_of.get(&waiting.host).copied().unwrap_or_default();
         let sendable = self
             .buckets
@@ -344,7 +349,7 @@ impl<T> Schedule<T> {
     }
 
     /// Whether as many of the tenant's checks run as may.
-    fn has_its_share(&self, tenant: &Tenant, counts: &Counts) -> bool {
+    fn has_its_share(&self, tenant: &Tenant, counts: &RunningChecks) -> bool {
         let active = counts.of(tenant).active;
         active >= share(self.limits.running, counts.all.active - active)
     }

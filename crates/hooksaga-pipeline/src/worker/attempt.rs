@@ -20,7 +20,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// What it says by now; ahead by what the claim took, at the most.
+    /// What it says by now; ahead by what the claim took, at most.
     fn now(self) -> Timestamp {
         self.read.after(self.asked.elapsed())
     }
@@ -28,7 +28,7 @@ impl Clock {
 
 /// What stays known of a job after its request is gone.
 #[derive(Debug)]
-pub(super) struct About {
+pub(super) struct JobInfo {
     pub(super) lease: LeaseRef,
     pub(super) attempt: u32,
     pub(super) trace: Trace,
@@ -42,20 +42,20 @@ pub(super) struct About {
 #[derive(Debug)]
 pub(super) enum Settled {
     Finished {
-        about: About,
+        about: JobInfo,
         report: JobReport,
     },
     GivenBack {
-        about: About,
+        about: JobInfo,
         delay: Duration,
     },
     /// Its subscription is paused or not verified.
     Parked {
-        about: About,
+        about: JobInfo,
     },
 }
 
-impl About {
+impl JobInfo {
     /// The job was not sent, and may be claimed again after `delay`.
     pub(super) fn give_back(self, delay: Duration) -> Settled {
         Settled::GivenBack { about: self, delay }
@@ -85,7 +85,7 @@ impl About {
 /// A request to send now.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    pub(super) about: About,
+    pub(super) about: JobInfo,
     pub(super) subscription: SubscriptionId,
     pub(super) request: CallbackRequest,
     /// Later than this it might outlive its lease.

@@ -1,8 +1,8 @@
-//! What this worker has in flight, and what it may claim beside it.
+//! What this worker has in flight, and how much more it may claim.
 //!
-//! No subscription may hold every slot: an endpoint that was quick, has a thousand jobs open and begins to hang would
-//! otherwise take them all for a whole timeout. It may hold two thirds of the slots that the others leave, which is what
-//! the allotment reckons with; so however many of them hang, one after the other, something is left for the next. Payload
+//! No subscription may hold every slot. Otherwise an endpoint that was quick, has a thousand jobs open and begins to hang would
+//! take all slots for a whole timeout. It may hold two thirds of the slots that the others leave, and the
+//! allotment counts on that. So however many endpoints begin to hang, one after another, some slots remain for the next. Payload
 //! bytes are bounded too.
 
 use hooksaga_saga::SubscriptionId;
@@ -151,7 +151,7 @@ impl InFlight {
         self.slots.saturating_sub(self.state().jobs)
     }
 
-    /// What may be claimed now, `most` jobs at the most; `None` while no slot is free, or while payloads leave too little
+    /// What may be claimed now, `most` jobs at most; `None` while no slot is free, or while payloads leave too little
     /// memory for a claim that is worth its statement.
     pub(super) fn claim_limits(&self, most: u32) -> Option<ClaimLimits> {
         let state = self.state();

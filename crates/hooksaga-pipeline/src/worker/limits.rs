@@ -1,8 +1,8 @@
 //! Starts of rate-limited subscriptions.
 //!
 //! Their jobs are admitted at the pace of the limit. Jobs that have waited since, for a worker or for their subscription to
-//! resume, would start all at once: so each start is counted once more, and what would be too much is given back until its
-//! turn comes. Attempts of other subscriptions do not wait for this.
+//! resume, would start all at once. So each start is counted again, and jobs that exceed the limit are handed back until they
+//! may start. Attempts of other subscriptions do not wait for this.
 
 use super::{
     attempt::{Attempt, Settled},

@@ -1,9 +1,9 @@
 //! The worker: leases jobs, POSTs their payloads, reports how it went.
 //!
-//! Promises: it claims no more than it can start now; one job is one attempt; no POST starts unless it must
+//! Promises: it claims no more than it can start now; one job is one attempt; a POST starts only if it is certain to
 //! end within its lease, by a clock that was read before the lease began; no transaction is open during a
-//! POST; results are written under the lease's token, so that one that comes too late changes nothing. A
-//! crash at any point loses nothing: the lease runs out and the delivery happens again.
+//! POST; results are written under the lease's token, so a late one changes nothing. A
+//! crash at any point loses nothing: the lease expires and the delivery happens again.
 //!
 //! It claims in the order of admission, no more than it has slots and memory for, and passes over subscriptions that hold
 //! their part of the slots already ([`in_flight`]). Jobs of paused subscriptions are parked ([`parking`]), and starts of
@@ -75,7 +75,7 @@ impl Worker {
     /// How long a worker waits for more free slots while few are free and more may soon be: claims of a few jobs each
     /// would cost more than the deliveries.
     const GATHER: Duration = Duration::from_millis(5);
-    /// How long a worker whose only claimable jobs are of skipped subscriptions waits at the most.
+    /// How long a worker whose only claimable jobs are of skipped subscriptions waits at most.
     const SKIPPED_POLL: Duration = Duration::from_millis(200);
 
     pub fn new(

@@ -2,7 +2,7 @@
 
 use super::{
     REPORT_MARGIN, WorkerConfig,
-    attempt::{About, Attempt, Clock, Settled},
+    attempt::{Attempt, Clock, JobInfo, Settled},
 };
 use crate::{CallbackRequest, SecretKey, SigningSecret, delivery::request_headers};
 use bytes::Bytes;
@@ -61,7 +61,7 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
     for lease in batch.jobs {
         let verdict = judge.judge(&lease.held);
         let subscription = lease.held.subscription_id;
-        let about = About {
+        let about = JobInfo {
             lease: lease.as_ref(),
             attempt: lease.held.attempt,
             trace: Trace { tenant: lease.held.tenant, correlation_id: lease.held.correlation_id },

@@ -1,13 +1,13 @@
-//! Writes what became of jobs, in batches: what has gathered while the last batch was being written is the
-//! next one, so that a single result is written at once and many share a transaction. While nobody waits for the room that
-//! they make, one batch follows another after 20 ms: each is two commits, its own and that of the orchestrator, and no
-//! delivery is later for it.
+//! Writes the results of jobs in batches. The results that arrive while one batch is being written form the
+//! next, so a single result is written at once and many share a transaction. While nothing waits for the slots that results
+//! free, batches are 20 ms apart: each costs two commits, its own and the orchestrator's, and the pause delays no
+//! delivery.
 //!
-//! A write that fails because the database is away is tried again until the lease is over; then the job is
-//! another worker's. A batch that is refused is split, so that one bad result does not cost its neighbours.
+//! A write that fails because the database is away is retried until the lease is over; then the job is
+//! another worker's. A batch that is refused is split, so that one bad result does not fail the others.
 
 use super::{
-    attempt::{About, Settled},
+    attempt::{JobInfo, Settled},
     parking::Parked,
     results::ResultGate,
 };
@@ -37,7 +37,7 @@ pub(super) struct Reporter {
 /// Results that are written together; the two lists go side by side.
 #[derive(Default)]
 struct Results {
-    about: Vec<About>,
+    about: Vec<JobInfo>,
     reports: Vec<JobReport>,
 }
 
@@ -73,7 +73,7 @@ impl Reporter {
     /// Writes a batch. Returns when all of it is written, or can no longer be.
     pub(super) async fn settle(&self, settled: Vec<Settled>) {
         let mut results = Results::default();
-        let mut back: BTreeMap<Duration, Vec<About>> = BTreeMap::new();
+        let mut back: BTreeMap<Duration, Vec<JobInfo>> = BTreeMap::new();
         let mut parked = Vec::new();
         for one in settled {
             match one {
@@ -102,7 +102,7 @@ impl Reporter {
             }
             let started = Instant::now();
             let write = || self.write(&results.reports);
-            match self.until_lease_end(&results.about, What::Results, write).await {
+            match self.until_lease_end(&results.about, WriteKind::Results, write).await {
                 Ok(changed) => {
                     written |= !changed.is_empty();
                     self.metrics.pass("report", started.elapsed());
@@ -144,16 +144,16 @@ impl Reporter {
         Ok(changed)
     }
 
-    async fn hand_back(&self, jobs: Vec<About>, delay: Duration) {
+    async fn hand_back(&self, jobs: Vec<JobInfo>, delay: Duration) {
         let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
         let changed =
-            self.until_lease_end(&jobs, What::Unsent, || self.store.hand_back(&leases, delay)).await;
+            self.until_lease_end(&jobs, WriteKind::Unsent, || self.store.hand_back(&leases, delay)).await;
         self.account_unsent(&jobs, changed, "HandedBack", "given back unsent");
     }
 
-    async fn park(&self, jobs: &[About]) {
+    async fn park(&self, jobs: &[JobInfo]) {
         let leases: Vec<LeaseRef> = jobs.iter().map(|about| about.lease).collect();
-        let changed = self.until_lease_end(jobs, What::Unsent, || self.store.park(&leases)).await;
+        let changed = self.until_lease_end(jobs, WriteKind::Unsent, || self.store.park(&leases)).await;
         self.parked.announce();
         self.account_unsent(
             jobs,
@@ -165,7 +165,7 @@ impl Reporter {
 
     fn account_unsent(
         &self,
-        jobs: &[About],
+        jobs: &[JobInfo],
         changed: StoreResult<Vec<JobId>>,
         delivery_status: &'static str,
         what: &'static str,
@@ -197,8 +197,8 @@ impl Reporter {
     /// come back at once, to be halved.
     async fn until_lease_end<F>(
         &self,
-        jobs: &[About],
-        what: What,
+        jobs: &[JobInfo],
+        what: WriteKind,
         mut write: impl FnMut() -> F,
     ) -> StoreResult<Vec<JobId>>
     where
@@ -209,13 +209,13 @@ impl Reporter {
         let mut warned = false;
         loop {
             let error = match write().await {
-                Err(error @ StoreError::TimedOut(_)) if what == What::Results && jobs.len() > 1 => {
+                Err(error @ StoreError::TimedOut(_)) if what == WriteKind::Results && jobs.len() > 1 => {
                     return Err(error);
                 }
                 Err(error) if error.is_transient() => error,
                 done => return done,
             };
-            if what == What::Results {
+            if what == WriteKind::Results {
                 self.gate.fails();
             }
             self.metrics.store_error("report", &error);
@@ -255,15 +255,15 @@ impl Reporter {
     }
 }
 
-/// What a write is about.
+/// What is written about jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum WriteKind {
     Results,
     /// Jobs that go back as they came.
     Unsent,
 }
 
-fn last_lease_end(jobs: &[About]) -> Instant {
+fn last_lease_end(jobs: &[JobInfo]) -> Instant {
     jobs.iter().map(|about| about.lease_end).max().unwrap_or_else(Instant::now)
 }
 
@@ -285,7 +285,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn log_delivered(about: &About, report: &JobReport) {
+fn log_delivered(about: &JobInfo, report: &JobReport) {
     tracing::info!(
         target: DELIVERY_LOG_TARGET,
         stage = "worker",
@@ -301,7 +301,7 @@ fn log_delivered(about: &About, report: &JobReport) {
     );
 }
 
-fn log_failed(about: &About, report: &JobReport, error_code: &str) {
+fn log_failed(about: &JobInfo, report: &JobReport, error_code: &str) {
     tracing::warn!(
         target: DELIVERY_LOG_TARGET,
         stage = "worker",
@@ -318,7 +318,7 @@ fn log_failed(about: &About, report: &JobReport, error_code: &str) {
     );
 }
 
-fn log_lost(about: &About) {
+fn log_lost(about: &JobInfo) {
     tracing::warn!(
         target: DELIVERY_LOG_TARGET,
         stage = "worker",

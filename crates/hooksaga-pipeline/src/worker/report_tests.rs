@@ -1,6 +1,6 @@
 //! Results that are refused, lost, or written late, over a store that misbehaves on demand.
 
-use super::{super::attempt::About, *};
+use super::{super::attempt::JobInfo, *};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
 use hooksaga_store::{ClaimLimits, ClaimedBatch, LeaseToken, Started, Starting, Trace, WorkerBeat};
@@ -70,8 +70,8 @@ impl WorkerStore for FakeStore {
     }
 }
 
-fn about(job: i64) -> About {
-    About {
+fn about(job: i64) -> JobInfo {
+    JobInfo {
         lease: LeaseRef {
             job_id: JobId(job),
             saga_id: SagaId(job),

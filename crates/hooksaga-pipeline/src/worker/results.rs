@@ -1,5 +1,5 @@
-//! Whether results can be written at present. While they cannot, what a worker sends is sent again when its lease has run
-//! out: so it must not go on claiming.
+//! Whether results can be written at present. While they cannot, everything that a worker sends is sent again when its lease
+//! expires, so the worker must stop claiming.
 //!
 //! While a write of results fails, nothing is claimed. When that write was given up (its leases are over, or the database
 //! refuses it), one job at a time is claimed and sent as a probe, after waits that grow from a second to a minute. The first

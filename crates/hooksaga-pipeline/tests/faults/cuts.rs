@@ -1,5 +1,5 @@
-//! The story over connections that are cut: at the n-th thing that the product says to the database, before the server hears
-//! it, or after it has and before the response comes. A lost response to a commit is a lost acknowledgement.
+//! The story over connections that are cut at the n-th message to the database: before the server receives
+//! it, or after it has and before the response arrives. A lost response to a commit is a lost acknowledgement.
 //!
 //! The suite takes a number of places, spread evenly, others in each run, and one of the two ways at each. `HOOKSAGA_CUTS` says
 //! how many, and that both ways are taken at each; more than the story has messages is every one of them.
@@ -60,7 +60,7 @@ async fn cut_everywhere(backend: Backend) {
         }
     }
     println!("{backend:?}: the story takes {said} messages; {cuts} runs with a cut");
-    // A story that is told in fewer messages ends before its cut.
+    // A story with fewer messages ends before its cut.
     assert!(cuts >= wanted.min(said) / 4, "only {cuts} cuts of {said} messages");
 }
 

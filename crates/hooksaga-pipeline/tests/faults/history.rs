@@ -46,7 +46,7 @@ impl Past {
         self.raw.execute(&sql.replace("OLD", OLD)).unwrap();
     }
 
-    /// An event with so many deliveries, which wait.
+    /// An event with this many deliveries, which wait.
     fn event(&self, id: i64, deliveries: u32) {
         self.run(&format!(
             "INSERT INTO events (id, tenant, event_type, created_at, correlation_id, payload) \
@@ -214,7 +214,7 @@ pub(super) async fn work(janitor: &Janitor) {
     }
 }
 
-/// How often each event is in the archive, by the number that it carries, and with how many deliveries at the most. Every line is
+/// How often each event is in the archive, by the number that it carries, and with how many deliveries at most. Every line is
 /// complete.
 pub(super) fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
     let mut found = BTreeMap::new();

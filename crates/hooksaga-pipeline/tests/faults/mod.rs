@@ -1,7 +1,7 @@
 //! Every store call of a whole story fails once, in every way a call can fail; the end is always the same.
 //!
 //! The story: one event goes to an endpoint that works and to one that does not; the latter's delivery
-//! dies, is requeued, and succeeds. A run of the story is told which call fails and how: with an error
+//! dies, is requeued, and succeeds. Each run is given the call that fails and how it fails: with an error
 //! before anything happened, with an error although it was committed (a lost acknowledgement), or because
 //! the process is killed right before or right after it. Afterwards a new process takes over.
 //!
@@ -143,7 +143,7 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
     plan.happened()
 }
 
-/// Fails each call of the story in turn, until the story has no more calls. On the servers only every `STRIDE`-th, and each
+/// Fails one call of the story after another, until the story has no more calls. On the servers only every `STRIDE`-th, and each
 /// fault others, and each run of the suite others ([`choice`]): what a call does there when it fails is the same code as on the
 /// embedded one, but for the statements.
 async fn tell_with_every(backend: Backend, fault: Fault) {

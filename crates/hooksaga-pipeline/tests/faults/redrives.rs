@@ -142,7 +142,7 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
     plan.happened()
 }
 
-/// Fails each call in turn, in each way; on the servers every so many-th, as in the other story.
+/// Fails one call after another, in each way; on the servers every n-th, as in the other story.
 async fn tell_with_every(backend: Backend) {
     let stride = choice::stride(backend, 2 * STRIDE);
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
@@ -164,7 +164,7 @@ async fn tell_with_every(backend: Backend) {
     }
 }
 
-/// Two starts, and so many steps: four events, three letters, their ends, catching up, and a look at how many run each time.
+/// Two starts, and this many steps: four events, three letters, their ends, catching up, and a look at how many run each time.
 const CALLS: usize = 24;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,7 +13,7 @@ use std::{path::Path, sync::Arc};
 const LARGE: usize = 1001;
 /// How many deliveries each event has.
 const EVENTS: [usize; 5] = [2, 2, 2, 0, LARGE];
-/// On the servers every so many-th call.
+/// On the servers, only every n-th call fails.
 const STRIDE: usize = 5;
 
 /// A database with room for old history.
@@ -56,7 +56,7 @@ impl Past {
         self.number(&format!("SELECT count(*) FROM {table}")).await
     }
 
-    /// An event with so many deliveries, which ended long ago, by steps that the schema allows.
+    /// An event with this many deliveries, which ended long ago, by steps that the schema allows.
     async fn event(&self, number: usize, deliveries: usize) {
         self.run(&format!(
             "INSERT INTO events (tenant, event_type, created_at, correlation_id, payload) \

@@ -52,7 +52,7 @@ async fn a_subscription_with_a_backlog_does_not_hold_up_another() {
     assert_eq!(world.receiver.deliveries("/busy").len(), 4, "it never answered before");
 }
 
-/// Jobs that a worker with so many free slots is now sending; it hears nothing of them until they are reported.
+/// Jobs that a worker with this many free slots is now sending; none of them has been reported.
 async fn start_sending(world: &World, slots: u32) -> Vec<LeaseRef> {
     let token = LeaseToken(random_i64());
     let batch =

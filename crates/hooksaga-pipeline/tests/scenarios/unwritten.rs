@@ -120,7 +120,7 @@ async fn a_worker_whose_results_cannot_be_written_stops_sending() {
     assert!((1..=40 + 3).contains(&before), "{before} requests");
 }
 
-/// Takes too long for more than so many sagas at once.
+/// Takes too long for more than this many sagas at once.
 struct Slow {
     inner: Arc<dyn RouterStore>,
     most: u32,

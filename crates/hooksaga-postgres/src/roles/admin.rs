@@ -123,7 +123,7 @@ INSERT INTO subscription_secrets (subscription_id, key_id, sealed) VALUES ($1, $
 const SET_HEADERS: &str = "/* admin.set_headers */
 INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES ($1, $2, $3)";
 
-/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+/// It is inactive from now on, so queries for active subscriptions need not exclude deleted ones.
 const DELETE: &str = "/* admin.delete */
 UPDATE subscriptions SET active = false, header_names = NULL, deleted_at = now(), updated_at = now() WHERE id = $1";
 

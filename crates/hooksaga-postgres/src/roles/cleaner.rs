@@ -10,9 +10,9 @@ use hooksaga_saga::{JobId, SagaId};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 use std::time::Duration;
 
-/// Walks the partial index of Leased jobs in its own order. The update goes by the picked rows' places in the table, which
+/// Scans the partial index of Leased jobs in its own order. The update finds the picked rows by their `ctid`, which
 /// nobody can change while they are locked, and repeats the status: without that guard a job that has just finished
-/// would become active again. (The status is hidden from the planner, which would go by its index instead.)
+/// would become active again. (The status is hidden from the planner, which would use its index instead.)
 pub(crate) const RESET_EXPIRED: &str = "/* cleaner.reset_expired */
 WITH expired AS MATERIALIZED (
     SELECT ctid AS place FROM webhook_delivery_jobs

@@ -153,7 +153,7 @@ impl DeadLetterStore for DeadLetters {
             .run(|client| async move {
                 let statement = client.prepare_cached(BURY).await?;
                 let rows = client.query(&statement, &[&bigint(limit)]).await?;
-                // A UNION ALL returns its halves in turn: the sagas, then the letters that are new.
+                // A UNION ALL returns its halves in order: the sagas, then the letters that are new.
                 let mut buried: Vec<Buried> = Vec::with_capacity(rows.len());
                 let mut place_of = HashMap::with_capacity(rows.len());
                 for row in &rows {

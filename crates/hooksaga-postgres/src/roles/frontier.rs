@@ -1,12 +1,12 @@
-//! Where a walk along an index begins.
+//! Where a scan of an index begins.
 //!
 //! The queues, and the index of Pending jobs, grow at one end and are emptied at the other. What was taken off
-//! leaves dead entries behind until the next vacuum: after a minute of load a walk from the beginning passes a million
+//! leaves dead entries behind until the next vacuum: after a minute of load a scan from the beginning passes a million
 //! of them, for every batch. So a scan starts a little before the place where the previous one stopped.
 //!
-//! That is a hint, and nothing rests on it. Something can lie further back: a transaction that took long to commit, a
-//! row that another process had locked and gave up. So there is a walk from the very beginning every second, and at
-//! once if the short one finds nothing.
+//! That is a hint; correctness does not depend on it. Something can lie further back: a transaction that took long to commit, a
+//! row that another process had locked and gave up. So a scan starts from the very beginning every second, and at
+//! once if the short scan finds nothing.
 
 use crate::error::DbResult;
 use std::{

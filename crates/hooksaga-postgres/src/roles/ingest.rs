@@ -162,7 +162,7 @@ async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbRes
         .await
         .map_err(held_elsewhere)?;
 
-    // A UNION ALL returns its halves in turn: ids with their place first, then those that went in.
+    // A UNION ALL returns its halves in order: ids with their place first, then those that went in.
     let mut place_of = std::collections::HashMap::with_capacity(places.len());
     let mut created = Vec::with_capacity(places.len());
     for row in rows {

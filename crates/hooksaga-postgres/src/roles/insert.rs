@@ -1,7 +1,7 @@
 //! Inserts whose keys are hardly ever taken.
 //!
 //! `ON CONFLICT DO NOTHING` looks every unique key up before it inserts, and touches the row once more afterwards: a
-//! third of an insert's price, for a conflict that takes a crash, a lost answer or another process. So a batch is
+//! third of an insert's cost, for a conflict that needs a crash, a lost response or another process. So a batch is
 //! inserted without it first. If a key is taken, the statement is undone as a whole and runs with it, and so do the
 //! next ones for a while.
 

@@ -422,7 +422,7 @@ impl Router {
 
 /// The events of a pass with their sagas; nothing if it did not fit.
 fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
-    // A UNION ALL returns its halves in turn: the events, then all their sagas, and whom they missed, in one line.
+    // A UNION ALL returns its halves in order: the events, then all their sagas, and whom they missed, in one line.
     let (sagas, events) = rows.split_last().ok_or_else(|| DbError::unreadable("no sagas"))?;
     if !sagas.try_get::<_, bool>(3)? {
         return Ok(None);

@@ -48,7 +48,7 @@ const LONG_FULL: i8 = -4;
 struct State {
     waiting: u8,
     jobs: u8,
-    /// When the buckets will be full: so many ticks from now.
+    /// When the buckets will be full, in ticks from now.
     admission: i8,
     start: i8,
     /// How many ticks ago jobs were admitted and attempts started, within the last second; sorted.
@@ -72,7 +72,7 @@ enum Worker {
     Idle,
     /// Holds a job.
     Claimed,
-    /// Has read the clock so many ticks ago, and waits for the bucket.
+    /// How many ticks ago it has read the clock; it waits for the bucket.
     Waits(u8),
     /// Has read the bucket without locking it.
     Read(i8),

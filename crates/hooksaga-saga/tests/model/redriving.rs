@@ -102,7 +102,7 @@ enum Verifier {
     /// The URL has not changed.
     Verified,
     Waiting,
-    /// The challenge was answered when so many events were there.
+    /// The number of events that existed when the challenge was returned.
     Answered(u8),
     /// Has verified, and has not queued the catching up.
     OwesQueue(u8),

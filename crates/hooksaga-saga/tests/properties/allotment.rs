@@ -370,7 +370,7 @@ proptest! {
     }
 }
 
-/// The last free slot goes to those who have nothing, in turn, and not by who has least.
+/// The last free slot goes to those who have nothing, one after another, and not to the one with least.
 fn last_slot(demand: &Demand) -> bool {
     demand.open == 1 && (demand.standing == Standing::New || weight(demand) < SLOT)
 }
@@ -396,7 +396,7 @@ fn examples() {
     assert_eq!(allot(0, &[slow, greedy(Standing::New)]), [0, 0]);
 }
 
-/// Who has more than the level gets nothing of what does not divide, even if it is first in turn.
+/// An endpoint above the level gets nothing of the remainder, even if it is the next in order.
 #[test]
 fn who_has_more_waits() {
     let slow = greedy(answering(850));

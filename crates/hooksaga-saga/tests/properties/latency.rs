@@ -1,4 +1,4 @@
-//! The percentile that is told from counted ranges.
+//! The percentile that is calculated from counted ranges.
 
 use hooksaga_saga::{ErrorCode, Latencies, Outcome};
 use proptest::{collection::vec, prelude::*};

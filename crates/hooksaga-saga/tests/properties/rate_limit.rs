@@ -20,7 +20,7 @@ fn busiest_second(passages: &[(i64, u32)], shift: i64) -> u32 {
     for &(time, passed) in passages {
         window.push_back((time, passed));
         held += passed;
-        // What passes late moves closer to what passes in time, by `shift` at the most.
+        // What passes late moves closer to what passes in time, by `shift` at most.
         while window.front().is_some_and(|(first, _)| time - first >= 1_000_000 + shift) {
             held -= window.pop_front().map_or(0, |(_, passed)| passed);
         }
@@ -95,7 +95,7 @@ proptest! {
         prop_assert!(passed * 100 >= wanted * 98 && passed <= most, "{passed} instead of {wanted}");
     }
 
-    /// After the wait that it names, so many pass.
+    /// After the wait that it returns, this many pass.
     #[test]
     fn the_wait_is_long_enough(rate in 1_u32..=10_000, gate in gates(), taken in 0_u32..2000, more in 1_u32..50) {
         let limit = RateLimit::per_second(rate);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const TIMES: Duration = Duration::from_millis(50);
 
-/// Serves so many at a time and refuses the rest at once.
+/// Serves this many at a time and refuses the rest at once.
 fn serves(at_a_time: usize) -> Subscription {
     Subscription::new(move |_, serving| {
         if serving < at_a_time {

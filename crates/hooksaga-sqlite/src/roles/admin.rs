@@ -14,7 +14,7 @@ use hooksaga_store::{
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
-/// Its first round of verification is asked for by the column's default.
+/// The column's default requests its first round of verification.
 const INSERT_SUBSCRIPTION: &str = "/* subscription_admin: insert_subscription */
 INSERT INTO subscriptions
     (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, next_check_at,
@@ -73,7 +73,7 @@ DELETE FROM endpoint_failures WHERE subscription_id = ?1";
 const DELETE_BUCKETS: &str = "/* subscription_admin: delete_buckets */
 DELETE FROM rate_limits WHERE subscription_id = ?1";
 
-/// It is inactive from now on: whoever asks for active subscriptions need not know about deleted ones.
+/// It is inactive from now on, so queries for active subscriptions need not exclude deleted ones.
 const DELETE: &str = "/* subscription_admin: delete */
 UPDATE subscriptions SET active = 0, header_names = NULL, deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
 

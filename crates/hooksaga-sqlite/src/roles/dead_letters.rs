@@ -168,7 +168,7 @@ impl DeadLetterStore for DeadLetters {
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
-        // Letters are looked for in a read, beside which the writer is free; the write goes by their keys.
+        // A read finds the letters, which leaves the writer free; the write uses their keys.
         let (looking, looked_for) = (scope.clone(), step.clone());
         let plan = self.0.read(move |tx| plan(tx, &looking, &looked_for)).await?;
         if step.dry_run || plan.letters.is_empty() {
@@ -408,7 +408,7 @@ fn carry_out(tx: &Tx<'_>, scope: &TenantScope, plan: Plan, default_limit: u32) -
 
 /// What became of several letters.
 #[derive(Default)]
-pub(super) struct Again {
+pub(super) struct RequeuedLetters {
     pub(super) sagas: Vec<RequeuedSaga>,
     /// The subscription is not active and verified.
     pub(super) skipped: u64,
@@ -420,8 +420,8 @@ pub(super) fn requeue_all(
     scope: &TenantScope,
     letters: &[DeadLetterId],
     subscriptions: &mut Subscriptions,
-) -> DbResult<Again> {
-    let mut all = Again::default();
+) -> DbResult<RequeuedLetters> {
+    let mut all = RequeuedLetters::default();
     for letter in letters {
         let Some(found) = tx.prepare(OF_LETTER)?.query_row((letter.0, scope.tenant()), found).optional()?
         else {

@@ -5,7 +5,7 @@ use hooksaga_saga::{Gate, RateLimit, SubscriptionId, Timestamp};
 use rusqlite::OptionalExtension;
 
 /// The statements of one gate: each belongs to the role that asks there.
-pub(super) struct Bucket {
+pub(super) struct GateStatements {
     gate: Gate,
     pub(super) read: &'static str,
     pub(super) store: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Bucket {
 
 macro_rules! bucket {
     ($gate:expr, $role:literal, $name:literal) => {
-        Bucket {
+        GateStatements {
             gate: $gate,
             read: concat!(
                 "/* ",
@@ -36,16 +36,16 @@ ON CONFLICT (subscription_id, gate) DO UPDATE SET full_at = excluded.full_at"
     };
 }
 
-pub(super) const ADMISSION: Bucket = bucket!(Gate::Admission, "saga_orchestrator", "admission");
-pub(super) const START: Bucket = bucket!(Gate::Start, "job_worker", "start");
+pub(super) const ADMISSION: GateStatements = bucket!(Gate::Admission, "saga_orchestrator", "admission");
+pub(super) const START: GateStatements = bucket!(Gate::Start, "job_worker", "start");
 
-impl Bucket {
+impl GateStatements {
     pub(super) fn full_at(&self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Timestamp>> {
         let found = tx.prepare(self.read)?.query_row([id.0], |row| row.get(0)).optional()?;
         Ok(found.map(Timestamp::from_micros))
     }
 
-    /// Lets so many pass, which may; the bucket afterwards.
+    /// The bucket after this many, which must be allowed, have passed.
     pub(super) fn pass(
         &self,
         tx: &Tx<'_>,

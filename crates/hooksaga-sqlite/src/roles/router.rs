@@ -150,7 +150,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// It is nothing but unverified, and its gap begins after this event.
+    /// It is unverified for no other reason, and its gap begins after this event.
     fn misses_early(&self, event: &Queued) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.verified

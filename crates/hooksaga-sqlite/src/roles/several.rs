@@ -49,7 +49,7 @@ impl Write {
     }
 }
 
-/// An insert that leaves out what is there already, into a table whose ids only grow. `find` is the id of a row by the
+/// An insert that skips rows that exist already, into a table whose ids only grow. `find` is the id of a row by the
 /// first two of its values.
 #[derive(Clone, Copy)]
 pub(super) struct Insert {
@@ -84,7 +84,7 @@ impl Insert {
         Ok(ids)
     }
 
-    /// The ids of these rows, of which so many are new: those have the largest.
+    /// The ids of these rows. `new` of them are new and have the largest ids.
     fn newest<const N: usize>(
         self,
         tx: &Tx<'_>,
@@ -108,7 +108,7 @@ mod tests {
     use crate::{
         engine::{Engine, RoleHandle},
         location::Location,
-        readers::Lanes,
+        readers::ReadLanes,
         roles::router::INSERT_SAGAS,
         schema,
     };
@@ -121,7 +121,7 @@ mod tests {
         let location = Location::check(&folder.join("x.db")).unwrap();
         let lock = location.lock().unwrap();
         schema::migrate(&location, &lock).unwrap();
-        let engine = Arc::new(Engine::start(location.path(), Lanes::TOOL, Some(lock)).unwrap());
+        let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, Some(lock)).unwrap());
         let router = RoleHandle::new(&engine, Role::RouterWorker);
         let insert = async |events: std::ops::Range<i64>| {
             let rows: Vec<_> = events.map(|event| [event, 1, 5]).collect();

@@ -21,7 +21,7 @@ pub enum Behaviour {
     AnswerChallenge,
     /// The challenge alone, as plain text.
     PlainChallenge,
-    /// The request's body, as it came.
+    /// The request's body, as received.
     Echo,
     /// 302 to this URL.
     Redirect(String),

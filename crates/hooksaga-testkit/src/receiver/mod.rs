@@ -55,12 +55,12 @@ impl Receiver {
         format!("http://{}{path}", self.server.address)
     }
 
-    /// Deliveries to `path` get these answers in turn; the last one stays.
+    /// Deliveries to `path` get these responses one after another; the last one repeats.
     pub fn answer(&self, path: &str, behaviours: impl IntoIterator<Item = Behaviour>) {
         set(&self.state.scripts, path, behaviours);
     }
 
-    /// Challenges to `path` get these answers in turn; the last one stays.
+    /// Challenges to `path` get these responses one after another; the last one repeats.
     pub fn answer_challenge(&self, path: &str, behaviours: impl IntoIterator<Item = Behaviour>) {
         set(&self.state.verification, path, behaviours);
     }

@@ -7,7 +7,7 @@ use crate::{
     output, signals,
 };
 use clap::{Args, builder::PossibleValuesParser};
-use hooksaga_bench::{Backend, Comparison, LARGEST_PAYLOAD, Peer, Plan, Report, Scenario, Sending};
+use hooksaga_bench::{Backend, Comparison, LARGEST_PAYLOAD, OtherProduct, Plan, Report, Scenario, Sending};
 use std::{path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
@@ -15,19 +15,19 @@ Examples:
   hooksaga bench                                   throughput, latency, idle, on the configured back end
   hooksaga bench --events 100000 --clients 128     a longer run
   hooksaga bench --history 5000000                 beside five million finished deliveries, too
-  hooksaga bench --scenario hanging                a healthy endpoint beside ones that hang, and nothing else
+  hooksaga bench --scenario hanging                only a healthy endpoint beside ones that hang
   hooksaga bench --scenario rates                  CPU, commits, bytes and latency at 100 to 6000 events a second
   hooksaga bench --scenario copies --copies 2,3,5  several servers on the configured database server
   hooksaga bench --scenario sustained --minutes 60 an hour of half the full load, with history being removed
   hooksaga bench --check                           everything, and exit code 1 when a bar is missed
-  hooksaga bench --against ./hooksaga-before       this program and another one, measured in turn
+  hooksaga bench --against ./hooksaga-before       this program and another one, measured alternately
 
 It runs in a scratch folder, or in a scratch database that it creates and drops on the configured server; never in the
 live tables. If the login may not create databases, it runs in the one that --database-url names, which has to be
 empty, and leaves its tables there; --given asks for that. Everything shares this
 machine: compare ratios, not absolute figures; the last column is the part of the machine's CPU time that other processes
-used meanwhile. A missed goal is shown and fails nothing; a missed bar fails --check. Interrupted, it still shows what it
-has and removes what it made.";
+used meanwhile. A missed goal is shown and fails nothing; a missed bar fails --check. If interrupted, it still prints its
+figures so far and removes what it created.";
 
 /// Measure deliveries per second and latency, in a scratch database
 #[derive(Args)]
@@ -51,13 +51,13 @@ pub(super) struct Bench {
     /// Length of a latency measurement
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// Measure beside so many finished deliveries, too [with --check: 5000000]
+    /// Also measure beside this many finished deliveries [with --check: 5000000]
     #[arg(long, value_name = "DELIVERIES")]
     history: Option<u64>,
-    /// Measure beside so many waiting deliveries, too [with --check: 500000]
+    /// Also measure beside this many waiting deliveries [with --check: 500000]
     #[arg(long, value_name = "DELIVERIES")]
     backlog: Option<u64>,
-    /// Measure beside so many hanging endpoints, too; can be repeated [with --check: 1 and 50]
+    /// Also measure beside this many hanging endpoints; can be repeated [with --check: 1 and 50]
     #[arg(long, value_name = "ENDPOINTS")]
     hanging: Vec<usize>,
     /// Deliveries that wait for the hanging endpoints
@@ -90,11 +90,11 @@ pub(super) struct Bench {
     waiting: u32,
     /// Deliveries a second of another product on this machine, with one endpoint and with ten, to compare with
     #[arg(long, value_name = "SINGLE,FAN_OUT", default_value = "1027,3194", value_parser = peer)]
-    peer: Peer,
-    /// No scenario begins after so many minutes; what is left out counts as missed
+    peer: OtherProduct,
+    /// No scenario begins after this many minutes; what is left out counts as missed
     #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1440))]
     longest: u32,
-    /// Measure throughput, latency and idling of this program and of that one, in turn
+    /// Measure throughput, latency and idling of this program and of another, alternately
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["scenario", "history", "backlog", "hanging", "given"])]
     against: Option<PathBuf>,
     /// Print JSON, for scripts
@@ -201,11 +201,11 @@ impl Bench {
 }
 
 /// Two speeds with a comma between them.
-fn peer(text: &str) -> Result<Peer, String> {
+fn peer(text: &str) -> Result<OtherProduct, String> {
     let speed = |text: &str| text.trim().parse().ok().filter(|speed: &u32| *speed > 0).map(f64::from);
     let speeds = text.split_once(',').and_then(|(single, fan_out)| Some((speed(single)?, speed(fan_out)?)));
     let (single, fan_out) = speeds.ok_or("two whole numbers above 0, such as 1027,3194")?;
-    Ok(Peer { single, fan_out })
+    Ok(OtherProduct { single, fan_out })
 }
 
 /// Sizes of payloads that a server takes by default.

@@ -11,7 +11,7 @@ Examples:
   hooksaga completions zsh > ~/.zfunc/_hooksaga
   hooksaga completions fish > ~/.config/fish/completions/hooksaga.fish";
 
-/// Print a script that completes the command line in a shell
+/// Print a completion script for a shell
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Completions {

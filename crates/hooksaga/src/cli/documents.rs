@@ -1,4 +1,4 @@
-//! The documents' commands are ones that the command line takes: every flag exists, and nothing is missing.
+//! Checks that the command line accepts every command in the documentation: every flag exists, and nothing is missing.
 
 use super::Cli;
 use clap::{Parser, error::ErrorKind};

@@ -33,7 +33,7 @@ pub(super) struct KeysCommand {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a key and print it, this once
+    /// Create a key and print it once
     #[command(after_help = "Example:\n  hooksaga keys create --name shop --scopes ingest,read")]
     Create {
         /// What it is for, 1 to 100 characters
@@ -42,10 +42,10 @@ enum Command {
         /// Comma-separated: ingest, admin, operator, read; none implies another
         #[arg(long, value_name = "SCOPES", value_parser = scopes)]
         scopes: Scopes,
-        /// Binds it to one tenant: it sees and changes nothing else
+        /// Bind it to one tenant: it cannot see or change any other
         #[arg(long, value_name = "TENANT", value_parser = bindable_tenant)]
         tenant: Option<Tenant>,
-        /// How long it is valid, such as 24h, at least 1s [default: for ever]
+        /// How long it is valid, such as 24h, at least 1s [default: forever]
         #[arg(long, value_name = "DURATION", value_parser = validity)]
         expires: Option<Duration>,
         /// Print only the key, as JSON with its id, for scripts
@@ -74,7 +74,7 @@ enum Command {
         #[command(flatten)]
         options: ConfigOptions,
     },
-    /// Encrypt every signing secret with secrets.key that secrets.old_key still has, also beside running servers
+    /// Re-encrypt everything from secrets.old_key to secrets.key; servers may keep running
     #[command(after_help = REWRAP_HELP)]
     Rewrap {
         #[command(flatten)]
@@ -212,7 +212,7 @@ fn cannot_open(id: SubscriptionId, error: &dyn std::fmt::Display) -> StoreError 
     ))
 }
 
-/// Leaves an audit record. What was done is done: if the record fails, that is said.
+/// Leaves an audit record. If the record fails, the action is not undone, and the failure is reported.
 async fn record(store: &dyn KeyStore, action: &str, key: &ApiKey) {
     let record = NewAuditRecord {
         key_id: None,

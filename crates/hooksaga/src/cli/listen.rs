@@ -24,7 +24,7 @@ Examples:
 
 Verification challenges are always answered.";
 
-/// Receive webhooks for development: answers challenges, checks signatures, prints what arrives
+/// Receive webhooks for development: echoes challenges, checks signatures, prints what arrives
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Listen {
@@ -36,19 +36,19 @@ pub(super) struct Listen {
     #[arg(long, value_name = "whsec_…", value_parser = secret)]
     secret: Vec<SigningSecret>,
 
-    /// Let this many deliveries fail first (with --status, else 500), then answer 200
+    /// Let this many deliveries fail first (with --status, else 500), then return 200
     #[arg(long, value_name = "N", default_value_t = 0)]
     fail_first: u64,
 
-    /// Answer deliveries with this status; with --fail-first only the first ones
+    /// Return this status to deliveries; with --fail-first only to the first ones
     #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Option<StatusCode>,
 
-    /// Pass deliveries on to this address, and its responses back
+    /// Forward deliveries to this address, and return its responses
     #[arg(long, value_name = "URL", value_parser = receiver::target, conflicts_with_all = ["fail_first", "status"])]
     forward: Option<Uri>,
 
-    /// Wait this long before each answer, such as 250ms or 2s
+    /// Wait this long before each response, such as 250ms or 2s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     delay: Duration,
 }

@@ -14,7 +14,7 @@ Examples:
 Safe to run again and from several places at once. The embedded database is also migrated by `serve`.
 A hosted database without the right to create roles: set database.roles = \"off\".";
 
-/// Create or upgrade the schema and the roles, and say what was done
+/// Create or upgrade the schema and the roles, and print what was done
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Migrate {
@@ -25,8 +25,8 @@ pub(super) struct Migrate {
     #[arg(long)]
     print_roles: bool,
 
-    /// The database was restored from a backup: move every id forward, so that none that was given out since the backup is
-    /// given out again. Stop every hooksaga process first
+    /// The database was restored from a backup: move every id forward, so that none that was assigned since the backup is
+    /// assigned again. Stop every hooksaga process first
     #[arg(long, conflicts_with = "print_roles")]
     after_restore: bool,
 }

@@ -28,16 +28,16 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  hooksaga demo                                          the whole story in a few seconds
+  hooksaga demo                                          everything in a few seconds
   hooksaga serve --dev                                   a server on 127.0.0.1:8080, nothing to set up
   hooksaga listen --port 9000                            a receiver for development
   hooksaga subscriptions add order.created URL --wait    an endpoint for events, verified
   hooksaga send order.created '{\"order\": 17}' --watch    one event, followed to its endpoints
   hooksaga send --file events.ndjson                     many events
   hooksaga tail                                          deliveries as they happen
-  hooksaga events list --since 1h                        what came in
-  hooksaga deliveries list --status PendingRetry         what is on its way
-  hooksaga dead-letters requeue --subscription 3         another chance for what was given up
+  hooksaga events list --since 1h                        recent events
+  hooksaga deliveries list --status PendingRetry         deliveries that wait for a retry
+  hooksaga dead-letters requeue --subscription 3         dead letters, sent again
   hooksaga redrives start --dead-letters                 all of it again, in the background
   hooksaga stats                                         how everything stands
   hooksaga keys create --name shop --scopes ingest       an API key
@@ -45,7 +45,7 @@ Examples:
   hooksaga history search --id 17 archive/*.zst          what retention has removed from the database
   hooksaga migrate                                       prepare a database server
   hooksaga doctor                                        what is wrong here, and what to do about it
-  hooksaga bench                                         how fast it is here
+  hooksaga bench                                         measure this machine
   hooksaga completions bash                              completion for your shell
 
 Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wrong usage.";

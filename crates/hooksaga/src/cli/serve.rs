@@ -98,7 +98,7 @@ impl Serve {
                     "hooksaga: ended at once by a second signal: deliveries in flight will be tried again when their \
                      lease has run out",
                 );
-                // Nothing is waited for, not even the log: whoever asks twice wants it gone.
+                // Does not even wait for the log: a second signal means to stop at once.
                 std::process::exit(1)
             }
         }

@@ -3,7 +3,7 @@
 use super::remote::{self, Ended, Query, Remote, Stats as Reply, tenant};
 use crate::{
     error::CliResult,
-    output::{self, Cell, Clock, Color, Table},
+    output::{self, Cell, Color, Now, Table},
 };
 use clap::Args;
 use hooksaga_saga::Tenant;
@@ -17,7 +17,7 @@ Examples:
 /// How many subscriptions are shown.
 const MOST_SUBSCRIPTIONS: usize = 20;
 
-/// Show how everything stands: what is open, what waits, what ended lately
+/// Show statistics: open deliveries, queues, recent results
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Stats {
@@ -81,10 +81,10 @@ fn row(name: Cell, ended: Ended) -> Vec<Cell> {
     vec![name, ended.delivered.into(), bad(ended.failed), bad(ended.dead_lettered)]
 }
 
-/// What ended in the last so many minutes, by the server's clock.
+/// What ended in the last `minutes` minutes, by the server's clock.
 fn since(stats: &Reply, minutes: u64) -> Ended {
     let mut sum = Ended::default();
-    let Some(now) = Clock::parse(&stats.now) else { return sum };
+    let Some(now) = Now::parse(&stats.now) else { return sum };
     for one in &stats.per_minute {
         if now.since(&one.minute).as_secs() < minutes * 60 {
             sum.delivered += one.ended.delivered;

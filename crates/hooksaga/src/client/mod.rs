@@ -65,7 +65,7 @@ impl Reply {
         })
     }
 
-    /// The failure that the server tells of, if it does.
+    /// The failure that the response reports, if it is one.
     pub(crate) fn expect_success(&self) -> CliResult {
         if self.0.status().is_success() {
             return Ok(());
@@ -73,7 +73,7 @@ impl Reply {
         Err(CliError::new(self.problem().line(self.status())))
     }
 
-    /// The body as it came.
+    /// The body, unchanged.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(self.0.body()).into_owned()
     }

@@ -1,4 +1,4 @@
-//! A server for tests that gives the responses it was told to, in order, and remembers what it was asked.
+//! A server for tests that returns the given responses in order, and records the requests.
 
 use hooksaga_testkit::server::{Server, read_request};
 use serde_json::Value;
@@ -26,7 +26,7 @@ impl Reply {
     }
 }
 
-/// Starts a server that responds to so many requests per connection, takes one more, and closes; its address and how many
+/// Starts a server that responds to this many requests per connection, takes one more, and closes; its address and how many
 /// connections it has had.
 pub(crate) async fn closing_after(requests: usize) -> (String, Arc<AtomicUsize>) {
     let connections = Arc::new(AtomicUsize::new(0));

@@ -1,6 +1,6 @@
 //! Reads the layers, builds every section, and checks what only shows across sections.
 //!
-//! Layering is made by hand, without a configuration crate: every complaint names the file, variable or flag that set the
+//! Layers are merged here, without a configuration crate: every error names the file, variable or flag that set the
 //! value, unknown keys and variables are refused, and secrets can come from files that a variable names. Crates that merge
 //! layers through serde lose these origins. It is a map from keys to values (`settings.rs`); TOML itself is read by a crate.
 

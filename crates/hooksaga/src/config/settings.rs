@@ -1,5 +1,5 @@
-//! The layers of configuration laid over each other: file, environment, flags. The last word on each key
-//! wins, and every complaint about a value says where that value came from.
+//! The layers of the configuration: file, environment, flags. The last layer that sets a key
+//! wins, and every error about a value says where it came from.
 
 use super::{ConfigError, duration, keys};
 use std::{
@@ -44,7 +44,7 @@ impl fmt::Display for Origin {
 pub(super) struct Settings(BTreeMap<String, (Value, Origin)>);
 
 impl Settings {
-    /// Lays a TOML file over what is there.
+    /// Adds the layer of a TOML file.
     pub(super) fn add_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
         let name = path.display().to_string();
         let table: toml::Table = toml::from_str(text).map_err(|error| {
@@ -68,7 +68,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Lays the environment over what is there.
+    /// Adds the layer of environment variables.
     pub(super) fn add_environment(
         &mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -107,7 +107,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Lays flags over what is there.
+    /// Adds the layer of flags.
     pub(super) fn add_flags(&mut self, flags: &[(String, String)]) -> Result<(), ConfigError> {
         flags
             .iter()

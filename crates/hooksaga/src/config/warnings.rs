@@ -1,4 +1,4 @@
-//! What is allowed and yet worth a line at the start.
+//! Settings that are valid but risky: each is logged with one line at the start.
 
 use super::Config;
 use ipnet::IpNet;

@@ -10,7 +10,7 @@ mod time;
 pub(crate) use color::{Color, Painter};
 pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
-pub(crate) use time::{Clock, rfc3339};
+pub(crate) use time::{Now, rfc3339};
 
 use std::io::{self, Write};
 

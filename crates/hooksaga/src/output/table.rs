@@ -59,7 +59,7 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// Its lines. A column with nothing but its title is left out.
+    /// Its lines. A column without any value is left out.
     pub(crate) fn lines(&self, painter: Painter) -> Vec<String> {
         let (titles, rows) = self.rows.split_first().expect("a table has its titles");
         let used =

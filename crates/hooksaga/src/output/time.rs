@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// The moment that relative times are told from.
+/// The moment that relative times refer to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Timestamp);
+pub(crate) struct Now(Timestamp);
 
-impl Clock {
+impl Now {
     /// This machine's clock. Only for people to read: nothing is decided by it.
-    pub(crate) fn now() -> Self {
+    pub(crate) fn local() -> Self {
         Self(Timestamp::now())
     }
 
@@ -23,7 +23,7 @@ impl Clock {
         Self(text.parse().expect("a time"))
     }
 
-    /// `3m ago` or `in 25s`. What is no time that this program can read is shown as it came.
+    /// `3m ago` or `in 25s`. A text that is not a time is shown unchanged.
     pub(crate) fn relative(self, time: &str) -> String {
         let Ok(at) = time.parse::<Timestamp>() else { return time.to_owned() };
         let seconds = at.as_second() - self.0.as_second();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn relative_times_are_short() {
-        let clock = Clock::at("2026-01-31T12:00:00Z");
+        let now = Now::at("2026-01-31T12:00:00Z");
         for (time, expected) in [
             ("2026-01-31T12:00:00.900000Z", "now"),
             ("2026-01-31T11:59:59Z", "1s ago"),
@@ -98,13 +98,13 @@ mod tests {
             ("2026-01-31T13:30:00Z", "in 1h"),
             ("whenever", "whenever"),
         ] {
-            assert_eq!(clock.relative(time), expected, "{time}");
+            assert_eq!(now.relative(time), expected, "{time}");
         }
-        assert_eq!(clock.both("2026-01-31T11:59:00.5Z"), "2026-01-31T11:59:00Z (1m ago)");
-        assert_eq!(clock.until("2026-01-31T12:00:01.5Z"), Duration::from_millis(1500));
-        assert_eq!(clock.until("2026-01-31T11:00:00Z"), Duration::ZERO);
-        assert_eq!(clock.before(Duration::from_secs(3600)).as_deref(), Some("2026-01-31T11:00:00.000000Z"));
-        assert_eq!(clock.before(Duration::from_secs(u64::MAX)), None);
+        assert_eq!(now.both("2026-01-31T11:59:00.5Z"), "2026-01-31T11:59:00Z (1m ago)");
+        assert_eq!(now.until("2026-01-31T12:00:01.5Z"), Duration::from_millis(1500));
+        assert_eq!(now.until("2026-01-31T11:00:00Z"), Duration::ZERO);
+        assert_eq!(now.before(Duration::from_secs(3600)).as_deref(), Some("2026-01-31T11:00:00.000000Z"));
+        assert_eq!(now.before(Duration::from_secs(u64::MAX)), None);
     }
 
     #[test]

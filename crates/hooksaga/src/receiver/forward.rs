@@ -43,7 +43,7 @@ impl Forward {
         Ok(Self { to, transport: Transport::from_environment()? })
     }
 
-    /// Passes a delivery on as it came. A program that cannot be reached counts as 502.
+    /// Passes a delivery on unchanged. A program that cannot be reached counts as 502.
     pub(super) async fn pass_on(&self, headers: &HeaderMap, body: Bytes) -> Forwarded {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;

@@ -1,7 +1,7 @@
 //! A webhook receiver for development, used by `listen` and `demo`.
 //!
-//! It answers verification challenges, checks signatures when it knows a secret, answers deliveries as it is
-//! told to or as the program says that it forwards them to, and reports every arrival to whoever started it. It takes any path.
+//! It echoes verification challenges, checks signatures when it knows a secret, responds to deliveries as
+//! configured or as the program that it forwards them to, and reports every arrival to its caller. It accepts any path.
 
 mod forward;
 mod signature;

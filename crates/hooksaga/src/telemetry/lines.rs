@@ -1,7 +1,7 @@
-//! The way of log records to stdout: threads that log append their lines to one text, and a thread of its own writes it.
+//! How log records get to stdout: threads append their lines to one buffer, and a separate thread writes it.
 //!
-//! A line that comes alone is written at once; those that follow within [`PAUSE`] are written together. A reader that
-//! does not keep up holds up nobody: what does not fit into [`CAPACITY`] is dropped, and counted.
+//! A single line is written at once; lines that follow within [`PAUSE`] are written together. A reader that
+//! does not keep up delays nobody: what does not fit into [`CAPACITY`] is dropped, and counted.
 
 use std::{
     io::{self, Write},
@@ -22,7 +22,7 @@ const KEPT: usize = 1 << 20;
 /// and every thread that logs pays for waking it. It bounds how late a record is, and how much of the log is
 /// lost if the process is killed.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How often lost records are complained about at the most.
+/// How often lost records are complained about at most.
 const COMPLAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long the end of the program waits for the last lines: a reader may have stopped reading.
 const LAST: Duration = Duration::from_secs(1);
@@ -150,7 +150,7 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    /// Waits until everything is written, if somebody reads it; how many records were dropped, or wait in vain.
+    /// Waits until everything is written, if somebody reads it; returns how many records were dropped or could not be written.
     pub(super) fn end(&self) -> u64 {
         self.lines.0.text().ended = true;
         self.lines.0.wake.notify_one();
@@ -168,7 +168,7 @@ mod tests {
     /// Long enough for any machine; only a failing test waits for it.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// Passes on every write as it came.
+    /// Passes on every write unchanged.
     struct Tap(Sender<Vec<u8>>);
 
     impl Write for Tap {

@@ -114,7 +114,7 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
     }
 }
 
-/// The API keys of a database that is there: a mistyped path is told, not filled with a new database.
+/// The API keys of a database that is there: a mistyped path is an error and does not create a new database.
 pub(crate) async fn open_present_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
     match &config.backend {
         Backend::Sqlite(path) if !path.exists() => Err(CliError::new(format!(

@@ -25,15 +25,15 @@ const SHARDS: u32 = 16;
 pub(crate) struct Orchestrator {
     pool: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
-    /// wait for each other's; and another after a wait that was in vain, since who holds that row may be frozen.
+    /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be frozen.
     shard: AtomicU32,
-    /// So many passes look first for jobs that their sagas have already.
+    /// How many more passes look first for jobs that their sagas already have.
     looks: AtomicU32,
     /// The last pass found results to apply: the next one most likely finds some as well.
     results_found: AtomicBool,
 }
 
-/// After a pass that met such jobs, so many look for them: where several orchestrators are at work, there will be more.
+/// The number of passes that look for such jobs after one has met some: with several orchestrators there will be more.
 const LOOKS: u32 = 100;
 
 impl Orchestrator {

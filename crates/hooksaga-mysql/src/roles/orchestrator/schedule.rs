@@ -6,7 +6,7 @@
 
 use super::limited;
 use crate::{
-    error::{Again, DbError, DbResult},
+    error::{DbError, DbResult, RetryAdvice},
     roles::{
         batch::{Batch, Field},
         rows::{expect_rows, natural, rows, take, trace},
@@ -216,7 +216,7 @@ pub(super) async fn mark_in_progress(connection: &mut Conn, sagas: &[ScheduledSa
         let mut tried = 1;
         while let Err(error) = connection.exec_drop(MARK_IN_PROGRESS, (document.as_str(),)).await {
             let error = DbError::from(error);
-            if error.again() != Again::AtOnce || tried == TRIES {
+            if error.again() != RetryAdvice::AtOnce || tried == TRIES {
                 return Err(error);
             }
             tokio::time::sleep(Duration::from_millis(1 << tried)).await;

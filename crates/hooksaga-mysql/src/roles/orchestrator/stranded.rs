@@ -1,4 +1,4 @@
-//! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
+//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
 
 use super::schedule::{Look, clock, insert, mark_in_progress};
 use crate::{error::DbResult, time::Time};

@@ -25,7 +25,7 @@ pub(super) struct Listed<'a, T> {
     pub(super) read: fn(Row) -> DbResult<T>,
 }
 
-/// One page of the rows in `filter`, which is asked for the ids of a range at a time.
+/// One page of the rows in `filter`, which is queried for one range of ids at a time.
 pub(super) async fn page<T>(
     connection: &mut Conn,
     listed: Listed<'_, T>,
@@ -55,7 +55,7 @@ pub(super) async fn page<T>(
     super::cut(rows, request.limit as usize, listed.read)
 }
 
-/// Blocks before `next`, newest first, that hold all that is asked for.
+/// Blocks before `next`, newest first, that hold all that the filter asks for.
 async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
     let mut filter = Filter::new();
     let mut values = wanted.values.iter();

@@ -26,7 +26,7 @@ SELECT CAST(COALESCE(SUM(c.delivered), 0) AS SIGNED), CAST(COALESCE(SUM(c.failed
 FROM day STRAIGHT_JOIN delivery_counts c FORCE INDEX (PRIMARY) ON c.minute = day.minute AND c.subscription_id = ?";
 
 /// Sagas that wait for a job, and jobs that wait for a worker or are parked. Jobs that wait are few, whoever's they are: of
-/// the sagas [`Health::MOST_WAITING`] are read at the most, of the jobs twice as many.
+/// the sagas [`Health::MOST_WAITING`] are read at most, of the jobs twice as many.
 pub(crate) const WAITING: &str = "/* reader.waiting */
 SELECT (SELECT COUNT(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_waiting)

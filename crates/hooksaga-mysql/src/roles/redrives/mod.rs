@@ -33,7 +33,7 @@ SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WH
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
 
-/// What comes later, sent again in vain for one, is not part of it: else it might never end.
+/// Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
 const START: &str = "/* redrives.start */
 INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key,
                       started_by)

@@ -3,7 +3,7 @@
 //! Every entry that is read counts, also that of a subscription which is paused: so a pass is bounded however many of them
 //! there are. A whole batch is looked up in one statement, each kind of event once. Where that finds more than a pass may
 //! consider, and for an event that an earlier pass has begun, the topics are read one by one from where they matter,
-//! as many entries of each as are still wanted. The first so many of all topics together are among those.
+//! as many entries of each as are still wanted. The first ones of all topics together are among those.
 
 use crate::{
     error::DbResult,
@@ -19,7 +19,7 @@ use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::collections::{BTreeMap, HashMap};
 
 /// The entries of many topics at once. The length is compared too: to the collation a blank at the end is nothing.
-/// Whoever asks for one row more than it can use sees whether these are all.
+/// A caller that asks for one row more than it can use sees whether these are all.
 pub(crate) const OF_MANY: &str = concat!(
     "/* router.subscriptions */
 SELECT u.kind, i.subscription_id, COALESCE(s.active AND s.verified, FALSE), s.max_retry_limit,
@@ -67,7 +67,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// It is nothing but unverified, and its gap begins after this event.
+    /// It is unverified for no other reason, and its gap begins after this event.
     pub(super) fn misses_early(&self, event: &Event) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.deliverable

@@ -246,7 +246,7 @@ impl Seen {
         Ok(())
     }
 
-    /// The queued events in the order of their ids, each from where an earlier pass came to.
+    /// The queued events in the order of their ids, each from where an earlier pass stopped.
     fn locked(mut self, mut queued: Vec<(i64, i64)>) -> Vec<Event> {
         queued.sort_unstable();
         let event = |(id, after)| Some(Event { after, ..self.events.remove(&id)? });
@@ -261,7 +261,7 @@ struct Considered {
     complete: bool,
 }
 
-/// The events one after the other, until so many subscriptions have been considered. They are looked up together, as many
+/// The events one after the other, until this many subscriptions have been considered. They are looked up together, as many
 /// as do not exceed that; each time they do, half as many.
 async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
     let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -278,7 +278,7 @@ async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbR
         let candidates = candidates.unwrap_or_default();
         for event in rest.drain(..together) {
             let (candidates, complete) = candidates.of(transaction, &event, left).await?;
-            // One that is not even begun is told of as well: it says that the queue is not empty.
+            // An event that has not been begun is returned as well: it shows that the queue is not empty.
             left -= candidates.len();
             considered.push(Considered { event, candidates, complete });
             if !complete {
@@ -289,7 +289,7 @@ async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbR
     Ok(considered)
 }
 
-/// The events that have no more candidates than so many, each. A kind that has more is looked up once.
+/// The events that each have no more candidates than this. A kind that has more is looked up once.
 async fn consider_small(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut considered, mut crowds) = (Vec::new(), HashSet::new());

@@ -25,9 +25,9 @@ use std::{
 };
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
-/// transaction is begun: an idle pass is this one statement. What it tells of a job never changes while the job is Pending,
+/// transaction is begun: an idle pass is this one statement. What it reads of a job never changes while the job is Pending,
 /// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in
-/// the way for ever.
+/// the way forever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.peek */
@@ -149,7 +149,7 @@ pub(super) async fn claim(
     token: LeaseToken,
     way: Way,
 ) -> DbResult<Claimed> {
-    let Look { now, until, seen } = look(&mut connection, limits, duration).await?;
+    let Claimable { now, until, seen } = look(&mut connection, limits, duration).await?;
     let lease = NewLease { token, until, now };
     match way {
         _ if seen.is_empty() => Ok(lease.of_nothing()),
@@ -159,13 +159,13 @@ pub(super) async fn claim(
 }
 
 /// What can be claimed, in the order of admission, before anything is locked.
-struct Look {
+struct Claimable {
     now: Time,
     until: Time,
     seen: Vec<Picked>,
 }
 
-async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -> DbResult<Look> {
+async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -> DbResult<Claimable> {
     let mut read: Vec<Row> = connection.query(peek(duration, limits)).await?;
     let mut clock = None;
     for row in read.extract_if(.., |row| matches!(row.get_opt::<Option<i64>, _>(0), Some(Ok(None)))) {
@@ -175,7 +175,7 @@ async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -
     let (now, until) = clock.ok_or_else(|| DbError::unreadable("no clock"))?;
     let mut seen = read.into_iter().map(read_job).collect::<DbResult<Vec<Picked>>>()?;
     seen.sort_unstable_by_key(|job| (job.not_before, job.id));
-    Ok(Look { now, until, seen })
+    Ok(Claimable { now, until, seen })
 }
 
 /// The lease that a claim's jobs get.

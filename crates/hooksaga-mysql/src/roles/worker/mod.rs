@@ -52,7 +52,7 @@ pub(crate) struct Worker {
     clustered: OnceCell<bool>,
 }
 
-/// After a claim that met others at work, so many pick their jobs: they will meet again.
+/// The number of claims that lock their jobs first after one has met another worker: they will meet again.
 const PICKS: u32 = 100;
 
 impl Worker {
@@ -142,13 +142,13 @@ pub(crate) async fn secret_key_ids(pool: &RolePool) -> StoreResult<Vec<String>> 
 }
 
 /// A lease that is held, locked.
-struct Held {
+struct HeldLease {
     lease: LeaseRef,
     subscription_id: i64,
 }
 
 /// Begins a transaction with those of these leases that are still held, locked; in the order of their ids.
-async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(Unit, Vec<Held>)> {
+async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(Unit, Vec<HeldLease>)> {
     let mut sorted = leases.to_vec();
     sorted.sort_unstable_by_key(|lease| lease.job_id);
     let mut documents = Batch::ids(sorted.iter().map(|lease| lease.job_id.0)).into_iter();
@@ -165,7 +165,7 @@ async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(Unit, Vec<Held
     }
     let held = sorted.into_iter().filter_map(|lease| {
         let subscription_id = *by_id.get(&(lease.job_id.0, lease.token.0))?;
-        seen.insert(lease.job_id).then_some(Held { lease, subscription_id })
+        seen.insert(lease.job_id).then_some(HeldLease { lease, subscription_id })
     });
     Ok((transaction, held.collect()))
 }

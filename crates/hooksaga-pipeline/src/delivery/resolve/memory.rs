@@ -1,4 +1,4 @@
-//! What is known about names: answers until their time to live ends, failures for a shorter while.
+//! The cache of resolved names: addresses until their time to live ends, failures for a shorter time.
 
 use std::{collections::HashMap, io, net::IpAddr, sync::Arc, time::Duration};
 use tokio::time::Instant;

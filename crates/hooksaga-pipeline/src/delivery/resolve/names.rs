@@ -1,4 +1,4 @@
-//! The resolver of one client: every name is looked up once at a time, whoever waits for it.
+//! The resolver of one client. Callers that want the same name share one lookup.
 
 use super::{
     Resolve,

@@ -189,7 +189,7 @@ async fn take_from(
     from: i64,
 ) -> DbResult<Taken> {
     let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
-    // A UNION ALL returns its halves in turn.
+    // A UNION ALL returns its halves in order.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let read = |row| -> DbResult<_> { Ok((read_result(row)?, row.try_get(12)?)) };

@@ -1,10 +1,10 @@
-//! How far scheduling came in each subscription.
+//! How far scheduling has come in each subscription.
 //!
 //! What was scheduled leaves dead entries in `idx_saga_waiting` until the next vacuum: after a minute of load a pass that
-//! begins at a subscription's first entry walks past all of them. So it begins a little before the last saga that this
+//! begins at a subscription's first entry scans all of them. So it begins a little before the last saga that this
 //! process scheduled there, by the time at which that one was due.
 //!
-//! That is a hint, and nothing rests on it. A saga can be due earlier: its router took long to commit, another process
+//! That is a hint; correctness does not depend on it. A saga can be due earlier: its router took long to commit, another process
 //! created its job and died, somebody resumed its subscription. So every second one pass of each subscription begins at
 //! the first entry, and so does a second look, at once, where the short one found nothing.
 
@@ -19,9 +19,9 @@ use std::{
 
 /// Where the next pass begins, per subscription.
 #[derive(Default)]
-pub(super) struct Reached(Mutex<HashMap<SubscriptionId, Place>>);
+pub(super) struct Reached(Mutex<HashMap<SubscriptionId, LastScheduled>>);
 
-struct Place {
+struct LastScheduled {
     /// When the last saga that was scheduled was due.
     at: Timestamp,
     /// When a pass last began at the first entry.
@@ -70,7 +70,7 @@ impl Reached {
     /// More are not kept: then all are forgotten, which costs each one longer walk.
     const MOST: usize = 10_000;
 
-    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, Place>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, LastScheduled>> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,7 +105,7 @@ impl Reached {
                 Some(place) if short.contains(&saga.subscription_id) => place.whole,
                 _ => now,
             };
-            places.insert(saga.subscription_id, Place { at: saga.attempt_at, whole });
+            places.insert(saga.subscription_id, LastScheduled { at: saga.attempt_at, whole });
         }
     }
 }

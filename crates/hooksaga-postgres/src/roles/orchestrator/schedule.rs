@@ -183,7 +183,7 @@ pub(super) struct Created {
     events: Vec<i64>,
     wanted: Wanted,
     limited: Vec<Limited>,
-    /// Sagas of subscriptions with a rate limit stand behind so many others.
+    /// The number of sagas before those of subscriptions with a rate limit.
     unlimited: usize,
 }
 
@@ -229,7 +229,7 @@ async fn insert(client: &Client, jobs: &Inserter, wanted: &Wanted) -> DbResult<P
 
 /// The database's clock, the due sagas whose jobs exist now, and the event of each.
 pub(super) fn read_pass(rows: &[Row]) -> DbResult<Passed> {
-    // A UNION ALL returns its parts in turn: the clock with the jobs that are new, then the sagas.
+    // A UNION ALL returns its parts in order: the clock with the jobs that are new, then the sagas.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
     let now = clock.try_get::<_, Time>(0)?.0;
     let saga_ids = clock.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();

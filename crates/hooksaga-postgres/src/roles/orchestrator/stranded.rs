@@ -1,4 +1,4 @@
-//! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
+//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
 
 use super::schedule::MOVE_WITH_JOB;
 use crate::{
@@ -12,12 +12,12 @@ use hooksaga_store::StrandedStep;
 /// Subscriptions per step, and sagas of each.
 const SUBSCRIPTIONS: i64 = 100;
 const SAGAS: i64 = 10;
-/// Of what is planned next, so many of each.
+/// How many of the attempts that are planned next are read, of each kind.
 const LOOKED_AT: i64 = 100;
 
 /// Hops through `idx_saga_waiting` from one subscription to the next as `orchestrator.waiting` does, and looks at the end
 /// of each one's part, where nothing is as a rule. First attempts are also looked for among the retries that are planned
-/// next: the index has both, so no more than so many are looked at.
+/// next: the index has both, so only a bounded number is read.
 ///
 /// The first line is the last subscription that was looked at, and how many there were; then come the sagas. A saga whose
 /// job is there already (a crash came before its move) is moved all the same.
@@ -77,7 +77,7 @@ pub(super) async fn schedule_stranded(
     let from = after.map_or(i64::MIN, |id| id.0);
     let (first, retry) = (micros(beyond.first), micros(beyond.retry));
     let rows = client.query(&statement, &[&from, &SUBSCRIPTIONS, &retry, &SAGAS, &first, &LOOKED_AT]).await?;
-    // A UNION ALL returns its parts in turn.
+    // A UNION ALL returns its parts in order.
     let (looked, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no hops"))?;
     let (last, hops): (i64, i64) = (looked.try_get(0)?, looked.try_get(1)?);
     let mut keys = Vec::with_capacity(rows.len());

@@ -123,7 +123,7 @@ const WAITING: &str =
 const IN_PROGRESS: &str = "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased') \
                            UNION ALL SELECT saga_id FROM finished_jobs";
 
-/// Every dead saga has its letter, or waits for it. Where nothing else is asked for, the newest `most` are enough.
+/// Every dead saga has its letter, or waits for it. Without another filter, the newest `most` are enough.
 fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
     let of_whom = match (wanted.subscription_id, scope.tenant()) {
         (Some(id), _) => format!("d.subscription_id = {}", filter.number(id.0)),

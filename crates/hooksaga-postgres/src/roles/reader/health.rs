@@ -25,7 +25,7 @@ CROSS JOIN LATERAL (
 ) c";
 
 /// Sagas that wait for a job, and jobs that wait for a worker or are parked. Jobs that wait are few, whoever's they are: of
-/// the sagas `$2` are read at the most, of the jobs twice as many.
+/// the sagas `$2` are read at most, of the jobs twice as many.
 pub(crate) const WAITING: &str = "/* reader.waiting */
 SELECT (SELECT count(*) FROM (
             SELECT FROM webhook_delivery_sagas

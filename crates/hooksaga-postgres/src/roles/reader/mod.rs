@@ -44,7 +44,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// `lists` has so many connections.
+    /// `lists` is the number of connections for lists.
     pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
         Self { lists, line: QueryLine::new(connections), prompt }
     }

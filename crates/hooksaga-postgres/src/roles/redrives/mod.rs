@@ -36,7 +36,7 @@ SELECT count(*), count(*) FILTER (WHERE tenant IS NOT DISTINCT FROM $1::text) FR
 const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
 
-/// What comes later, sent again in vain for one, is not part of it: else it might never end.
+/// Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
 const START: &str = concat!(
     "/* redrives.start */
 INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key,

@@ -20,9 +20,9 @@ use std::{
 };
 use tokio_postgres::{Row, Statement, types::ToSql};
 
-/// Walks the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
-/// job. The update goes by the picked rows' places in the table, which nobody can change while they are locked; a status
-/// that is asked for (`SELECT`) instead of written down keeps the planner from going by the status index.
+/// Scans the partial index of Pending jobs in its own order, which is that of admission: any other would pass every finished
+/// job. The update finds the picked rows by their `ctid`, which nobody can change while they are locked; a status
+/// that is a subquery (`SELECT`) instead of a constant keeps the planner from using the status index.
 ///
 /// For a claim that passes nobody over and whose payloads fit into the limit of bytes, were each as long as the longest:
 /// nearly every one. If they do not, nothing is leased, the first line says so, and [`CLAIM_SOME`] does it: a larger
@@ -254,7 +254,7 @@ impl Claiming<'_> {
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&jobs, &lease, &self.token.0, &begin, &bytes];
         parameters.extend(self.skip.iter().map(|skip| skip as &(dyn ToSql + Sync)));
         let rows = self.client.query(&self.statement, &parameters).await?;
-        // A UNION ALL returns its parts in turn.
+        // A UNION ALL returns its parts in order.
         let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
         let left: i64 = clock.try_get(7)?;
         if left < 0 && self.skip.is_none() {

@@ -100,7 +100,7 @@ WITH done AS (
 )
 SELECT array_agg(id) FROM done";
 
-/// The same for results of which nothing is told but that they were delivered: most batches. Columns that nothing is
+/// The same for batches in which every result is a delivery: most batches. Columns that nothing is
 /// written to cost nothing. (Whose lease it is the token says.)
 pub(crate) const REPORT_DELIVERED: &str = "/* worker.report_delivered */
 WITH done AS (

@@ -1,4 +1,4 @@
-//! Sagas that lie further ahead than they could: a clock that was ahead has put them there. They count as due.
+//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
 
 use super::schedule::INSERT_JOBS;
 use crate::{error::DbResult, roles::rows, session::Tx};
@@ -8,7 +8,7 @@ use rusqlite::Row;
 /// Subscriptions per step, and sagas of each.
 const SUBSCRIPTIONS: u32 = 100;
 const SAGAS: u32 = 10;
-/// Of what is planned next, so many of each.
+/// How many of the attempts that are planned next are read, of each kind.
 const LOOKED_AT: u32 = 100;
 
 /// One index probe per subscription that has any waiting saga, as `waiting` does, and one at the end of its part.
@@ -37,7 +37,7 @@ SELECT g.id, g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_s
    AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
-/// First attempts among the retries that are planned next: the index has both, so no more than so many are looked at.
+/// First attempts among the retries that are planned next: the index has both, so only a bounded number is read.
 const STRANDED_FIRST: &str = "/* saga_orchestrator: stranded_first */
 SELECT w.id, w.next_attempt_at
   FROM (SELECT g.id, g.next_attempt_at, g.status FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting

@@ -46,7 +46,7 @@ SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
 const SHOWN: usize = 1000;
 
 /// Delivered, failed and dead-lettered ones.
-type Counts = [u64; 3];
+type Totals = [u64; 3];
 
 pub(super) fn read(
     tx: &Tx<'_>,
@@ -59,8 +59,8 @@ pub(super) fn read(
         tx.prepare(PROGRESS)?.query_row([], |row| Ok((below(row, 0)?, below(row, 1)?)))?;
     let shown = CountedMinutes::new(tx.now, minutes_below);
     let mut minutes = Vec::new();
-    let mut add = |minute: Timestamp, found: Option<Counts>| {
-        let count = |[delivered, failed, dead_lettered]: Counts| MinuteCount {
+    let mut add = |minute: Timestamp, found: Option<Totals>| {
+        let count = |[delivered, failed, dead_lettered]: Totals| MinuteCount {
             minute,
             delivered,
             failed,
@@ -80,7 +80,7 @@ pub(super) fn read(
 }
 
 fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResult<Vec<SubscriptionCount>> {
-    let mut sums: BTreeMap<i64, Counts> = BTreeMap::new();
+    let mut sums: BTreeMap<i64, Totals> = BTreeMap::new();
     let read = |row: &Row<'_>| Ok((row.get(0)?, counts(row, 1)?));
     for hour in each(&day.hours, HOUR).map(Timestamp::as_micros) {
         let found = match tenant {
@@ -97,7 +97,7 @@ fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResul
         };
         add(&mut sums, found);
     }
-    let count = |(id, [delivered, failed, dead_lettered]): (i64, Counts)| SubscriptionCount {
+    let count = |(id, [delivered, failed, dead_lettered]): (i64, Totals)| SubscriptionCount {
         subscription_id: SubscriptionId(id),
         delivered,
         failed,
@@ -106,7 +106,7 @@ fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResul
     Ok(sums.into_iter().take(SHOWN).map(count).collect())
 }
 
-fn add(sums: &mut BTreeMap<i64, Counts>, found: Vec<(i64, Counts)>) {
+fn add(sums: &mut BTreeMap<i64, Totals>, found: Vec<(i64, Totals)>) {
     for (subscription, counts) in found {
         for (sum, more) in sums.entry(subscription).or_default().iter_mut().zip(counts) {
             *sum = sum.saturating_add(more);
@@ -114,6 +114,6 @@ fn add(sums: &mut BTreeMap<i64, Counts>, found: Vec<(i64, Counts)>) {
     }
 }
 
-fn counts(row: &Row<'_>, first: usize) -> rusqlite::Result<Counts> {
+fn counts(row: &Row<'_>, first: usize) -> rusqlite::Result<Totals> {
     Ok([rows::count(row, first)?, rows::count(row, first + 1)?, rows::count(row, first + 2)?])
 }

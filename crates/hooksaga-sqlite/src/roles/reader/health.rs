@@ -22,7 +22,7 @@ SELECT coalesce(sum(c.delivered), 0), coalesce(sum(c.failed), 0), coalesce(sum(c
   FROM minutes CROSS JOIN delivery_counts AS c ON c.minute = minutes.minute AND c.subscription_id = ?1";
 
 /// Sagas that wait for a job, and jobs that wait for a worker or are parked. Jobs that wait are few, whoever's they are: of
-/// the sagas `?2` are read at the most, of the jobs twice as many.
+/// the sagas `?2` are read at most, of the jobs twice as many.
 pub(super) const WAITING: &str = "/* api_reader: waiting */
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting

@@ -109,7 +109,7 @@ fn by_blocks<T>(
     Ok(items)
 }
 
-/// Blocks before `next`, newest first, that hold all that is asked for.
+/// Blocks before `next`, newest first, that hold all that the filter asks for.
 fn next_blocks(tx: &Tx<'_>, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
     let mut filter = Filter::default();
     let mut values = wanted.values.iter();

@@ -135,7 +135,7 @@ fn start(
         return Ok(StartOutcome::TooMany(refusal));
     }
     let columns = RedriveColumns::from(work);
-    // What comes later, sent again in vain for one, is not part of it: else it might never end.
+    // Later letters are not part of it: deliveries that it sends again may fail again, and it might never end.
     let until = columns.until.map_or(tx.now, |until| until.min(tx.now));
     tx.prepare(START)?.execute(named_params! {
         ":tenant": tenant,

@@ -1,4 +1,4 @@
-//! `hooksaga dead-letters`: what was given up, and giving it another chance.
+//! `hooksaga dead-letters`: lists dead letters and sends them again.
 
 mod requeue;
 
@@ -8,7 +8,7 @@ use super::remote::{
 };
 use crate::{
     error::CliResult,
-    output::{self, Cell, Clock},
+    output::{self, Cell, Now},
 };
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
@@ -21,7 +21,7 @@ Examples:
   hooksaga dead-letters requeue --subscription 3 --error HTTP_503 --dry-run
   hooksaga dead-letters requeue --all";
 
-/// List, show and requeue dead letters: what was given up
+/// List, show and requeue dead letters: deliveries that failed for good
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct DeadLetters {
@@ -81,7 +81,7 @@ impl List {
             .with("final_error_code", self.filter.error)
             .with("requeued", self.requeued);
         let query = self.filter.period.add_to(query);
-        let clock = Clock::now();
+        let now = Now::local();
         let titles = ["ID", "DELIVERY", "EVENT", "TYPE", "SUBSCRIPTION", "ERROR", "CREATED", "REQUEUED AS"];
         let empty = "no such dead letters";
         remote::list(&self.remote, query, &self.page, &titles, empty, |letter: DeadLetter| {
@@ -92,7 +92,7 @@ impl List {
                 letter.event_type.into(),
                 letter.subscription_id.into(),
                 letter.final_error_code.into(),
-                clock.relative(&letter.created_at).into(),
+                now.relative(&letter.created_at).into(),
                 Cell::optional(letter.requeued_saga_id.map(|id| format!("delivery {id}"))),
             ]
         })
@@ -124,7 +124,7 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
         ("event", format!("{} ({})", letter.event_id, letter.event_type).into()),
         ("subscription", letter.subscription_id.into()),
         ("error", explain(&letter.final_error_code).into()),
-        ("created", Clock::now().both(&letter.created_at).into()),
+        ("created", Now::local().both(&letter.created_at).into()),
         ("requeued", Cell::optional(requeued)),
     ];
     output::facts(facts).iter().for_each(output::line);

@@ -1,4 +1,4 @@
-//! `hooksaga dead-letters requeue`: one, or all that fit.
+//! `hooksaga dead-letters requeue`: one, or all that match a filter.
 
 use super::Filter;
 use crate::{
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// What is named by the options of [`Filter`].
 const FILTERS: [&str; 6] = ["tenant", "subscription", "event_type", "error", "since", "until"];
 
-/// Deliver again what was given up: one dead letter, or all that fit
+/// Send dead letters again: one, or all that match a filter
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,11 +36,11 @@ pub(super) struct Requeue {
     #[arg(long, conflicts_with = "id", conflicts_with_all = FILTERS)]
     all: bool,
 
-    /// At most so many, oldest first; 1 to 10000
+    /// The most to requeue, oldest first; 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
-    /// Say how many it would be, and change nothing
+    /// Print how many would be requeued, and change nothing
     #[arg(long, conflicts_with = "id")]
     dry_run: bool,
 

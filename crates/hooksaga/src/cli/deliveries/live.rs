@@ -3,7 +3,7 @@
 use super::target;
 use crate::{
     cli::remote::{Delivery, explain},
-    output::{Clock, Color, clean_line},
+    output::{Color, Now, clean_line},
 };
 
 /// As much of a delivery as tells whether something happened.
@@ -29,7 +29,7 @@ impl Seen {
 }
 
 /// What happened to a delivery, as one line, and what it means.
-pub(in crate::cli) fn line(delivery: &Delivery, clock: Clock) -> (Color, String) {
+pub(in crate::cli) fn line(delivery: &Delivery, now: Now) -> (Color, String) {
     let failure = || delivery.final_error_code.as_deref().map(explain).unwrap_or_default();
     let (attempts, most) = (delivery.attempt_count, delivery.max_retry_limit);
     let (color, what, more) = match delivery.status.as_str() {
@@ -39,7 +39,7 @@ pub(in crate::cli) fn line(delivery: &Delivery, clock: Clock) -> (Color, String)
             (Color::Open, "held", "until its subscription is active and verified".to_owned())
         }
         _ => {
-            let next = clock.relative(&delivery.next_attempt_at);
+            let next = now.relative(&delivery.next_attempt_at);
             let next = if next.ends_with("ago") { "now".to_owned() } else { next };
             (Color::Open, "failed", format!("attempt {attempts} of {most}: {}; again {next}", failure()))
         }
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_happened_and_what_comes() {
-        let clock = Clock::at("2026-01-31T12:05:00Z");
-        let say = |status, attempts| line(&delivery(21, status, attempts), clock);
+        let now = Now::at("2026-01-31T12:05:00Z");
+        let say = |status, attempts| line(&delivery(21, status, attempts), now);
         let (color, text) = say("Completed", 2);
         assert_eq!(
             (color, text.as_str()),
@@ -95,7 +95,7 @@ mod tests {
         );
         assert!(say("DeadLettered", 5).1.starts_with("given up"));
         let held = Delivery { held: true, ..delivery(21, "Pending", 0) };
-        assert!(line(&held, clock).1.starts_with("held"));
+        assert!(line(&held, now).1.starts_with("held"));
         assert!(is_failure(&delivery(1, "InProgress", 1)) && !is_failure(&delivery(1, "Completed", 2)));
     }
 }

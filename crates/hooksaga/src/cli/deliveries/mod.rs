@@ -7,7 +7,7 @@ mod show;
 use super::remote::{self, Delivery, Listing, OfEvents, One, Query, event_id, id};
 use crate::{
     error::CliResult,
-    output::{Cell, Clock},
+    output::{Cell, Now},
 };
 use clap::{Args, Subcommand};
 use hooksaga_saga::SagaStatus;
@@ -19,7 +19,7 @@ Examples:
   hooksaga deliveries show 21                          every attempt, and what to do about failures
   hooksaga deliveries resend 21                        once more, when it has ended";
 
-/// List, show and resend deliveries: each event on its way to each endpoint
+/// List, show and resend deliveries: one event to one endpoint each
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Deliveries {
@@ -35,7 +35,7 @@ enum Command {
     /// Show one delivery with its attempts
     #[command(after_help = "Example:\n  hooksaga deliveries show 21")]
     Show(One),
-    /// Send a delivery that has ended once more, as a new delivery
+    /// Send a finished delivery again, as a new delivery
     #[command(after_help = "Example:\n  hooksaga deliveries resend 21")]
     Resend(One),
 }
@@ -63,10 +63,10 @@ impl List {
             .with("subscription_id", self.subscription)
             .with("event_id", self.event);
         let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));
-        let clock = Clock::now();
+        let now = Now::local();
         let query = self.of.add_to(query);
         let empty = "no such deliveries";
-        self.list.show(query, &TITLES, empty, |one| row(&one, clock)).await
+        self.list.show(query, &TITLES, empty, |one| row(&one, now)).await
     }
 }
 
@@ -91,11 +91,11 @@ fn status(text: &str) -> Result<SagaStatus, String> {
 pub(super) const TITLES: [&str; 8] =
     ["ID", "EVENT", "TYPE", "TO", "STATUS", "ATTEMPTS", "LAST ERROR", "CREATED"];
 
-pub(super) fn row(delivery: &Delivery, clock: Clock) -> Vec<Cell> {
+pub(super) fn row(delivery: &Delivery, now: Now) -> Vec<Cell> {
     let status = match (delivery.status.as_str(), delivery.held) {
         (_, true) => Cell::status("PendingRetry").with_text(format!("{}, held", delivery.status)),
         ("PendingRetry", false) => Cell::status("PendingRetry")
-            .with_text(format!("PendingRetry, {}", clock.relative(&delivery.next_attempt_at))),
+            .with_text(format!("PendingRetry, {}", now.relative(&delivery.next_attempt_at))),
         (status, false) => Cell::status(status),
     };
     vec![
@@ -106,7 +106,7 @@ pub(super) fn row(delivery: &Delivery, clock: Clock) -> Vec<Cell> {
         status,
         format!("{} of {}", delivery.attempt_count, delivery.max_retry_limit).into(),
         Cell::optional(delivery.final_error_code.as_ref()),
-        clock.relative(&delivery.created_at).into(),
+        now.relative(&delivery.created_at).into(),
     ]
 }
 
@@ -136,13 +136,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_row_says_when_the_next_attempt_is() {
-        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let now = Now::at("2026-01-31T12:05:00Z");
         let mut table = Table::new(&TITLES);
-        table.row(row(&delivery(21, "Completed", 1), clock));
+        table.row(row(&delivery(21, "Completed", 1), now));
         let mut newer = delivery(22, "PendingRetry", 2);
-        table.row(row(&newer, clock));
+        table.row(row(&newer, now));
         newer.held = true;
-        table.row(row(&newer, clock));
+        table.row(row(&newer, now));
         let lines = table.lines(Painter::new(false));
         assert_eq!(
             lines[1],

@@ -1,4 +1,4 @@
-//! `hooksaga deliveries resend`: an ended delivery once more.
+//! `hooksaga deliveries resend`: sends a delivery that has ended again.
 
 use crate::{
     cli::remote::{Remote, Requeued},

@@ -4,13 +4,13 @@ use super::target;
 use crate::{
     cli::remote::{Attempt, DeliveryDetail, Remote, advice},
     error::CliResult,
-    output::{self, Cell, Clock, Table},
+    output::{self, Cell, Now, Table},
 };
 
 pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/deliveries/{id}")).await?;
     remote.print(&answer, |detail: DeliveryDetail| {
-        let clock = Clock::now();
+        let now = Now::local();
         let delivery = &detail.delivery;
         let mut facts = vec![
             ("delivery", delivery.saga_id.into()),
@@ -19,8 +19,8 @@ pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
             ("to", target(delivery).into()),
             ("status", Cell::status(&delivery.status)),
             ("attempts", format!("{} of {}", delivery.attempt_count, delivery.max_retry_limit).into()),
-            ("created", clock.both(&delivery.created_at).into()),
-            ("updated", clock.both(&delivery.updated_at).into()),
+            ("created", now.both(&delivery.created_at).into()),
+            ("updated", now.both(&delivery.updated_at).into()),
         ];
         if delivery.generation > 0 {
             facts.push(("requeued", output::count(delivery.generation.into(), "time").into()));
@@ -30,11 +30,11 @@ pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
         if let Some(code) = delivery.final_error_code.as_deref().filter(|_| delivery.status != "Completed") {
             output::line(format!("What to do: {}.", advice(code)));
         }
-        print_attempts(&detail, clock);
+        print_attempts(&detail, now);
     })
 }
 
-fn print_attempts(detail: &DeliveryDetail, clock: Clock) {
+fn print_attempts(detail: &DeliveryDetail, now: Now) {
     let attempts: &[Attempt] = &detail.attempts;
     if attempts.is_empty() {
         return;
@@ -44,8 +44,8 @@ fn print_attempts(detail: &DeliveryDetail, clock: Clock) {
     for attempt in attempts {
         table.row(vec![
             attempt.job_id.into(),
-            clock.relative(&attempt.attempt_at).into(),
-            Cell::optional(attempt.started_at.as_deref().map(|at| clock.both(at))),
+            now.relative(&attempt.attempt_at).into(),
+            Cell::optional(attempt.started_at.as_deref().map(|at| now.both(at))),
             Cell::status(&attempt.status),
             Cell::optional(attempt.response_status.map(|status| status.to_string())),
             Cell::optional(attempt.error_code.as_ref()),

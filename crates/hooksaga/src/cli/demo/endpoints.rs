@@ -17,14 +17,14 @@ use tokio::net::TcpListener;
 
 /// What has arrived at all receivers.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct ArrivalCounts {
     pub(super) challenges: AtomicU64,
     pub(super) deliveries: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) valid_signatures: AtomicU64,
 }
 
-impl Tally {
+impl ArrivalCounts {
     fn count(&self, arrival: &Arrival) {
         let add = |counter: &AtomicU64, yes: bool| counter.fetch_add(u64::from(yes), Ordering::Relaxed);
         let delivery = matches!(arrival.kind, Kind::Delivery { .. });
@@ -36,7 +36,7 @@ impl Tally {
 }
 
 /// One receiver.
-pub(super) struct Endpoint {
+pub(super) struct DemoEndpoint {
     pub(super) name: &'static str,
     pub(super) url: String,
     /// What its subscription signs with.
@@ -44,12 +44,12 @@ pub(super) struct Endpoint {
     receiver: Arc<Receiver>,
 }
 
-impl Endpoint {
-    /// Starts a receiver on a free port; from then on its arrivals are told.
+impl DemoEndpoint {
+    /// Starts a receiver on a free port and prints what arrives there.
     pub(super) async fn start(
         name: &'static str,
         behaviour: Behaviour,
-        tally: &Arc<Tally>,
+        tally: &Arc<ArrivalCounts>,
         begun: Instant,
     ) -> CliResult<Self> {
         let cannot = |error: std::io::Error| CliError::new(format!("cannot listen on 127.0.0.1: {error}"));

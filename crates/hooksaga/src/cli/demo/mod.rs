@@ -29,7 +29,7 @@ Examples:
 
 Everything happens on 127.0.0.1 and in a scratch folder that is removed at the end. No configuration is read.";
 
-/// See it all work: receivers, verification, deliveries, retries, dead letters, requeue
+/// Run a demo: receivers, verification, deliveries, retries, dead letters, requeue
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Demo {

@@ -1,6 +1,6 @@
 //! The demo's story, told step by step through the public API.
 
-use super::endpoints::{Endpoint, Tally};
+use super::endpoints::{ArrivalCounts, DemoEndpoint};
 use crate::{
     client::Client,
     error::{CliError, CliResult},
@@ -41,9 +41,9 @@ struct Id {
 /// Everybody in the story.
 pub(super) struct Story {
     client: Client,
-    tally: Arc<Tally>,
+    tally: Arc<ArrivalCounts>,
     begun: Instant,
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<DemoEndpoint>,
 }
 
 impl Story {
@@ -79,7 +79,7 @@ impl Story {
         let down = Behaviour { answer: StatusCode::SERVICE_UNAVAILABLE, ..Behaviour::default() };
         let shaky = Behaviour { fail_first: ORDERS + 1, ..Behaviour::default() };
         for (name, behaviour) in [("shop", Behaviour::default()), ("billing", shaky), ("archive", down)] {
-            let endpoint = Endpoint::start(name, behaviour, &self.tally, self.begun).await?;
+            let endpoint = DemoEndpoint::start(name, behaviour, &self.tally, self.begun).await?;
             let subscription =
                 json!({ "event_type": EVENT_TYPE, "callback_url": endpoint.url, "secret": endpoint.secret });
             let answer = self.client.post("/v1/subscriptions", subscription.to_string()).await?;
@@ -125,7 +125,7 @@ impl Story {
 
     async fn requeue(&mut self) -> CliResult {
         output::line("\n5. archive is repaired, and an operator requeues its dead letters");
-        self.endpoints.iter().filter(|endpoint| endpoint.name == "archive").for_each(Endpoint::repair);
+        self.endpoints.iter().filter(|endpoint| endpoint.name == "archive").for_each(DemoEndpoint::repair);
         let answer =
             self.client.post("/v1/dead-letters/requeue", json!({ "filter": {} }).to_string()).await?;
         let tally: Value = answer.json()?;
@@ -164,7 +164,7 @@ impl Story {
         Ok(())
     }
 
-    /// Waits until exactly so many deliveries have these statuses and no others exist.
+    /// Waits until exactly these numbers of deliveries have these statuses and no others exist.
     async fn wait_for(&mut self, expected: &[(&str, u64)]) -> CliResult {
         let expected: BTreeMap<String, u64> = expected.iter().map(|(s, n)| ((*s).to_owned(), *n)).collect();
         let deadline = Instant::now() + PATIENCE;

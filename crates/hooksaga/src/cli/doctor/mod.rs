@@ -13,7 +13,7 @@ use super::options::ConfigOptions;
 use crate::{
     config::Config,
     error::{CliError, CliResult},
-    output::{self, Clock, Painter, Table, rfc3339},
+    output::{self, Now, Painter, Table, rfc3339},
 };
 use clap::Args;
 use finding::{Finding, Verdict};
@@ -29,7 +29,7 @@ Examples:
 Run it as the user, and with the configuration, that the server has. It changes nothing. It ends with 1 if there is a
 problem; warnings alone end with 0.";
 
-/// Check configuration, database, roles, disk and workers, and say what to do
+/// Check configuration, database, roles, disk and workers, and suggest fixes
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Doctor {
@@ -88,15 +88,15 @@ fn print(findings: &[Finding], workers: &[LivingWorker]) {
         return;
     }
     output::line("");
-    let clock = Clock::now();
+    let now = Now::local();
     let mut table = Table::new(&["WORKER", "SLOTS", "VERSION", "STARTED", "LAST SEEN"]);
     for worker in workers {
         table.row(vec![
             worker.worker_id.into(),
             worker.slots.into(),
             (&worker.version).into(),
-            clock.both(&rfc3339(worker.started_at.as_micros())).into(),
-            clock.relative(&rfc3339(worker.seen_at.as_micros())).into(),
+            now.both(&rfc3339(worker.started_at.as_micros())).into(),
+            now.relative(&rfc3339(worker.seen_at.as_micros())).into(),
         ]);
     }
     table.print();

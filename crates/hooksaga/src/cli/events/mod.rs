@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     error::CliResult,
-    output::{self, Cell, Clock, Table},
+    output::{self, Cell, Now, Table},
 };
 use clap::{Args, Subcommand};
 
@@ -16,7 +16,7 @@ Examples:
   hooksaga events list --external-id order-17
   hooksaga events show 17                              evt_17, as receivers see it, does too";
 
-/// List and show events: what came in, and where it went
+/// List and show events, and where they were delivered
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Events {
@@ -50,7 +50,7 @@ struct List {
 
 impl List {
     async fn run(self) -> CliResult {
-        let clock = Clock::now();
+        let now = Now::local();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
         let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
         let row = |event: Event| {
@@ -60,7 +60,7 @@ impl List {
                 event.event_type.into(),
                 Cell::optional(event.external_id),
                 event.correlation_id.into(),
-                clock.relative(&event.created_at).into(),
+                now.relative(&event.created_at).into(),
             ]
         };
         self.list.show(self.which.add_to(Query::new("/v1/events")), &titles, empty, row).await
@@ -83,14 +83,14 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
     }
     let (event, payload, routing): (Event, Payload, Routing) =
         (answer.json()?, answer.json()?, answer.json()?);
-    let clock = Clock::now();
+    let now = Now::local();
     let facts = vec![
         ("event", event.id.into()),
         ("tenant", (&event.tenant).into()),
         ("type", (&event.event_type).into()),
         ("external id", Cell::optional(event.external_id)),
         ("correlation id", event.correlation_id.into()),
-        ("created", clock.both(&event.created_at).into()),
+        ("created", now.both(&event.created_at).into()),
     ];
     output::facts(facts).iter().for_each(output::line);
     output::line("\nPayload");
@@ -106,7 +106,7 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
         (routed, deliveries) => {
             output::line(if routed { "\nDeliveries" } else { "\nDeliveries so far" });
             let mut table = Table::new(&deliveries::TITLES);
-            deliveries.iter().for_each(|delivery| table.row(deliveries::row(delivery, clock)));
+            deliveries.iter().for_each(|delivery| table.row(deliveries::row(delivery, now)));
             table.print();
         }
     }

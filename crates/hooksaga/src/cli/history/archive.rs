@@ -20,12 +20,12 @@ const BUFFER: usize = 128 << 10;
 /// Writers make a frame of every batch, which is smaller.
 const WHOLE: u64 = 16 << 20;
 
-/// So many gaps of a file are told one by one; the rest are counted.
+/// How many unreadable parts of a file are reported one by one; the rest are counted.
 const TOLD_GAPS: usize = 100;
 
-/// What a file could not give, for people.
+/// A part of a file that cannot be read, described for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Gap {
+pub(super) enum Unreadable {
     /// A frame breaks off after this line: its writer was killed, and what it held is still in the database; or the file is
     /// a copy that is not whole.
     Torn { after_line: u64 },
@@ -38,7 +38,7 @@ pub(super) enum Gap {
 pub(super) struct Reading {
     pub(super) lines: u64,
     /// The first ones, at most [`TOLD_GAPS`].
-    pub(super) gaps: Vec<Gap>,
+    pub(super) gaps: Vec<Unreadable>,
     /// How many there are besides.
     pub(super) more_gaps: u64,
     /// Whether one of all the gaps is damage.
@@ -48,8 +48,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    fn gap(&mut self, gap: Gap) {
-        self.damaged |= matches!(gap, Gap::Damaged { .. });
+    fn gap(&mut self, gap: Unreadable) {
+        self.damaged |= matches!(gap, Unreadable::Damaged { .. });
         if self.gaps.len() < TOLD_GAPS {
             self.gaps.push(gap);
         } else {
@@ -82,7 +82,7 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::
 /// Reads the frame at `start`; where the next one may begin.
 ///
 /// What follows a torn frame would be taken for its rest, and give lines that nobody wrote; and what a damaged frame still
-/// gives is not what was written. So the lines of a frame are told when it is known to be whole, with the checksum behind it.
+/// gives is not what was written. So the lines of a frame are returned only when its checksum has proved that it is whole.
 /// If it is not, it is looked at once more, up to where the next one begins: a torn one gives the lines that it has, a damaged
 /// one gives none. A frame that is larger than [`WHOLE`] is read twice instead of held.
 fn read_frame<F: FnMut(u64, &str) -> bool>(
@@ -206,7 +206,7 @@ impl<F: FnMut(u64, &str) -> bool> Lines<'_, F> {
         let line = std::mem::take(&mut self.partial);
         if std::mem::take(&mut self.skipping) {
             let why = format!("a line is longer than {} MiB", LONGEST_LINE >> 20);
-            self.reading.gap(Gap::Damaged { after_line, why });
+            self.reading.gap(Unreadable::Damaged { after_line, why });
             return;
         }
         self.reading.lines += 1;
@@ -214,7 +214,7 @@ impl<F: FnMut(u64, &str) -> bool> Lines<'_, F> {
             Ok("") => self.reading.lines -= 1,
             Ok(text) => self.reading.stopped = !(self.each)(self.reading.lines, text),
             Err(_) => {
-                self.reading.gap(Gap::Damaged { after_line, why: "a line is not UTF-8".to_owned() });
+                self.reading.gap(Unreadable::Damaged { after_line, why: "a line is not UTF-8".to_owned() });
             }
         }
         // The memory of an ordinary line is used again, that of a huge one is not.
@@ -230,15 +230,15 @@ impl<F: FnMut(u64, &str) -> bool> Lines<'_, F> {
         self.skipping = false;
         let after_line = self.reading.lines;
         self.reading.gap(match error.kind() {
-            ErrorKind::UnexpectedEof => Gap::Torn { after_line },
-            _ => Gap::Damaged { after_line, why: error.to_string() },
+            ErrorKind::UnexpectedEof => Unreadable::Torn { after_line },
+            _ => Unreadable::Damaged { after_line, why: error.to_string() },
         });
     }
 
     /// The file ends. A line without its end was being written.
     fn end(&mut self) {
         if !self.reading.stopped && (!self.partial.is_empty() || self.skipping) {
-            self.reading.gap(Gap::Torn { after_line: self.reading.lines });
+            self.reading.gap(Unreadable::Torn { after_line: self.reading.lines });
         }
     }
 }
@@ -258,7 +258,7 @@ mod tests {
             Self(path)
         }
 
-        fn lines(&self) -> (Vec<String>, Vec<Gap>) {
+        fn lines(&self) -> (Vec<String>, Vec<Unreadable>) {
             let mut lines = Vec::new();
             let reading = read(&self.0, |number, line| {
                 lines.push(format!("{number} {line}"));
@@ -295,7 +295,7 @@ mod tests {
             let (lines, gaps) = file.lines();
             assert_eq!(lines[..2], ["1 a", "2 b"], "cut at {cut}");
             assert!(
-                cut < 5 || gaps.len() == 1 && matches!(gaps[0], Gap::Torn { .. }),
+                cut < 5 || gaps.len() == 1 && matches!(gaps[0], Unreadable::Torn { .. }),
                 "cut at {cut}: {gaps:?}"
             );
         }
@@ -316,7 +316,7 @@ mod tests {
             let whole = |text: &&str| ["b", "c"].contains(text) || noise.lines().any(|line| line == *text);
             assert!(rest.iter().all(whole), "cut at {cut}: {rest:?}");
             assert!(rest.ends_with(&["c"]) && rest.contains(&"b"), "cut at {cut}: {rest:?}");
-            assert!(gaps.len() == 1 && matches!(gaps[0], Gap::Torn { .. }), "cut at {cut}: {gaps:?}");
+            assert!(gaps.len() == 1 && matches!(gaps[0], Unreadable::Torn { .. }), "cut at {cut}: {gaps:?}");
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
         let file = Scratch::with(&[damaged, frame("b\n")].concat());
         let (lines, gaps) = file.lines();
         assert_eq!(lines, ["1 b"], "nothing of a frame that is damaged");
-        assert!(gaps.iter().any(|gap| matches!(gap, Gap::Damaged { .. })), "{gaps:?}");
+        assert!(gaps.iter().any(|gap| matches!(gap, Unreadable::Damaged { .. })), "{gaps:?}");
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let file = Scratch::with(&[damaged, frame("b\n")].concat());
         let (lines, gaps) = file.lines();
         assert_eq!(lines, ["1 b"], "a line that was not written is not shown");
-        assert!(gaps.len() == 1 && matches!(gaps[0], Gap::Damaged { .. }), "{gaps:?}");
+        assert!(gaps.len() == 1 && matches!(gaps[0], Unreadable::Damaged { .. }), "{gaps:?}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     error::{CliError, CliResult},
     output,
 };
-use archive::Gap;
+use archive::Unreadable;
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
 use jiff::Timestamp;
@@ -53,7 +53,7 @@ enum Command {
 struct Search {
     #[command(flatten)]
     filter: Filter,
-    /// Print each as the line that it is in the file
+    /// Print each event as its line in the file
     #[arg(long)]
     json: bool,
     #[arg(required = true, value_name = "FILES")]
@@ -62,10 +62,10 @@ struct Search {
 
 #[derive(Args)]
 struct Filter {
-    /// Only this event; evt_17, as receivers see it, does too
+    /// Only this event; evt_17, as receivers see it, works too
     #[arg(long, value_name = "ID", value_parser = event_id)]
     id: Option<i64>,
-    /// Only the one with this id of its sender
+    /// Only the one with this external_id
     #[arg(long, value_name = "ID", value_parser = visible)]
     external_id: Option<String>,
     /// Only this tenant's
@@ -170,7 +170,7 @@ type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 
 
 /// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is one
 /// record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file cannot be read
-/// at all, is said on stderr, and the next file is read.
+/// at all, is reported on stderr, and the next file is read.
 fn read_all(
     files: &[PathBuf],
     mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,
@@ -222,7 +222,7 @@ fn read_all(
     found
 }
 
-impl Gap {
+impl Unreadable {
     fn text(&self) -> String {
         match self {
             Self::Torn { after_line } => format!(
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_torn_end_says_what_to_do_with_a_copy() {
-        let text = Gap::Torn { after_line: 7 }.text();
+        let text = Unreadable::Torn { after_line: 7 }.text();
         for part in
             ["after line 7", "if this is a copy, copy it again", "if its writer was killed, nothing is lost"]
         {

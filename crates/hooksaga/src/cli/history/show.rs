@@ -3,7 +3,7 @@
 use super::record::{Attempt, Delivery, EventHead, Outline, Record};
 use crate::{
     error::{CliError, CliResult},
-    output::{self, Cell, Clock, Table, clean, clean_line},
+    output::{self, Cell, Now, Table, clean, clean_line},
 };
 use std::{
     borrow::Cow,
@@ -75,7 +75,7 @@ fn escaped(line: &str) -> Cow<'_, str> {
 /// One event with everything; false when nobody reads it any more.
 pub(super) fn event(is_next: bool, place: &str, line: &str, event: &EventHead) -> CliResult<bool> {
     let record: Record = parsed(line)?;
-    let clock = Clock::now();
+    let now = Now::local();
     if is_next && !output::try_line("") {
         return Ok(false);
     }
@@ -85,7 +85,7 @@ pub(super) fn event(is_next: bool, place: &str, line: &str, event: &EventHead) -
         ("type", (&event.event_type).into()),
         ("external id", Cell::optional(event.external_id.as_deref())),
         ("correlation id", Cell::optional(event.correlation_id.as_deref())),
-        ("created", clock.both(&event.created_at).into()),
+        ("created", now.both(&event.created_at).into()),
         ("archived in", place.into()),
     ];
     output::facts(facts).iter().for_each(output::line);

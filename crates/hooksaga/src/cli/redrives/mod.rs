@@ -5,7 +5,7 @@ mod start;
 use super::remote::{self, Listing, One, Query, Redrive};
 use crate::{
     error::CliResult,
-    output::{self, Cell, Clock},
+    output::{self, Cell, Now},
 };
 use clap::{Args, Subcommand};
 
@@ -17,7 +17,7 @@ Examples:
   hooksaga redrives show 5
   hooksaga redrives cancel 5";
 
-/// Send many again, in the background: dead letters, or events that a subscription missed
+/// Send many deliveries again, in the background: dead letters, or events that a subscription missed
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
 pub(super) struct Redrives {
@@ -31,16 +31,16 @@ enum Command {
     /// List redrives, newest first
     #[command(after_help = "Example:\n  hooksaga redrives list")]
     List(Listing),
-    /// Show how far a redrive came
+    /// Show the progress of a redrive
     #[command(after_help = "Example:\n  hooksaga redrives show 5")]
     Show(One),
-    /// Cancel a redrive; what it has made stays
+    /// Cancel a redrive; deliveries that it has created stay
     #[command(after_help = "Example:\n  hooksaga redrives cancel 5")]
     Cancel(One),
 }
 
 async fn list(asked: Listing) -> CliResult {
-    let clock = Clock::now();
+    let now = Now::local();
     let titles =
         ["ID", "TENANT", "WHAT", "STATUS", "EXAMINED", "CREATED", "SKIPPED", "STARTED BY", "STARTED"];
     let row = |redrive: Redrive| {
@@ -53,7 +53,7 @@ async fn list(asked: Listing) -> CliResult {
             redrive.created.to_string().into(),
             redrive.skipped.to_string().into(),
             Cell::optional(redrive.started_by),
-            clock.relative(&redrive.created_at).into(),
+            now.relative(&redrive.created_at).into(),
         ]
     };
     asked.show(Query::new("/v1/redrives"), &titles, "no redrives", row).await
@@ -79,7 +79,7 @@ impl Redrives {
 }
 
 fn show(redrive: &Redrive) {
-    let clock = Clock::now();
+    let now = Now::local();
     let by = redrive.started_by.as_ref().map_or_else(String::new, |name| format!(" by {name}"));
     let facts = vec![
         ("redrive", redrive.id.into()),
@@ -88,8 +88,8 @@ fn show(redrive: &Redrive) {
         ("status", (&redrive.status).into()),
         ("error", Cell::optional(redrive.error.clone())),
         ("so far", tally(redrive).into()),
-        ("started", format!("{}{by}", clock.both(&redrive.created_at)).into()),
-        ("last step", clock.both(&redrive.updated_at).into()),
+        ("started", format!("{}{by}", now.both(&redrive.created_at)).into()),
+        ("last step", now.both(&redrive.updated_at).into()),
     ];
     output::facts(facts).iter().for_each(output::line);
 }

@@ -2,7 +2,7 @@
 
 use super::tally;
 use crate::{
-    cli::remote::{Period, Redrive, Remote, Steady, event_type, id, tenant, visible},
+    cli::remote::{PatientClient, Period, Redrive, Remote, event_type, id, tenant, visible},
     client::{Client, Reply},
     error::{CliError, CliResult},
     output::{self, ProgressBar},
@@ -31,11 +31,11 @@ subscription's tenant and topics that it has no delivery of yet: what came befor
 Ctrl-C leaves it running; `hooksaga redrives cancel` ends it."
 )]
 pub(super) struct Start {
-    /// Dead letters that fit the filter
+    /// Dead letters that match the filter
     #[arg(long)]
     dead_letters: bool,
 
-    /// Events that a subscription has no delivery of
+    /// Events of which a subscription has no delivery
     #[arg(long, requires = "subscription", requires = "since", conflicts_with_all = ["tenant", "event_type", "error"])]
     events: bool,
 
@@ -58,7 +58,7 @@ pub(super) struct Start {
     #[command(flatten)]
     period: Period,
 
-    /// Do not wait for its end
+    /// Do not wait until it has ended
     #[arg(long)]
     detach: bool,
 
@@ -131,9 +131,9 @@ impl Start {
 /// Looks until it has ended.
 async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
     let progress = ProgressBar::new(None);
-    let mut steady = Steady::reached(client).beside(&progress);
+    let mut server = PatientClient::reached(client).beside(&progress);
     loop {
-        let answer = steady.get(&format!("/v1/redrives/{id}")).await?;
+        let answer = server.get(&format!("/v1/redrives/{id}")).await?;
         let redrive: Redrive = answer.json()?;
         if redrive.status != "running" {
             progress.clear();

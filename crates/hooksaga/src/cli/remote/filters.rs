@@ -1,7 +1,7 @@
 //! Options that several lists share, and how their values are read.
 
 use super::{Query, Remote};
-use crate::{config::parse_duration, output::Clock};
+use crate::{config::parse_duration, output::Now};
 use clap::Args;
 use hooksaga_saga::{EventType, Invalid, Tenant};
 
@@ -12,7 +12,7 @@ pub(in crate::cli) struct Page {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(in crate::cli) limit: u32,
 
-    /// Go on where an earlier list ended
+    /// Continue where an earlier list ended
     #[arg(long, value_name = "CURSOR", value_parser = visible)]
     pub(in crate::cli) cursor: Option<String>,
 }
@@ -67,7 +67,7 @@ pub(in crate::cli) struct OfEvents {
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     event_type: Option<EventType>,
 
-    /// Only those with this id of the event's sender
+    /// Only those with this external_id
     #[arg(long, value_name = "ID", value_parser = visible)]
     external_id: Option<String>,
 
@@ -94,7 +94,7 @@ pub(in crate::cli) fn since_or_time(text: &str) -> Result<String, String> {
     let wrong =
         || "write an RFC 3339 time such as 2026-01-31T12:00:00Z, or how long ago, such as 2h".to_owned();
     if let Ok(span) = parse_duration(text) {
-        return Clock::now().before(span).ok_or_else(wrong);
+        return Now::local().before(span).ok_or_else(wrong);
     }
     text.parse::<jiff::Timestamp>().map(|_| text.to_owned()).map_err(|_| wrong())
 }
@@ -136,7 +136,7 @@ mod tests {
     fn times_are_read_in_both_forms() {
         assert_eq!(since_or_time("2026-01-31T12:00:00+01:00").as_deref(), Ok("2026-01-31T12:00:00+01:00"));
         let hour_ago = since_or_time("1h").expect("a span");
-        assert!(["1h ago", "59m ago"].contains(&Clock::now().relative(&hour_ago).as_str()), "{hour_ago}");
+        assert!(["1h ago", "59m ago"].contains(&Now::local().relative(&hour_ago).as_str()), "{hour_ago}");
         for wrong in ["", "yesterday", "12:00", "-1h"] {
             assert!(since_or_time(wrong).is_err(), "{wrong}");
         }

@@ -2,9 +2,9 @@
 
 mod filters;
 mod pages;
+mod patient_client;
 mod query;
 mod resources;
-mod steady;
 
 pub(super) use filters::{Listing, OfEvents, One, Page, Period, event_id, event_type, id, tenant, visible};
 pub(super) use pages::list;
@@ -14,7 +14,7 @@ pub(super) use resources::{
     Routing, Stats, Subscription, Unmatched,
 };
 
-pub(super) use steady::Steady;
+pub(super) use patient_client::PatientClient;
 
 use crate::{
     client::{Client, Reply},
@@ -60,7 +60,7 @@ impl Remote {
         self.server.connect()
     }
 
-    /// Prints a successful response: as it came with `--json`, otherwise as `show` shows it.
+    /// Prints a successful response: unchanged with `--json`, otherwise as `show` formats it.
     pub(super) fn print<T: serde::de::DeserializeOwned>(
         &self,
         answer: &Reply,

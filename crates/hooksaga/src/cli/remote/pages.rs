@@ -76,7 +76,7 @@ async fn walk<T: DeserializeOwned>(
         let read: PageOf<T> = answer.json()?;
         left = left.saturating_sub(u32::try_from(read.items.len()).unwrap_or(u32::MAX));
         printed(answer.text().trim_end());
-        // A page without items ends the list, whatever it says: nothing is asked for without an end.
+        // A page without items ends the list, even if it has a cursor: no loop without an end.
         let ended = read.items.is_empty();
         read.items.into_iter().for_each(&mut each);
         match read.next_cursor {

@@ -187,7 +187,7 @@ pub(in crate::cli) struct DeadLetter {
     pub(in crate::cli) requeued_saga_id: Option<i64>,
 }
 
-/// A payload, as it came: any JSON, also what no JSON library can represent.
+/// A payload, unchanged: any JSON, even numbers that no JSON library can represent.
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct Payload {
     pub(in crate::cli) payload: Box<RawValue>,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What became of the lines.
 #[derive(Debug, Default, Serialize)]
-struct Tally {
+struct LineCounts {
     accepted: u64,
     duplicates: u64,
     failed: u64,
@@ -48,7 +48,7 @@ struct Item {
 
 pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bool) -> CliResult {
     let (mut batches, size) = Batches::open(path, given)?;
-    let mut sender = Sender { client, progress: ProgressBar::new(size), tally: Tally::default() };
+    let mut sender = Sender { client, progress: ProgressBar::new(size), tally: LineCounts::default() };
     let ended = async {
         while let Some(batch) = batches.next()? {
             sender.send(batch).await?;
@@ -58,7 +58,7 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
     };
     let ended: CliResult = ended.await;
     sender.progress.clear();
-    let Tally { accepted, duplicates, failed } = sender.tally;
+    let LineCounts { accepted, duplicates, failed } = sender.tally;
     if json {
         output::line(serde_json::to_string(&sender.tally).map_err(|error| CliError::new(error.to_string()))?);
     } else {
@@ -76,7 +76,7 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
 struct Sender {
     client: Client,
     progress: ProgressBar,
-    tally: Tally,
+    tally: LineCounts,
 }
 
 impl Sender {
@@ -193,7 +193,7 @@ mod tests {
     async fn sender(script: Vec<Reply>) -> (Sender, scripted::Requests) {
         let (url, requests) = scripted::serve(script).await;
         let client = Client::new(&url, "k").expect("valid");
-        (Sender { client, progress: ProgressBar::new(None), tally: Tally::default() }, requests)
+        (Sender { client, progress: ProgressBar::new(None), tally: LineCounts::default() }, requests)
     }
 
     fn accepted(count: usize) -> Reply {

@@ -72,7 +72,7 @@ struct Given<'a> {
     tenant: Option<&'a Tenant>,
 }
 
-/// An event as the API takes it. The payload goes out as it came in, byte for byte.
+/// An event as the API takes it. The payload is sent byte for byte.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Event {

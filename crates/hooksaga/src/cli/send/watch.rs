@@ -4,11 +4,11 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{Delivery, Query, Routing, Steady, Subscription, Unmatched, enumerate},
+        remote::{Delivery, PatientClient, Query, Routing, Subscription, Unmatched, enumerate},
     },
     client::Client,
     error::{CliError, CliResult},
-    output::{self, Clock, Painter},
+    output::{self, Now, Painter},
     signals::StopSignals,
 };
 use hooksaga_saga::EventType;
@@ -43,11 +43,11 @@ pub(super) async fn watch(client: &Client, event: &Accepted) -> CliResult {
 }
 
 async fn follow(client: &Client, event: &Accepted) -> CliResult {
-    let (mut steady, mut pause) = (Steady::reached(client), FIRST_PAUSE);
+    let (mut server, mut pause) = (PatientClient::reached(client), FIRST_PAUSE);
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
     let unmatched = loop {
         let Routing { routed, unmatched, .. } =
-            steady.get(&format!("/v1/events/{}", event.id)).await?.json()?;
+            server.get(&format!("/v1/events/{}", event.id)).await?.json()?;
         if routed {
             break unmatched;
         }
@@ -58,7 +58,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
     let (mut seen, painter) = (HashMap::new(), Painter::for_stdout());
     let mut pause = FIRST_PAUSE;
     loop {
-        let List { mut items, next_cursor }: List<Delivery> = steady.get(&target).await?.json()?;
+        let List { mut items, next_cursor }: List<Delivery> = server.get(&target).await?.json()?;
         if items.is_empty() {
             return Err(nobody(client, event, unmatched).await);
         }
@@ -69,7 +69,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
         for delivery in &items {
             let before = seen.insert(delivery.saga_id, Seen::of(delivery)).unwrap_or(Seen::NEW);
             if Seen::of(delivery).is_news_after(before) {
-                let (color, line) = live::line(delivery, Clock::now());
+                let (color, line) = live::line(delivery, Now::local());
                 output::line(painter.paint(color, &line));
                 pause = FIRST_PAUSE;
             }

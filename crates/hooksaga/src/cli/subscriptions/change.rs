@@ -15,7 +15,7 @@ use hooksaga_saga::Topics;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// Change a subscription; what is not named stays
+/// Change a subscription; options that are not given stay as they are
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -7,7 +7,7 @@ mod show;
 mod verify;
 
 use super::remote::{self, Listing, One, Query, visible};
-use crate::{error::CliResult, output::Clock};
+use crate::{error::CliResult, output::Now};
 use clap::{Args, Subcommand};
 use hooksaga_saga::{Invalid, Topics};
 
@@ -90,13 +90,13 @@ impl List {
             .with("active", self.active)
             .with("verified", self.verified)
             .with("disabled", self.disabled);
-        let clock = Clock::now();
+        let now = Now::local();
         let empty = if query.has_filter() {
             "no such subscriptions"
         } else {
             "no subscriptions: add one with `hooksaga subscriptions add TYPE URL --wait`"
         };
-        self.list.show(query, &show::TITLES, empty, |one| show::row(&one, clock)).await
+        self.list.show(query, &show::TITLES, empty, |one| show::row(&one, now)).await
     }
 }
 

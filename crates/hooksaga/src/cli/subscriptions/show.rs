@@ -4,21 +4,21 @@ use super::One;
 use crate::{
     cli::remote::{Subscription, advice, explain},
     error::CliResult,
-    output::{self, Cell, Clock, Color},
+    output::{self, Cell, Color, Now},
 };
 use hooksaga_saga::DisabledReason;
 
 pub(super) const TITLES: [&str; 7] =
     ["ID", "TENANT", "TOPICS", "ENDPOINT", "STATE", "CREATED", "DESCRIPTION"];
 
-pub(super) fn row(subscription: &Subscription, clock: Clock) -> Vec<Cell> {
+pub(super) fn row(subscription: &Subscription, now: Now) -> Vec<Cell> {
     vec![
         subscription.id.into(),
         (&subscription.tenant).into(),
         topics(&subscription.event_types).into(),
         (&subscription.callback_url).into(),
         state(subscription),
-        clock.relative(&subscription.created_at).into(),
+        now.relative(&subscription.created_at).into(),
         (subscription.description.as_deref().unwrap_or_default()).into(),
     ]
 }
@@ -53,7 +53,7 @@ pub(super) async fn run(one: One) -> CliResult {
 
 /// Everything about one.
 pub(super) fn print(subscription: &Subscription) {
-    let clock = Clock::now();
+    let now = Now::local();
     let default_limit = || "the server's setting".to_owned();
     let unlimited = || "not limited".to_owned();
     let mut facts = vec![
@@ -62,7 +62,7 @@ pub(super) fn print(subscription: &Subscription) {
         ("topics", subscription.event_types.join(", ").into()),
         ("endpoint", (&subscription.callback_url).into()),
         ("state", state(subscription)),
-        ("verification", verification(subscription, clock).into()),
+        ("verification", verification(subscription, now).into()),
         (
             "attempts at most",
             subscription.max_retry_limit.map_or_else(default_limit, |limit| limit.to_string()).into(),
@@ -71,8 +71,8 @@ pub(super) fn print(subscription: &Subscription) {
             "attempts per second",
             subscription.rate_limit.map_or_else(unlimited, |limit| limit.to_string()).into(),
         ),
-        ("created", clock.both(&subscription.created_at).into()),
-        ("updated", clock.both(&subscription.updated_at).into()),
+        ("created", now.both(&subscription.created_at).into()),
+        ("updated", now.both(&subscription.updated_at).into()),
     ];
     if !subscription.headers.is_empty() {
         facts.insert(facts.len() - 2, ("headers", subscription.headers.join(", ").into()));
@@ -80,15 +80,15 @@ pub(super) fn print(subscription: &Subscription) {
     if let Some(description) = &subscription.description {
         facts.insert(1, ("description", description.into()));
     }
-    facts.extend(doing(subscription, clock));
+    facts.extend(doing(subscription, now));
     output::facts(facts).iter().for_each(output::line);
-    for hint in hints(subscription, clock) {
+    for hint in hints(subscription, now) {
         output::line(format!("\n{hint}"));
     }
 }
 
 /// How its endpoint has been doing; nothing where the server does not say.
-fn doing(subscription: &Subscription, clock: Clock) -> Vec<(&'static str, Cell)> {
+fn doing(subscription: &Subscription, now: Now) -> Vec<(&'static str, Cell)> {
     let mut facts = Vec::new();
     if let Some(health) = &subscription.health {
         let took = health.p95_ms.map(|ms| format!(", 95 % of attempts within {ms} ms")).unwrap_or_default();
@@ -107,7 +107,7 @@ fn doing(subscription: &Subscription, clock: Clock) -> Vec<(&'static str, Cell)>
     if let Some(failure) = &subscription.last_failure {
         let text = format!(
             "{}, delivery {}: {}",
-            clock.relative(&failure.at),
+            now.relative(&failure.at),
             failure.saga_id,
             explain(&failure.error_code)
         );
@@ -116,27 +116,27 @@ fn doing(subscription: &Subscription, clock: Clock) -> Vec<(&'static str, Cell)>
     facts
 }
 
-fn verification(subscription: &Subscription, clock: Clock) -> String {
+fn verification(subscription: &Subscription, now: Now) -> String {
     let verification = &subscription.verification;
-    let checked = verification.checked_at.as_deref().map(|at| format!(", checked {}", clock.relative(at)));
+    let checked = verification.checked_at.as_deref().map(|at| format!(", checked {}", now.relative(at)));
     let trusted = verification
         .trusted
         .as_ref()
-        .map(|trusted| format!(", vouched for by {} {}", trusted.by, clock.relative(&trusted.at)));
+        .map(|trusted| format!(", vouched for by {} {}", trusted.by, now.relative(&trusted.at)));
     let error = verification.last_error.as_deref().map(|code| format!(": {}", explain(code)));
     let details = [trusted.or(checked), error].map(Option::unwrap_or_default).concat();
     format!("{}{details}", verification.status)
 }
 
 /// What keeps deliveries from it, and what to do about that.
-fn hints(subscription: &Subscription, clock: Clock) -> Vec<String> {
+fn hints(subscription: &Subscription, now: Now) -> Vec<String> {
     let id = subscription.id;
     let mut hints = Vec::new();
     if let Some(disabled) = &subscription.disabled {
         let wording = DisabledReason::from_name(&disabled.reason).map(DisabledReason::wording);
         hints.push(format!(
             "The server switched it off {} because {}. What to do: {} (`hooksaga subscriptions resume {id}`).",
-            clock.relative(&disabled.at),
+            now.relative(&disabled.at),
             wording.map_or(disabled.reason.as_str(), |wording| wording.meaning),
             wording.map_or("resume it once its endpoint is well again", |wording| wording.advice),
         ));
@@ -189,13 +189,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_row_says_whether_it_gets_deliveries() {
-        let clock = Clock::at("2026-01-31T12:05:00Z");
+        let now = Now::at("2026-01-31T12:05:00Z");
         let mut table = Table::new(&TITLES);
         for (active, status) in [(true, "verified"), (false, "verified"), (true, "pending"), (true, "failed")]
         {
-            table.row(row(&subscription(active, status), clock));
+            table.row(row(&subscription(active, status), now));
         }
-        table.row(row(&gone(), clock));
+        table.row(row(&gone(), now));
         let lines = table.lines(Painter::new(false));
         assert_eq!(lines[0], "ID  TENANT  TOPICS  ENDPOINT     STATE                 CREATED");
         assert_eq!(lines[1], "3   acme    a,b.*   https://x/h  active                5m ago");
@@ -213,8 +213,8 @@ pub(super) mod tests {
 
     #[test]
     fn how_it_is_doing_is_said_where_the_server_says_so() {
-        let clock = Clock::at("2026-01-31T12:05:00Z");
-        let said = doing(&subscription(true, "verified"), clock);
+        let now = Now::at("2026-01-31T12:05:00Z");
+        let said = doing(&subscription(true, "verified"), now);
         let lines: Vec<String> = output::facts(said);
         assert_eq!(
             lines,
@@ -230,13 +230,13 @@ pub(super) mod tests {
             last_failure: None,
             ..subscription(true, "verified")
         };
-        assert!(doing(&older, clock).is_empty());
+        assert!(doing(&older, now).is_empty());
     }
 
     #[test]
     fn what_keeps_deliveries_away_is_said_with_what_to_do() {
-        let clock = Clock::at("2026-01-31T12:05:00Z");
-        let hints = |it: &Subscription| hints(it, clock);
+        let now = Now::at("2026-01-31T12:05:00Z");
+        let hints = |it: &Subscription| hints(it, now);
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
         assert!(hints(&gone())[0].contains("switched it off 5m ago because its endpoint returned 410 Gone."));
@@ -245,7 +245,7 @@ pub(super) mod tests {
             failed.contains("subscriptions verify 3 --wait") && failed.contains("path in callback_url"),
             "{failed}"
         );
-        let said = verification(&subscription(true, "failed"), clock);
+        let said = verification(&subscription(true, "failed"), now);
         assert_eq!(
             said,
             "failed, checked 4m ago: HTTP_404: the endpoint has nothing at this path that takes a POST"

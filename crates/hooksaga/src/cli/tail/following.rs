@@ -30,7 +30,7 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// Begins with what is there.
+    /// Begins with what exists already.
     pub(super) fn begin<'a>(&mut self, present: impl Iterator<Item = &'a Delivery>, now: Instant) {
         for delivery in present {
             self.newest = self.newest.max(delivery.saga_id);

@@ -8,11 +8,11 @@ mod following;
 
 use super::{
     deliveries::live,
-    remote::{Delivery, Query, Remote, Steady, id, tenant},
+    remote::{Delivery, PatientClient, Query, Remote, id, tenant},
 };
 use crate::{
     error::{CliError, CliResult},
-    output::{self, Clock, Painter},
+    output::{self, Now, Painter},
     signals::StopSignals,
 };
 use clap::Args;
@@ -51,7 +51,7 @@ pub(super) struct Tail {
     #[arg(long, value_name = "ID", value_parser = id)]
     subscription: Option<i64>,
 
-    /// Only failed attempts and what was given up
+    /// Only failed attempts and dead letters
     #[arg(long)]
     failures: bool,
 
@@ -91,7 +91,7 @@ impl Tail {
     pub(super) async fn run(self) -> CliResult {
         let (mut stop, client) = (StopSignals::listen(), self.remote.connect()?);
         let follower = Follower {
-            server: Steady::new(&client),
+            server: PatientClient::new(&client),
             failures: self.failures,
             json: self.remote.json,
             following: Following::default(),
@@ -121,7 +121,7 @@ impl Tail {
 }
 
 struct Follower<'a> {
-    server: Steady<'a>,
+    server: PatientClient<'a>,
     failures: bool,
     json: bool,
     following: Following,
@@ -129,7 +129,7 @@ struct Follower<'a> {
 }
 
 impl Follower<'_> {
-    /// Takes note of what there is already: of those, only what happens from now on is told.
+    /// Takes note of what exists already: of that, only later changes are shown.
     async fn begin(&mut self, query: impl Fn() -> Query) -> CliResult {
         let now = Instant::now();
         let (newest, _) = self.page(&query()).await?;
@@ -173,8 +173,8 @@ impl Follower<'_> {
     }
 
     fn tell(&mut self, Shown { delivery, json }: &Shown, now: Instant) {
-        let clock = Clock::now();
-        if !self.following.is_news(delivery, clock.until(&delivery.next_attempt_at), now) {
+        let today = Now::local();
+        if !self.following.is_news(delivery, today.until(&delivery.next_attempt_at), now) {
             return;
         }
         if self.failures && !live::is_failure(delivery) {
@@ -184,8 +184,8 @@ impl Follower<'_> {
             output::line(json.to_string());
             return;
         }
-        let (color, line) = live::line(delivery, clock);
-        let at = Clock::parse(&delivery.updated_at).unwrap_or(clock).time_of_day();
+        let (color, line) = live::line(delivery, today);
+        let at = Now::parse(&delivery.updated_at).unwrap_or(today).time_of_day();
         output::line(format!("{at}  {}", self.painter.paint(color, &line)));
     }
 

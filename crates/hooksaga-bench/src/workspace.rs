@@ -1,10 +1,10 @@
-//! Where a measurement runs: a scratch folder or database.
+//! The workspace of a measurement: a scratch folder or database.
 
 use super::{
     Backend,
     database::{DatabaseServer, Kind},
     error::{BenchError, BenchResult},
-    meter::{Counts, Used},
+    meter::{DatabaseCounters, Used},
     scratch::sqlite,
     server::Server,
     usage::Postmaster,
@@ -19,7 +19,7 @@ use std::{
 use tokio::process::Command;
 
 /// A scratch folder and, on a database server, a scratch database.
-pub(super) struct Place {
+pub(super) struct Workspace {
     folder: PathBuf,
     database: Database,
     /// What its servers are started from.
@@ -33,7 +33,7 @@ enum Database {
     Server(Box<DatabaseServer>),
 }
 
-impl Place {
+impl Workspace {
     /// Prepares the database at `url`, which must be empty.
     pub(super) async fn open(
         backend: &Backend,
@@ -46,15 +46,15 @@ impl Place {
             Backend::Postgres(_) => server(Kind::Postgres, url).await?,
             Backend::MySql(_) => server(Kind::MySql, url).await?,
         };
-        let place = Self {
+        let workspace = Self {
             folder,
             database,
             program,
             secret_key: SecretKey::generate().to_base64(),
             root_key: hooksaga_http::generate_key(),
         };
-        place.migrate().await?;
-        Ok(place)
+        workspace.migrate().await?;
+        Ok(workspace)
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -133,9 +133,11 @@ impl Place {
     }
 
     /// What the database has counted so far.
-    pub(super) async fn counts(&self) -> BenchResult<Counts> {
+    pub(super) async fn counts(&self) -> BenchResult<DatabaseCounters> {
         match &self.database {
-            Database::Embedded(path) => Ok(Counts { commits: sqlite::commits(path), ..Counts::default() }),
+            Database::Embedded(path) => {
+                Ok(DatabaseCounters { commits: sqlite::commits(path), ..DatabaseCounters::default() })
+            }
             Database::Server(server) => server.counts().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Where it happens: the database, with a proxy in front of it if it is a server.
+//! What the torture runs on: an installation and its database, with a proxy in front of it if it is a server.
 
 use crate::support::*;
 use hooksaga_testkit::{
@@ -7,7 +7,7 @@ use hooksaga_testkit::{
     proxy::Proxy,
 };
 
-pub(super) struct Place {
+pub(super) struct Setup {
     pub(super) installation: Installation,
     proxy: Option<Proxy>,
     server: Option<Engine>,
@@ -26,7 +26,7 @@ fn settings(installation: Installation) -> Installation {
         .with("HOOKSAGA_LOG_DELIVERIES", "none")
 }
 
-impl Place {
+impl Setup {
     pub(super) fn sqlite() -> Self {
         Self { installation: settings(Installation::sqlite()), proxy: None, server: None }
     }

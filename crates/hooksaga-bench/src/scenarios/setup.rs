@@ -4,21 +4,21 @@ use super::Scenarios;
 use crate::{
     error::BenchResult,
     measure::{Bench, Latency},
-    place::Place,
     receiver::{Receiver, payload},
     server::Server,
-    site::Site,
+    workspace::Workspace,
+    workspaces::Workspaces,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Settings of a server, as environment variables.
-type Settings = Vec<(&'static str, &'static str)>;
+/// Environment variables of a server.
+type Environment = Vec<(&'static str, &'static str)>;
 
-pub(super) struct Stage<'a> {
-    site: &'a Site,
-    place: Arc<Place>,
-    settings: Settings,
+pub(super) struct Setup<'a> {
+    workspaces: &'a Workspaces,
+    workspace: Arc<Workspace>,
+    settings: Environment,
     pub(super) server: Server,
     /// Measures the healthy endpoint, whose receiver has a port of its own.
     healthy: Bench<'a>,
@@ -30,21 +30,21 @@ pub(super) struct Stage<'a> {
     subscriptions: Vec<i64>,
 }
 
-impl<'a> Stage<'a> {
-    /// How long the healthy endpoint is measured alone, at the most.
+impl<'a> Setup<'a> {
+    /// How long the healthy endpoint is measured alone, at most.
     const ALONE_SECONDS: u32 = 4;
 
-    pub(super) async fn set(
+    pub(super) async fn start(
         scenarios: &Scenarios<'a>,
         name: &str,
         settings: &[(&'static str, &'static str)],
     ) -> BenchResult<Self> {
-        let (site, plan) = (scenarios.site, scenarios.plan);
-        let place = site.place().await?;
-        let (server, _) = place.start_with(settings).await?;
-        let mut stage = Self {
-            site,
-            place,
+        let (workspaces, plan) = (scenarios.workspaces, scenarios.plan);
+        let workspace = workspaces.workspace().await?;
+        let (server, _) = workspace.start_with(settings).await?;
+        let mut setup = Self {
+            workspaces,
+            workspace,
             settings: settings.to_vec(),
             server,
             healthy: scenarios.bench(plan.payload_bytes).await?,
@@ -54,10 +54,10 @@ impl<'a> Stage<'a> {
             alone_seconds: plan.seconds.min(Self::ALONE_SECONDS),
             subscriptions: Vec::new(),
         };
-        let url = stage.healthy.receiver.url("/ok/0");
-        let id = stage.server.subscribe(&stage.healthy_type(), &url).await?;
-        stage.subscriptions.push(id);
-        Ok(stage)
+        let url = setup.healthy.receiver.url("/ok/0");
+        let id = setup.server.subscribe(&setup.healthy_type(), &url).await?;
+        setup.subscriptions.push(id);
+        Ok(setup)
     }
 
     fn healthy_type(&self) -> String {
@@ -95,10 +95,10 @@ impl<'a> Stage<'a> {
     /// long as it has not, nobody can tell a healthy endpoint from one that hangs.
     pub(super) async fn restart(self) -> BenchResult<Self> {
         self.server.stop().await;
-        let (server, _) = self.place.start_with(&self.settings).await?;
-        let stage = Self { server, ..self };
-        stage.latency(1).await?;
-        Ok(stage)
+        let (server, _) = self.workspace.start_with(&self.settings).await?;
+        let setup = Self { server, ..self };
+        setup.latency(1).await?;
+        Ok(setup)
     }
 
     /// Posts `count` events, as fast as batches are answered: their types, by their number.
@@ -115,14 +115,14 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Ends the server and removes the place.
+    /// Ends the server and removes the workspace.
     pub(super) async fn end(self) -> BenchResult {
-        if self.site.given {
+        if self.workspaces.given {
             for subscription in &self.subscriptions {
                 self.server.pause(*subscription).await?;
             }
         }
         self.server.kill().await;
-        self.site.remove(self.place).await
+        self.workspaces.remove(self.workspace).await
     }
 }

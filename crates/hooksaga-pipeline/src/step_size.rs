@@ -1,16 +1,16 @@
-//! How large the steps of background work are, and how long it rests between them, so that live traffic hardly notices it.
+//! How large the steps of background work are, and how long to rest between them, so that live traffic hardly notices it.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-/// The size of the next step. It shrinks when a step took long and grows when it was quick: where the database is busy
-/// with live work, that takes less.
+/// The size of the next step. It shrinks when a step took long and grows when it was quick, so background work
+/// takes less of a database that is busy with live traffic.
 #[derive(Debug)]
-pub(crate) struct Pace(AtomicU32);
+pub(crate) struct StepSize(AtomicU32);
 
-impl Pace {
+impl StepSize {
     const LEAST: u32 = 10;
     /// On SQLite everybody else waits while a step is written.
     pub(crate) const MOST: u32 = 200;
@@ -24,14 +24,14 @@ impl Pace {
     }
 
     /// Rows that the next step may write.
-    pub(crate) fn size(&self) -> u32 {
+    pub(crate) fn rows(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Takes note of a step, and says how long to rest after it: twice as long as it took, so that two thirds of the
     /// time are everybody else's.
     pub(crate) fn rest_after(&self, took: Duration) -> Duration {
-        let size = self.size();
+        let size = self.rows();
         let next = match took {
             _ if took > Self::SLOW => size / 2,
             _ if took < Self::QUICK => size * 2,
@@ -43,7 +43,7 @@ impl Pace {
 
     /// Takes note of a step that failed, maybe because it took too long.
     pub(crate) fn failed(&self) {
-        self.0.store((self.size() / 2).max(Self::LEAST), Ordering::Relaxed);
+        self.0.store((self.rows() / 2).max(Self::LEAST), Ordering::Relaxed);
     }
 }
 
@@ -53,18 +53,18 @@ mod tests {
 
     #[test]
     fn steps_grow_while_they_are_quick_and_shrink_when_they_are_slow_or_fail() {
-        let pace = Pace::new();
+        let step_size = StepSize::new();
         let ms = Duration::from_millis;
         for _ in 0..5 {
-            assert_eq!(pace.rest_after(ms(5)), ms(10));
+            assert_eq!(step_size.rest_after(ms(5)), ms(10));
         }
-        assert_eq!(pace.size(), Pace::MOST);
-        assert_eq!(pace.rest_after(ms(20)), ms(40));
-        assert_eq!(pace.size(), Pace::MOST, "neither quick nor slow");
-        assert_eq!(pace.rest_after(ms(900)), ms(1000), "a rest has an end");
-        assert_eq!(pace.size(), Pace::MOST / 2);
-        (0..9).for_each(|_| pace.failed());
-        assert_eq!(pace.size(), Pace::LEAST);
-        assert_eq!(pace.rest_after(Duration::ZERO), ms(2), "there is always a rest");
+        assert_eq!(step_size.rows(), StepSize::MOST);
+        assert_eq!(step_size.rest_after(ms(20)), ms(40));
+        assert_eq!(step_size.rows(), StepSize::MOST, "neither quick nor slow");
+        assert_eq!(step_size.rest_after(ms(900)), ms(1000), "a rest has an end");
+        assert_eq!(step_size.rows(), StepSize::MOST / 2);
+        (0..9).for_each(|_| step_size.failed());
+        assert_eq!(step_size.rows(), StepSize::LEAST);
+        assert_eq!(step_size.rest_after(Duration::ZERO), ms(2), "there is always a rest");
     }
 }

@@ -1,11 +1,11 @@
-//! Where places are made, and what must be removed again, however a run ends.
+//! Creates workspaces, and removes them however a run ends.
 
 use super::{
     Backend,
     error::{BenchError, BenchResult},
     machine::Watch,
-    place::Place,
     scratch::Scratch,
+    workspace::Workspace,
 };
 use hooksaga_pipeline::random_hex;
 use std::{
@@ -16,27 +16,33 @@ use std::{
 };
 use tokio::sync::{Mutex, OnceCell};
 
-/// Makes places beside the configured database, and removes them.
-pub(super) struct Site {
+/// Creates workspaces beside the configured database, and removes them.
+pub(super) struct Workspaces {
     backend: Backend,
-    /// The database is an empty one that was named for this: every place is there, and nothing is dropped.
+    /// The user named an empty database for this: every workspace uses it, and nothing is dropped.
     pub(super) given: bool,
-    given_place: OnceCell<Arc<Place>>,
-    /// Watches the machine, with the database server once a place is there.
+    given_workspace: OnceCell<Arc<Workspace>>,
+    /// Watches the machine, with the database server once there is a workspace.
     pub(super) watch: Arc<Watch>,
     made: Arc<Mutex<Vec<Made>>>,
 }
 
-/// What was made for one place.
+/// What was created for one workspace.
 struct Made {
     folder: PathBuf,
     scratch: Option<Scratch>,
 }
 
-impl Site {
+impl Workspaces {
     pub(super) fn new(backend: &Backend, given: bool) -> Self {
         let watch = Arc::new(Watch::start());
-        Self { backend: backend.clone(), given, given_place: OnceCell::new(), watch, made: Arc::default() }
+        Self {
+            backend: backend.clone(),
+            given,
+            given_workspace: OnceCell::new(),
+            watch,
+            made: Arc::default(),
+        }
     }
 
     /// What the database is called.
@@ -44,33 +50,33 @@ impl Site {
         self.backend.name()
     }
 
-    /// Makes a place for servers of this program. A given database is one place for all.
-    pub(super) async fn place(&self) -> BenchResult<Arc<Place>> {
+    /// Creates a workspace for servers of this program. A given database is the only one.
+    pub(super) async fn workspace(&self) -> BenchResult<Arc<Workspace>> {
         let program = std::env::current_exe().unwrap_or_else(|_| "hooksaga".into());
         if !self.given {
-            return self.place_for(&program).await;
+            return self.workspace_for(&program).await;
         }
-        self.given_place.get_or_try_init(|| self.place_for(&program)).await.cloned()
+        self.given_workspace.get_or_try_init(|| self.workspace_for(&program)).await.cloned()
     }
 
-    /// Makes a place for servers of another program, whose schema may differ.
-    pub(super) async fn place_for(&self, program: &Path) -> BenchResult<Arc<Place>> {
+    /// Creates a workspace for servers of another program, whose schema may differ.
+    pub(super) async fn workspace_for(&self, program: &Path) -> BenchResult<Arc<Workspace>> {
         let (made, backend, given) = (Arc::clone(&self.made), self.backend.clone(), self.given);
         // In a task of its own: an interrupted run waits for it, and knows what to remove.
         let making = tokio::spawn(async move { make(&mut *made.lock().await, &backend, given).await });
-        let failed = |error| BenchError::new(format!("cannot make a place to measure in: {error}"));
+        let failed = |error| BenchError::new(format!("cannot create a workspace: {error}"));
         let (folder, url) = making.await.map_err(failed)??;
-        let place = Place::open(&self.backend, folder, url, program.to_owned()).await?;
-        if let Some(database) = place.database_process() {
+        let workspace = Workspace::open(&self.backend, folder, url, program.to_owned()).await?;
+        if let Some(database) = workspace.database_process() {
             self.watch.include(database);
         }
-        Ok(Arc::new(place))
+        Ok(Arc::new(workspace))
     }
 
-    /// Removes one place before the end; its server must have ended. A given database stays.
-    pub(super) async fn remove(&self, place: Arc<Place>) -> BenchResult {
-        let folder = place.folder().to_owned();
-        drop(place);
+    /// Removes one workspace before the end; its server must have ended. A given database stays.
+    pub(super) async fn remove(&self, workspace: Arc<Workspace>) -> BenchResult {
+        let folder = workspace.folder().to_owned();
+        drop(workspace);
         if self.given {
             return Ok(());
         }
@@ -135,20 +141,20 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_made_is_removed_however_the_run_ends() {
-        let site = Site::new(&Backend::Sqlite, false);
+        let workspaces = Workspaces::new(&Backend::Sqlite, false);
         let folders = || async {
-            let made = site.made.lock().await;
+            let made = workspaces.made.lock().await;
             made.iter().map(|made| made.folder.clone()).collect::<Vec<_>>()
         };
-        let kept = site.place().await.expect("a scratch folder");
-        let removed = site.place().await.expect("another one");
+        let kept = workspaces.workspace().await.expect("a scratch folder");
+        let removed = workspaces.workspace().await.expect("another one");
         let both = folders().await;
         assert!(both.len() == 2 && both.iter().all(|folder| folder.is_dir()), "{both:?}");
-        site.remove(removed).await.expect("it is removed");
+        workspaces.remove(removed).await.expect("it is removed");
         assert_eq!(folders().await, both[..1]);
         // Interrupted: nobody removes the other one by itself.
         drop(kept);
-        site.remove_all().await.expect("all are removed");
+        workspaces.remove_all().await.expect("all are removed");
         assert!(folders().await.is_empty() && both.iter().all(|folder| !folder.exists()), "{both:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Asking a server again and again, over its restarts and busy moments.
+//! A client that keeps asking while the server restarts or is busy.
 
 use crate::{
     client::{Client, Reply},
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 /// How long a server that is not there is left alone.
 const WHILE_AWAY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2000 });
-/// Whatever a busy server asks for, so long is waited at least, and so long at the most.
+/// Whatever a busy server asks for, so long is waited at least, and so long at most.
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A client that waits while its server is away or busy, and says so once. Whoever uses it ends it (Ctrl-C).
-pub(in crate::cli) struct Steady<'a> {
+pub(in crate::cli) struct PatientClient<'a> {
     client: &'a Client,
-    /// Is removed before anything is said.
+    /// It is removed before anything is printed.
     progress: Option<&'a ProgressBar>,
     /// It has been there before. At the start an address that nobody listens on is most likely a wrong one.
     reached: bool,
     away: bool,
 }
 
-impl<'a> Steady<'a> {
+impl<'a> PatientClient<'a> {
     pub(in crate::cli) fn new(client: &'a Client) -> Self {
         Self { client, progress: None, reached: false, away: false }
     }
@@ -85,7 +85,7 @@ mod tests {
             vec![busy(503), busy(429), Scripted::lost(), Scripted::lost(), Scripted::new(200, &json!(7))];
         let (url, requests) = scripted::serve(script).await;
         let client = Client::new(&url, "k").expect("valid");
-        let reply = Steady::reached(&client).get("/v1/stats").await.expect("in the end");
+        let reply = PatientClient::reached(&client).get("/v1/stats").await.expect("in the end");
         assert_eq!((reply.status(), requests.take().len()), (200, 5));
     }
 
@@ -94,7 +94,7 @@ mod tests {
         let (url, _) =
             scripted::serve(vec![Scripted::new(404, &json!({})), Scripted::lost(), Scripted::lost()]).await;
         let client = Client::new(&url, "k").expect("valid");
-        assert_eq!(Steady::new(&client).get("/v1/x").await.expect("a response").status(), 404);
-        assert!(Steady::new(&client).get("/v1/x").await.is_err(), "nobody was there before");
+        assert_eq!(PatientClient::new(&client).get("/v1/x").await.expect("a response").status(), 404);
+        assert!(PatientClient::new(&client).get("/v1/x").await.is_err(), "nobody was there before");
     }
 }
