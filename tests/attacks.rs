@@ -1,8 +1,11 @@
-//! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones, which
-//! `HOOKSAGA_ATTACK_CLIENTS` and `HOOKSAGA_ATTACK_DELIVERIES` repeat: then the figures are printed.
+//! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones, and the
+//! variables of the environment that repeat them.
 
-use crate::{listening::certify, support::*};
-use hooksaga_testkit::server::{Server as Endpoint, read_request};
+use crate::support::*;
+use hooksaga_testkit::{
+    https::certify,
+    server::{Server as Endpoint, read_request},
+};
 use std::{sync::Arc, time::Instant};
 use tokio::{
     io::AsyncWriteExt,
@@ -20,8 +23,12 @@ fn clients(usual: usize) -> usize {
     size("HOOKSAGA_ATTACK_CLIENTS", usual)
 }
 
-/// How long liveness, readiness and an event take while an attack lasts, the slowest of some.
 #[expect(clippy::print_stdout, reason = "the figures of a run, for whoever asked for it")]
+fn note(figures: &str) {
+    println!("{figures}");
+}
+
+/// How long liveness, readiness and an event take while an attack lasts, the slowest of some.
 async fn responds(server: &Server, attack: &str, before: u64) {
     let (mut healthy, mut ready, mut event) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for n in 0..20 {
@@ -36,21 +43,26 @@ async fn responds(server: &Server, attack: &str, before: u64) {
         event = event.max(asked.elapsed());
     }
     let peak = server.peak_mib();
-    println!("{attack}: /healthz {healthy:?}, /readyz {ready:?}, an event {event:?}; {before} to {peak} MiB");
+    note(&format!(
+        "{attack}: /healthz {healthy:?}, /readyz {ready:?}, an event {event:?}; {before} to {peak} MiB"
+    ));
     let slowest = healthy.max(ready).max(event);
     assert!(slowest < Duration::from_secs(3), "{attack}: {slowest:?}");
 }
 
-/// More of them than the process has connections for, in the size of the figures and in the suite's.
+/// More of them than the process has connections for, in the size of the figures and in the suite's. Deliveries go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_pipeline_and_never_read_or_never_ask_keep_nobody_out() {
     let count = clients(600);
-    let files = u32::try_from(count.min(8192)).unwrap().max(512);
+    let files = u32::try_from(size("HOOKSAGA_ATTACK_FILES", count.clamp(512, 8192))).unwrap();
+    let receiver = Receiver::start().await;
     for (attack, sent) in [
         ("clients that pipeline and never read", "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(50)),
         ("clients that never ask", String::new()),
     ] {
         let server = Server::start_with_files(&Installation::sqlite(), files, &["serve", "--dev"]).await;
+        let api = server.api();
+        api.verified_subscription("t", &receiver.url("/hook")).await;
         let before = server.resident_mib();
         let mut held = Vec::new();
         for _ in 0..count {
@@ -58,7 +70,9 @@ async fn clients_that_pipeline_and_never_read_or_never_ask_keep_nobody_out() {
         }
         // From then on they have stalled for long enough to lose their place.
         sleep(Duration::from_millis(1500)).await;
-        responds(&server, &format!("{count} {attack}"), before).await;
+        responds(&server, &format!("{count} {attack}, {files} descriptors"), before).await;
+        let event = api.event("t", &json!(1)).await;
+        api.delivery_with_status(event, "Completed").await;
     }
 }
 
@@ -87,6 +101,7 @@ async fn clients_that_never_read_take_no_more_memory_over_tls() {
     }
     sleep(Duration::from_secs(1)).await;
     let grown = server.resident_mib() - before;
+    note(&format!("{count} clients over TLS that never read: {before} MiB and {grown} more"));
     assert!(grown * 1024 / (count as u64) < TLS_CLIENT_KIB, "{count} clients took {grown} MiB");
 }
 
@@ -117,15 +132,19 @@ async fn verification_in_a_loop_sends_a_host_only_a_few_challenges() {
     assert!((5..=allowed).contains(&accepted) && refused > 0, "{accepted} accepted, {refused} refused");
     // The verifier tries again by itself, within its own limit for a host that does not prove itself.
     let sent = victim.accepted() as u64;
+    note(&format!(
+        "verification in a loop: {accepted} accepted, {refused} refused, {sent} sent, {:?}",
+        began.elapsed()
+    ));
     assert!(sent <= 20 + allowed, "{sent} challenges in {:?}", began.elapsed());
 }
 
+on_every_back_end! { clients_that_list_without_matches_delay_nobody }
+
 /// 16 clients that list what is not there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_that_list_without_matches_delay_nobody() {
-    let installation = Installation::sqlite()
-        .with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true")
-        .with("HOOKSAGA_LOG_DELIVERIES", "none");
+async fn clients_that_list_without_matches_delay_nobody(installation: Installation) {
+    let installation =
+        installation.with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true").with("HOOKSAGA_LOG_DELIVERIES", "none");
     let (server, receiver) = (installation.serve().await, Receiver::start().await);
     let api = server.api();
     api.verified_subscription("t", &receiver.url("/hook")).await;
@@ -193,8 +212,19 @@ async fn large_batches_at_once_are_stored_or_refused_within_bounded_memory() {
         posts.spawn(async move { api.post("/v1/events/batch", &batch).await });
     }
     let (mut most, mut stored, mut refused) = (before, 0, 0);
+    let (began, mut healthy) = (Instant::now(), Duration::ZERO);
+    let meanwhile = server.api();
+    let event = tokio::spawn(async move {
+        sleep(Duration::from_millis(100)).await;
+        let asked = Instant::now();
+        let posted = meanwhile.post("/v1/events", &json!({"event_type": "t", "payload": 1})).await;
+        (posted.status, asked.elapsed())
+    });
     while !posts.is_empty() {
         most = most.max(server.resident_mib());
+        let asked = Instant::now();
+        assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
+        healthy = healthy.max(asked.elapsed());
         let Ok(post) = timeout(Duration::from_millis(20), posts.join_next()).await else { continue };
         let response = post.expect("posts are left").unwrap();
         match response.status {
@@ -206,6 +236,14 @@ async fn large_batches_at_once_are_stored_or_refused_within_bounded_memory() {
             other => panic!("{other}: {response:?}"),
         }
     }
+    let took = began.elapsed();
+    let event = event.await.unwrap();
+    note(&format!(
+        "24 batches of 8 MB: {stored} stored, {refused} refused within {took:?}; /healthz {healthy:?}, an event {event:?}; \
+         {before} to {} MiB",
+        server.peak_mib()
+    ));
+    assert!(matches!(event.0, 201 | 503), "{event:?}");
     assert!(stored > 0, "none of 24 was stored, {refused} were refused");
     assert!(most - before < 250, "{stored} stored, {refused} refused; {before} became {most} MiB");
     assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
@@ -235,8 +273,8 @@ async fn an_endpoint_that_floods_interim_responses_costs_one_attempt_and_delays_
     api.verified_subscription("flood", &flooding.url()).await;
     api.verified_subscription("good", &receiver.url("/hook")).await;
     let before = server.resident_mib();
-    let mut floods = Vec::new();
-    for n in 0..16 {
+    let (mut floods, began, cpu) = (Vec::new(), Instant::now(), server.cpu_seconds());
+    for n in 0..size("HOOKSAGA_ATTACK_FLOODS", 16) {
         floods.push(api.event("flood", &json!(n)).await);
     }
     let good = api.event("good", &json!(1)).await;
@@ -246,6 +284,12 @@ async fn an_endpoint_that_floods_interim_responses_costs_one_attempt_and_delays_
         assert_eq!(saga["final_error_code"], "RESPONSE_INVALID");
         assert!(saga["attempts"][0]["duration_ms"].as_i64().unwrap() < 5000, "{saga}");
     }
+    note(&format!(
+        "floods of interim responses: all within {:?}, {:.2} s of CPU time; {before} to {} MiB",
+        began.elapsed(),
+        server.cpu_seconds() - cpu,
+        server.peak_mib()
+    ));
     assert!(server.resident_mib() < before + 64, "{before} became {} MiB", server.resident_mib());
 }
 
@@ -263,6 +307,7 @@ async fn subscriptions_in_a_loop_send_a_host_only_a_few_challenges() {
     }
     sleep(Duration::from_secs(2)).await;
     let sent: usize = victims.iter().map(Endpoint::accepted).sum();
+    note(&format!("subscriptions in a loop: {sent} challenges in {:?}", began.elapsed()));
     let allowed = 20 + 5 * (began.elapsed().as_secs() + 1);
     assert!((1..=allowed).contains(&(sent as u64)), "{sent} challenges in {:?}", began.elapsed());
 }
@@ -291,7 +336,8 @@ async fn clients_that_announce_a_body_and_send_nothing_keep_nobody_out() {
     sleep(Duration::from_millis(300)).await;
     let began = Instant::now();
     api.event("t", &json!(1)).await;
-    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let without_key = began.elapsed();
+    assert!(without_key < Duration::from_secs(1), "{without_key:?}");
     let form = format!("key={ROOT_KEY}");
     let headers = [("content-type", "application/x-www-form-urlencoded"), ("sec-fetch-site", "same-origin")];
     let signed_in = server.api_with(None).send("POST", "/sign-in", &headers, form.as_bytes()).await;
@@ -305,7 +351,14 @@ async fn clients_that_announce_a_body_and_send_nothing_keep_nobody_out() {
         held.push(silent(&server, &head).await);
     }
     sleep(Duration::from_millis(300)).await;
+    let mut slowest = Duration::ZERO;
     for n in 0..3 {
+        let asked = Instant::now();
         api.event("t", &json!(n)).await;
+        slowest = slowest.max(asked.elapsed());
     }
+    note(&format!(
+        "bodies that do not come: an event {without_key:?} beside 1,024 sign-ins, {slowest:?} beside 160 with a key, too; {} MiB",
+        server.peak_mib()
+    ));
 }

@@ -1,6 +1,7 @@
 //! The command line against a running server, as people and scripts use it.
 
 use crate::support::*;
+use hooksaga_testkit::https::certify;
 use std::process::Output;
 
 /// An embedded server, and the environment of a person who talks to it.
@@ -349,11 +350,9 @@ async fn listen_forwards_to_a_program_and_gives_its_response_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_reach_a_server_over_tls_and_say_why_they_do_not() {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let installation =
         Installation::sqlite().with("HOOKSAGA_TLS_CERT", "cert.pem").with("HOOKSAGA_TLS_KEY", "key.pem");
-    std::fs::write(installation.folder.path().join("cert.pem"), made.cert.pem()).unwrap();
-    std::fs::write(installation.folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    certify(installation.folder.path());
     let server = installation.serve().await;
     let port = server.address().rsplit(':').next().unwrap();
     let person = at(&server).with("HOOKSAGA_URL", &format!("https://localhost:{port}"));

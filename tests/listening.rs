@@ -1,16 +1,14 @@
 //! The listener of the real binary: full of clients that do nothing, over TLS, and while it stops.
 
 use crate::support::*;
-use std::{fs, path::Path, sync::Arc};
+use hooksaga_testkit::https::certify;
+use std::fs;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName},
-};
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 /// With few descriptors and more clients than those, ingestion, deliveries and probes go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,21 +81,6 @@ async fn ingestion_goes_on_while_deliveries_finish() {
     let server = installation.serve().await;
     let listed = server.api().get("/v1/events?event_type=t&limit=50").await.expect(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 21);
-}
-
-/// Writes a self-signed certificate; a client that trusts it alone.
-pub(crate) fn certify(folder: &Path) -> TlsConnector {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
-    fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
 }
 
 /// Whether `/healthz` can be had over TLS with this trust.

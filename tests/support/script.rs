@@ -1,6 +1,6 @@
 //! Shell commands of the documents, run as a reader would.
 
-use super::{Installation, eventually, server::BINARY};
+use super::{Installation, eventually, server::binary};
 use std::{env, fs, os::unix::fs::symlink, path::PathBuf, process::Stdio};
 use tokio::process::{Child, Command};
 
@@ -23,7 +23,7 @@ impl Script {
             let place = folder.join(place);
             fs::create_dir_all(&place).unwrap();
             // There already where a script was started before.
-            let _ = symlink(BINARY, place.join("hooksaga"));
+            let _ = symlink(binary(), place.join("hooksaga"));
         }
         let _ = fs::remove_file(folder.join("ended"));
         let search = env::var("PATH").expect("PATH is set");

@@ -3,6 +3,7 @@
 use super::{Api, Installation, PATIENCE, installation::ROOT_KEY};
 use serde_json::Value;
 use std::{
+    path::PathBuf,
     process::{Output, Stdio},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -13,11 +14,15 @@ use tokio::{
     time::timeout,
 };
 
-/// The binary under test.
-pub(super) const BINARY: &str = env!("CARGO_BIN_EXE_hooksaga");
+/// The binary under test: the one that was built with the tests, or the one that `HOOKSAGA_TEST_BINARY` names, say to measure a
+/// release build.
+pub(super) fn binary() -> PathBuf {
+    std::env::var_os("HOOKSAGA_TEST_BINARY")
+        .map_or_else(|| env!("CARGO_BIN_EXE_hooksaga").into(), PathBuf::from)
+}
 
 pub(super) fn command(installation: &Installation, arguments: &[&str]) -> Command {
-    let mut command = Command::new(BINARY);
+    let mut command = Command::new(binary());
     command
         .args(arguments)
         .current_dir(installation.folder.path())
@@ -62,7 +67,8 @@ impl Server {
     pub(crate) async fn start_after(installation: &Installation, before: &str, arguments: &[&str]) -> Self {
         let mut prepared = Command::new("/bin/sh");
         prepared
-            .args(["-c", &format!("{before} && exec \"$0\" \"$@\""), BINARY])
+            .args(["-c", &format!("{before} && exec \"$0\" \"$@\"")])
+            .arg(binary())
             .args(arguments)
             .current_dir(installation.folder.path())
             .env_clear()
@@ -137,6 +143,15 @@ impl Server {
     /// How much it has held at most.
     pub(crate) fn peak_mib(&self) -> u64 {
         self.memory_mib("VmHWM:")
+    }
+
+    /// How much processor time it has used.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let ticks: u32 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+        // 100 per second on every Linux.
+        f64::from(ticks) / 100.0
     }
 
     fn memory_mib(&self, which: &str) -> u64 {

@@ -6,7 +6,7 @@ use super::{
         ALL, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, create, new_event, new_subscription, route,
         set_active, url, verified, verify,
     },
-    rows::{changes, count, ids},
+    rows::{changes, count, ids, set_topics},
 };
 use hooksaga_saga::{EventId, SubscriptionId};
 use hooksaga_store::{CheckOutcome, RouteLimits, StepLimits, Stores, SubscriptionPatch, UpdateOutcome};
@@ -173,6 +173,33 @@ pub async fn catching_up_waits_while_the_subscription_is_paused(db: &dyn TestDat
         missed,
         "what came after the verification it missed because of the pause"
     );
+    assert_eq!(count(db, "catch_ups").await, 0);
+}
+
+/// What it wants cannot be read.
+pub async fn one_that_cannot_catch_up_lets_others_go_first(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let stuck = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    let other = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
+    let missed = append_many(&stores, 3).await;
+    route(&stores).await;
+    verify(&stores, stuck).await;
+    verify(&stores, other).await;
+    set_topics(db, stuck, "?").await;
+    for _ in 0..2 {
+        let failed = stores.redrives.catch_up(limits(MANY, MANY), DAY).await;
+        assert!(matches!(&failed, Err(error) if error.is_of_rows()), "it is its turn: {failed:?}");
+    }
+    stores.redrives.put_off_catch_up(Duration::from_secs(60)).await.unwrap();
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 3);
+    assert_eq!(events_of(db, other).await, missed);
+    stores.redrives.put_off_catch_up(Duration::from_secs(60)).await.unwrap();
+
+    set_topics(db, stuck, TYPE).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 0, "not before its time");
+    look_again(db).await;
+    assert_eq!(catch_up(&stores, limits(MANY, MANY), DAY).await, 3);
+    assert_eq!(events_of(db, stuck).await, missed);
     assert_eq!(count(db, "catch_ups").await, 0);
 }
 

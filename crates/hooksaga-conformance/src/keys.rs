@@ -3,6 +3,7 @@
 use super::{
     Dialect, TestDatabase,
     fixture::{only, tenant},
+    guards::refused,
     rows::{changes, db_now},
 };
 use hooksaga_saga::{KeyId, Timestamp};
@@ -79,6 +80,24 @@ pub async fn revoking_again_changes_nothing(db: &dyn TestDatabase) {
     let first = keys.revoke(id).await.unwrap();
     assert_eq!(keys.revoke(id).await.unwrap(), first);
     assert_eq!(keys.revoke(KeyId(4711)).await.unwrap(), None);
+}
+
+/// Whatever the role may write, and whoever asks.
+pub async fn a_revoked_key_stays_revoked(db: &dyn TestDatabase) {
+    let Stores { keys, key_reader, .. } = db.stores();
+    let id = keys.create(&key(1, Scopes::all())).await.unwrap().id;
+    let revoked = keys.revoke(id).await.unwrap().expect("it is there");
+    let later = db.dialect().time(db_now(db).await.after(Duration::from_secs(3600)));
+    for value in ["NULL", &later] {
+        let sql = format!("UPDATE api_keys SET revoked_at = {value}");
+        for role in [Role::PortalKeyWriter, Role::KeyAdmin] {
+            let refusal = db.execute_as(role, &sql).await;
+            assert!(matches!(refusal, Err(StoreError::Refused(_))), "{role}: {value}: {refusal:?}");
+        }
+        refused(db, &sql).await;
+    }
+    assert_eq!(keys.list().await.unwrap(), [revoked]);
+    assert_eq!(key_reader.find(&[1; 32]).await.unwrap(), None);
 }
 
 pub async fn one_hash_is_one_key(db: &dyn TestDatabase) {

@@ -8,8 +8,8 @@ use super::{
 };
 use hooksaga_saga::{EventId, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Delivery, DeliveryFilter, EventFilter, EventHead, List, NewEvent, PageRequest, RouteLimits, Stores,
-    TenantScope, Trimmed,
+    Delivery, DeliveryFilter, EventFilter, EventHead, IndexStep, List, NewEvent, PageRequest, RouteLimits,
+    Stores, TenantScope, Trimmed,
 };
 use std::time::Duration;
 
@@ -70,6 +70,28 @@ async fn events(stores: &Stores, scope: &TenantScope, filter: &EventFilter) -> V
     every_page(async |page| stores.reader.events(scope, filter, page).await.unwrap(), 50).await
 }
 
+/// A step that finds something. On PostgreSQL a step over events waits until the transactions have ended that were open at the
+/// one before it, also those of other databases.
+async fn step(stores: &Stores, list: List, limit: u32) -> IndexStep {
+    for _ in 0..500 {
+        let step = stores.list_index.index(list, limit, Duration::ZERO).await.unwrap();
+        if step.rows > 0 {
+            return step;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{list:?} is not indexed");
+}
+
+/// Steps that may find nothing yet, until they would find something if there was anything.
+async fn no_step(stores: &Stores, list: List, settled: Duration) {
+    for _ in 0..5 {
+        let step = stores.list_index.index(list, MANY, settled).await.unwrap();
+        assert_eq!((step.rows, step.more), (0, false), "{list:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Every filter that the index knows, and pairs of them, against the list without any.
 async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
     let all = deliveries(stores, &ALL, &DeliveryFilter::default(), 500).await;
@@ -108,18 +130,26 @@ async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
     }
     let all = events(stores, &ALL, &EventFilter::default()).await;
     let middle: Timestamp = all[all.len() / 2].created_at;
+    let any = EventFilter::default;
     for filter in [
-        EventFilter { event_type: text("rare"), ..EventFilter::default() },
-        EventFilter { created_before: Some(middle), ..EventFilter::default() },
-        EventFilter { created_after: Some(middle), event_type: text("common"), ..EventFilter::default() },
+        EventFilter { event_type: text("rare"), ..any() },
+        EventFilter { event_type: text("nothing"), ..any() },
+        EventFilter { created_before: Some(middle), ..any() },
+        EventFilter { created_after: Some(middle), ..any() },
+        EventFilter { created_after: Some(middle), created_before: Some(middle), ..any() },
+        EventFilter { created_after: Some(middle), event_type: text("common"), ..any() },
+        EventFilter { created_before: Some(middle), event_type: text("rare"), ..any() },
     ] {
-        let fits = |event: &&EventHead| {
-            filter.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
-                && filter.created_after.is_none_or(|after| event.created_at >= after)
-                && filter.created_before.is_none_or(|before| event.created_at < before)
-        };
-        let expected: Vec<_> = all.iter().filter(fits).cloned().collect();
-        assert_eq!(events(stores, &ALL, &filter).await, expected, "{filter:?}");
+        for scope in [ALL, TenantScope::One(tenant("a")), TenantScope::One(tenant("b"))] {
+            let fits = |event: &&EventHead| {
+                scope.includes(&event.tenant)
+                    && filter.event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type)
+                    && filter.created_after.is_none_or(|after| event.created_at >= after)
+                    && filter.created_before.is_none_or(|before| event.created_at < before)
+            };
+            let expected: Vec<_> = all.iter().filter(fits).cloned().collect();
+            assert_eq!(events(stores, &scope, &filter).await, expected, "{scope:?} {filter:?}");
+        }
     }
 }
 
@@ -130,14 +160,13 @@ pub async fn lists_are_the_same_however_much_of_them_is_indexed(db: &dyn TestDat
     // A part, with an end in the middle of a block; then everything.
     for limit in [300, MANY] {
         for list in stores.list_index.lists() {
-            let step = stores.list_index.index(*list, limit, Duration::ZERO).await.unwrap();
-            assert!(step.rows > 0 && step.more == (step.rows == u64::from(limit)), "{step:?}");
+            let step = step(&stores, *list, limit).await;
+            assert_eq!(step.more, step.rows == u64::from(limit), "{step:?}");
         }
         compare(&stores, &subscriptions).await;
     }
     for list in stores.list_index.lists() {
-        let step = stores.list_index.index(*list, MANY, Duration::ZERO).await.unwrap();
-        assert_eq!((step.rows, step.more), (0, false), "nothing is indexed twice");
+        no_step(&stores, *list, Duration::ZERO).await;
     }
     assert!(count(db, "list_blocks").await < 40, "a row per block and value, not per delivery");
 }
@@ -146,8 +175,7 @@ pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscriptions = fill(&stores).await;
     for list in stores.list_index.lists() {
-        let step = stores.list_index.index(*list, MANY, Duration::from_secs(60)).await.unwrap();
-        assert_eq!((step.rows, step.more), (0, false), "{list:?}");
+        no_step(&stores, *list, Duration::from_secs(60)).await;
     }
     assert_eq!(count(db, "list_blocks").await, 0);
     let filter = DeliveryFilter { subscription_id: Some(subscriptions[1]), ..DeliveryFilter::default() };
@@ -180,6 +208,15 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     assert_eq!(trim(-1, MANY).await.blocks, 1);
     assert_eq!(count(db, "list_blocks WHERE facet = 4").await, 1, "another list's");
     assert_eq!(count(db, "list_blocks WHERE facet < 4").await, blocks);
+
+    step(&stores, List::Events, MANY).await;
+    let times =
+        format!("INSERT INTO list_block_times (list, block, first_at, last_at) VALUES (2, 50, {now}, {now})");
+    db.execute_as_owner(&times).await.unwrap();
+    db.execute_as_owner("UPDATE list_progress SET below = 20000 WHERE list = 2").await.unwrap();
+    let trimmed = stores.list_index.trim(List::Events, -1, MANY).await.unwrap();
+    assert_eq!(trimmed, Trimmed { blocks: 1, resume_after: None });
+    assert_eq!(count(db, "list_blocks WHERE block = 50").await, 0);
     compare(&stores, &subscriptions).await;
 }
 

@@ -2,7 +2,9 @@
 //! cases from tests of its own.
 
 use super::fixture::ALL;
-use hooksaga_store::{DeliveryFilter, PageRequest, QUERY_LIMIT, StoreError, Stores, SubscriptionFilter};
+use hooksaga_store::{
+    DeliveryFilter, PageRequest, QUERY_LIMIT, StoreError, StoreResult, Stores, SubscriptionFilter,
+};
 use std::time::{Duration, Instant};
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
@@ -33,17 +35,32 @@ pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
     assert!(begun.elapsed() < QUERY_LIMIT * 2 + Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
+/// Which list takes for ever, as long as a case runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Endless {
+    Deliveries,
+    Redrives,
+}
+
+impl Endless {
+    async fn list(self, stores: Stores) -> StoreResult<()> {
+        match self {
+            Self::Deliveries => {
+                stores.reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop)
+            }
+            Self::Redrives => stores.reader.redrives(&ALL, FIRST).await.map(drop),
+        }
+    }
+}
+
 /// Lists whose callers go away at once end in the database, far before their time limit, and hold up nobody's reads: for each
-/// caller that is there the next one finds a connection. Whoever reads sagas has to wait until this returns.
-pub async fn lists_end_when_their_callers_have_gone(stores: &Stores) {
+/// caller that is there the next one finds a connection.
+pub async fn lists_end_when_their_callers_have_gone(stores: &Stores, endless: Endless) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         let mut leaving = tokio::task::JoinSet::new();
         for _ in 0..16 {
-            let reader = stores.reader.clone();
-            leaving.spawn(async move {
-                reader.deliveries(&ALL, &DeliveryFilter::default(), FIRST).await.map(drop)
-            });
+            leaving.spawn(endless.list(stores.clone()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(leaving.try_join_next().is_none(), "they wait");

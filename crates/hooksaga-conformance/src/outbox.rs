@@ -4,10 +4,13 @@
 use crate::{
     TestDatabase,
     fixture::{create, new_subscription, verify},
+    rows::count,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, Tenant};
-use hooksaga_store::{Appended, DeliveryFilter, NewEvent, PageRequest, RouteLimits, StepLimits, TenantScope};
+use hooksaga_store::{
+    Appended, DeliveryFilter, EventFilter, List, NewEvent, PageRequest, RouteLimits, StepLimits, TenantScope,
+};
 use std::time::{Duration, Instant};
 
 /// What an application passes to `hooksaga_append`.
@@ -333,6 +336,49 @@ pub async fn a_late_commit_is_caught_up_with(db: &dyn TestDatabase, app: &mut dy
     let page = PageRequest { limit: 10, before: None };
     let found = stores.reader.deliveries(&TenantScope::All, &filter, page).await.unwrap().items;
     assert_eq!(found.iter().map(|delivery| delivery.event_id).collect::<Vec<_>>(), [EventId(late)]);
+}
+
+/// An event that commits after later ones were indexed is in lists that are read by the index.
+pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Application) {
+    let stores = db.stores();
+    let event = |n: usize| NewEvent {
+        tenant: Tenant::default(),
+        event_type: "order.created".parse().unwrap(),
+        payload: n.to_string().into(),
+        external_id: None,
+        correlation_id: "c".parse().unwrap(),
+    };
+    let before: Vec<NewEvent> = (0..300).map(event).collect();
+    stores.ingest.append(&before).await.unwrap();
+    app.execute("BEGIN").await.unwrap();
+    let late = app.append(&Call { event_type: Some("late".to_owned()), ..Call::new("1") }).await.unwrap();
+    stores.ingest.append(&before).await.unwrap();
+
+    let index = async || {
+        for _ in 0..20 {
+            stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let listed = async || {
+        let filter = EventFilter { event_type: Some("late".to_owned()), ..EventFilter::default() };
+        let page = PageRequest { limit: 10, before: None };
+        let found = stores.reader.events(&TenantScope::All, &filter, page).await.unwrap().items;
+        found.iter().map(|event| event.id).collect::<Vec<_>>()
+    };
+    let below = async || count(db, "list_progress WHERE list = 2 AND below > 0").await;
+    index().await;
+    assert_eq!(listed().await, []);
+    app.execute("COMMIT").await.unwrap();
+    assert_eq!(listed().await, [EventId(late)], "with what was indexed while it was open");
+    for _ in 0..100 {
+        index().await;
+        if below().await > 0 {
+            break;
+        }
+    }
+    assert_eq!(below().await, 1, "it goes on after the commit");
+    assert_eq!(listed().await, [EventId(late)]);
 }
 
 /// An application that keeps its transaction open, with an event in it, delays a post of the same external id only; and

@@ -8,7 +8,7 @@ use super::{
         new_subscription, only, pending_saga, route, saga_in, some_events, topic, url, verified,
         verified_with_limit,
     },
-    rows::{jobs_of, saga_row},
+    rows::{count, jobs_of, saga_row},
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, JobStatus, SagaId, SagaStatus, Timestamp};
 use hooksaga_store::{
@@ -270,6 +270,32 @@ pub async fn an_open_delivery_is_listed_by_its_status_alone(db: &dyn TestDatabas
             ..DeliveryFilter::default()
         };
         assert_eq!(only(stores.reader.deliveries(&ALL, &of_event, request).await.unwrap().items), listed);
+    }
+    let open = vec![SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry];
+    let filter = DeliveryFilter { statuses: open, ..DeliveryFilter::default() };
+    assert_eq!(deliveries(&stores, filter).await, deliveries(&stores, DeliveryFilter::default()).await);
+}
+
+pub async fn a_dead_delivery_is_listed_before_its_letter_is_written_and_after(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscription = verified_with_limit(&stores, "https://dead.example/", 1).await;
+    let mut dead = Vec::new();
+    for _ in 0..2 {
+        append_many(&stores, 1).await;
+        dead.extend(route(&stores).await);
+        deliver_round(&stores, Some(ErrorCode::TIMEOUT), AT_ONCE).await;
+    }
+    dead.reverse();
+    for letters in [0, 1, 2] {
+        assert_eq!(count(db, "dead_letters").await, letters);
+        for subscription_id in [None, Some(subscription)] {
+            for more in [None, Some(SagaStatus::InProgress)] {
+                let statuses = [Some(SagaStatus::DeadLettered), more].into_iter().flatten().collect();
+                let filter = DeliveryFilter { statuses, subscription_id, ..DeliveryFilter::default() };
+                assert_eq!(deliveries(&stores, filter).await, dead, "{letters} letters, {more:?}");
+            }
+        }
+        stores.dead_letters.bury(1).await.unwrap();
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, bury_all, deliver_round,
         new_event, only, route, scope, set_active, verified, verified_for, verified_with_limit,
     },
-    rows::{count, db_now, ids},
+    rows::{count, db_now, ids, set_topics},
 };
 use hooksaga_saga::{ErrorCode, KeyId, RedriveId, SubscriptionId, Timestamp};
 use hooksaga_store::{
@@ -250,6 +250,32 @@ pub async fn a_cancelled_redrive_does_nothing_more(db: &dyn TestDatabase) {
     assert_eq!(again, CancelOutcome::NotRunning(RedriveStatus::Cancelled));
     assert_eq!(stores.redrives.cancel(&ALL, RedriveId(4711)).await.unwrap(), CancelOutcome::NotFound);
     assert_eq!(count(db, "webhook_delivery_sagas").await, 4, "what it made stays");
+}
+
+/// What its subscription wants cannot be read.
+pub async fn a_redrive_that_cannot_go_on_lets_others_go_first(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    append_many(&stores, 3).await;
+    route(&stores).await;
+    let (id, other) =
+        (verified(&stores, TYPE, URL).await, verified(&stores, TYPE, "https://other.example/").await);
+    let stuck = start(&stores, &ALL, &all_events(id)).await;
+    a_moment_later(db).await;
+    let second = start(&stores, &ALL, &all_events(other)).await;
+    set_topics(db, id, "?").await;
+    for _ in 0..2 {
+        let failed = stores.redrives.advance(limits(MANY, MANY)).await;
+        assert!(matches!(&failed, Err(error) if error.is_of_rows()), "it is its turn: {failed:?}");
+    }
+    a_moment_later(db).await;
+    stores.redrives.put_off_redrive().await.unwrap();
+    let step = stores.redrives.advance(limits(MANY, MANY)).await.unwrap().expect("it runs");
+    assert_eq!((step.redrive_id, step.created()), (Some(second.id), 3));
+
+    set_topics(db, id, TYPE).await;
+    to_the_end(&stores, limits(MANY, MANY)).await;
+    assert_eq!(tally(&one(&stores, stuck.id).await), (3, 3, 0));
+    stores.redrives.put_off_redrive().await.unwrap();
 }
 
 pub async fn a_redrive_fails_when_its_subscription_is_paused(db: &dyn TestDatabase) {

@@ -14,8 +14,8 @@ use super::{
 };
 use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Appended, DeadLetterFilter, NewEvent, RedriveWork, Removed, RequeueOutcome, RequeueStep, ResendOutcome,
-    Role, RunningLimits, StartOutcome, Starter, StepLimits, StoreError, Stores,
+    Appended, DeadLetterFilter, NewApiKey, NewEvent, RedriveWork, Removed, RequeueOutcome, RequeueStep,
+    ResendOutcome, Role, RunningLimits, Scopes, StartOutcome, Starter, StepLimits, StoreError, Stores,
 };
 use std::time::Duration;
 
@@ -401,7 +401,7 @@ pub async fn old_records_go_and_young_ones_stay(db: &dyn TestDatabase) {
 
 pub async fn keys_go_a_while_after_they_expired_and_no_others(db: &dyn TestDatabase) {
     let stores = db.stores();
-    for (n, expired_days_ago) in [Some(8_u64), Some(9), Some(30), Some(6), None].into_iter().enumerate() {
+    for (n, expired_days_ago) in [Some(8_u64), Some(9), Some(6), None, Some(30)].into_iter().enumerate() {
         let expires_at = match expired_days_ago {
             Some(days) => ago(db, days * DAY).await,
             None => "NULL".to_owned(),
@@ -414,13 +414,23 @@ pub async fn keys_go_a_while_after_they_expired_and_no_others(db: &dyn TestDatab
         );
         changes(db, &sql, 1).await;
     }
+    let newest = ids(db, "SELECT max(id) FROM api_keys").await[0];
     refused(db, "DELETE FROM api_keys WHERE expires_at IS NULL").await;
     // Also where history stays for good, and in bounded steps.
     let step = async || stores.janitor.remove_records(None, 2).await.unwrap().keys;
     assert_eq!([step().await, step().await, step().await], [2, 1, 0]);
     let left = db.query_text("SELECT name FROM api_keys ORDER BY id").await.unwrap();
     let left: Vec<_> = left.iter().filter_map(|row| row[0].as_deref()).collect();
-    assert_eq!(left, ["key 3", "key 4"], "one that expired lately, and one that never does");
+    assert_eq!(left, ["key 2", "key 3"], "one that expired lately, and one that never does");
+    // Audit records name keys by their ids.
+    let next = NewApiKey {
+        name: "next".to_owned(),
+        scopes: Scopes::all(),
+        sha256: [100; 32],
+        tenant: None,
+        expires_in: None,
+    };
+    assert!(stores.keys.create(&next).await.unwrap().id.0 > newest, "no id is given twice");
 }
 
 /// A count of a minute: delivered 1, failed 10, dead-lettered 100.

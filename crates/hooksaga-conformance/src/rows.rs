@@ -66,6 +66,11 @@ impl Columns {
     }
 }
 
+/// Writes the topics of a subscription as they are, readable or not; routing does not go by them.
+pub(super) async fn set_topics(db: &dyn TestDatabase, id: SubscriptionId, topics: &str) {
+    changes(db, &format!("UPDATE subscriptions SET event_type = '{topics}' WHERE id = {id}"), 1).await;
+}
+
 async fn row(db: &dyn TestDatabase, sql: &str) -> Columns {
     let rows = db.query_text(sql).await.unwrap();
     Columns(super::fixture::only(rows).into_iter())

@@ -17,6 +17,9 @@ pub async fn nothing_waits_in_an_empty_database(db: &dyn TestDatabase) {
     let stores = db.stores();
     assert_eq!(stores.reader.gauges().await.unwrap(), QueueGauges::default());
     let stats = stores.reader.stats(&ALL).await.unwrap();
+    let in_all = stores.reader.stats_in_all(&ALL).await.unwrap();
+    assert_eq!((&in_all.gauges, &in_all.minutes), (&stats.gauges, &stats.minutes));
+    assert_eq!(in_all.subscriptions, []);
     assert_eq!(
         (stats.gauges, stats.minutes.len(), stats.subscriptions.len()),
         (Gauges::Server(QueueGauges::default()), 0, 0)
@@ -107,6 +110,9 @@ pub async fn counts_add_up_per_minute_and_per_subscription(db: &dyn TestDatabase
     deliver_round(&stores, None, AT_ONCE).await;
 
     let stats = stores.reader.stats(&ALL).await.unwrap();
+    let in_all = stores.reader.stats_in_all(&ALL).await.unwrap();
+    assert_eq!((&in_all.gauges, &in_all.minutes), (&stats.gauges, &stats.minutes));
+    assert_eq!(in_all.subscriptions, []);
     let expected = [
         SubscriptionCount { subscription_id: one, delivered: 2, failed: 6, dead_lettered: 3 },
         SubscriptionCount { subscription_id: two, delivered: 2, failed: 0, dead_lettered: 0 },
@@ -138,6 +144,9 @@ pub async fn counts_that_are_too_old_are_not_shown(db: &dyn TestDatabase) {
         changes(db, &sql, 1).await;
     }
     let stats = stores.reader.stats(&ALL).await.unwrap();
+    let in_all = stores.reader.stats_in_all(&ALL).await.unwrap();
+    assert_eq!((&in_all.gauges, &in_all.minutes), (&stats.gauges, &stats.minutes));
+    assert_eq!(in_all.subscriptions, []);
     let minutes: Vec<_> = stats
         .minutes
         .iter()

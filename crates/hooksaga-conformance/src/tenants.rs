@@ -269,6 +269,46 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
                 DeliveryFilter { statuses: vec![SagaStatus::Completed, SagaStatus::Pending], ..none() },
                 vec![own.sagas[2], own.sagas[0]],
             ),
+            (DeliveryFilter { statuses: vec![SagaStatus::InProgress], ..none() }, vec![]),
+            (
+                DeliveryFilter {
+                    statuses: vec![SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry],
+                    ..none()
+                },
+                vec![own.sagas[2]],
+            ),
+            (
+                DeliveryFilter { statuses: vec![SagaStatus::DeadLettered, SagaStatus::Pending], ..none() },
+                vec![own.sagas[2], own.sagas[1]],
+            ),
+            (
+                DeliveryFilter { statuses: vec![SagaStatus::DeadLettered], event_type: text(TYPE), ..none() },
+                vec![own.sagas[1]],
+            ),
+            (
+                DeliveryFilter {
+                    statuses: vec![SagaStatus::DeadLettered],
+                    subscription_id: Some(own.subscription),
+                    ..none()
+                },
+                vec![own.sagas[1]],
+            ),
+            (
+                DeliveryFilter {
+                    statuses: vec![SagaStatus::DeadLettered],
+                    subscription_id: Some(other.subscription),
+                    ..none()
+                },
+                vec![],
+            ),
+            (
+                DeliveryFilter {
+                    statuses: vec![SagaStatus::Pending],
+                    subscription_id: Some(own.subscription),
+                    ..none()
+                },
+                vec![own.sagas[2]],
+            ),
             (DeliveryFilter { subscription_id: Some(own.subscription), ..none() }, newest(&own.sagas)),
             (DeliveryFilter { subscription_id: Some(other.subscription), ..none() }, vec![]),
             (DeliveryFilter { event_id: Some(own.events[0]), ..none() }, vec![own.sagas[0]]),
@@ -291,6 +331,9 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
                 DeadLetterFilter { final_error_code: text("TIMEOUT"), requeued: Some(false), ..none() },
                 vec![own.letter],
             ),
+            (DeadLetterFilter { requeued: Some(true), ..none() }, vec![]),
+            (DeadLetterFilter { event_type: text(TYPE), requeued: Some(false), ..none() }, vec![own.letter]),
+            (DeadLetterFilter { event_type: text("another"), requeued: Some(false), ..none() }, vec![]),
         ] {
             let found = stores.reader.dead_letters(scope, &filter, PAGE).await.unwrap().items;
             assert_eq!(

@@ -181,6 +181,10 @@ impl ReaderStore for Discreet<dyn ReaderStore> {
         self.0.stats(scope).await
     }
 
+    async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        self.0.stats_in_all(scope).await
+    }
+
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.0.workers().await
     }

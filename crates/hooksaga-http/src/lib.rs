@@ -45,6 +45,6 @@ mod validate;
 
 pub use api::{ApiParts, api};
 pub use auth::{generate_key, hash_key};
-pub use dashboard::PortalLook;
+pub use dashboard::{PortalLook, warm_up};
 pub use listener::{Deadlines, ListenerGauges, ListenerOptions, Tls, TlsError, Unmetered, serve};
 pub use probes::Probes;

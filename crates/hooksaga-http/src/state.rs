@@ -27,6 +27,8 @@ pub(crate) struct ApiState {
     /// For those who have shown no key yet.
     pub(crate) sign_ins: BodyBudget,
     pub(crate) stats: CachedBy<TenantScope, Stats>,
+    /// Without what each subscription did, for the dashboard's first page.
+    pub(crate) stats_in_all: CachedBy<TenantScope, Stats>,
     /// What the dashboard's first page needs beside them.
     pub(crate) situations: CachedBy<TenantScope, Situation>,
     /// How the customer portal looks.

@@ -149,3 +149,28 @@ async fn one_host_is_sent_only_so_many_challenges_on_request() {
     api.post_nothing(&format!("/v1/subscriptions/{elsewhere}/verify")).await.expect(202);
     api.post_nothing("/v1/subscriptions/999/verify").await.expect(404);
 }
+
+#[tokio::test]
+async fn one_host_is_sent_only_so_many_test_events_on_request() {
+    let api = TestApi::new().await;
+    let (first, second) = (api.subscription("a", "hook").await, api.subscription("b", "other").await);
+    let elsewhere =
+        api.post("/v1/subscriptions", &new("https://example.org/hook")).await.expect(201)["id"].clone();
+    api.verify_all().await;
+    let (mut sent, mut refused) = (0, None);
+    for round in 0..40 {
+        let id = if round % 2 == 0 { first } else { second };
+        let response = api.post_nothing(&format!("/v1/subscriptions/{id}/test")).await;
+        if response.status != 201 {
+            refused = Some(response);
+            break;
+        }
+        sent += 1;
+    }
+    let refused = refused.expect("40 at once are too many");
+    assert_eq!(refused.expect(429)["type"], "urn:hooksaga:problem:too-many-requests");
+    assert_eq!(refused.header("retry-after"), "1");
+    let events = api.get("/v1/events?event_type=hooksaga.test&limit=50").await.expect(200);
+    assert_eq!(events["items"].as_array().unwrap().len(), sent, "nothing is stored of what was refused");
+    api.post_nothing(&format!("/v1/subscriptions/{elsewhere}/test")).await.expect(201);
+}

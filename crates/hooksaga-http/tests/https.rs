@@ -3,16 +3,14 @@
 use axum::{Router, routing::get};
 use hooksaga_http::{ListenerOptions, Tls, serve};
 use hooksaga_pipeline::{Shutdown, random_hex};
-use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use hooksaga_testkit::https::certify;
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     time::timeout,
 };
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName},
-};
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -28,17 +26,7 @@ impl Files {
 
     /// Writes a new certificate and key; returns a client that trusts it alone.
     fn renew(&self) -> TlsConnector {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        fs::write(self.certificate(), made.cert.pem()).unwrap();
-        fs::write(self.key(), made.signing_key.serialize_pem()).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        TlsConnector::from(Arc::new(config))
+        certify(&self.0)
     }
 
     fn certificate(&self) -> PathBuf {

@@ -274,6 +274,8 @@ async fn requests_that_are_no_http_get_a_problem_document() {
         ("GET /healthz HTTP/1.1\r\nbad header\r\n\r\n", 400),
         ("GET /healthz HTTP/9.9\r\nhost: x\r\n\r\n", 400),
         ("GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nNONSENSE\r\n\r\n", 400),
+        ("GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n", 400),
+        ("GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\nconnection: close\r\n\r\n", 400),
         (long.as_str(), 431),
     ] {
         let response = ask(running.address, request).await;
@@ -285,6 +287,8 @@ async fn requests_that_are_no_http_get_a_problem_document() {
         assert_eq!(problem["status"], status);
         assert!(problem["detail"].as_str().is_some_and(|text| !text.is_empty()));
     }
+    let response = ask(running.address, "GET /healthz HTTP/1.0\r\n\r\n").await;
+    assert!(response.ends_with("ok\n"), "it knows no host header: {response}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -69,6 +69,8 @@ broken!(RedriveStore {
     cancel(&TenantScope, RedriveId) -> CancelOutcome;
     advance(StepLimits) -> Option<RedriveStep>;
     catch_up(StepLimits, Option<Duration>) -> Option<RedriveStep>;
+    put_off_catch_up(Duration) -> ();
+    put_off_redrive() -> ();
     running() -> u64;
 });
 broken!(ReaderStore {
@@ -87,6 +89,7 @@ broken!(ReaderStore {
     failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;
+    stats_in_all(&TenantScope) -> Stats;
     workers() -> Vec<LivingWorker>;
     inventory() -> Inventory;
     ready() -> i64;

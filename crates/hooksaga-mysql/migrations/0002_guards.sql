@@ -271,6 +271,14 @@ BEGIN
     END IF;
 END;
 
+DROP TRIGGER IF EXISTS keys_refuse_revival;
+CREATE TRIGGER keys_refuse_revival BEFORE UPDATE ON api_keys FOR EACH ROW
+BEGIN
+    IF OLD.revoked_at IS NOT NULL AND NOT (NEW.revoked_at <=> OLD.revoked_at) THEN
+        SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'api_keys: a key that was revoked stays revoked';
+    END IF;
+END;
+
 -- audit_records --------------------------------------------------------------------------------------------
 
 DROP TRIGGER IF EXISTS audit_refuse_update;

@@ -217,11 +217,14 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             vec![
                 with(list_indexer::PROGRESS, &["1"]),
                 with(list_indexer::DELIVERIES, &["1", "2048"]),
+                with(list_indexer::EVENTS, &["1", "2048"]),
+                with(list_indexer::COMMITTED_EVENTS, &["1", "2048"]),
                 with(list_indexer::INSERT_BLOCKS, &["'[[1,\"31\",0]]'"]),
                 with(list_indexer::MOVE, &["1", "1"]),
                 with(list_indexer::TRIM_LOOK, &["0", "2048"]),
+                with(list_indexer::TRIM_LOOK_EVENTS, &["0", "2048"]),
                 with(list_indexer::TRIM_BLOCKS, &["'[[1,1],[2,1]]'"]),
-                with(list_indexer::TRIM_TIMES, &[IDS]),
+                with(list_indexer::TRIM_TIMES, &[IDS, "1"]),
             ],
         ),
         HotStatement::Remove => {

@@ -2,7 +2,8 @@
 //! verified catch up.
 //!
 //! Promises: one saga per event, subscription and generation, whatever crashes in between and however many redrivers
-//! there are; a step is one short transaction, and two thirds of the time belong to everybody else.
+//! there are; a step is one short transaction, and two thirds of the time belong to everybody else. What cannot go on, because
+//! something of it cannot be read, lets others go first.
 //!
 //! Not done here: deciding who may start a redrive (the API does), and what a step makes of a row (`hooksaga_saga::choose`
 //! does).
@@ -37,6 +38,8 @@ impl Redriver {
     const LOOKS: u32 = 5;
     const NAME: &str = "redriver";
     const LOG_EVERY: Duration = Duration::from_secs(30);
+    /// How long a subscription that cannot catch up lets others go first.
+    const PUT_OFF: Duration = Duration::from_secs(10);
 
     pub fn new(
         store: Arc<dyn RedriveStore>,
@@ -99,7 +102,14 @@ impl Redriver {
 
     async fn steps(&self, limits: StepLimits) -> StoreResult<Vec<RedriveStep>> {
         let caught_up = self.store.catch_up(limits, self.catch_up).await;
-        let advanced = self.store.advance(limits).await?;
+        if caught_up.as_ref().is_err_and(StoreError::is_of_rows) {
+            self.store.put_off_catch_up(Self::PUT_OFF).await?;
+        }
+        let advanced = self.store.advance(limits).await;
+        if advanced.as_ref().is_err_and(StoreError::is_of_rows) {
+            self.store.put_off_redrive().await?;
+        }
+        let advanced = advanced?;
         match caught_up {
             Ok(caught_up) => Ok(caught_up.into_iter().chain(advanced).collect()),
             // A subscription that cannot catch up is no reason for a redrive to wait.

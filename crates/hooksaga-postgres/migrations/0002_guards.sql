@@ -273,6 +273,9 @@ CREATE TRIGGER keep_gap BEFORE UPDATE ON subscriptions
 CREATE TRIGGER refuse_delete AFTER DELETE ON api_keys
     FOR EACH ROW WHEN (OLD.expires_at IS NULL OR OLD.expires_at > now())
     EXECUTE FUNCTION hooksaga_refuse('only a key that has expired is deleted');
+CREATE TRIGGER refuse_revival AFTER UPDATE OF revoked_at ON api_keys
+    FOR EACH ROW WHEN (OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS DISTINCT FROM OLD.revoked_at)
+    EXECUTE FUNCTION hooksaga_refuse('a key that was revoked stays revoked');
 
 -- audit_records --------------------------------------------------------------------------------------------
 

@@ -158,8 +158,11 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::ListIndexer,
             &[
                 (list_indexer::INDEX_DELIVERIES, "2048, 60000000"),
+                (list_indexer::CEILING, ""),
+                (list_indexer::INDEX_EVENTS, "2048, 1000"),
                 (list_indexer::TRIM_LOOK, "0, 2048"),
-                (list_indexer::TRIM_BLOCKS, "'{1,2}'"),
+                (list_indexer::TRIM_LOOK_EVENTS, "0, 2048"),
+                (list_indexer::TRIM_BLOCKS, "'{1,2}', 1::smallint, '{1,2,3}'"),
             ],
         ),
         HotStatement::Remove => (

@@ -87,6 +87,12 @@ async fn a_late_commit_is_caught_up_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_late_commit_is_listed() {
+    let db = fresh().await;
+    outbox::a_late_commit_is_listed(&db, &mut app(&db).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_open_transaction_delays_nobody_else() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         let db = fresh().await;

@@ -160,6 +160,10 @@ CREATE TRIGGER guard_key_delete BEFORE DELETE ON api_keys
 WHEN OLD.expires_at IS NULL OR OLD.expires_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER)
 BEGIN SELECT RAISE(FAIL, 'only a key that has expired is deleted'); END;
 
+CREATE TRIGGER guard_key_revival BEFORE UPDATE OF revoked_at ON api_keys
+WHEN OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS NOT OLD.revoked_at
+BEGIN SELECT RAISE(FAIL, 'a key that was revoked stays revoked'); END;
+
 -- A redrive that has ended never changes, what it was started with never changes, and its progress never goes back.
 CREATE TRIGGER guard_redrive_insert BEFORE INSERT ON redrives
 WHEN NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined <> 0 OR NEW.created <> 0 OR NEW.skipped <> 0

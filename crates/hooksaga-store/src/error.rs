@@ -54,4 +54,37 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::TimedOut(_) | Self::Unwritable(_) | Self::Contended(_))
     }
+
+    /// Whether it says something about the rows that the call was about, and not about the database as a whole: the same call
+    /// for other rows may succeed.
+    pub fn is_of_rows(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::TimedOut(_) | Self::Contended(_) | Self::Other(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_concerns_the_rows_themselves_is_passed_over() {
+        let text = String::new;
+        for error in [
+            StoreError::Refused(text()),
+            StoreError::TimedOut(text()),
+            StoreError::Contended(text()),
+            StoreError::Other(text()),
+        ] {
+            assert!(error.is_of_rows(), "{error:?}");
+        }
+        for error in [
+            StoreError::Unavailable(text()),
+            StoreError::Unwritable(text()),
+            StoreError::Denied(text()),
+            StoreError::Schema(text()),
+            StoreError::Setup(text()),
+        ] {
+            assert!(!error.is_of_rows(), "{error:?}");
+        }
+    }
 }

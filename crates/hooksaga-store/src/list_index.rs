@@ -6,9 +6,9 @@
 //! the blocks, newest first, and then their rows: a block that no longer holds a matching row costs one lookup.
 //!
 //! Rows that are newer than the index are read without it. Rows are indexed once they are [`settled`](SETTLED), so that
-//! a transaction that took its ids early and commits late is not missed. Events are indexed on the embedded database only:
-//! on a server an application may append them in its own transaction, whose length nothing limits, and an event that
-//! commits behind the index would be missing from lists.
+//! a transaction that took its ids early and commits late is not missed. On a server an application may append events in
+//! its own transaction, whose length nothing limits, and an event that commits behind the index would be missing from
+//! lists: there events are indexed up to where no transaction can commit any more, each server in its own way.
 
 use crate::{DeliveryFilter, EventFilter, StoreResult, TenantScope};
 use async_trait::async_trait;

@@ -479,6 +479,9 @@ pub trait ReaderStore: Send + Sync {
     async fn gauges(&self) -> StoreResult<QueueGauges>;
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats>;
 
+    /// The same without what each subscription did, which costs most of it.
+    async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats>;
+
     /// Worker processes whose heartbeat is recent, oldest first, at most 1000.
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>>;
 

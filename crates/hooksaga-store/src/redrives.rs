@@ -335,6 +335,13 @@ pub trait RedriveStore: Send + Sync {
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>>;
 
+    /// Lets others go before the subscription whose turn it is to catch up, which cannot go on: it is looked at again after
+    /// `wait`.
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()>;
+
+    /// Lets others go before the redrive whose turn it is, which cannot go on.
+    async fn put_off_redrive(&self) -> StoreResult<()>;
+
     /// How many redrives run.
     async fn running(&self) -> StoreResult<u64>;
 }

@@ -5,6 +5,7 @@
 
 pub mod authority;
 pub mod galera;
+pub mod https;
 pub mod mariadb;
 pub mod patroni;
 pub mod pgbouncer;

@@ -53,7 +53,8 @@ impl Server {
         let secret_key = wiring.secret_key().await?;
         let root_key = wiring.root_key().await?;
         wiring.store_payload_limit().await;
-        let max_connections = descriptors::connections_beside(wiring.deliveries_at_a_time());
+        let max_connections =
+            descriptors::connections_beside(wiring.deliveries_at_a_time(), wiring.checks_at_a_time());
         let sockets = Sockets { listener, tls: tls.clone(), max_connections, metrics };
         let running = wiring.start(secret_key.as_ref(), sockets);
         let hangup = tls.map(|tls| signals::at_hangup(move || read_again(&tls)));

@@ -101,6 +101,7 @@ pub fn api(parts: ApiParts) -> axum::Router {
         bodies: BodyBudget::new(largest_body),
         sign_ins: BodyBudget::of_sign_ins(),
         stats: CachedBy::new(STATS_FRESH, STATS_PATIENCE, STATS_KEPT),
+        stats_in_all: CachedBy::new(STATS_FRESH, STATS_PATIENCE, STATS_KEPT),
         situations: CachedBy::new(SITUATION_FRESH, STATS_PATIENCE, STATS_KEPT),
         look: Appearance::new(parts.portal),
         max_payload_bytes: parts.max_payload_bytes,

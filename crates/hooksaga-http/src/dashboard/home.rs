@@ -21,11 +21,14 @@ pub(super) const SUBSCRIBE: &str = "hooksaga subscriptions add order.created htt
 
 pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
     let scope = visitor.scope();
-    let (cached, reader, of) = (state.stats.of(&scope), Arc::clone(&state.reader), scope.clone());
-    let stats = cached.get(async move { reader.stats(&of).await }).await;
+    let (stats, situations) = (state.stats_in_all.of(&scope), state.situations.of(&scope));
+    let asked = || (Arc::clone(&state.reader), scope.clone());
+    let ((reader, of), (beside, likewise)) = (asked(), asked());
+    let (stats, situation) = tokio::join!(
+        stats.get(async move { reader.stats_in_all(&of).await }),
+        situations.get(async move { Situation::read(&*beside, &likewise).await }),
+    );
     let stats = stats.map_err(|error| Problem::from(&*error))?;
-    let (cached, shared, of) = (state.situations.of(&scope), Arc::clone(&state), scope.clone());
-    let situation = cached.get(async move { Situation::read(&shared, &of).await }).await;
     let situation = situation.map_err(|error| Problem::from(&*error))?;
 
     let workers = visitor.tenant().is_none().then_some(situation.workers.len());

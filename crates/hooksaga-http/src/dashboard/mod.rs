@@ -37,6 +37,7 @@ mod words;
 pub(crate) use look::Appearance;
 pub use look::PortalLook;
 pub(crate) use overview::Situation;
+pub use overview::warm_up;
 pub(crate) use session::now;
 
 use crate::state::SharedState;

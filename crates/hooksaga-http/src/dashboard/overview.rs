@@ -1,11 +1,10 @@
 //! What the first page says: which endpoints fail, and one sentence about everything.
 
 use super::parts::{clock, plural, span};
-use crate::state::ApiState;
 use hooksaga_saga::{Tenant, Timestamp};
 use hooksaga_store::{
     DeadLetterFilter, EventFilter, EventHead, FailingEndpoint, Gauges, LivingWorker, Page, PageRequest,
-    Stats, StoreResult, SubscriptionFilter, TenantScope,
+    ReaderStore, Stats, StoreResult, SubscriptionFilter, TenantScope,
 };
 use std::time::Duration;
 
@@ -28,12 +27,11 @@ pub(crate) struct Situation {
 }
 
 impl Situation {
-    pub(super) async fn read(state: &ApiState, scope: &TenantScope) -> StoreResult<Self> {
+    pub(super) async fn read(reader: &dyn ReaderStore, scope: &TenantScope) -> StoreResult<Self> {
         let page = PageRequest { limit: LOOKED_AT, before: None };
         let one = PageRequest { limit: 1, before: None };
         let open = DeadLetterFilter { requeued: Some(false), ..DeadLetterFilter::default() };
         let disabled = SubscriptionFilter { disabled: Some(true), ..SubscriptionFilter::default() };
-        let reader = &state.reader;
         let failing = reader.failing(scope, SHOWN).await?;
         let switched_off = reader.subscriptions(scope, &disabled, page).await?.items;
         let letters = reader.dead_letters(scope, &open, page).await?.items;
@@ -48,6 +46,16 @@ impl Situation {
             has_subscriptions: !subscriptions.items.is_empty(),
             has_events: has_events(&events),
         })
+    }
+}
+
+/// Reads once what the first page shows, as it will be read for the first who asks: by then connections are open, statements
+/// prepared, and what they look at is in memory. A database that is away is no matter here.
+pub async fn warm_up(reader: &dyn ReaderStore) {
+    let (stats, situation) =
+        tokio::join!(reader.stats_in_all(&TenantScope::All), Situation::read(reader, &TenantScope::All));
+    if let Some(error) = stats.err().or(situation.err()) {
+        tracing::debug!(%error, "the first page was not read ahead");
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 use crate::problem::{Kind, Problem};
 use axum::{body::Body, response::IntoResponse};
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Version, header};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use std::{
     convert::Infallible,
@@ -30,6 +30,11 @@ pub(super) async fn respond(
     peer: &Arc<Peer>,
 ) -> Result<Response<Metered>, Infallible> {
     peer.begin();
+    if !names_one_host(&request) {
+        peer.respond();
+        let problem = Problem::new(Kind::BadRequest, "send one host header, and no other");
+        return Ok(problem.into_response().map(|body| Metered::new(body, None, Arc::clone(peer))));
+    }
     let keyed = request.uri().path().starts_with(KEYED);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let request = request.map(|body| Body::new(Awaited { body, peer: Arc::clone(peer) }));
@@ -59,6 +64,14 @@ pub(super) async fn respond(
         }
     };
     Ok(response.map(|body| Metered::new(body, share, peer)))
+}
+
+/// As HTTP/1.1 asks. Where there are two, a proxy in front may read the one and this server the other.
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    match request.headers().get_all(header::HOST).iter().count() {
+        0 => request.version() < Version::HTTP_11,
+        hosts => hosts == 1,
+    }
 }
 
 /// A request's body; the listener knows when it is waited for.

@@ -1,18 +1,19 @@
 //! `list_indexer`: keeps the coarse index that lists are read from.
+//!
+//! An application may append events in a transaction of its own, however long that stays open: an id may be taken now and
+//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. In a
+//! Galera Cluster it may be on another node, where no lock is seen: there events are not indexed.
 
 use crate::{
-    error::DbResult,
-    pool::RolePool,
-    roles::{
-        batch::{Batch, Field, identifier},
-        rows::take,
-    },
+    error::{DbError, DbResult},
+    pool::{RolePool, is_clustered},
+    roles::batch::{Batch, Field, identifier},
     time::Time,
 };
 use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
-use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
+use mysql_async::{Conn, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
 /// A process that finds it locked does nothing.
@@ -24,6 +25,13 @@ SELECT s.id, s.created_at, s.subscription_id, e.tenant, e.event_type
 FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE s.id >= ? ORDER BY s.id LIMIT ?";
+
+pub(crate) const EVENTS: &str = "/* list_indexer.events */
+SELECT id, created_at FROM events FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT ?";
+
+pub(crate) const COMMITTED_EVENTS: &str = "/* list_indexer.committed_events */
+SELECT id, created_at, event_type FROM events FORCE INDEX (PRIMARY)
+WHERE id >= ? AND id < ? ORDER BY id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */ NOWAIT";
 
 /// Nobody else writes here meanwhile: the progress is locked.
 pub(crate) const INSERT_BLOCKS: &str = concat!(
@@ -57,13 +65,20 @@ FROM list_block_times t FORCE INDEX (PRIMARY)
 WHERE t.list = 1 AND t.block > ? AND t.block < (SELECT below DIV 256 FROM list_progress WHERE list = 1)
 ORDER BY t.block LIMIT ?";
 
+pub(crate) const TRIM_LOOK_EVENTS: &str = "/* list_indexer.trim_look_events */
+SELECT t.block, EXISTS (SELECT 1 FROM events e FORCE INDEX (PRIMARY)
+                        WHERE e.id >= t.block * 256 AND e.id < (t.block + 1) * 256)
+FROM list_block_times t FORCE INDEX (PRIMARY)
+WHERE t.list = 2 AND t.block > ? AND t.block < (SELECT below DIV 256 FROM list_progress WHERE list = 2)
+ORDER BY t.block LIMIT ?";
+
 pub(crate) const TRIM_BLOCKS: &str = "/* list_indexer.trim_blocks */
 DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (facet SMALLINT PATH '$[0]', block BIGINT PATH '$[1]')) AS t) u
 STRAIGHT_JOIN list_blocks b FORCE INDEX (idx_list_block) ON b.facet = u.facet AND b.block = u.block";
 
 pub(crate) const TRIM_TIMES: &str = "/* list_indexer.trim_times */
 DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (block BIGINT PATH '$[0]')) AS t) u
-STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = 1 AND b.block = u.block";
+STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = ? AND b.block = u.block";
 
 pub(crate) struct ListIndexer {
     pool: RolePool,
@@ -78,37 +93,33 @@ impl ListIndexer {
 #[async_trait]
 impl ListIndexStore for ListIndexer {
     async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        if list != List::Deliveries {
-            return Ok(IndexStep::default());
-        }
-        self.pool.run(|connection| index(connection, limit, settled)).await
+        self.pool.run(|connection| index(connection, list, limit, settled)).await
+    }
+
+    fn lists(&self) -> &'static [List] {
+        &[List::Deliveries, List::Events]
     }
 
     async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
-        if list != List::Deliveries {
-            return Ok(Trimmed::default());
-        }
-        self.pool.run(|connection| trim(connection, after, limit)).await
+        self.pool.run(|connection| trim(connection, list, after, limit)).await
     }
 }
 
-/// The number of the list.
-const LIST: i16 = List::Deliveries.number();
-
-async fn index(mut connection: Conn, limit: u32, settled: Duration) -> DbResult<IndexStep> {
+async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) -> DbResult<IndexStep> {
+    if list == List::Events && is_clustered(&mut connection).await? {
+        return Ok(IndexStep::default());
+    }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (LIST,)).await?;
+    let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (list.number(),)).await?;
     let Some((from, now)) = progress else {
         transaction.rollback().await?;
         return Ok(IndexStep::default());
     };
-    let rows: Vec<Row> = transaction.exec(DELIVERIES, (from, limit)).await?;
-    let mut batch = IndexBatch::default();
-    for mut row in rows {
-        if !add(&mut batch, &mut row, now.0.before(settled))? {
-            break;
-        }
-    }
+    let settled_before = now.0.before(settled);
+    let batch = match list {
+        List::Deliveries => deliveries(&mut transaction, from, limit, settled_before).await?,
+        List::Events => events(&mut transaction, from, limit, settled_before).await?,
+    };
     let Some(below) = batch.below else {
         transaction.rollback().await?;
         return Ok(IndexStep::default());
@@ -120,38 +131,83 @@ async fn index(mut connection: Conn, limit: u32, settled: Duration) -> DbResult<
         transaction.exec_drop(INSERT_BLOCKS, (document,)).await?;
     }
     let times = Batch::of(&batch.times, |(block, (first, last))| {
-        [Field::Int(LIST.into()), Field::Int(*block), Field::At(*first), Field::At(*last)]
+        [Field::Int(list.number().into()), Field::Int(*block), Field::At(*first), Field::At(*last)]
     });
     for document in times {
         transaction.exec_drop(INSERT_TIMES, (document,)).await?;
     }
-    transaction.exec_drop(MOVE, (below, LIST)).await?;
+    transaction.exec_drop(MOVE, (below, list.number())).await?;
     transaction.commit().await?;
     Ok(batch.step(limit))
 }
 
-fn add(batch: &mut IndexBatch, row: &mut Row, settled_before: Timestamp) -> DbResult<bool> {
-    let values = [
-        (Facet::DeliverySubscription, take::<i64>(row, 2)?.to_string()),
-        (Facet::DeliveryTenant, take(row, 3)?),
-        (Facet::DeliveryType, take(row, 4)?),
-    ];
-    Ok(batch.add(take(row, 0)?, take::<Time>(row, 1)?.0, settled_before, values))
+async fn deliveries(
+    transaction: &mut Transaction<'_>,
+    from: i64,
+    limit: u32,
+    settled_before: Timestamp,
+) -> DbResult<IndexBatch> {
+    let rows: Vec<(i64, Time, i64, String, String)> = transaction.exec(DELIVERIES, (from, limit)).await?;
+    let mut batch = IndexBatch::default();
+    for (id, created_at, subscription, tenant, event_type) in rows {
+        let values = [
+            (Facet::DeliverySubscription, subscription.to_string()),
+            (Facet::DeliveryTenant, tenant),
+            (Facet::DeliveryType, event_type),
+        ];
+        if !batch.add(id, created_at.0, settled_before, values) {
+            break;
+        }
+    }
+    Ok(batch)
 }
 
-async fn trim(mut connection: Conn, after: i64, limit: u32) -> DbResult<Trimmed> {
-    let rows: Vec<(i64, bool)> = connection.exec(TRIM_LOOK, (after, limit)).await?;
+/// Nothing, if some of them are not committed yet.
+async fn events(
+    transaction: &mut Transaction<'_>,
+    from: i64,
+    limit: u32,
+    settled_before: Timestamp,
+) -> DbResult<IndexBatch> {
+    let mut batch = IndexBatch::default();
+    let rows: Vec<(i64, Time)> = transaction.exec(EVENTS, (from, limit)).await?;
+    let last = rows.iter().take_while(|(_, created_at)| created_at.0 < settled_before).last();
+    let Some(&(last, _)) = last else { return Ok(batch) };
+    let rows = transaction.exec::<(i64, Time, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
+    match rows.map_err(DbError::from) {
+        Ok(rows) => {
+            for (id, created_at, event_type) in rows {
+                // One that was committed in between may be older than it looks.
+                let settled = created_at.0.max(settled_before);
+                batch.add(
+                    id,
+                    created_at.0,
+                    settled.after(Duration::from_micros(1)),
+                    [(Facet::EventType, event_type)],
+                );
+            }
+            Ok(batch)
+        }
+        Err(error) if error.is_locked_out() => Ok(batch),
+        Err(error) => Err(error),
+    }
+}
+
+async fn trim(mut connection: Conn, list: List, after: i64, limit: u32) -> DbResult<Trimmed> {
+    let look = match list {
+        List::Deliveries => TRIM_LOOK,
+        List::Events => TRIM_LOOK_EVENTS,
+    };
+    let rows: Vec<(i64, bool)> = connection.exec(look, (after, limit)).await?;
     let blocks: Vec<i64> = rows.iter().map(|(block, _)| *block).collect();
     let empty: Vec<i64> = rows.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
     // Whatever comes between: a block without times is not looked at again, so they go last.
-    let entries = empty
-        .iter()
-        .flat_map(|block| Facet::of(List::Deliveries).iter().map(|facet| (facet.number(), *block)));
+    let entries = empty.iter().flat_map(|block| Facet::of(list).iter().map(|facet| (facet.number(), *block)));
     for document in Batch::of(entries, |(facet, block)| [Field::Int(facet.into()), Field::Int(block)]) {
         connection.exec_drop(TRIM_BLOCKS, (document,)).await?;
     }
     for document in Batch::ids(empty.iter().copied()) {
-        connection.exec_drop(TRIM_TIMES, (document,)).await?;
+        connection.exec_drop(TRIM_TIMES, (document, list.number())).await?;
     }
     Ok(Trimmed::of(&blocks, limit, empty.len() as u64))
 }

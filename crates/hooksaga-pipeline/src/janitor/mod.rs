@@ -256,7 +256,7 @@ impl Janitor {
                 return Ok((after, false));
             }
             match self.take(batch, retention, found.as_of).await {
-                Err(error) if is_of_batch(&error) => self.left(batch, &error),
+                Err(error) if error.is_of_rows() => self.left(batch, &error),
                 done => done?,
             }
         }
@@ -271,7 +271,7 @@ impl Janitor {
             let Err(error) = done else { continue };
             // Those that took long are fewer.
             failures += if matches!(error, StoreError::Refused(_) | StoreError::Other(_)) { 1 } else { 4 };
-            if !is_of_batch(&error) || failures > Self::MOST_FAILURES {
+            if !error.is_of_rows() || failures > Self::MOST_FAILURES {
                 return Err(error);
             }
             if part.len() > 1 {
@@ -415,7 +415,7 @@ impl Janitor {
                     large.after = part.resume_after;
                 }
             }
-            Err(error) if is_of_batch(&error) => {
+            Err(error) if error.is_of_rows() => {
                 self.metrics.store_error(Self::NAME, &error);
                 tracing::warn!(
                     component = Self::NAME,
@@ -447,14 +447,6 @@ impl Janitor {
             );
         }
     }
-}
-
-/// Whether an error says something about the events that were to go, and not about the database or the archive as a whole.
-fn is_of_batch(error: &StoreError) -> bool {
-    matches!(
-        error,
-        StoreError::Refused(_) | StoreError::TimedOut(_) | StoreError::Contended(_) | StoreError::Other(_)
-    )
 }
 
 /// Whether one of these is as many as were asked for.
@@ -500,28 +492,6 @@ mod tests {
 
     fn ids(batches: &[&[OldEvent]]) -> Vec<Vec<i64>> {
         batches.iter().map(|batch| batch.iter().map(|event| event.id.0).collect()).collect()
-    }
-
-    #[test]
-    fn only_what_concerns_the_events_themselves_is_passed_over() {
-        let text = String::new;
-        for error in [
-            StoreError::Refused(text()),
-            StoreError::TimedOut(text()),
-            StoreError::Contended(text()),
-            StoreError::Other(text()),
-        ] {
-            assert!(is_of_batch(&error), "{error:?}");
-        }
-        for error in [
-            StoreError::Unavailable(text()),
-            StoreError::Unwritable(text()),
-            StoreError::Denied(text()),
-            StoreError::Schema(text()),
-            StoreError::Setup(text()),
-        ] {
-            assert!(!is_of_batch(&error), "{error:?}");
-        }
     }
 
     #[test]

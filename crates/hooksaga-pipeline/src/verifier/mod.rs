@@ -57,6 +57,7 @@ pub struct Verifier {
     signals: Signals,
     metrics: Arc<Metrics>,
     allow_trusted: bool,
+    limits: Limits,
 }
 
 impl Verifier {
@@ -69,7 +70,7 @@ impl Verifier {
         signals: Signals,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { store, client, key, signals, metrics, allow_trusted: false }
+        Self { store, client, key, signals, metrics, allow_trusted: false, limits: Limits::default() }
     }
 
     /// Whether it takes an administrator's word for an endpoint. If not, the endpoint is sent a challenge all the same.
@@ -78,9 +79,15 @@ impl Verifier {
         Self { allow_trusted, ..self }
     }
 
+    /// How many checks it has under way at a time, each with a connection of its own.
+    #[must_use]
+    pub fn at_a_time(self, checks: usize) -> Self {
+        Self { limits: Limits::at_a_time(checks), ..self }
+    }
+
     /// Runs until the order to stop; checks that are under way are finished.
     pub async fn run(&self, shutdown: &Shutdown) {
-        let board = Board::new();
+        let board = Board::new(self.limits);
         let driver = Driver {
             name: Self::NAME,
             rhythm: Rhythm::WokenSeldom(Stage::Verifier),
@@ -272,9 +279,9 @@ struct Board {
 }
 
 impl Board {
-    fn new() -> Self {
+    fn new(limits: Limits) -> Self {
         Self {
-            schedule: Mutex::new(Schedule::new(Limits::default())),
+            schedule: Mutex::new(Schedule::new(limits)),
             changed: Notify::new(),
             last_tenant: Mutex::default(),
         }

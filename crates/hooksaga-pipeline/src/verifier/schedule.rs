@@ -50,10 +50,22 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        Self::at_a_time(256)
+    }
+}
+
+impl Limits {
+    /// Fewer would be one tenant's alone: of a single slot nothing can be left to others.
+    const FEWEST: usize = 16;
+
+    /// With so many checks that run at a time.
+    pub(super) fn at_a_time(running: usize) -> Self {
+        let running = running.max(Self::FEWEST);
+        let quarter = running.div_ceil(4);
         Self {
-            running: 256,
-            running_per_host: 64,
-            young: 64,
+            running,
+            running_per_host: quarter,
+            young: quarter,
             youth: Duration::from_secs(1),
             waiting: 1024,
             waiting_per_host: 256,

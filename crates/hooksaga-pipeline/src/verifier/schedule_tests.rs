@@ -297,6 +297,21 @@ fn several_tenants_that_hang_leave_room_too() {
     assert!(bench.started().contains(&"good".to_owned()));
 }
 
+/// In a process with few descriptors.
+#[test]
+fn with_few_slots_hosts_that_hang_hold_no_newcomer_up() {
+    for slots in [0, 16, 128] {
+        let limits = Limits::at_a_time(slots);
+        let mut bench = Bench { schedule: Schedule::new(limits), now: Instant::now() };
+        for n in 0..500 {
+            bench.offer_of("crowd", &host(n), true, "hangs");
+        }
+        bench.run_hanging(2000);
+        bench.offer(&host("good"), true, "good");
+        assert!(bench.started().contains(&"good".to_owned()), "with {slots}");
+    }
+}
+
 #[test]
 fn what_is_known_of_hosts_does_not_pile_up() {
     let mut bench = Bench::new();

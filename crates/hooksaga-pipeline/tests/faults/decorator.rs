@@ -349,6 +349,14 @@ impl RedriveStore for Faulty<dyn RedriveStore> {
         self.plan.call(self.inner.catch_up(limits, window)).await
     }
 
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
+        self.plan.call(self.inner.put_off_catch_up(wait)).await
+    }
+
+    async fn put_off_redrive(&self) -> StoreResult<()> {
+        self.plan.call(self.inner.put_off_redrive()).await
+    }
+
     async fn running(&self) -> StoreResult<u64> {
         self.plan.call(self.inner.running()).await
     }

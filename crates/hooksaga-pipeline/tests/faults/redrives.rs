@@ -13,7 +13,14 @@ use hooksaga_store::{
 };
 use hooksaga_testkit::receiver::Behaviour;
 use serde_json::Value;
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tokio::task::JoinSet;
 
 /// One saga a step: the smallest steps have the most places to fail at.
@@ -182,8 +189,23 @@ async fn whatever_fails_each_is_sent_again_once_on_mysql() {
     tell_with_every(Backend::MySql).await;
 }
 
-/// Lets nobody catch up, for a reason that stays.
-struct NoCatchUp(Arc<dyn RedriveStore>);
+/// Lets nobody catch up, for a reason that stays; and takes no redrive on, if so wished.
+struct NoCatchUp {
+    inner: Arc<dyn RedriveStore>,
+    no_redrive: bool,
+    /// How many catch-ups and redrives were put off.
+    put_off: [AtomicU32; 2],
+}
+
+impl NoCatchUp {
+    fn new(inner: &Arc<dyn RedriveStore>, no_redrive: bool) -> Arc<Self> {
+        Arc::new(Self { inner: Arc::clone(inner), no_redrive, put_off: Default::default() })
+    }
+
+    fn put_off(&self) -> [u32; 2] {
+        [0, 1].map(|which| self.put_off[which].load(Ordering::Relaxed))
+    }
+}
 
 #[async_trait]
 impl RedriveStore for NoCatchUp {
@@ -194,24 +216,50 @@ impl RedriveStore for NoCatchUp {
         starter: &Starter,
         limits: RunningLimits,
     ) -> StoreResult<StartOutcome> {
-        self.0.start(scope, work, starter, limits).await
+        self.inner.start(scope, work, starter, limits).await
     }
 
     async fn cancel(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<CancelOutcome> {
-        self.0.cancel(scope, id).await
+        self.inner.cancel(scope, id).await
     }
 
     async fn advance(&self, limits: StepLimits) -> StoreResult<Option<RedriveStep>> {
-        self.0.advance(limits).await
+        if self.no_redrive {
+            return Err(StoreError::Other("a letter that cannot be read".to_owned()));
+        }
+        self.inner.advance(limits).await
     }
 
     async fn catch_up(&self, _: StepLimits, _: Option<Duration>) -> StoreResult<Option<RedriveStep>> {
         Err(StoreError::Other("an event that cannot be read".to_owned()))
     }
 
-    async fn running(&self) -> StoreResult<u64> {
-        self.0.running().await
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
+        self.put_off[0].fetch_add(1, Ordering::Relaxed);
+        self.inner.put_off_catch_up(wait).await
     }
+
+    async fn put_off_redrive(&self) -> StoreResult<()> {
+        self.put_off[1].fetch_add(1, Ordering::Relaxed);
+        self.inner.put_off_redrive().await
+    }
+
+    async fn running(&self) -> StoreResult<u64> {
+        self.inner.running().await
+    }
+}
+
+fn redriver(store: Arc<dyn RedriveStore>) -> Redriver {
+    let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+    Redriver::new(store, DEFAULT_LIMIT, None, signals, metrics, DeliveryLog::All)
+}
+
+#[tokio::test]
+async fn a_redrive_that_cannot_go_on_lets_others_go_first() {
+    let (world, _) = start(Backend::Sqlite).await;
+    let store = NoCatchUp::new(&world.stores.redrives, true);
+    assert!(redriver(store.clone()).run_once().await.is_err());
+    assert_eq!(store.put_off(), [1, 1]);
 }
 
 #[tokio::test]
@@ -220,12 +268,14 @@ async fn a_subscription_that_cannot_catch_up_holds_up_no_redrive() {
     let (world, new) = start(Backend::Sqlite).await;
     let work = RedriveWork::Events { subscription_id: new, since: Timestamp::from_micros(0), until: None };
     start_redrive(&world.stores, &work).await;
-    let store = Arc::new(NoCatchUp(world.stores.redrives.clone()));
-    let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
-    let redriver = Redriver::new(store, DEFAULT_LIMIT, None, signals, metrics, DeliveryLog::All);
+    let store = NoCatchUp::new(&world.stores.redrives, false);
+    let redriver = redriver(store.clone());
+    let mut passes = 0;
     while world.stores.redrives.running().await.unwrap() > 0 {
         redriver.run_once().await.unwrap();
+        passes += 1;
     }
+    assert_eq!(store.put_off(), [passes, 0], "each time it lets others go first");
     let of_new = world.deliveries().await.iter().filter(|delivery| delivery.subscription_id == new).count();
     assert_eq!(of_new, OLD + 1);
     let said = |line: &Value| line["fields"]["message"] == "a subscription cannot catch up; redrives go on";

@@ -63,6 +63,11 @@ impl Filter {
         format!("${}", self.parameters.len())
     }
 
+    /// Takes the conditions so far, for a query within the query; those that follow are the outer one's. Parameters go on.
+    pub(crate) fn take_inner(&mut self) -> String {
+        std::mem::take(&mut self.sql)
+    }
+
     fn join(&mut self) {
         self.sql.push_str(if self.sql.is_empty() { "WHERE " } else { " AND " });
     }
@@ -92,5 +97,8 @@ mod tests {
         filter.add_around("e IN (", 2_i64, ")");
         assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
         assert_eq!(filter.parameters().len(), 3);
+        assert_eq!(filter.take_inner(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
+        filter.add("f = ", 3_i64);
+        assert_eq!(filter.where_clause(), "WHERE f = $4");
     }
 }

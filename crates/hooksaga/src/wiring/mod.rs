@@ -30,6 +30,7 @@ pub(crate) use component::Component;
 
 use crate::{
     config::{Backend, CallbacksConfig, Config},
+    descriptors,
     error::{CliError, CliResult},
     keyfiles, telemetry,
 };
@@ -279,7 +280,8 @@ impl Wiring {
             (Component::Verifier, Some(key), Some(client)) => {
                 let (store, client, key) = (stores.verifier.clone(), client.clone(), key.clone());
                 let trusts = config.callbacks.allow_trusted;
-                run!(Verifier::new(store, client, key, signals, metrics).allow_trusted(trusts));
+                let verifier = Verifier::new(store, client, key, signals, metrics).allow_trusted(trusts);
+                run!(verifier.at_a_time(self.checks_at_a_time()));
             }
             (Component::Worker, Some(key), Some(client)) => {
                 let worker = WorkerConfig {
@@ -350,6 +352,9 @@ impl Wiring {
             task.run().await;
             "ingestion"
         });
+        // Beside the start, which does not wait for it.
+        let reader = Arc::clone(&stores.reader);
+        tokio::spawn(async move { hooksaga_http::warm_up(&*reader).await });
         hooksaga_http::api(ApiParts {
             ingest,
             admin: stores.admin,
@@ -381,6 +386,11 @@ impl Wiring {
     /// How many deliveries this process has under way at a time.
     pub(crate) fn deliveries_at_a_time(&self) -> u32 {
         if self.runs(Component::Worker) { self.config.worker.concurrency } else { 0 }
+    }
+
+    /// How many verifications this process has under way at a time.
+    pub(crate) fn checks_at_a_time(&self) -> usize {
+        if self.runs(Component::Verifier) { descriptors::checks() } else { 0 }
     }
 
     /// Where this server is reached: as configured, else at the listener's address.

@@ -7,7 +7,7 @@ use crate::{
     time::Time,
 };
 use hooksaga_store::{
-    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, time::Instant};
@@ -55,6 +55,59 @@ pub(super) async fn page<T>(
     super::cut(rows, request.limit as usize, listed.read)
 }
 
+/// The same for a list whose filter has an index of its own: no block is looked at, but the ids of those that can hold
+/// something of the times.
+pub(super) async fn page_between<T>(
+    connection: &mut Conn,
+    listed: Listed<'_, T>,
+    blocks: &BlockFilter,
+    request: PageRequest,
+    filter: impl Fn(Range<i64>) -> Filter,
+) -> DbResult<Page<T>> {
+    let (most, mut rows) = (request.limit as usize + 1, Vec::new());
+    for ids in id_ranges(connection, blocks, request.top()).await? {
+        if rows.len() < most && !ids.is_empty() {
+            let missing = most - rows.len();
+            rows.extend(rows_of(connection, listed.select, listed.id, &filter(ids), missing).await?);
+        }
+    }
+    super::cut(rows, request.limit as usize, listed.read)
+}
+
+/// Ids below `top` that rows of the times can have: those that are not indexed, and those of the blocks from the first to the
+/// last that holds something of them.
+async fn id_ranges(connection: &mut Conn, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
+    let list = wanted.list.number();
+    let below: Option<i64> = connection.exec_first(PROGRESS, (list,)).await?;
+    let below = below.unwrap_or(0);
+    let (after, before) = (wanted.created_after.map(Time), wanted.created_before.map(Time));
+    let first = end_block(connection, list, "last_at >= ", after, "block").await?;
+    let last = end_block(connection, list, "first_at < ", before, "block DESC").await?;
+    let between = match (first, last) {
+        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
+        _ => 0..0,
+    };
+    Ok([below..top, between])
+}
+
+/// The first block in this order that can hold something of a time.
+async fn end_block(
+    connection: &mut Conn,
+    list: i16,
+    condition: &'static str,
+    time: Option<Time>,
+    order: &str,
+) -> DbResult<Option<i64>> {
+    let mut filter = Filter::new();
+    filter.add("list = ", list);
+    filter.add_some(condition, time);
+    let sql = format!(
+        "/* reader.end_block */ SELECT block FROM list_block_times FORCE INDEX (PRIMARY) {} ORDER BY {order} LIMIT 1",
+        filter.where_clause()
+    );
+    Ok(connection.exec_first(sql, filter.parameters()).await?)
+}
+
 /// Blocks before `next`, newest first, that hold all that the filter asks for.
 async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
     let mut filter = Filter::new();
@@ -79,7 +132,10 @@ async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> 
         filter.add_identifier("o.value = ", Some(value));
         filter.close();
     }
-    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+    if wanted.values.is_empty() {
+        filter.add_some("b.last_at >= ", wanted.created_after.map(Time));
+        filter.add_some("b.first_at < ", wanted.created_before.map(Time));
+    } else if wanted.created_after.is_some() || wanted.created_before.is_some() {
         filter.add(
             "EXISTS (SELECT 1 FROM list_block_times t WHERE t.block = b.block AND t.list = ",
             wanted.list.number(),

@@ -101,6 +101,31 @@ pub(super) async fn read(
     connection: &mut Conn,
     tenant: Option<&str>,
 ) -> DbResult<(Vec<MinuteCount>, Vec<SubscriptionCount>)> {
+    let (minutes, day) = by_minute(connection, tenant).await?;
+    let per_subscription: Vec<(i64, i64, i64, i64)> = match tenant {
+        None => connection.query(subscriptions(&day)).await?,
+        Some(tenant) => {
+            let own: Vec<i64> = connection.exec(OWN, (tenant, SUBSCRIPTIONS_LOOKED_AT)).await?;
+            match own.is_empty() {
+                true => Vec::new(),
+                false => connection.query(own_subscriptions(&day, &own)).await?,
+            }
+        }
+    };
+    let subscription = |(id, delivered, failed, dead): (i64, i64, i64, i64)| SubscriptionCount {
+        subscription_id: SubscriptionId(id),
+        delivered: count(delivered),
+        failed: count(failed),
+        dead_lettered: count(dead),
+    };
+    Ok((minutes, per_subscription.into_iter().map(subscription).collect()))
+}
+
+/// And the day that the subscriptions' counts are of.
+pub(super) async fn by_minute(
+    connection: &mut Conn,
+    tenant: Option<&str>,
+) -> DbResult<(Vec<MinuteCount>, CountedDay)> {
     let progress: Option<(Time, Option<Time>, Option<Time>)> = connection.exec_first(PROGRESS, ()).await?;
     let (Time(now), minutes_below, hours_below) = progress.ok_or_else(|| DbError::unreadable("no clock"))?;
     let below = |time: Option<Time>| time.map_or(Timestamp::from_micros(0), |time| time.0);
@@ -125,22 +150,5 @@ pub(super) async fn read(
         failed: count(failed),
         dead_lettered: count(dead),
     };
-
-    let per_subscription: Vec<(i64, i64, i64, i64)> = match tenant {
-        None => connection.query(subscriptions(&day)).await?,
-        Some(tenant) => {
-            let own: Vec<i64> = connection.exec(OWN, (tenant, SUBSCRIPTIONS_LOOKED_AT)).await?;
-            match own.is_empty() {
-                true => Vec::new(),
-                false => connection.query(own_subscriptions(&day, &own)).await?,
-            }
-        }
-    };
-    let subscription = |(id, delivered, failed, dead): (i64, i64, i64, i64)| SubscriptionCount {
-        subscription_id: SubscriptionId(id),
-        delivered: count(delivered),
-        failed: count(failed),
-        dead_lettered: count(dead),
-    };
-    Ok((found.into_iter().map(minute).collect(), per_subscription.into_iter().map(subscription).collect()))
+    Ok((found.into_iter().map(minute).collect(), day))
 }

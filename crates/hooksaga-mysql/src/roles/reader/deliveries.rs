@@ -1,13 +1,13 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, page};
+use super::{blocks, page, rows_of};
 use crate::{
     error::DbResult,
     roles::{
         batch::Batch,
         filter::Filter,
         rows::{natural, parsed, take},
-        tenant::has_few_events,
+        tenant::{has_few_events, has_few_letters},
     },
     time::Time,
 };
@@ -16,7 +16,7 @@ use hooksaga_store::{
     Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::{collections::HashMap, ops::Range};
+use std::{cmp::Reverse, collections::HashMap, ops::Range};
 
 /// Open, and waiting for its subscription: `held`.
 const COLUMNS: &str = "/* reader.deliveries */
@@ -30,6 +30,40 @@ const SAGAS: &str =
     "webhook_delivery_sagas s STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 /// A range of ids.
 const SAGAS_BY_ID: &str = "webhook_delivery_sagas s FORCE INDEX (PRIMARY) STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+/// What waits of a subscription: few of its sagas, which the server would look for among all.
+const SAGAS_WAITING: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+/// What is open, where that is little.
+const SAGAS_OPEN: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
+
+/// Dead sagas: each has its letter, or waits for it. From the letters (`d`), in the order of the sagas.
+macro_rules! dead {
+    ($letters:literal) => {
+        concat!(
+            $letters,
+            "
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id"
+        )
+    };
+}
+
+const DEAD: &str = dead!("dead_letters d FORCE INDEX (uniq_dead_letter_saga)");
+const DEAD_OF_SUBSCRIPTION: &str = dead!("dead_letters d FORCE INDEX (idx_dead_letter_subscription)");
+/// For a tenant that has few.
+const DEAD_OF_TENANT: &str = dead!(
+    "subscriptions own FORCE INDEX (idx_sub_tenant)
+STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = own.id"
+);
+const DEAD_WITHOUT_LETTER: &str = dead!("pending_dead_letters d");
+
+/// Counted no further.
+const OPEN: &str = "/* reader.open_sagas */
+SELECT COUNT(*) <= 10000
+FROM (SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (idx_saga_status_retry)
+      WHERE status IN ('Pending', 'InProgress', 'PendingRetry') LIMIT 10001) counted";
+
 /// For a filter by columns of the event: the server chooses.
 const SAGAS_OF_EVENTS: &str = "webhook_delivery_sagas s JOIN events e ON e.id = s.event_id";
 /// For a tenant that has few.
@@ -70,9 +104,17 @@ pub(super) async fn list(
     }
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
+    let of_event = of_events || wanted.event_id.is_some();
+    if wanted.statuses == [SagaStatus::DeadLettered] && !of_event {
+        let mut page = dead(&mut connection, scope, wanted, request).await?;
+        add_last_responses(&mut connection, &mut page.items).await?;
+        return Ok(page);
+    }
     let from = match scope.tenant() {
         _ if of_events => SAGAS_OF_EVENTS,
         _ if wanted.event_id.is_some() => SAGAS,
+        _ if waiting_subscription(wanted).is_some() => SAGAS_WAITING,
+        _ if is_open(&wanted.statuses) && has_few_open(&mut connection).await? => SAGAS_OPEN,
         Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
         _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
         _ => SAGAS,
@@ -96,6 +138,52 @@ fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
+async fn dead(
+    connection: &mut Conn,
+    scope: &TenantScope,
+    wanted: &DeliveryFilter,
+    request: PageRequest,
+) -> DbResult<Page<Delivery>> {
+    let most = request.limit as usize + 1;
+    let mut filter = filter_of(scope, wanted, 0..request.top());
+    // First those that wait: one that gets its letter in between is found twice, and not missed.
+    let select = format!("{COLUMNS}{DEAD_WITHOUT_LETTER}{SUBSCRIPTION}");
+    let mut rows = rows_of(connection, &select, "d.saga_id", &filter, most).await?;
+    let from = match (wanted.subscription_id, scope.tenant()) {
+        (Some(id), _) => {
+            filter.add("d.subscription_id = ", id.0);
+            DEAD_OF_SUBSCRIPTION
+        }
+        (None, Some(tenant)) if has_few_letters(connection, tenant).await? => {
+            filter.add_identifier("own.tenant = ", Some(tenant));
+            DEAD_OF_TENANT
+        }
+        _ => DEAD,
+    };
+    let select = format!("{COLUMNS}{from}{SUBSCRIPTION}");
+    rows.extend(rows_of(connection, &select, "d.saga_id", &filter, most).await?);
+    let id = |row: &Row| row.get::<i64, _>(0);
+    rows.sort_by_key(|row| Reverse(id(row)));
+    rows.dedup_by_key(|row| id(row));
+    rows.truncate(most);
+    super::cut(rows, request.limit as usize, delivery)
+}
+
+fn is_open(statuses: &[SagaStatus]) -> bool {
+    leads_by_itself(statuses) && !statuses.contains(&SagaStatus::DeadLettered)
+}
+
+async fn has_few_open(connection: &mut Conn) -> DbResult<bool> {
+    Ok(connection.query_first(OPEN).await?.unwrap_or(true))
+}
+
+/// The subscription, if all that is asked for waits for one.
+fn waiting_subscription(wanted: &DeliveryFilter) -> Option<i64> {
+    let waits = |status: &SagaStatus| matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry);
+    let waiting = !wanted.statuses.is_empty() && wanted.statuses.iter().all(waits);
+    wanted.subscription_id.filter(|_| waiting).map(|id| id.0)
+}
+
 fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
@@ -103,6 +191,7 @@ fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> F
     let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
     filter.add_any("s.status", &statuses);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    filter.add_some("s.waiting_subscription_id = ", waiting_subscription(wanted));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
     filter.add_identifier("e.tenant = ", scope.tenant());
     filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());

@@ -1,18 +1,21 @@
 //! Events, and what became of them.
 
-use super::{deliveries, page};
+use super::{blocks, deliveries, page};
 use crate::{
     error::DbResult,
     roles::{
         filter::Filter,
         rows::{count, take},
+        tenant::has_few_events,
     },
     time::Time,
 };
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched};
+use hooksaga_store::{
+    BlockFilter, EventDetail, EventFilter, EventHead, Page, PageRequest, TenantScope, Unmatched,
+};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 const LIST: &str = "/* reader.events */
 SELECT id, event_type, external_id, correlation_id, created_at, tenant FROM events";
@@ -30,22 +33,44 @@ pub(super) async fn list(
     wanted: &EventFilter,
     request: PageRequest,
 ) -> DbResult<Page<EventHead>> {
+    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
+    // A tenant has an index of its own, which is best where it leads to few; and without a type all that is of use of the
+    // blocks is where the times begin and end.
+    let by_tenant = match scope.tenant() {
+        Some(tenant) => wanted.event_type.is_none() || has_few_events(&mut connection, tenant).await?,
+        None => false,
+    };
+    // The narrowest index; where none is named, the server chooses.
+    let index = match (&wanted.external_id, &wanted.correlation_id) {
+        (Some(_), _) => " FORCE INDEX (uniq_event_external_id)",
+        (_, Some(_)) => " FORCE INDEX (idx_event_correlation)",
+        _ if by_tenant => " FORCE INDEX (idx_event_tenant)",
+        _ => "",
+    };
+    let select = format!("{LIST}{index}");
+    let read = |mut row| head(&mut row);
+    let Some(blocks) = BlockFilter::of_events(wanted) else {
+        return page(&mut connection, &select, "id", &filter(0..request.top()), request, read).await;
+    };
+    let select_range = format!("{LIST} FORCE INDEX (PRIMARY)");
+    let listed = blocks::Listed { select: &select, select_range: &select_range, id: "id", read };
+    match by_tenant {
+        true => blocks::page_between(&mut connection, listed, &blocks, request, filter).await,
+        false => blocks::page(&mut connection, listed, &blocks, request, filter).await,
+    }
+}
+
+fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
-    filter.add_some("id < ", request.before);
+    filter.add("id >= ", ids.start);
+    filter.add("id < ", ids.end);
     filter.add_identifier("tenant = ", scope.tenant());
     filter.add_identifier("event_type = ", wanted.event_type.as_deref());
     filter.add_identifier("external_id = ", wanted.external_id.as_deref());
     filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
     filter.add_some("created_at >= ", wanted.created_after.map(Time));
     filter.add_some("created_at < ", wanted.created_before.map(Time));
-    // The narrowest index; where none is named, the server chooses.
-    let index = match (&wanted.external_id, &wanted.correlation_id, scope, &wanted.event_type) {
-        (Some(_), ..) => " FORCE INDEX (uniq_event_external_id)",
-        (_, Some(_), ..) => " FORCE INDEX (idx_event_correlation)",
-        (_, _, TenantScope::One(_), None) => " FORCE INDEX (idx_event_tenant)",
-        _ => "",
-    };
-    page(&mut connection, &format!("{LIST}{index}"), "id", &filter, request, |mut row| head(&mut row)).await
+    filter
 }
 
 pub(super) async fn get(

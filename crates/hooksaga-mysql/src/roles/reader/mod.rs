@@ -164,6 +164,10 @@ impl ReaderStore for Reader {
         self.list(|connection| stats::stats(connection, scope)).await
     }
 
+    async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        self.list(|connection| stats::in_all(connection, scope)).await
+    }
+
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.list(stats::workers).await
     }

@@ -101,18 +101,28 @@ pub(super) async fn workers(mut connection: Conn) -> DbResult<Vec<LivingWorker>>
 }
 
 pub(super) async fn stats(mut connection: Conn, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = match scope.tenant() {
+    let (now, gauges) = any_gauges(&mut connection, scope).await?;
+    let (minutes, subscriptions) = counts::read(&mut connection, scope.tenant()).await?;
+    Ok(Stats { now, gauges, minutes, subscriptions })
+}
+
+pub(super) async fn in_all(mut connection: Conn, scope: &TenantScope) -> DbResult<Stats> {
+    let (now, gauges) = any_gauges(&mut connection, scope).await?;
+    let (minutes, _) = counts::by_minute(&mut connection, scope.tenant()).await?;
+    Ok(Stats { now, gauges, minutes, subscriptions: Vec::new() })
+}
+
+async fn any_gauges(connection: &mut Conn, scope: &TenantScope) -> DbResult<(Timestamp, Gauges)> {
+    Ok(match scope.tenant() {
         None => {
-            let (now, gauges) = read(&mut connection).await?;
+            let (now, gauges) = read(connection).await?;
             (now, Gauges::Server(gauges))
         }
         Some(tenant) => {
-            let (now, gauges) = read_tenant(&mut connection, tenant).await?;
+            let (now, gauges) = read_tenant(connection, tenant).await?;
             (now, Gauges::Tenant(gauges))
         }
-    };
-    let (minutes, subscriptions) = counts::read(&mut connection, scope.tenant()).await?;
-    Ok(Stats { now, gauges, minutes, subscriptions })
+    })
 }
 
 async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp, TenantGauges)> {

@@ -25,6 +25,10 @@ UPDATE catch_ups
 SET until = ?, after_at = ?, after_id = ?, next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE id = ?";
 
+pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
+UPDATE catch_ups FORCE INDEX (idx_catch_up_next) SET next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1";
+
 pub(crate) const FORGET: &str = "/* redrives.forget_catch_up */ DELETE FROM catch_ups WHERE id = ?";
 
 pub(super) async fn step(

@@ -14,7 +14,7 @@ use crate::{
         redrive::{redrive, redrive_columns, work},
         rows::{count, parsed, rows, take},
     },
-    time::Time,
+    time::{Time, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{Chosen, DeadLetterId, Fate, RedriveId, choose};
@@ -64,6 +64,10 @@ SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, 
     status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ? AND status = 'running'";
 
+const PUT_OFF: &str = "/* redrives.put_off */
+UPDATE redrives FORCE INDEX (idx_redrive_status) SET updated_at = UTC_TIMESTAMP(6)
+WHERE status = 'running' ORDER BY updated_at LIMIT 1";
+
 pub(crate) struct Redrives {
     pool: RolePool,
 }
@@ -100,6 +104,18 @@ impl RedriveStore for Redrives {
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>> {
         self.pool.run_inserting(|connection| catching_up::step(connection, limits, window)).await
+    }
+
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
+        self.pool
+            .run(|mut connection| async move {
+                Ok(connection.exec_drop(catching_up::PUT_OFF, (micros(wait),)).await?)
+            })
+            .await
+    }
+
+    async fn put_off_redrive(&self) -> StoreResult<()> {
+        self.pool.run(|mut connection| async move { Ok(connection.exec_drop(PUT_OFF, ()).await?) }).await
     }
 
     async fn running(&self) -> StoreResult<u64> {

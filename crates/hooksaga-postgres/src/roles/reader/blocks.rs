@@ -8,12 +8,21 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_store::{
-    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
 };
 use std::{ops::Range, time::Instant};
 use tokio_postgres::Row;
 
 const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = $1";
+
+/// How far the list is indexed, and the first and the last block that can hold something from `$2` on and before `$3`.
+const BETWEEN: &str = "/* reader.blocks_between */
+SELECT below,
+    (SELECT block FROM list_block_times WHERE list = $1 AND ($2::timestamptz IS NULL OR last_at >= $2)
+     ORDER BY block LIMIT 1),
+    (SELECT block FROM list_block_times WHERE list = $1 AND ($3::timestamptz IS NULL OR first_at < $3)
+     ORDER BY block DESC LIMIT 1)
+FROM list_progress WHERE list = $1";
 
 /// What is listed.
 pub(super) struct Listed<'a, T> {
@@ -52,6 +61,39 @@ pub(super) async fn page<T>(
     super::cut(&rows, request.limit as usize, listed.read)
 }
 
+/// The same for a list whose filter has an index of its own: no block is looked at, but the ids of those that can hold
+/// something of the times.
+pub(super) async fn page_between<T>(
+    client: &Client,
+    listed: Listed<'_, T>,
+    blocks: &BlockFilter,
+    request: PageRequest,
+    filter: impl Fn(Range<i64>) -> Filter,
+) -> DbResult<Page<T>> {
+    let (most, mut rows) = (request.limit as usize + 1, Vec::new());
+    for ids in id_ranges(client, blocks, request.top()).await? {
+        if rows.len() < most && !ids.is_empty() {
+            rows.extend(rows_of(client, listed.select, listed.id, &filter(ids), most - rows.len()).await?);
+        }
+    }
+    super::cut(&rows, request.limit as usize, listed.read)
+}
+
+/// Ids below `top` that rows of the times can have: those that are not indexed, and those of the blocks from the first to the
+/// last that holds something of them.
+async fn id_ranges(client: &Client, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
+    let statement = client.prepare_cached(BETWEEN).await?;
+    let (after, before) = (wanted.created_after.map(Time), wanted.created_before.map(Time));
+    let row = client.query_one(&statement, &[&wanted.list.number(), &after, &before]).await?;
+    let (below, first, last): (i64, Option<i64>, Option<i64>) =
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let between = match (first, last) {
+        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
+        _ => 0..0,
+    };
+    Ok([below..top, between])
+}
+
 /// Blocks before `next`, newest first, that hold all that the filter asks for.
 async fn next_blocks(client: &Client, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
     let mut filter = Filter::new();
@@ -73,7 +115,10 @@ async fn next_blocks(client: &Client, wanted: &BlockFilter, next: i64) -> DbResu
         filter.add("o.facet = ", facet.number());
         filter.add_around("o.value = ", value.clone(), ")");
     }
-    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+    if wanted.values.is_empty() {
+        filter.add_some("b.last_at >= ", wanted.created_after.map(Time));
+        filter.add_some("b.first_at < ", wanted.created_before.map(Time));
+    } else if wanted.created_after.is_some() || wanted.created_before.is_some() {
         filter.add_fixed("EXISTS (SELECT FROM list_block_times t WHERE t.block = b.block");
         filter.add_some("t.last_at >= ", wanted.created_after.map(Time));
         filter.add_some("t.first_at < ", wanted.created_before.map(Time));

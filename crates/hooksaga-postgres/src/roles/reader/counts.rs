@@ -76,18 +76,7 @@ SELECT id FROM subscriptions WHERE tenant = $1 ORDER BY id LIMIT $2";
 
 /// Rows of minutes and of subscriptions, each with delivered, failed and dead-lettered ones.
 pub(super) async fn read(client: &Client, tenant: Option<&str>) -> DbResult<(Vec<Row>, Vec<Row>)> {
-    let statement = client.prepare_cached(PROGRESS).await?;
-    let row = client.query_one(&statement, &[]).await?;
-    let now = row.try_get::<_, Time>(0)?.0;
-    let below = |column: usize| -> DbResult<Timestamp> {
-        Ok(row.try_get::<_, Option<Time>>(column)?.map_or(Timestamp::from_micros(0), |time| time.0))
-    };
-    let shown = CountedMinutes::new(now, below(1)?);
-    let day = CountedDay::new(now, below(2)?);
-    let (first, between, end) = (Time(shown.totals.start), Time(shown.totals.end), Time(shown.minutes.end));
-    let statement = client.prepare_cached(MINUTES).await?;
-    let minutes = client.query(&statement, &[&first, &between, &end, &tenant]).await?;
-
+    let (minutes, day) = minutes(client, tenant).await?;
     let edges = [day.minutes_before.start, day.hours.start, day.hours.end, day.minutes_after.end].map(Time);
     let [first, hours, after, end] = &edges;
     let subscriptions = match tenant {
@@ -105,4 +94,20 @@ pub(super) async fn read(client: &Client, tenant: Option<&str>) -> DbResult<(Vec
         }
     };
     Ok((minutes, subscriptions))
+}
+
+/// The rows of minutes, and the day that the subscriptions' counts are of.
+pub(super) async fn minutes(client: &Client, tenant: Option<&str>) -> DbResult<(Vec<Row>, CountedDay)> {
+    let statement = client.prepare_cached(PROGRESS).await?;
+    let row = client.query_one(&statement, &[]).await?;
+    let now = row.try_get::<_, Time>(0)?.0;
+    let below = |column: usize| -> DbResult<Timestamp> {
+        Ok(row.try_get::<_, Option<Time>>(column)?.map_or(Timestamp::from_micros(0), |time| time.0))
+    };
+    let shown = CountedMinutes::new(now, below(1)?);
+    let day = CountedDay::new(now, below(2)?);
+    let (first, between, end) = (Time(shown.totals.start), Time(shown.totals.end), Time(shown.minutes.end));
+    let statement = client.prepare_cached(MINUTES).await?;
+    let minutes = client.query(&statement, &[&first, &between, &end, &tenant]).await?;
+    Ok((minutes, day))
 }

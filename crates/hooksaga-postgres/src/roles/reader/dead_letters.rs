@@ -9,15 +9,29 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 
 /// `successor`: the saga that a requeue made of the letter.
-const SELECT: &str = "/* reader.dead_letters */
+macro_rules! select {
+    ($letters:literal) => {
+        concat!(
+            "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
        successor.id, e.tenant
-FROM dead_letters d
+FROM ",
+            $letters,
+            "
 JOIN events e ON e.id = d.event_id
 JOIN webhook_delivery_sagas s ON s.id = d.saga_id
 LEFT JOIN webhook_delivery_sagas successor
     ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
-   AND successor.generation = s.generation + 1";
+   AND successor.generation = s.generation + 1"
+        )
+    };
+}
+
+const SELECT: &str = select!("dead_letters d");
+
+const OF_TENANT: &str = "
+SELECT d.id, d.saga_id, d.event_id, d.subscription_id, d.final_error_code, d.created_at
+FROM dead_letters d JOIN subscriptions sub ON sub.id = d.subscription_id";
 
 /// Not by the join, and not as EXISTS: the planner would join every letter before it looks for the newest.
 const SUCCESSOR: &str = "(
@@ -39,19 +53,26 @@ pub(super) async fn list(
     // By its subscriptions, of whose letters there is an index.
     filter.add_scope("sub.tenant = ", scope);
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
-    filter.add_some("e.event_type = ", wanted.event_type.clone());
     filter.add_some("d.final_error_code = ", wanted.final_error_code.clone());
     filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
     filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+    let select = match scope {
+        TenantScope::All => SELECT.to_owned(),
+        TenantScope::One(_) if wanted.requeued.is_none() => {
+            format!("{SELECT} JOIN subscriptions sub ON sub.id = d.subscription_id")
+        }
+        // In their order first, and then one by one until the page is full: the planner would look for the successors of all.
+        TenantScope::One(_) => {
+            let inner = format!("{OF_TENANT} {} ORDER BY d.id DESC OFFSET 0", filter.take_inner());
+            select!("(@letters@) d").replace("@letters@", &inner)
+        }
+    };
+    filter.add_some("e.event_type = ", wanted.event_type.clone());
     match wanted.requeued {
         Some(true) => filter.add_fixed(&format!("{SUCCESSOR} IS NOT NULL")),
         Some(false) => filter.add_fixed(&format!("{SUCCESSOR} IS NULL")),
         None => {}
     }
-    let select = match scope {
-        TenantScope::All => SELECT.to_owned(),
-        TenantScope::One(_) => format!("{SELECT} JOIN subscriptions sub ON sub.id = d.subscription_id"),
-    };
     page(client, &select, "d.id", &filter, request, summary).await
 }
 

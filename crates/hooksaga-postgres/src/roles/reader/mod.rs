@@ -166,6 +166,10 @@ impl ReaderStore for Reader {
         self.list(|client| async move { stats::stats(&client, scope).await }).await
     }
 
+    async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        self.list(|client| async move { stats::in_all(&client, scope).await }).await
+    }
+
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.list(|client| async move { workers::list(&client).await }).await
     }

@@ -66,7 +66,18 @@ pub(super) async fn gauges(client: &Client) -> DbResult<QueueGauges> {
 }
 
 pub(super) async fn stats(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
-    let (now, gauges) = match scope {
+    let (now, gauges) = any_gauges(client, scope).await?;
+    let (minutes, subscriptions) = counts::read(client, scope.tenant()).await?;
+    counted(now, gauges, &minutes, &subscriptions)
+}
+
+pub(super) async fn in_all(client: &Client, scope: &TenantScope) -> DbResult<Stats> {
+    let (now, gauges) = any_gauges(client, scope).await?;
+    counted(now, gauges, &counts::minutes(client, scope.tenant()).await?.0, &[])
+}
+
+async fn any_gauges(client: &Client, scope: &TenantScope) -> DbResult<(Time, Gauges)> {
+    Ok(match scope {
         TenantScope::All => {
             let (now, gauges) = read(client).await?;
             (now, Gauges::Server(gauges))
@@ -75,9 +86,7 @@ pub(super) async fn stats(client: &Client, scope: &TenantScope) -> DbResult<Stat
             let (now, gauges) = tenant_stats::read(client, tenant.as_str()).await?;
             (now, Gauges::Tenant(gauges))
         }
-    };
-    let (minutes, subscriptions) = counts::read(client, scope.tenant()).await?;
-    counted(now, gauges, &minutes, &subscriptions)
+    })
 }
 
 /// Statistics from rows of minutes and of subscriptions: each with delivered, failed and dead-lettered ones.

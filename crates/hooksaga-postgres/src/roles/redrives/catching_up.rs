@@ -19,6 +19,10 @@ UPDATE catch_ups
 SET until = $2, after_at = $3, after_id = $4, next_at = now() + $5::bigint * interval '1 microsecond'
 WHERE id = $1";
 
+pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
+UPDATE catch_ups SET next_at = now() + $1::bigint * interval '1 microsecond'
+WHERE id = (SELECT id FROM catch_ups WHERE next_at <= now() ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
+
 pub(crate) const FORGET: &str = "/* redrives.forget_catch_up */ DELETE FROM catch_ups WHERE id = $1";
 
 pub(super) async fn step(

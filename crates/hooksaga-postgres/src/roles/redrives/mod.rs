@@ -14,7 +14,7 @@ use crate::{
         redrive::{redrive, redrive_columns, work},
         rows::{bigint, count},
     },
-    time::Time,
+    time::{Time, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Transaction};
@@ -67,6 +67,10 @@ UPDATE redrives
 SET after_at = $2, after_id = $3, examined = examined + $4, created = created + $5, skipped = skipped + $6,
     status = $7, error = $8, updated_at = now()
 WHERE id = $1 AND status = 'running'";
+
+const PUT_OFF: &str = "/* redrives.put_off */
+UPDATE redrives SET updated_at = now()
+WHERE id = (SELECT id FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
 
 pub(crate) struct Redrives {
     pool: RolePool,
@@ -130,6 +134,27 @@ impl RedriveStore for Redrives {
                 let step = catching_up::step(&transaction, limits, window).await?;
                 transaction.commit().await?;
                 Ok(step)
+            })
+            .await
+    }
+
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
+        let wait = &micros(wait);
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(catching_up::PUT_OFF).await?;
+                client.execute(&statement, &[wait]).await?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn put_off_redrive(&self) -> StoreResult<()> {
+        self.pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(PUT_OFF).await?;
+                client.execute(&statement, &[]).await?;
+                Ok(())
             })
             .await
     }

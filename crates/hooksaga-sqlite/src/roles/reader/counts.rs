@@ -48,10 +48,7 @@ const SHOWN: usize = 1000;
 /// Delivered, failed and dead-lettered ones.
 type Totals = [u64; 3];
 
-pub(super) fn read(
-    tx: &Tx<'_>,
-    tenant: Option<&str>,
-) -> DbResult<(Vec<MinuteCount>, Vec<SubscriptionCount>)> {
+pub(super) fn minutes(tx: &Tx<'_>, tenant: Option<&str>) -> DbResult<(Vec<MinuteCount>, CountedDay)> {
     let below = |row: &Row<'_>, column| -> rusqlite::Result<Timestamp> {
         Ok(rows::optional_time(row, column)?.unwrap_or(Timestamp::from_micros(0)))
     };
@@ -76,10 +73,14 @@ pub(super) fn read(
         let key = (minute.as_micros(), tenant);
         add(minute, tx.prepare(MINUTE_COUNT)?.query_row(key, |row| counts(row, 0)).optional()?);
     }
-    Ok((minutes, subscriptions(tx, tenant, &CountedDay::new(tx.now, hours_below))?))
+    Ok((minutes, CountedDay::new(tx.now, hours_below)))
 }
 
-fn subscriptions(tx: &Tx<'_>, tenant: Option<&str>, day: &CountedDay) -> DbResult<Vec<SubscriptionCount>> {
+pub(super) fn subscriptions(
+    tx: &Tx<'_>,
+    tenant: Option<&str>,
+    day: &CountedDay,
+) -> DbResult<Vec<SubscriptionCount>> {
     let mut sums: BTreeMap<i64, Totals> = BTreeMap::new();
     let read = |row: &Row<'_>| Ok((row.get(0)?, counts(row, 1)?));
     for hour in each(&day.hours, HOUR).map(Timestamp::as_micros) {

@@ -114,6 +114,12 @@ pub(super) fn list(
     let (source, access) = match scope {
         _ if by_event => (BY_EVENT, Access::Direct),
         TenantScope::One(_) if waiting => (WAITING_OF_TENANT, Access::RecentFirst),
+        // Of the dead there are many: those of the tenant's events are fewer.
+        TenantScope::One(_) if filter.statuses == [SagaStatus::DeadLettered] => {
+            (OF_TENANT, Access::RecentFirst)
+        }
+        // What leads to them is quicker than all events of the tenant.
+        TenantScope::One(_) if leads_by_itself(&filter.statuses) => (LIST, Access::RecentFirst),
         TenantScope::One(_) => (OF_TENANT, Access::RecentFirst),
         TenantScope::All if filter.statuses == [SagaStatus::Pending] => (WAITING, Access::RecentFirst),
         TenantScope::All => (LIST, Access::RecentFirst),
@@ -143,6 +149,9 @@ pub(super) fn list(
         [] => {}
         [SagaStatus::DeadLettered] => add_dead(&mut filters, filter.subscription_id, tenant()),
         [status] => filters.add_fixed(status_condition(status)),
+        _ if leads_by_itself(&filter.statuses) && !waiting => {
+            filters.add_fixed(&conditions_together(&filter.statuses));
+        }
         _ => filters.add_any("g.status = ?", filter.statuses.iter().map(|status| status.as_str().to_owned())),
     }
     let mut page = page(
@@ -196,25 +205,51 @@ fn add_dead(filters: &mut Filter, subscription: Option<SubscriptionId>, tenant: 
     }
 }
 
+/// The ids of sagas in progress: each has an open job, or one whose result is not applied yet.
+macro_rules! in_progress {
+    () => {
+        "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
+         UNION ALL SELECT j.saga_id FROM finished_jobs AS q
+            CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id"
+    };
+}
+
+/// The ids of dead sagas: each has a letter, stored or queued.
+macro_rules! dead {
+    () => {
+        "SELECT saga_id FROM dead_letters UNION ALL SELECT saga_id FROM pending_dead_letters"
+    };
+}
+
 /// Written so that the planner sees which partial index covers it. Dead sagas, which have none, are those
 /// with a letter, stored or queued.
 fn status_condition(status: SagaStatus) -> &'static str {
     match status {
         SagaStatus::Pending => "g.status = 'Pending'",
         SagaStatus::PendingRetry => "g.status = 'PendingRetry'",
-        // A saga in progress has an open job, or one whose result is not applied yet.
-        SagaStatus::InProgress => {
-            "g.status = 'InProgress' AND g.id IN (
-                 SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
-                 UNION ALL SELECT j.saga_id FROM finished_jobs AS q
-                    CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id)"
-        }
+        SagaStatus::InProgress => concat!("g.status = 'InProgress' AND g.id IN (", in_progress!(), ")"),
         SagaStatus::Completed => "g.status = 'Completed'",
-        SagaStatus::DeadLettered => {
-            "g.status = 'DeadLettered' AND g.id IN (SELECT saga_id FROM dead_letters
-             UNION ALL SELECT saga_id FROM pending_dead_letters)"
-        }
+        SagaStatus::DeadLettered => concat!("g.status = 'DeadLettered' AND g.id IN (", dead!(), ")"),
     }
+}
+
+/// The same for several, none of which is Completed: what leads to any of them.
+fn conditions_together(statuses: &[SagaStatus]) -> String {
+    let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
+    let mut sources = Vec::new();
+    if statuses.iter().copied().any(is_waiting) {
+        sources.push(
+            "SELECT w.id FROM webhook_delivery_sagas AS w INDEXED BY idx_saga_waiting
+              WHERE w.status IN ('Pending', 'PendingRetry')",
+        );
+    }
+    if statuses.contains(&SagaStatus::InProgress) {
+        sources.push(in_progress!());
+    }
+    if statuses.contains(&SagaStatus::DeadLettered) {
+        sources.push(dead!());
+    }
+    format!("g.status IN ({}) AND g.id IN ({})", names.join(", "), sources.join(" UNION ALL "))
 }
 
 pub(super) fn of_event(tx: &Tx<'_>, id: EventId) -> DbResult<Vec<Delivery>> {

@@ -132,7 +132,10 @@ fn next_blocks(tx: &Tx<'_>, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64
         );
         filter.add_some("o.value = ?)", Some(value.clone()));
     }
-    if wanted.created_after.is_some() || wanted.created_before.is_some() {
+    if wanted.values.is_empty() {
+        filter.add_some("b.last_at >= ?", wanted.created_after.map(Timestamp::as_micros));
+        filter.add_some("b.first_at < ?", wanted.created_before.map(Timestamp::as_micros));
+    } else if wanted.created_after.is_some() || wanted.created_before.is_some() {
         filter.add_fixed("EXISTS (SELECT 1 FROM list_block_times AS t WHERE t.block = b.block");
         filter.add_some("t.last_at >= ?", wanted.created_after.map(Timestamp::as_micros));
         filter.add_some("t.first_at < ?", wanted.created_before.map(Timestamp::as_micros));

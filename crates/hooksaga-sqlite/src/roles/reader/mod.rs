@@ -151,6 +151,11 @@ impl ReaderStore for Reader {
         self.0.list(move |tx| stats::stats(tx, &scope)).await
     }
 
+    async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats> {
+        let scope = scope.clone();
+        self.0.list(move |tx| stats::in_all(tx, &scope)).await
+    }
+
     async fn workers(&self) -> StoreResult<Vec<LivingWorker>> {
         self.0.list(stats::workers).await
     }

@@ -141,12 +141,22 @@ fn tenant_gauges(tx: &Tx<'_>, tenant: &str) -> DbResult<TenantGauges> {
 }
 
 pub(super) fn stats(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
-    let (minutes, subscriptions) = counts::read(tx, scope.tenant())?;
+    let (minutes, day) = counts::minutes(tx, scope.tenant())?;
+    let subscriptions = counts::subscriptions(tx, scope.tenant(), &day)?;
+    Ok(Stats { minutes, subscriptions, ..without_counts(tx, scope)? })
+}
+
+pub(super) fn in_all(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
+    let (minutes, _) = counts::minutes(tx, scope.tenant())?;
+    Ok(Stats { minutes, ..without_counts(tx, scope)? })
+}
+
+fn without_counts(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
     let gauges = match scope {
         TenantScope::All => Gauges::Server(gauges(tx)?),
         TenantScope::One(tenant) => Gauges::Tenant(tenant_gauges(tx, tenant.as_str())?),
     };
-    Ok(Stats { now: tx.now, gauges, minutes, subscriptions })
+    Ok(Stats { now: tx.now, gauges, minutes: Vec::new(), subscriptions: Vec::new() })
 }
 
 pub(super) fn workers(tx: &Tx<'_>) -> DbResult<Vec<LivingWorker>> {

@@ -19,6 +19,10 @@ UPDATE OR FAIL catch_ups SET until = ?4, after_at = ?5, after_id = ?6, next_at =
 pub(super) const FORGET: &str = "/* dead_letter_operator: forget_catch_up */
 DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
 
+pub(super) const PUT_OFF: &str = "/* dead_letter_operator: put_off_catch_up */
+UPDATE OR FAIL catch_ups SET next_at = ?2
+ WHERE id = (SELECT id FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1)";
+
 /// A subscription that catches up, and where it stood when it was looked at.
 struct CatchUpPosition {
     id: i64,

@@ -65,6 +65,10 @@ UPDATE redrives
        status = ?7, error = ?8, updated_at = ?9
  WHERE id = ?1 AND status = 'running'";
 
+const PUT_OFF: &str = "/* dead_letter_operator: put_off_redrive */
+UPDATE redrives SET updated_at = ?1
+ WHERE id = (SELECT id FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1)";
+
 pub(crate) struct Redrives(pub(crate) RoleHandle);
 
 #[async_trait]
@@ -105,6 +109,25 @@ impl RedriveStore for Redrives {
             }
             None => Ok(None),
         }
+    }
+
+    async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
+        self.0
+            .write(move |tx| {
+                let times = (tx.now.as_micros(), tx.now.after(wait).as_micros());
+                tx.execute(catching_up::PUT_OFF, times)?;
+                Ok(())
+            })
+            .await
+    }
+
+    async fn put_off_redrive(&self) -> StoreResult<()> {
+        self.0
+            .write(|tx| {
+                tx.execute(PUT_OFF, [tx.now.as_micros()])?;
+                Ok(())
+            })
+            .await
     }
 
     async fn running(&self) -> StoreResult<u64> {
