@@ -102,6 +102,7 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again(instal
     page.follow("button[value=selected]").await;
     page.see("Select at least one").await;
     page.click("input[data-all=id]").await;
+    page.see("Send selected again (1)").await;
     page.follow("button[value=selected]").await;
     page.see("1 dead letter was sent again.").await;
     assert_eq!(page.path().await, "/dead-letters?requeued=false");

@@ -46,12 +46,17 @@ async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
         picture(page, &format!("{name}-{scheme}")).await;
         wrong.extend(page.barriers().await.into_iter().map(|barrier| format!("{name}, {scheme}: {barrier}")));
     }
+    let scrolls =
+        "[...document.querySelectorAll('.scroll')].some((one) => one.scrollWidth > one.clientWidth)";
+    if page.eval(scrolls).await == true {
+        wrong.push(format!("{name} has a table that is wider than the page"));
+    }
     page.wide(400).await;
     picture(page, &format!("{name}-phone")).await;
     let widest = page
         .eval(
             "document.documentElement.scrollWidth <= 400 ? '' : [...document.querySelectorAll('body *')]
-               .filter((one) => one.getBoundingClientRect().right > 400 && !one.closest('.scroll, nav, pre, .unseen'))
+               .filter((one) => one.getBoundingClientRect().right > 400 && !one.closest('nav, pre, .unseen'))
                .slice(0, 3).map((one) => one.outerHTML.slice(0, 120)).join(' | ') || 'something'",
         )
         .await;

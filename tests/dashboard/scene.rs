@@ -15,6 +15,8 @@ pub(super) struct Scene {
     pub(super) given_up: Value,
     pub(super) retrying: Value,
     pub(super) nowhere: i64,
+    /// An event with everything as long as it may be.
+    pub(super) long: i64,
     pub(super) letter: i64,
 }
 
@@ -46,6 +48,11 @@ impl Scene {
         pages.extend([
             ("event", format!("/events/{}", self.delivered["event_id"])),
             ("event-nowhere", format!("/events/{}", self.nowhere)),
+            ("event-long", format!("/events/{}", self.long)),
+            (
+                "subscription-new-for",
+                format!("/subscriptions/new?topics={}&tenant={}", "t".repeat(100), "u".repeat(100)),
+            ),
             ("delivery", format!("/deliveries/{}", saga(&self.delivered))),
             ("delivery-given-up", format!("/deliveries/{}", saga(&self.given_up))),
             ("delivery-retrying", format!("/deliveries/{}", saga(&self.retrying))),
@@ -119,6 +126,11 @@ impl Scene {
         }
         let nowhere = json!({"tenant": "globex", "event_type": "order.created", "payload": {"order": 1}});
         let nowhere = api.post("/v1/events", &nowhere).await.expect(201)["id"].as_i64().unwrap();
+        let long = json!({
+            "tenant": "u".repeat(100), "event_type": "t".repeat(100), "external_id": "x".repeat(200),
+            "payload": {"text": "l".repeat(3000)},
+        });
+        let long = api.post("/v1/events", &long).await.expect(201)["id"].as_i64().unwrap();
         let of = |deliveries: &[Value], id: i64| {
             deliveries.iter().find(|delivery| delivery["subscription_id"] == id).cloned().unwrap()
         };
@@ -152,6 +164,7 @@ impl Scene {
             given_up,
             retrying,
             nowhere,
+            long,
             letter,
         }
     }

@@ -82,13 +82,25 @@
     }
   });
 
+  // The button for what is selected says how many that are.
+  const tally = () => {
+    for (const button of document.querySelectorAll("[data-selected]")) {
+      button.dataset.text ??= button.textContent;
+      const count = button.form.querySelectorAll(`input[name="${button.dataset.selected}"]:checked`).length;
+      button.textContent = count ? `${button.dataset.text} (${count})` : button.dataset.text;
+    }
+  };
   document.addEventListener("change", (event) => {
     const name = event.target.dataset && event.target.dataset.all;
-    if (!name) return;
-    for (const box of event.target.form.querySelectorAll(`input[type=checkbox][name="${name}"]`)) {
-      box.checked = event.target.checked;
+    if (name) {
+      for (const box of event.target.form.querySelectorAll(`input[type=checkbox][name="${name}"]`)) {
+        box.checked = event.target.checked;
+      }
     }
+    tally();
   });
+  // A browser that leads back keeps what was ticked.
+  addEventListener("pageshow", tally);
 
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;

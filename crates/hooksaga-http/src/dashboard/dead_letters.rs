@@ -7,6 +7,7 @@ use super::{
     keys,
     layout::{self, Page, Section},
     list::{self, Asked},
+    narrow::{self, View},
     parts, words,
 };
 use crate::{
@@ -77,12 +78,15 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
         (list::tenant(visitor, asked))
         (list::times(asked))
     };
+    let views =
+        [View::all(), View::one("Open", "requeued", "false"), View::one("Sent again", "requeued", "true")];
     let body = html! {
         h1 { "Dead letters" }
         p.quiet { "Deliveries that were given up. Sending one again makes a new delivery; the old one stays as it is." }
-        (list::filter(&path, asked, &fields))
+        (narrow::filter(&path, asked, &views, problem.is_some(), &fields))
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if letters.is_empty() { p.empty { @if asked.filters() { "No dead letter matches." } @else { "There is none. That is how it should be." } } }
+        @else if asked.filters() && letters.is_empty() { (narrow::none_matches(&path, "No dead letter matches.")) }
+        @else if letters.is_empty() { (parts::empty("There is none. That is how it should be.", &html! {})) }
         @else {
             (selectable(visitor, &letters, &beside, asked))
             (asked.pager(&path, List::DeadLetters, next))
@@ -114,7 +118,7 @@ fn selectable(
         form method="post" action=(visitor.path("/dead-letters/requeue")) {
             (filter_fields(asked.pairs()))
             @if may { div.actions {
-                button name="what" value="selected" { "Send selected again" }
+                button name="what" value="selected" data-selected="id" { "Send selected again" }
                 @if !asked.has("requeued", "true") {
                     button.plain name="what" value="count" { @if asked.filters() { "Send all that match again…" } @else { "Send all again…" } }
                 }
@@ -125,19 +129,19 @@ fn selectable(
                     th { "Letter" } th { "Event" } th { "Type" } th { "To" } @if tenants { th { "Tenant" } } th { "Error" } th { "Given up" } th { "Sent again" }
                 } }
                 tbody { @for letter in letters { tr {
-                    @if may { td {
+                    @if may { td.first {
                         @if letter.requeued_saga_id.is_none() {
                             input type="checkbox" name="id" value=(letter.id) aria-label=(format!("Select dead letter {}", letter.id));
                         }
                     } }
-                    td { a href=(visitor.path(&format!("/dead-letters/{}", letter.id))) { (letter.id) } }
+                    td.first { a href=(visitor.path(&format!("/dead-letters/{}", letter.id))) { (letter.id) } }
                     td { (parts::event_link(visitor, letter.event_id.0)) }
-                    td { (letter.event_type) }
+                    (parts::cut(&letter.event_type))
                     td { (parts::subscription_link(visitor, letter.subscription_id, beside.urls.get(&letter.subscription_id).map(String::as_str))) }
-                    @if tenants { td { (letter.tenant) } }
-                    td { code title=(words::meaning(&letter.final_error_code).what) { (letter.final_error_code) } }
-                    td { (parts::time(letter.created_at, visitor.now)) }
-                    td { @match letter.requeued_saga_id {
+                    @if tenants { (parts::cut(&letter.tenant)) }
+                    td.first { code title=(words::meaning(&letter.final_error_code).what) { (letter.final_error_code) } }
+                    td.first.end { (parts::time(letter.created_at, visitor.now)) }
+                    td data-name="Sent again" { @match letter.requeued_saga_id {
                         Some(saga) => { "as " (parts::delivery_link(visitor, saga.0)) @if let Some(again) = beside.again.get(&saga) { " " (parts::delivery_status(again)) } },
                         None => span.quiet { "no" },
                     } }
@@ -169,23 +173,23 @@ pub(super) async fn show(
     let by = sent_again_by(&state, &visitor, summary).await?;
     let meaning = words::meaning(&summary.final_error_code);
     let body = html! {
-        h1 { "Dead letter " code { (id) } }
-        p.sentence { (meaning.what) " " (meaning.advice) }
-        @match summary.requeued_saga_id {
-            Some(saga) => p {
-                "It was sent again"
-                @if let Some(again) = &again { " " (parts::time(again.created_at, visitor.now)) }
-                @if let Some(by) = &by { " by " strong { (by) } }
-                " as delivery " (parts::delivery_link(&visitor, saga.0))
-                @if let Some(again) = &again { " " (parts::delivery_status(again)) }
-            },
-            None => @if visitor.may(Scope::Operator) {
+        div.heading {
+            h1 { "Dead letter " code { (id) } }
+            @if summary.requeued_saga_id.is_none() && visitor.may(Scope::Operator) {
                 form method="post" action=(visitor.path("/dead-letters/requeue")) {
                     input type="hidden" name="id" value=(id);
                     button name="what" value="one" { "Send again" }
                 }
-            },
+            }
         }
+        p.sentence { (meaning.what) " " (meaning.advice) }
+        @if let Some(saga) = summary.requeued_saga_id { p {
+            "It was sent again"
+            @if let Some(again) = &again { " " (parts::time(again.created_at, visitor.now)) }
+            @if let Some(by) = &by { " by " strong { (by) } }
+            " as delivery " (parts::delivery_link(&visitor, saga.0))
+            @if let Some(again) = &again { " " (parts::delivery_status(again)) }
+        } }
         (parts::facts(&[
             ("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (summary.event_type) }),
             ("To", parts::subscription_link(&visitor, summary.subscription_id, urls.get(&summary.subscription_id).map(String::as_str))),

@@ -5,6 +5,7 @@ use super::{
     dead_letters::not_deliverable,
     layout::{self, Page, Section},
     list::{self, Asked, Listed},
+    narrow::{self, View},
     parts, words,
 };
 use crate::{
@@ -27,7 +28,7 @@ use hooksaga_store::{
     TenantScope,
 };
 use maud::{Markup, html};
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/deliveries");
@@ -50,11 +51,17 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
         (list::tenant(&visitor, &asked))
         (list::times(&asked))
     };
+    let views =
+        SagaStatus::ALL.iter().map(|status| View::one(words::status(*status), "status", status.as_str()));
+    let views: Vec<_> = [View::all()].into_iter().chain(views).collect();
     let body = html! {
         h1 { "Deliveries" }
-        (list::filter(&path, &asked, &fields))
+        (narrow::filter(&path, &asked, &views, problem.is_some(), &fields))
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if deliveries.is_empty() { p.empty { @if asked.filters() { "No delivery matches." } @else { "Nothing has been delivered yet: a delivery begins when an event matches a subscription." } } }
+        @else if asked.filters() && deliveries.is_empty() { (narrow::none_matches(&path, "No delivery matches.")) }
+        @else if deliveries.is_empty() {
+            (parts::empty("Nothing has been delivered yet: a delivery begins when an event matches a subscription.", &html! { a href=(visitor.site.home()) { "What to do next" } }))
+        }
         @else {
             (table(&visitor, &deliveries, TableScope::Anything))
             (asked.pager(&path, List::Deliveries, next))
@@ -63,6 +70,9 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let page = Page::new("Deliveries", Section::Deliveries, body);
     Ok(layout::show(&state, &visitor, &page))
 }
+
+/// A delivery that waits longer for its first attempt is not sent at once, and people ask why.
+const LONG_WAIT: Duration = Duration::from_secs(10);
 
 /// What a table of deliveries is about: what all its rows have in common is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +93,14 @@ pub(super) fn table(visitor: &Visitor, deliveries: &[Delivery], about: TableScop
                 th.number { "Attempts" } th { "Last error" } th { "Created" }
             } }
             tbody { @for delivery in deliveries { tr {
-                td { (parts::delivery_link(visitor, delivery.saga_id.0)) }
-                td { (parts::delivery_status(delivery)) }
-                @if events { td { (parts::event_link(visitor, delivery.event_id.0)) } td { (delivery.event_type) } }
+                td.first { (parts::delivery_link(visitor, delivery.saga_id.0)) }
+                td.first { (parts::delivery_status(delivery)) }
+                @if events { td { (parts::event_link(visitor, delivery.event_id.0)) } (parts::cut(&delivery.event_type)) }
                 @if endpoints { td { (parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))) } }
-                @if tenants { td { (delivery.tenant) } }
-                td.number { (delivery.attempt_count) " of " (delivery.max_retry_limit) }
+                @if tenants { (parts::cut(&delivery.tenant)) }
+                td.number data-name="Attempts" { (delivery.attempt_count) " of " (delivery.max_retry_limit) }
                 td { @if let Some(code) = &delivery.final_error_code { code title=(words::meaning(code).what) { (code) } } }
-                td { (parts::time(delivery.created_at, visitor.now)) }
+                td.first.end { (parts::time(delivery.created_at, visitor.now)) }
             } } }
         } }
     }
@@ -112,22 +122,29 @@ async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> Pag
     let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
     let held = why_held(state, &scope, &delivery).await?;
     let again = sent_again(state, &scope, &delivery).await?;
+    let mut facts = vec![
+        ("Event", html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) }),
+        ("To", parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))),
+        ("Tenant", html! { (delivery.tenant) }),
+        ("Attempts", html! { (delivery.attempt_count) " of " (delivery.max_retry_limit) }),
+        ("Created", parts::time(delivery.created_at, visitor.now)),
+        ("External id", parts::id_fact(delivery.external_id.as_deref())),
+        ("Correlation id", parts::id_fact(Some(&delivery.correlation_id))),
+    ];
+    if delivery.generation > 0 {
+        facts.push(("Sent before", html! { (parts::plural(delivery.generation.into(), "time", "times")) }));
+    }
     let body = html! {
-        h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
-        p.sentence { (explanation(visitor, &delivery, held, again)) }
-        @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
-            form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) { button { "Send again" } }
+        div.heading {
+            h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
+            @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
+                form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) {
+                    button.plain[delivery.status == SagaStatus::Completed] { "Send again" }
+                }
+            }
         }
-        (parts::facts(&[
-            ("Event", html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) }),
-            ("To", parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))),
-            ("Tenant", html! { (delivery.tenant) }),
-            ("Attempts", html! { (delivery.attempt_count) " of " (delivery.max_retry_limit) }),
-            ("Created", parts::time(delivery.created_at, visitor.now)),
-            ("Generation", html! { @if delivery.generation == 0 { "the first" } @else { "sent again, " (parts::plural(delivery.generation.into(), "time", "times")) } }),
-            ("External id", html! { (delivery.external_id.as_deref().unwrap_or("none")) }),
-            ("Correlation id", html! { code { (delivery.correlation_id) } }),
-        ]))
+        p.sentence { (explanation(visitor, &delivery, held, again)) }
+        (parts::facts(&facts))
         section.card { h2 { "Attempts" } (timeline(visitor, &delivery, &attempts)) }
         section.card {
             h2 { "For the customer" }
@@ -209,7 +226,12 @@ fn explanation(visitor: &Visitor, delivery: &Delivery, held: Option<Held>, again
             @if held == Held::Deleted { "It ends without another attempt because " } @else { "It is held because " }
             (held.because()) ". " (words::capitalised(held.advice())) "."
         } @else { @match delivery.status {
-            SagaStatus::Pending => { "It is about to be sent for the first time." }
+            SagaStatus::Pending => {
+                "Nothing was sent yet: it is about to be sent for the first time."
+                @if visitor.now.since(delivery.created_at) > LONG_WAIT {
+                    " Endpoints take turns: one that is slow, fails or has a rate limit is sent a few at a time."
+                }
+            }
             SagaStatus::InProgress => { "An attempt is under way." }
             SagaStatus::PendingRetry => {
                 (attempts) " failed. The next one is " (parts::due(delivery.next_attempt_at, visitor.now)) "."
@@ -262,7 +284,7 @@ fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
         p.meta {
             span { (parts::exact(at)) }
             @if let Some(code) = &attempt.error_code { span { code { (code) } } }
-            @if let Some(ms) = attempt.duration_ms { span { @if ms == 0 { "under 1" } @else { (parts::number(ms.into())) } " ms" } }
+            @if let Some(ms) = attempt.duration_ms { span { (parts::milliseconds(ms)) } }
             @if attempt.lease_resets > 0 { span { "its worker ended " (parts::plural(attempt.lease_resets.into(), "time", "times")) } }
             @if let Some(url) = &attempt.callback_url { span { "to " (url) } }
         }
@@ -291,7 +313,7 @@ fn for_the_customer(delivery: &Delivery, attempts: &[Attempt]) -> String {
             _ => text.push_str("under way"),
         }
         if let Some(ms) = attempt.duration_ms {
-            let _ = write!(text, " ({ms} ms)");
+            let _ = write!(text, " ({})", parts::milliseconds(ms));
         }
     }
     let status = words::status(delivery.status).to_lowercase();

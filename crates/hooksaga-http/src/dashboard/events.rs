@@ -3,9 +3,10 @@
 use super::{
     OnPage, PageResult, Visitor,
     deliveries::{TableScope, table},
+    home::SEND,
     layout::{self, Page, Section},
     list::{self, Asked, Listed},
-    parts,
+    narrow, parts,
     pretty::pretty,
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 use axum::{extract::State, response::IntoResponse};
 use hooksaga_saga::{EventId, EventType, Tenant};
 use hooksaga_store::{
-    EventDetail, EventHead, PageRequest, StoreResult, Subscription, SubscriptionFilter, TenantScope,
+    EventDetail, EventHead, PageRequest, Scope, StoreResult, Subscription, SubscriptionFilter, TenantScope,
     Unmatched,
 };
 use http::header;
@@ -47,9 +48,10 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     };
     let body = html! {
         h1 { "Events" }
-        (list::filter(&path, &asked, &fields))
+        (narrow::filter(&path, &asked, &[], problem.is_some(), &fields))
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if events.is_empty() { p.empty { @if asked.filters() { "No event matches." } @else { "No event has been sent yet." } } }
+        @else if asked.filters() && events.is_empty() { (narrow::none_matches(&path, "No event matches.")) }
+        @else if events.is_empty() { (parts::empty("No event has been sent yet.", &html! { @if visitor.tenant().is_none() { (parts::copy_line(SEND)) } })) }
         @else {
             (heads(&visitor, &events))
             (asked.pager(&path, List::Events, next))
@@ -66,11 +68,11 @@ pub(super) fn heads(visitor: &Visitor, events: &[EventHead]) -> Markup {
         div.scroll { table {
             thead { tr { th { "Event" } th { "Type" } @if tenants { th { "Tenant" } } th { "External id" } th { "Received" } } }
             tbody { @for event in events { tr {
-                td { (parts::event_link(visitor, event.id.0)) }
-                td { (event.event_type) }
-                @if tenants { td { (event.tenant) } }
-                td.cut { @if let Some(id) = &event.external_id { span title=(id) { (id) } } }
-                td { (parts::time(event.created_at, visitor.now)) }
+                td.first { (parts::event_link(visitor, event.id.0)) }
+                (parts::cut(&event.event_type))
+                @if tenants { (parts::cut(&event.tenant)) }
+                td.cut.long title=[&event.external_id] { @if let Some(id) = &event.external_id { (id) } }
+                td.first.end { (parts::time(event.created_at, visitor.now)) }
             } } }
         } }
     }
@@ -96,8 +98,8 @@ pub(super) async fn show(
             ("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (head.event_type) } }),
             ("Tenant", html! { (head.tenant) }),
             ("Received", parts::time(head.created_at, visitor.now)),
-            ("External id", html! { (head.external_id.as_deref().unwrap_or("none")) }),
-            ("Correlation id", html! { code { (head.correlation_id) } }),
+            ("External id", parts::id_fact(head.external_id.as_deref())),
+            ("Correlation id", parts::id_fact(Some(&head.correlation_id))),
         ]))
         section.card {
             h2 { "Where it went" }
@@ -164,6 +166,7 @@ fn why_nowhere(
         @if unmatched.total() == 0 {
             p { "Nowhere: when it came, no subscription of tenant " strong { (head.tenant) } " had a topic that matches " code { (head.event_type) } "." }
             p.quiet { "Topics that match it: " (head.event_type.parse::<EventType>().map(|event_type| event_type.matching_topics().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")).unwrap_or_default()) "." }
+            @if visitor.may(Scope::Admin) { p { a href=(new_for(visitor, head)) { "Subscribe an endpoint to it" } ", for the events to come." } }
         } @else {
             p { "Nowhere: no subscription with a matching topic was active and verified when it came." }
             (left_out(unmatched))
@@ -175,6 +178,16 @@ fn why_nowhere(
             } } }
         }
     }
+}
+
+/// The form for a subscription to events like this one.
+fn new_for(visitor: &Visitor, head: &EventHead) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("topics", &head.event_type);
+    if visitor.tenant().is_none() {
+        query.append_pair("tenant", &head.tenant);
+    }
+    visitor.path(&format!("/subscriptions/new?{}", query.finish()))
 }
 
 /// Which subscriptions it could not go to when it was routed.

@@ -13,6 +13,12 @@ use hooksaga_store::{FailingEndpoint, Gauges, Scope, Stats, TenantGauges};
 use maud::{Markup, html};
 use std::sync::Arc;
 
+/// Sends an event.
+pub(super) const SEND: &str = "hooksaga send order.created '{\"order\": 42}'";
+
+/// Subscribes the endpoint that `hooksaga listen` is.
+pub(super) const SUBSCRIBE: &str = "hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait";
+
 pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
     let scope = visitor.scope();
     let (stats, situations) = (state.stats_in_all.of(&scope), state.situations.of(&scope));
@@ -41,7 +47,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
             section.card { h2 { "The last hour" } (chart::bars(&stats.minutes, stats.now)) }
         }
         (failing(&visitor, &situation))
-        @if visitor.tenant().is_none() && !situation.workers.is_empty() { (workers_table(&visitor, &situation)) }
+        @if visitor.tenant().is_none() && situation.has_events && !situation.workers.is_empty() { (workers_table(&visitor, &situation)) }
     };
     let page = Page { live: true, ..Page::new("Overview", Section::Overview, body) };
     Ok(layout::show(&state, &visitor, &page))
@@ -52,7 +58,7 @@ fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
     let operator = visitor.tenant().is_none();
     html! {
         section.card.first-steps {
-            h2 { @if situation.has_subscriptions { "Send the first event" } @else { "Nothing is set up yet" } }
+            h2 { @if !situation.has_subscriptions { "Nothing is set up yet" } @else if operator { "Send the first event" } @else { "Nothing was sent yet" } }
             ol.steps {
                 @if !situation.has_subscriptions {
                     @if operator { li {
@@ -62,14 +68,16 @@ fn first_steps(visitor: &Visitor, situation: &Situation) -> Markup {
                     li {
                         p { "Subscribe it: a subscription says which events go where." }
                         @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "Create a subscription" } }
-                        @if operator { (parts::copy_line("hooksaga subscriptions add order.created http://127.0.0.1:9000/ --wait")) }
+                        @if operator { (parts::copy_line(SUBSCRIBE)) }
                     }
                 }
                 @if !situation.has_events {
-                    li {
+                    @if operator { li {
                         p { "Send an event, and watch it arrive here." }
-                        @if operator { (parts::copy_line("hooksaga send order.created '{\"order\": 42}'")) }
-                    }
+                        (parts::copy_line(SEND))
+                    } } @else { li {
+                        p { "Open " a href=(visitor.path("/subscriptions")) { "your subscription" } " and send it a test event. What is delivered appears here." }
+                    } }
                 }
             }
         }
@@ -128,10 +136,10 @@ fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
                     tbody { @for endpoint in &situation.failing { tr {
                         td { (parts::subscription_link(visitor, endpoint.subscription_id, Some(&endpoint.callback_url))) }
                         td.wrap { span title=(endpoint.last_error) { (words::meaning(&endpoint.last_error).what) } }
-                        td { (parts::time(endpoint.since, visitor.now)) }
-                        td { @match endpoint.next_attempt_at { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
-                        td.number { (parts::number(endpoint.failures)) }
-                        td.number { (endpoint.waiting) @if endpoint.waiting >= u64::from(FailingEndpoint::MOST_WAITING) { "+" } }
+                        td data-name="Since" { (parts::time(endpoint.since, visitor.now)) }
+                        td data-name="Next retry" { @match endpoint.next_attempt_at { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }
+                        td.number data-name="Failed attempts" { (parts::number(endpoint.failures)) }
+                        td.number data-name="Waiting" { (endpoint.waiting) @if endpoint.waiting >= u64::from(FailingEndpoint::MOST_WAITING) { "+" } }
                     } } }
                 } }
             }
@@ -147,10 +155,10 @@ fn workers_table(visitor: &Visitor, situation: &Situation) -> Markup {
                 thead { tr { th { "Worker" } th { "Version" } th.number { "Slots" } th { "Running since" } th { "Last sign of life" } } }
                 tbody { @for worker in &situation.workers { tr {
                     td { code { (format!("{:016x}", worker.worker_id)) } }
-                    td { (worker.version) }
-                    td.number { (parts::number(worker.slots.into())) }
-                    td { (parts::time(worker.started_at, visitor.now)) }
-                    td { (parts::time(worker.seen_at, visitor.now)) }
+                    td data-name="Version" { (worker.version) }
+                    td.number data-name="Slots" { (parts::number(worker.slots.into())) }
+                    td data-name="Running since" { (parts::time(worker.started_at, visitor.now)) }
+                    td data-name="Last sign of life" { (parts::time(worker.seen_at, visitor.now)) }
                 } } }
             } }
         }

@@ -39,7 +39,7 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     let body = html! {
         h1 { "API keys" }
         p.quiet { "A key is shown once, when it is made; only its hash is stored. Links to the portal are keys, too." }
-        @if keys.items.is_empty() { p.empty { "No key is stored: the one that is configured opens everything." } }
+        @if keys.items.is_empty() { (parts::empty("No key is stored: the one that is configured opens everything.", &html! {})) }
         @else { (table(visitor, &keys.items)) (asked.pager("/keys", List::Keys, keys.next)) }
         section.card {
             h2 { "A new key" }
@@ -56,14 +56,14 @@ fn table(visitor: &Visitor, keys: &[ApiKey]) -> Markup {
         div.scroll { table {
             thead { tr { th { "Key" } th { "Name" } th { "State" } th { "Scopes" } th { "Tenant" } th { "Last used" } th { "Created" } th { "Ends" } th { span.unseen { "Revoke" } } } }
             tbody { @for key in keys { tr id=(format!("key-{}", key.id)) {
-                td { (key.id) }
-                td.cut { span title=(key.name) { (key.name) } @if visitor.caller.key_id == Some(key.id) { span.quiet { " (this session)" } } }
-                td { (state(key, visitor.now)) }
+                td.first { (key.id) }
+                td.cut.first { span title=(key.name) { (key.name) } @if visitor.caller.key_id == Some(key.id) { span.quiet { " (this session)" } } }
+                td.first.end { (state(key, visitor.now)) }
                 td { (key.scopes.to_string().replace(',', ", ")) }
-                td { @match &key.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } }
-                td { @match key.last_used_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
-                td { (parts::time(key.created_at, visitor.now)) }
-                td { @match key.expires_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
+                td.cut data-name="Tenant" title=[&key.tenant] { @match &key.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } }
+                td data-name="Last used" { @match key.last_used_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
+                td data-name="Created" { (parts::time(key.created_at, visitor.now)) }
+                td data-name="Ends" { @match key.expires_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
                 td { @if is_valid(key, visitor.now) { details.inline {
                     summary { "Revoke…" }
                     form method="post" action=(format!("/keys/{}/revoke", key.id)) {

@@ -94,6 +94,20 @@ impl Asked {
         if query.is_empty() { query } else { format!("?{query}") }
     }
 
+    /// The address of the list with those pairs that `keep` leaves, and these.
+    pub(super) fn with(
+        &self,
+        path: &str,
+        keep: impl Fn(&str, &str) -> bool,
+        more: &[(&str, &str)],
+    ) -> String {
+        let kept = self.pairs().filter(|(name, value)| keep(name, value));
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(kept.chain(more.iter().copied()));
+        let query = query.finish();
+        if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    }
+
     /// Where this list is: what a form's result shows can be loaded again from there.
     pub(super) fn address(&self, path: &str) -> String {
         format!("{path}{}", self.query(self.get("cursor")))
@@ -220,22 +234,6 @@ fn browser_time(text: &str) -> Option<String> {
 /// The field for a tenant, for those who may see more than one.
 pub(super) fn tenant(visitor: &Visitor, asked: &Asked) -> Markup {
     html! { @if visitor.tenant().is_none() { (field(asked, "tenant", "Tenant", "any")) } }
-}
-
-/// A filter form around these fields; opened if it is in use.
-pub(super) fn filter(path: &str, asked: &Asked, fields: &Markup) -> Markup {
-    html! {
-        details.filter open[asked.filters()] {
-            summary { "Filter" }
-            form action=(path) {
-                (fields)
-                div.actions {
-                    button { "Apply" }
-                    @if asked.filters() { a href=(path) { "Clear" } }
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod keys;
 mod layout;
 mod list;
 mod look;
+mod narrow;
 mod origin;
 mod overview;
 mod parts;

@@ -7,6 +7,9 @@ use hooksaga_store::{Delivery, Subscription, VerificationStatus};
 use maud::{Markup, html};
 use std::time::Duration;
 
+/// An id of so many characters fits beside others.
+const LONG: usize = 40;
+
 /// A time relative to now, with the exact one on hover.
 pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
     html! {
@@ -53,6 +56,11 @@ pub(super) fn span(length: Duration) -> String {
         seconds @ ..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
+}
+
+/// How long something took, to the millisecond.
+pub(super) fn milliseconds(ms: u32) -> String {
+    if ms == 0 { "under 1 ms".to_owned() } else { format!("{} ms", number(ms.into())) }
 }
 
 /// Digits in groups of three.
@@ -123,6 +131,24 @@ pub(super) fn subscription_link(visitor: &Visitor, id: SubscriptionId, url: Opti
 /// A URL without its scheme, which says little in a table.
 pub(super) fn short_url(url: &str) -> &str {
     url.strip_prefix("https://").unwrap_or(url)
+}
+
+/// A cell with a text that somebody else chose: cut where it is long, whole on hover.
+pub(super) fn cut(text: &str) -> Markup {
+    html! { td.cut title=(text) { (text) } }
+}
+
+/// An id that somebody else chose, as one of the facts; a long one gets a line of its own.
+pub(super) fn id_fact(id: Option<&str>) -> Markup {
+    html! { @match id {
+        Some(id) => code.long[id.chars().count() > LONG] { (id) },
+        None => span.quiet { "none" },
+    } }
+}
+
+/// A place where there is nothing, and what can be done about it.
+pub(super) fn empty(text: &str, next: &Markup) -> Markup {
+    html! { div.empty { p { (text) } (next) } }
 }
 
 /// A line to copy.
@@ -204,5 +230,6 @@ mod tests {
     fn numbers_are_grouped() {
         assert_eq!([0, 999, 1000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(plural(1, "delivery", "deliveries"), "1 delivery");
+        assert_eq!([0, 1, 15_000].map(milliseconds), ["under 1 ms", "1 ms", "15,000 ms"]);
     }
 }

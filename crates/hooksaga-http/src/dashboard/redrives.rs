@@ -41,7 +41,7 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     let body = html! {
         h1 { "Redrives" }
         p.quiet { "A redrive sends many again in the background: dead letters that match a filter, or the events that a subscription missed. It goes on after a restart." }
-        @if redrives.items.is_empty() { p.empty { "There is none yet." } }
+        @if redrives.items.is_empty() { (parts::empty("There is none yet.", &html! {})) }
         @else { (table(visitor, &redrives.items)) (asked.pager(&path, List::Redrives, redrives.next)) }
         @if visitor.may(Scope::Operator) { (start_forms(visitor)) }
     };
@@ -60,15 +60,15 @@ fn table(visitor: &Visitor, redrives: &[Redrive]) -> Markup {
                 th.number { "Looked at" } th.number { "Sent again" } th.number { "Skipped" } @if tenants { th { "By" } } th { "Started" }
             } }
             tbody { @for redrive in redrives { tr {
-                td { a href=(visitor.path(&format!("/redrives/{}", redrive.id))) { (redrive.id) } }
-                td { (status(redrive.status)) }
+                td.first { a href=(visitor.path(&format!("/redrives/{}", redrive.id))) { (redrive.id) } }
+                td.first { (status(redrive.status)) }
                 td.wrap { (what(visitor, &redrive.work)) }
-                @if tenants { td { @match &redrive.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } } }
-                td.number { (parts::number(redrive.examined)) }
-                td.number { (parts::number(redrive.created)) }
-                td.number { (parts::number(redrive.skipped)) }
-                @if tenants { td.cut { (redrive.started_by.name) } }
-                td { (parts::time(redrive.created_at, visitor.now)) }
+                @if tenants { td.cut data-name="Tenant" title=[&redrive.tenant] { @match &redrive.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } } }
+                td.number data-name="Looked at" { (parts::number(redrive.examined)) }
+                td.number data-name="Sent again" { (parts::number(redrive.created)) }
+                td.number data-name="Skipped" { (parts::number(redrive.skipped)) }
+                @if tenants { td.cut data-name="By" title=(redrive.started_by.name) { (redrive.started_by.name) } }
+                td.first.end { (parts::time(redrive.created_at, visitor.now)) }
             } } }
         } }
     }

@@ -55,7 +55,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
     let body = html! {
         h1 { "Search" }
         @if text.is_empty() { (hint()) }
-        @else if nothing { p.empty { "Nothing was found for " strong { (text) } "." } (hint()) }
+        @else if nothing { div.empty { p { "Nothing was found for " strong { (text) } "." } (hint()) } }
         @else {
             p.quiet { "Found for " strong { (text) } ":" }
             @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), TableScope::Anything)) } }

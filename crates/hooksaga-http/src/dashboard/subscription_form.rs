@@ -4,6 +4,7 @@ use super::{
     OnPage, PageResult, Visitor,
     form::Form,
     layout::{self, Page, Section},
+    list::Asked,
     subscriptions::{back, find, new_secret, page},
     words::capitalised,
 };
@@ -105,9 +106,12 @@ fn headers(text: &str) -> Map<String, Value> {
     lines.map(header).collect()
 }
 
-pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>) -> PageResult {
+/// An empty form, or what a link to it fills in.
+pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     visitor.needs(Scope::Admin)?;
-    Ok(form_page(&state, &visitor, None, &Fields::default(), None))
+    let text = |name| asked.get(name).unwrap_or_default().to_owned();
+    let fields = Fields { topics: text("topics"), tenant: text("tenant"), ..Fields::default() };
+    Ok(form_page(&state, &visitor, None, &fields, None))
 }
 
 pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {

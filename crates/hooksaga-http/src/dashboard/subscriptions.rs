@@ -6,8 +6,10 @@ use super::{
     endpoint_care,
     form::Form,
     health,
+    home::SUBSCRIBE,
     layout::{self, Page, Section},
     list::{self, Asked, Listed},
+    narrow::{self, View},
     parts, words,
 };
 use crate::{
@@ -52,14 +54,24 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
         (choice("disabled", "By the server", "switched off", "not switched off"))
         (list::tenant(&visitor, &asked))
     };
+    let views = [
+        View::all(),
+        View::one("Active", "active", "true"),
+        View::new("Paused", &[("active", "false"), ("disabled", "false")]),
+        View::one("Not verified", "verified", "false"),
+        View::one("Switched off", "disabled", "true"),
+    ];
     let body = html! {
         div.heading {
             h1 { "Subscriptions" }
             @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "New subscription" } }
         }
-        (list::filter(&path, &asked, &fields))
+        (narrow::filter(&path, &asked, &views, problem.is_some(), &fields))
         @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if subscriptions.is_empty() { p.empty { @if asked.filters() { "No subscription matches." } @else { "There is no subscription yet. One says which events go to which URL." } } }
+        @else if asked.filters() && subscriptions.is_empty() { (narrow::none_matches(&path, "No subscription matches.")) }
+        @else if subscriptions.is_empty() {
+            (parts::empty("There is no subscription yet. One says which events go to which URL.", &html! { @if visitor.tenant().is_none() { (parts::copy_line(SUBSCRIBE)) } }))
+        }
         @else {
             (rows(&visitor, &subscriptions))
             (asked.pager(&path, List::Subscriptions, next))
@@ -81,15 +93,15 @@ pub(super) fn rows(visitor: &Visitor, subscriptions: &[Subscription]) -> Markup 
         div.scroll { table {
             thead { tr { th.number { "Id" } th { "Callback URL" } th { "Topics" } @if tenants { th { "Tenant" } } th { "State" } th { "Created" } } }
             tbody { @for subscription in subscriptions { tr {
-                td.number { (subscription.id) }
+                td.number.first { (subscription.id) }
                 td {
                     (parts::subscription_link(visitor, subscription.id, Some(&subscription.callback_url)))
                     @if let Some(text) = &subscription.description { div.quiet.cut title=(text) { (text) } }
                 }
                 td { (topics(subscription, 3)) }
-                @if tenants { td { (subscription.tenant) } }
-                td { (parts::subscription_state(subscription)) }
-                td { (parts::time(subscription.created_at, visitor.now)) }
+                @if tenants { (parts::cut(&subscription.tenant)) }
+                td.first { (parts::subscription_state(subscription)) }
+                td.first.end { (parts::time(subscription.created_at, visitor.now)) }
             } } }
         } }
     }
@@ -137,10 +149,10 @@ pub(super) async fn page(
             h1 { "Subscription " code { (id) } " " (parts::subscription_state(subscription)) }
             @if visitor.may(Scope::Admin) { (actions(visitor, subscription)) }
         }
-        @if let Some(text) = &subscription.description { p.sentence { (text) } }
+        p.address { code { (subscription.callback_url) } }
+        @if let Some(text) = &subscription.description { p.quiet { (text) } }
         @if let Some(disabled) = subscription.disabled { (why_disabled(visitor, disabled)) }
         (parts::facts(&[
-            ("Callback URL", html! { code.url { (subscription.callback_url) } }),
             ("Topics", topics(subscription, 50)),
             ("Tenant", html! { (subscription.tenant) }),
             ("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } }),
@@ -161,7 +173,7 @@ pub(super) async fn page(
             }
         }
         @if visitor.may(Scope::Admin) { section.card {
-            h2 { "Secret and end" }
+            h2 { "Secret and deletion" }
             details {
                 summary { "Rotate the secret…" }
                 p { "A new secret is shown once. The older ones sign too for 24 hours, so that receivers can change over; at most 5 are valid at a time." }

@@ -119,3 +119,59 @@ async fn lists_are_filtered_and_paged_and_say_what_is_wrong() {
         assert!(browser.page(query).await.contains(said), "{query}");
     }
 }
+
+#[tokio::test]
+async fn a_list_has_views_and_says_what_narrows_it() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    for path in ["/deliveries", "/subscriptions", "/dead-letters"] {
+        let page = browser.page(path).await;
+        assert!(page.contains(&format!("<a href=\"{path}\" aria-current=\"true\">All</a>")), "{page}");
+        assert!(!page.contains("class=\"chips\""), "{page}");
+    }
+    let page = browser.page("/deliveries?status=DeadLettered&external_id=%3Cb%3E&event_type=a").await;
+    let again = "href=\"/deliveries?external_id=%3Cb%3E&amp;event_type=a&amp;status=DeadLettered\" aria-current=\"true\"";
+    assert!(page.contains(again), "{page}");
+    assert!(
+        page.contains("<span>Type a</span>") && page.contains("<span>External id &lt;b&gt;</span>"),
+        "{page}"
+    );
+    assert!(!page.contains("<span>Given up</span>"), "the view says so: {page}");
+    assert!(page.contains("href=\"/deliveries?status=DeadLettered&amp;event_type=a\" title="), "{page}");
+    // The form is closed unless something in it is wrong.
+    assert!(page.contains("<details class=\"filter\"><summary>"), "{page}");
+    let wrong = browser.page("/deliveries?subscription_id=x").await;
+    assert!(wrong.contains("<details class=\"filter\" open>") && wrong.contains("role=\"alert\""), "{wrong}");
+}
+
+#[tokio::test]
+async fn an_empty_list_says_what_to_do_next() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let portal = Browser::portal(&api, &api.key_of("default").await).await;
+    for (path, line) in [("/events", "hooksaga send"), ("/subscriptions", "hooksaga subscriptions add")] {
+        assert!(browser.page(path).await.contains(line), "{path}");
+        assert!(!portal.page(path).await.contains(line), "{path}: customers have no command line of ours");
+        let none = browser.page(&format!("{path}?tenant=nobody")).await;
+        assert!(none.contains("matches.") && !none.contains(line), "{none}");
+        assert!(none.contains(&format!("<a href=\"{path}\">Show all</a>")), "{none}");
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_nobody_wants_leads_to_a_subscription_for_it() {
+    let api = TestApi::new().await;
+    let event = api.event("order.created", &json!(1)).await;
+    api.route().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let page = browser.page(&format!("/events/{event}")).await;
+    let link = "/subscriptions/new?topics=order.created&tenant=default";
+    assert!(page.contains(&link.replace('&', "&amp;")), "{page}");
+    let form = browser.page(link).await;
+    assert!(
+        form.contains(">order.created</textarea>") && form.contains("name=\"tenant\" value=\"default\""),
+        "{form}"
+    );
+    let reader = Browser::dashboard(&api, &api.key("read").await).await;
+    assert!(!reader.page(&format!("/events/{event}")).await.contains("/subscriptions/new"));
+}

@@ -15,12 +15,21 @@ pub(super) fn row(subscription: &Subscription, now: Now) -> Vec<Cell> {
     vec![
         subscription.id.into(),
         (&subscription.tenant).into(),
-        subscription.event_types.join(",").into(),
+        topics(&subscription.event_types).into(),
         (&subscription.callback_url).into(),
         state(subscription),
         now.relative(&subscription.created_at).into(),
         (subscription.description.as_deref().unwrap_or_default()).into(),
     ]
+}
+
+/// The first topics, and how many more there are: all 50 would push the other columns off the screen.
+fn topics(topics: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match topics.len().checked_sub(SHOWN) {
+        Some(more) if more > 0 => format!("{} and {more} more", topics[..SHOWN].join(",")),
+        _ => topics.join(","),
+    }
 }
 
 /// Whether it gets deliveries, in as few words as possible.
@@ -194,6 +203,12 @@ pub(super) mod tests {
         for (line, state) in lines[2..].iter().zip(states) {
             assert!(line.contains(state), "{line}");
         }
+    }
+
+    #[test]
+    fn many_topics_leave_room_for_the_rest() {
+        let some = |count: usize| topics(&["a", "b", "c", "d", "e"].map(str::to_owned)[..count]);
+        assert_eq!([some(1), some(3), some(5)], ["a", "a,b,c", "a,b,c and 2 more"]);
     }
 
     #[test]
