@@ -5,8 +5,9 @@
 //! Galera Cluster it may be on another node, where no lock is seen: there events are not indexed.
 
 use crate::{
+    cluster::may_be_node,
     error::{DbError, DbResult},
-    pool::{RolePool, is_clustered},
+    pool::RolePool,
     roles::batch::{Batch, Field, identifier},
     time::Time,
 };
@@ -98,7 +99,7 @@ impl ListIndexStore for ListIndexer {
 }
 
 async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) -> DbResult<IndexStep> {
-    if list == List::Events && is_clustered(&mut connection).await? {
+    if list == List::Events && may_be_node(&connection) {
         return Ok(IndexStep::default());
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
