@@ -10,7 +10,6 @@ use crate::{
         filter::Filter,
         rows::{expect_rows, rows, take},
     },
-    time::Time,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
@@ -160,6 +159,5 @@ pub(crate) fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
     filter.add_identifier("d.final_error_code = ", wanted.final_error_code.as_deref());
-    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+    filter.add_period("d.created_at", wanted.created_after, wanted.created_before);
 }
