@@ -2,7 +2,6 @@
 //! statements with typical arguments.
 
 use crate::{
-    PostgresOptions,
     options::SessionKind,
     roles::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
@@ -12,12 +11,12 @@ use crate::{
     },
 };
 use hooksaga_conformance::HotStatement;
-use hooksaga_store::{Role, StoreResult};
+use hooksaga_store::{Role, ServerOptions, StoreResult};
 use tokio_postgres::Config;
 
 /// The configuration of a component's session.
-pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
-    Ok(options.session(SessionKind::Component { role, schema: None })?.config)
+pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Config> {
+    Ok(SessionKind::Component { role, schema: None }.configuration(options)?.config)
 }
 
 /// A statement of the product.

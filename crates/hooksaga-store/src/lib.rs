@@ -53,6 +53,7 @@ mod router;
 mod secret;
 mod send_again;
 mod server_call;
+mod server_options;
 mod stores;
 mod tenant;
 mod trace;
@@ -116,6 +117,7 @@ pub use router::{
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use send_again::{Ended, FoundSaga, NextSaga};
 pub use server_call::ServerCall;
+pub use server_options::{RoleMode, ServerOptions};
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;
