@@ -7,7 +7,7 @@ use crate::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
         orchestrator::{apply, counts, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
-        worker::{self, claim},
+        worker::{self, claim, report},
     },
 };
 use hooksaga_conformance::HotStatement;
@@ -90,12 +90,12 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::JobWorker,
             &[
                 (
-                    worker::REPORT,
+                    report::REPORT,
                     "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}', \
                      '{now,NULL}', '{https://a.example/,NULL}', '{NULL,now}'",
                 ),
                 (
-                    worker::REPORT_DELIVERED,
+                    report::REPORT_DELIVERED,
                     "'{1,2}', '{now,now}', '{1,1}', '{200,200}', '{1,2}', '{now,now}', \
                      '{https://a.example/,https://a.example/}'",
                 ),
