@@ -75,8 +75,8 @@ pub use counts::{
     SUBSCRIPTIONS_LOOKED_AT, TOTALS_KEPT, each, floor,
 };
 pub use dead_letters::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, TestOutcome,
+    Buried, DeadLetterFilter, DeadLetterStore, EndedDelivery, RequeueOutcome, RequeueStep, Requeued,
+    RequeuedBatch, RequeuedSaga, ResendOutcome, SendAgain, SendTest, TestOutcome,
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult};

@@ -6,10 +6,9 @@ use crate::{engine::RoleHandle, error::DbResult, roles::rows, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Buried, DeadLetterStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, StoreResult,
+    Buried, DeadLetterStore, RequeueStep, RequeuedBatch, ResendOutcome, SendAgain, SendTest, StoreResult,
     TenantScope, TestOutcome,
 };
-use requeue::Subscriptions;
 
 /// A queued saga that is not seen dead is left where it is.
 const TAKE_DEAD: &str = "/* dead_letter_operator: take_dead */
@@ -39,43 +38,14 @@ impl DeadLetterStore for DeadLetters {
         self.0.write(move |tx| bury(tx, limit)).await
     }
 
-    async fn requeue(
-        &self,
-        scope: &TenantScope,
-        id: DeadLetterId,
-        default_limit: u32,
-    ) -> StoreResult<RequeueOutcome> {
+    async fn send_again(&self, scope: &TenantScope, wanted: SendAgain) -> StoreResult<ResendOutcome> {
         let scope = scope.clone();
-        self.0.write(move |tx| requeue::requeue(tx, &scope, id, &mut Subscriptions::new(default_limit))).await
+        self.0.write(move |tx| requeue::one(tx, &scope, wanted)).await
     }
 
-    async fn resend(
-        &self,
-        scope: &TenantScope,
-        id: SagaId,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
+    async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome> {
         let scope = scope.clone();
-        self.0
-            .write(move |tx| {
-                requeue::again(tx, requeue::SAGA, &scope, id.0, &mut Subscriptions::new(default_limit))
-            })
-            .await
-    }
-
-    async fn send_test(
-        &self,
-        scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
-        default_limit: u32,
-    ) -> StoreResult<TestOutcome> {
-        let scope = scope.clone();
-        self.0
-            .write(move |tx| {
-                requeue::send_test(tx, &scope, event, subscription, &mut Subscriptions::new(default_limit))
-            })
-            .await
+        self.0.write(move |tx| requeue::test(tx, &scope, wanted)).await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {

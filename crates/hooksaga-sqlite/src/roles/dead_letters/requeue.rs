@@ -3,8 +3,8 @@
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
-    DeadLetterFilter, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
-    StoreError, TenantScope, TestOutcome, Trace,
+    DeadLetterFilter, EndedDelivery, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
+    SendAgain, SendTest, StoreError, TenantScope, TestOutcome, Trace,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ const OF_LETTER: &str = saga!(
     "dead_letters AS d CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id",
     "d.id"
 );
-pub(super) const SAGA: &str = saga!("saga", "webhook_delivery_sagas AS g", "g.id");
+const SAGA: &str = saga!("saga", "webhook_delivery_sagas AS g", "g.id");
 
 const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription */
 SELECT active AND verified, coalesce(max_retry_limit, ?2) FROM subscriptions WHERE id = ?1";
@@ -155,27 +155,16 @@ fn found(row: &Row<'_>) -> rusqlite::Result<FinishedSaga> {
     })
 }
 
-pub(super) fn requeue(
-    tx: &Tx<'_>,
-    scope: &TenantScope,
-    id: DeadLetterId,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<RequeueOutcome> {
-    Ok(again(tx, OF_LETTER, scope, id.0, subscriptions)?.into())
-}
-
-/// Sends the saga that `sql` finds by this id again, if it has ended.
-pub(super) fn again(
-    tx: &Tx<'_>,
-    sql: &str,
-    scope: &TenantScope,
-    id: i64,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<ResendOutcome> {
+/// Sends one delivery again, if it has ended.
+pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, wanted: SendAgain) -> DbResult<ResendOutcome> {
+    let (sql, id) = match wanted.ended {
+        EndedDelivery::Letter(id) => (OF_LETTER, id.0),
+        EndedDelivery::Saga(id) => (SAGA, id.0),
+    };
     let Some(found) = tx.prepare(sql)?.query_row((id, scope.tenant()), found).optional()? else {
         return Ok(ResendOutcome::NotFound);
     };
-    send(tx, found, subscriptions)
+    send(tx, found, &mut Subscriptions::new(wanted.default_limit))
 }
 
 /// Makes the saga that follows this one, if it may.
@@ -199,13 +188,8 @@ fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut Subscriptions) -> 
     Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.trace))
 }
 
-pub(super) fn send_test(
-    tx: &Tx<'_>,
-    scope: &TenantScope,
-    event: EventId,
-    subscription: SubscriptionId,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<TestOutcome> {
+pub(super) fn test(tx: &Tx<'_>, scope: &TenantScope, wanted: SendTest) -> DbResult<TestOutcome> {
+    let SendTest { event_id: event, subscription_id: subscription, default_limit } = wanted;
     let found = tx
         .prepare(TEST)?
         .query_row((event.0, subscription.0, scope.tenant()), |row| row.get::<_, Option<i64>>(0))
@@ -215,7 +199,7 @@ pub(super) fn send_test(
         Some(Some(saga)) => return Ok(TestOutcome::Delivery(SagaId(saga))),
         Some(None) => {}
     }
-    let Some(limit) = subscriptions.limit(tx, subscription)? else {
+    let Some(limit) = Subscriptions::new(default_limit).limit(tx, subscription)? else {
         return Ok(TestOutcome::NotDeliverable);
     };
     insert_saga(tx, event, subscription, 0, &Saga::new(limit, tx.now))?;
