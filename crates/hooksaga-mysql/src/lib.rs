@@ -84,7 +84,7 @@ impl MySqlDatabase {
     /// A look at the connections of every role, at any time.
     pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
         let pools = Arc::clone(&self.pools);
-        move || PoolUse::of_roles(pools.iter().map(|(role, pool)| (*role, pool.in_use())))
+        move || PoolUse::of_roles(&pools.iter().map(|(role, pool)| (*role, pool.in_use())))
     }
 
     /// What the database's rights protect from.

@@ -6,10 +6,7 @@ use hooksaga_saga::{EventId, Retention, SagaId};
 use hooksaga_store::{ResendOutcome, Role, RoleMode, ServerOptions, TenantScope, Walk};
 use hooksaga_testkit::{galera::GaleraCluster, mariadb, proxy::Proxy};
 use mysql_async::{Conn, OptsBuilder, prelude::Queryable as _};
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 const EVENTS: u32 = 60;
 const HOUR_AGO: &str = "(UTC_TIMESTAMP(6) - INTERVAL 1 HOUR)";
@@ -85,7 +82,6 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another(urls: &[S
     assert_eq!(value(&urls[0], orphans).await, "0");
     assert_eq!(value(&urls[0], "SELECT COUNT(*) FROM event_locks").await, "0");
     assert_eq!(removed + sent, u64::from(EVENTS), "one of the two has won each time");
-    eprintln!("galera: {removed} removed, {sent} sent again");
 }
 
 /// Of transactions that are ended by the other node's commit, a few in a thousand are in between two statements then.
@@ -127,7 +123,6 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
         Transactions::new(&options, Role::JobWorker).unwrap()
     };
     let nodes = urls.each_ref().map(of_node);
-    let began = Instant::now();
     let competing = (0..AT_ONCE).map(|first| {
         let nodes = nodes.clone();
         tokio::spawn(async move {
@@ -147,8 +142,6 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let has = stored(&urls[1], "SELECT id, owner FROM things").await;
     let queued = stored(&urls[1], "SELECT thing, owner FROM taken").await;
-    let of = |node: &str| has.iter().filter(|row| row.ends_with(node)).count();
-    eprintln!("galera: {} and {} of {ROWS} things taken in {:.1?}", of(" 0"), of(" 1"), began.elapsed());
     assert_eq!(
         won.difference(&has).collect::<Vec<_>>(),
         Vec::<&String>::new(),
@@ -160,6 +153,7 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
         "half of a transaction is there"
     );
     assert_eq!((won.len(), queued.len()), (ROWS as usize, ROWS as usize));
+    let of = |node: &str| has.iter().filter(|row| row.ends_with(node)).count();
     assert!(of(" 0") > 0 && of(" 1") > 0, "both nodes had a chance");
 }
 

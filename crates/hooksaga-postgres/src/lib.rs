@@ -78,7 +78,7 @@ impl PostgresDatabase {
     /// A look at the connections of every role, at any time.
     pub fn pool_use(&self) -> impl Fn() -> Vec<PoolUse> + Send + Sync + 'static {
         let pools = Arc::clone(&self.pools);
-        move || PoolUse::of_roles(pools.iter().map(|(role, pool)| (*role, pool.in_use())))
+        move || PoolUse::of_roles(&pools.iter().map(|(role, pool)| (*role, pool.in_use())))
     }
 }
 

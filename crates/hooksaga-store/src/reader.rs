@@ -424,7 +424,7 @@ pub struct PoolUse {
 
 impl PoolUse {
     /// Every role's. `pools`: of each pool its role, how many of its connections are busy, and how many may be open.
-    pub fn of_roles(pools: impl Iterator<Item = (Role, (usize, usize))> + Clone) -> Vec<Self> {
+    pub fn of_roles(pools: &(impl Iterator<Item = (Role, (usize, usize))> + Clone)) -> Vec<Self> {
         let of_role = |role: Role| {
             let own = pools.clone().filter(|(of, _)| *of == role);
             let (busy, most) = own.fold((0, 0), |sum, (_, (busy, most))| (sum.0 + busy, sum.1 + most));
