@@ -7,7 +7,7 @@ use crate::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
         orchestrator::{apply, counts, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
-        worker::{self, claim, report},
+        worker::{claim, parking, report},
     },
 };
 use hooksaga_conformance::HotStatement;
@@ -80,11 +80,11 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             ],
         ),
         HotStatement::HandBack => {
-            (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
+            (Role::JobWorker, &[(parking::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
         }
         HotStatement::Park => (
             Role::JobWorker,
-            &[(worker::PARK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}'"), (worker::UNPARK, "1000")],
+            &[(parking::PARK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}'"), (parking::UNPARK, "1000")],
         ),
         HotStatement::Report => (
             Role::JobWorker,
