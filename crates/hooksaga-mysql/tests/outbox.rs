@@ -6,8 +6,8 @@ use hooksaga_conformance::{
     TestDatabase as _,
     outbox::{self, AppendCall, Application, Raised},
 };
-use hooksaga_mysql::{MySqlOptions, RoleMode, migrate, role_name};
-use hooksaga_store::{List, Role, RouteLimits};
+use hooksaga_mysql::{migrate, role_name};
+use hooksaga_store::{List, Role, RoleMode, RouteLimits, ServerOptions};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Error, Opts, prelude::Queryable as _};
 use std::time::{Duration, Instant};
@@ -255,7 +255,7 @@ async fn an_id_that_is_held_or_newer_than_the_callers_snapshot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_roles_it_has_the_logins_rights_and_roles_take_it_over() {
     let url = create_database("plain").await;
-    let off = MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    let off = ServerOptions { roles: RoleMode::Off, ..options(&url) };
     migrate(off.clone()).await.unwrap();
     let definer = "SELECT definer FROM information_schema.routines WHERE routine_schema = DATABASE()";
     assert_eq!(value(&url, definer).await, "admin@127.0.0.1");

@@ -9,9 +9,9 @@ use hooksaga_conformance::{
     TestDatabase as _,
     outbox::{self, AppendCall, Application, Raised},
 };
-use hooksaga_postgres::{PostgresOptions, RoleMode, migrate};
+use hooksaga_postgres::migrate;
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventFilter, List, PageRequest, Role, Stage, TenantScope};
+use hooksaga_store::{EventFilter, List, PageRequest, Role, RoleMode, ServerOptions, Stage, TenantScope};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -255,7 +255,7 @@ async fn without_roles_it_belongs_to_the_login_and_roles_take_it_over() {
         .unwrap();
     let url = database_in(&server, "hosted_db", "OWNER hosted").await;
     let login = url.replace("postgres://postgres@", "postgres://hosted@");
-    let off = PostgresOptions { roles: RoleMode::Off, ..options(&login) };
+    let off = ServerOptions { roles: RoleMode::Off, ..options(&login) };
     migrate(off.clone()).await.unwrap();
     migrate(off.clone()).await.unwrap();
     let owner = "SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE proname = 'hooksaga_append'";
