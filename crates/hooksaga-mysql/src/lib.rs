@@ -116,7 +116,7 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
-        list_index: Arc::new(roles::ListIndexer(pool(Role::ListIndexer)?)),
+        list_index: Arc::new(roles::ListIndexer::new(pool(Role::ListIndexer)?)),
         dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
         redrives: Arc::new(roles::Redrives(operator)),
         caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),

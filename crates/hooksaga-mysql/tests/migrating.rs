@@ -93,7 +93,7 @@ async fn a_run_that_was_broken_off_is_taken_up_again() {
     let report = migrate(options(&url)).await.unwrap();
     assert_eq!(report.applied, ["1 tables", "2 guards"]);
     let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
-    assert_eq!(value(&url, triggers).await, "21");
+    assert_eq!(value(&url, triggers).await, "22");
     assert_eq!(value(&url, "SELECT COUNT(*) FROM api_keys").await, "0");
 }
 

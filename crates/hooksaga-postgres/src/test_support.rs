@@ -159,6 +159,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             &[
                 (list_indexer::INDEX_DELIVERIES, "2048, 60000000"),
                 (list_indexer::CEILING, ""),
+                (list_indexer::WRITERS, "NULL::text[]"),
                 (list_indexer::INDEX_EVENTS, "2048, 1000"),
                 (list_indexer::TRIM_LOOK, "0, 2048"),
                 (list_indexer::TRIM_LOOK_EVENTS, "0, 2048"),
