@@ -39,6 +39,7 @@ torture: build-tests ## faults without end on every back end, as long as told; t
 	@$(TIMED) torture env HOOKSAGA_TORTURE_SECONDS=$(or $(SECONDS),300) HOOKSAGA_TORTURE_SEED=$(or $(SEED),1) \
 		HOOKSAGA_CUTS=$(or $(CUTS),1000000) HOOKSAGA_FAULT_STRIDE=$(or $(STRIDE),1) HOOKSAGA_MODEL=large $(BUILT)/debug/with-servers sh -c \
 		'$(CARGO) test -p hooksaga-saga --locked --test main model::whole::large model::back_ends -- --nocapture --test-threads 1 && \
+		 HOOKSAGA_SUBSCRIPTIONS=100000 $(CARGO) test -p hooksaga-sqlite -p hooksaga-postgres -p hooksaga-mysql --locked --test main conformance::plans -- --test-threads 1 && \
 		 $(CARGO) test -p hooksaga --locked --test whole torture -- --nocapture --test-threads 1 && \
 		 $(CARGO) test -p hooksaga-pipeline --locked --test main faults -- --nocapture --test-threads 1'
 

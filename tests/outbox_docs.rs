@@ -49,6 +49,17 @@ fn python(code: &str, packages: &str) -> (Command, String) {
     (command, packages.to_owned())
 }
 
+/// A Go program, with what Debian packages of Go's libraries.
+fn go(code: &str, installation: &Installation) -> Command {
+    let file = installation.folder.path().join("order.go");
+    std::fs::write(&file, code).unwrap();
+    let mut command = Command::new("go");
+    // Without modules nothing is fetched. What was compiled once is kept between runs.
+    command.env("GO111MODULE", "off").env("GOPATH", "/usr/share/gocode").env("PGSSLMODE", "disable");
+    command.arg("run").arg(file);
+    command
+}
+
 /// Every order has an event, by its external id.
 async fn check(api: &Api, orders: &[i64]) {
     for order in orders {
@@ -101,7 +112,9 @@ async fn the_examples_for_postgresql_work() {
     symlink(tool("node/node_modules"), installation.folder.path().join("node_modules")).unwrap();
     let printed = run_program(Command::new("node").arg(module).env("SHOP_DATABASE", &url), "nodejs");
     assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
-    check(&server.api(), &[1001, 1002, 1003, 1004]).await;
+    let printed = run_program(go(&outbox("go"), &installation).env("SHOP_DATABASE", &url), "golang-go");
+    assert!(printed.trim().parse::<i64>().unwrap() > 0, "{printed}");
+    check(&server.api(), &[1001, 1002, 1003, 1004, 1005]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

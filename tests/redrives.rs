@@ -144,6 +144,65 @@ async fn large_work_on_sqlite_does_not_hold_up_live_posts() {
     assert!(p95 < Duration::from_millis(250), "{p95:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bulk_requeue_on_sqlite_does_not_hold_up_live_posts() {
+    const LETTERS: u64 = 10_000;
+    let (installation, receiver) =
+        (Installation::sqlite().with("HOOKSAGA_LOG_DELIVERIES", "none"), Receiver::start().await);
+    let server = installation.serve().await;
+    let api = server.api();
+    let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+    give_up_many(&installation, id, LETTERS);
+    let requeue = tokio::spawn({
+        let api = server.api();
+        async move {
+            // A request ends after 5 s, which a slow machine may need more than one of.
+            let mut requeued = 0;
+            while requeued < LETTERS {
+                let body = json!({"filter": {}, "limit": LETTERS});
+                let done = api.post("/v1/dead-letters/requeue", &body).await.expect(200);
+                assert!(done["requeued"].as_u64().unwrap() > 0, "{done}");
+                requeued += done["requeued"].as_u64().unwrap();
+            }
+            requeued
+        }
+    });
+    let p95 = p95_of_posts(&api, async || !requeue.is_finished()).await;
+    assert_eq!(requeue.await.unwrap(), LETTERS);
+    assert!(p95 < Duration::from_millis(250), "{p95:?}");
+}
+
+/// So many events of long ago, each with a delivery that was given up, as the server would have written them.
+fn give_up_many(installation: &Installation, subscription: i64, count: u64) {
+    let file = installation.folder.path().join("hooksaga-data/hooksaga.db");
+    let mut database = rusqlite::Connection::open(file).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    // Nobody sees them open in between.
+    let rows = database.transaction().unwrap();
+    let past = 1_700_000_000_000_000_i64;
+    for sql in [
+        format!(
+            "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {count}) \
+             INSERT INTO events (event_type, created_at, payload, correlation_id) SELECT 'old', {past}, '1', 'c-1' FROM numbers"
+        ),
+        format!(
+            "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, attempt_count, max_retry_limit, \
+             next_attempt_at, created_at, updated_at) SELECT id, {subscription}, 'Pending', 0, 1, {past}, {past}, {past} \
+             FROM events WHERE event_type = 'old'"
+        ),
+        "UPDATE webhook_delivery_sagas SET status = 'InProgress'".to_owned(),
+        "UPDATE webhook_delivery_sagas SET status = 'DeadLettered', attempt_count = 1, final_error_code = 'HTTP_500'"
+            .to_owned(),
+        format!(
+            "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at) \
+             SELECT id, event_id, subscription_id, final_error_code, '1', {past} FROM webhook_delivery_sagas"
+        ),
+    ] {
+        assert_eq!(rows.execute(&sql, []).unwrap() as u64, count, "{sql}");
+    }
+    rows.commit().unwrap();
+}
+
 #[tokio::test]
 async fn the_command_line_starts_follows_and_cancels_redrives() {
     let (installation, receiver) = (Installation::sqlite(), Receiver::start().await);

@@ -40,6 +40,23 @@ async fn what_outsiders_write_runs_nowhere() {
     })
     .await;
 
+    // What a receiver says in its headers, and headers that have names of every kind.
+    let header_name = "x-'|`~!#$%&*+^_.";
+    let answer = format!("{HOSTILE}\r\nretry-after: {HOSTILE}\r\n{header_name}: {HOSTILE}");
+    receiver.answer("/headers", [Behaviour::Redirect(answer)]);
+    let body = json!({"event_type": "with.headers", "callback_url": receiver.url("/headers"), "tenant": "acme", "max_retry_limit": 1,
+        "headers": {header_name: HOSTILE}});
+    let with_headers = api.post("/v1/subscriptions", &body).await.expect(201)["id"].as_i64().unwrap();
+    eventually("verified", || async {
+        (api.subscription(with_headers).await["verified"] == true).then_some(())
+    })
+    .await;
+    let body = json!({"event_type": "with.headers", "tenant": "acme", "payload": 1});
+    let other_event = api.post("/v1/events", &body).await.expect(201)["id"].as_i64().unwrap();
+    let redirected = api.delivery_with_status(other_event, "DeadLettered").await["saga_id"].clone();
+    let sent = receiver.deliveries("/headers");
+    assert_eq!(sent[0].header(header_name), Some(HOSTILE), "the endpoint gets what was asked for");
+
     // Who starts a redrive is shown with it, and so is its filter.
     let redrive =
         json!({"kind": "dead_letters", "filter": {"tenant": "acme", "final_error_code": "HTTP_599"}});
@@ -59,6 +76,10 @@ async fn what_outsiders_write_runs_nowhere() {
         format!("/subscriptions/{}", subscriptions[1]),
         format!("/subscriptions/{}/edit", subscriptions[0]),
         format!("/dead-letters/{letter}"),
+        format!("/events/{other_event}"),
+        format!("/deliveries/{redirected}"),
+        format!("/subscriptions/{with_headers}"),
+        format!("/subscriptions/{with_headers}/edit"),
         format!("/redrives/{}", redrive["id"]),
         format!("/redrives?tenant={asked}&cursor={asked}"),
         format!("/{asked}/{asked}"),
@@ -84,6 +105,10 @@ async fn what_outsiders_write_runs_nowhere() {
         // It is there to be read, as what it is.
         page.open(&format!("{site}/deliveries/{delivery}")).await;
         page.see(HOSTILE).await;
+        // Of its own headers a subscription shows the names, and never a value.
+        page.open(&format!("{site}/subscriptions/{with_headers}")).await;
+        page.see(header_name).await;
+        assert_eq!(page.eval("document.body.textContent.includes('onerror')").await, false);
     }
     customer.see("<img src=x onerror=alert(4)>").await;
     operator.open(&format!("/sign-in?next={asked}")).await;

@@ -96,18 +96,27 @@ async fn every_page_of_the_portal() {
     for (name, path) in [
         ("portal", "/portal".to_owned()),
         ("portal-events", "/portal/events".to_owned()),
+        ("portal-event", format!("/portal/events/{}", scene.delivered["event_id"])),
         ("portal-deliveries", "/portal/deliveries".to_owned()),
         ("portal-delivery", format!("/portal/deliveries/{}", scene.given_up["saga_id"])),
         ("portal-subscriptions", "/portal/subscriptions".to_owned()),
         ("portal-subscription", format!("/portal/subscriptions/{}", scene.failing)),
+        ("portal-subscription-edit", format!("/portal/subscriptions/{}/edit", scene.failing)),
         ("portal-subscription-new", "/portal/subscriptions/new".to_owned()),
         ("portal-dead-letters", "/portal/dead-letters".to_owned()),
+        ("portal-dead-letter", format!("/portal/dead-letters/{}", scene.letter)),
         ("portal-redrives", "/portal/redrives".to_owned()),
         ("portal-redrive", "/portal/redrives/2".to_owned()),
+        ("portal-search-nothing", "/portal/search?q=nothing-like-it".to_owned()),
+        ("portal-search-many", "/portal/search?q=1".to_owned()),
         ("portal-not-there", "/portal/deliveries/987654".to_owned()),
         ("portal-nowhere", "/portal/no/such/page".to_owned()),
     ] {
         wrong.extend(examine(&page, name, &path).await);
+        // What has a name here is there, for this customer too.
+        let status = page.eval("performance.getEntriesByType('navigation')[0].responseStatus").await;
+        let expected = if ["portal-not-there", "portal-nowhere"].contains(&name) { 404 } else { 200 };
+        assert_eq!(status, expected, "{name}");
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -68,8 +68,8 @@ async fn finish_all_sagas(db: &dyn TestDatabase) {
     }
 }
 
-/// Thousands of rows in every table, all of them finished, and one subscription that works.
-pub(super) async fn fill(db: &dyn TestDatabase, rows: u32) -> SubscriptionId {
+/// Thousands of rows in every table, all of them finished, so many subscriptions to `many`, and one that works.
+pub(super) async fn fill(db: &dyn TestDatabase, rows: u32, subscriptions: u32) -> SubscriptionId {
     let stores = db.stores();
     let good = verified(&stores, TYPE, "https://good.example/").await;
     let event = append(&stores, new_event(TYPE)).await.id;
@@ -89,7 +89,7 @@ pub(super) async fn fill(db: &dyn TestDatabase, rows: u32) -> SubscriptionId {
          SELECT id, event_id, subscription_id, 'TIMEOUT', '1', {past} FROM webhook_delivery_sagas"
     );
     changes(db, &letters, u64::from(rows) + 1).await;
-    fill_subscriptions(db, rows).await;
+    fill_subscriptions(db, subscriptions).await;
     good
 }
 
