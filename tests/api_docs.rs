@@ -149,7 +149,8 @@ async fn every_command_returns_what_the_page_shows() {
     for Exchange { command, status, response, text } in exchanges {
         let real = command
             .replace("https://shop.example/hooks", &receiver.url("/shop/hooks"))
-            .replace("https://down.example/hooks", &receiver.url("/down/hooks"));
+            .replace("https://down.example/hooks", &receiver.url("/down/hooks"))
+            .replace("https://ops.example/hooks", &receiver.url("/ops/hooks"));
         let real = ids.put_into(&real);
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {

@@ -1,4 +1,4 @@
-//! docs/CONFORMANCE.md is complete, and the tests it names exist.
+//! docs/CONFORMANCE.md is complete, and the tests that it, docs/SECURITY.md and docs/RELIABILITY.md name exist.
 
 use std::{
     collections::BTreeSet,
@@ -73,16 +73,67 @@ fn every_rule_has_a_row_and_every_row_has_tests() {
     }
 }
 
-#[test]
-fn every_test_that_the_table_names_exists() {
+/// Every source file of the project, tests included.
+fn every_source() -> Vec<String> {
     let mut found = Vec::new();
     for folder in ["crates", "tests"] {
         sources(&root().join(folder), &mut found);
     }
+    found
+}
+
+fn is_test(sources: &[String], name: &str) -> bool {
+    sources.iter().any(|source| source.contains(&format!("fn {name}(")))
+}
+
+#[test]
+fn every_test_that_the_table_names_exists() {
+    let found = every_source();
     let missing: Vec<_> = table()
         .into_iter()
         .flat_map(|(_, tests)| tests.unwrap_or_default())
-        .filter(|test| !found.iter().any(|source| source.contains(&format!("fn {test}("))))
+        .filter(|test| !is_test(&found, test))
         .collect();
     assert!(missing.is_empty(), "named in docs/CONFORMANCE.md and not found: {missing:#?}");
+}
+
+/// What stands in backticks like a test and is none: columns, and a setting of MySQL.
+const NO_TESTS: [&str; 3] = ["attempt_count", "lease_resets", "innodb_flush_log_at_trx_commit"];
+
+/// The tests, or groups of tests, that a page names: all names in the last column of a table of tests, and elsewhere those
+/// that are as long as only names of tests are.
+fn tests_named_in(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let (mut named, mut head) = (Vec::new(), None);
+    for line in text.lines() {
+        let last = line.strip_suffix(" |").and_then(|row| row.rsplit(" | ").next()).unwrap_or_default();
+        head = line.starts_with('|').then(|| head.unwrap_or(last));
+        let of_tests = matches!(head, Some("tests" | "tested by"));
+        let all = if of_tests { last } else { line };
+        let is_name = |word: &&str| {
+            !word.is_empty()
+                && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+                && (of_tests || word.matches('_').count() >= 5)
+                && !NO_TESTS.contains(word)
+        };
+        named.extend(all.split('`').skip(1).step_by(2).filter(is_name).map(ToOwned::to_owned));
+    }
+    named
+}
+
+#[test]
+fn every_test_that_the_pages_on_security_and_reliability_name_exists() {
+    let found = every_source();
+    for (page, at_least) in [("docs/SECURITY.md", 80), ("docs/RELIABILITY.md", 45)] {
+        let named = tests_named_in(page);
+        assert!(named.len() >= at_least, "{page}: {} are read", named.len());
+        let is_group = |name: &str| {
+            let (module, cases) = (format!("mod {name};"), format!("{name} {{"));
+            let opens = |line: &str| line.ends_with(&module) || line.trim() == cases;
+            found.iter().any(|source| source.lines().any(opens))
+        };
+        let missing: Vec<_> =
+            named.into_iter().filter(|name| !is_test(&found, name) && !is_group(name)).collect();
+        assert!(missing.is_empty(), "named in {page} and not found: {missing:#?}");
+    }
 }

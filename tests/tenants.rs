@@ -6,6 +6,7 @@ use std::process::Output;
 on_every_back_end! {
     two_customers_receive_and_see_their_own,
     a_key_that_expires_or_is_revoked_stops_within_5_seconds,
+    keys_made_and_revoked_on_the_command_line_leave_records,
     a_portal_link_opens_one_tenant_for_a_while,
     events_are_sent_for_the_tenant_that_is_named,
 }
@@ -133,6 +134,33 @@ async fn a_key_that_expires_or_is_revoked_stops_within_5_seconds(installation: I
         let arguments = ["keys", "create", "--name", "n", "--scopes", "read", bad[0], bad[1]];
         assert_eq!(run(&installation, &arguments).await.status.code(), Some(2), "{bad:?}");
     }
+}
+
+async fn keys_made_and_revoked_on_the_command_line_leave_records(installation: Installation) {
+    let server = installation.serve().await;
+    let bound = new_key(&installation, &["--tenant", "acme"]).await["id"].to_string();
+    let free = new_key(&installation, &[]).await["id"].to_string();
+    printed(&installation, &["keys", "revoke", &bound]).await;
+    // Nothing happens, so nothing is recorded.
+    assert_eq!(run(&installation, &["keys", "revoke", "987654"]).await.status.code(), Some(1));
+    printed(&installation, &["keys", "list"]).await;
+    let mut records = server.api().get("/v1/audit").await.expect(200)["items"].as_array().unwrap().clone();
+    for record in &mut records {
+        let record = record.as_object_mut().unwrap();
+        assert!(record.remove("id").is_some() && record.remove("at").unwrap().is_string(), "{record:?}");
+    }
+    let record = |action: &str, key: &str, tenant: Option<&str>| {
+        json!({
+            "key_id": null, "key_name": "command line", "action": action, "target": format!("keys/{key}"),
+            "tenant": tenant,
+        })
+    };
+    let expected = [
+        record("key.revoke", &bound, Some("acme")),
+        record("key.create", &free, None),
+        record("key.create", &bound, Some("acme")),
+    ];
+    assert_eq!(records, expected);
 }
 
 async fn a_portal_link_opens_one_tenant_for_a_while(installation: Installation) {

@@ -5,7 +5,8 @@ use super::{
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, MUCH_LATER, TOKEN, TYPE, URL, allot, append, apply, buried, claim,
         create, create_jobs, failed, finish_claimable, leased, new_event, new_subscription, only, route,
-        saga_in, schedule_and_mark, scope, sealed, set_active, some_events, topic, verified, verified_with,
+        saga_in, schedule_and_mark, scope, sealed, set_active, some_events, test_of, topic, verified,
+        verified_with,
     },
     rows::{all_rows, count, job_row, saga_row},
 };
@@ -166,7 +167,7 @@ pub async fn nothing_is_sent_again_to_a_deleted_one(db: &dyn TestDatabase) {
     assert_eq!(requeued, RequeueOutcome::NotDeliverable(id));
     let resent = stores.dead_letters.resend(&ALL, fixed.saga_id, DEFAULT_LIMIT).await.unwrap();
     assert_eq!(resent, ResendOutcome::NotDeliverable(id));
-    let tested = stores.dead_letters.send_test(&ALL, fixed.event_id, id, DEFAULT_LIMIT).await.unwrap();
+    let tested = stores.dead_letters.send_test(&ALL, test_of(fixed.event_id, id)).await.unwrap();
     assert_eq!(tested, TestOutcome::NotFound);
     assert_eq!(count(db, "webhook_delivery_sagas").await, 1);
 }

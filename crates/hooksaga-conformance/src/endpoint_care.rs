@@ -3,9 +3,9 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TOKEN, TYPE, URL, append, claim, create, deliver_round, new_event,
-        new_subscription, only, route, schedule_and_mark, scope, sealed, set_active, tenant, url, verified,
-        verified_with, verify,
+        ALL, AT_ONCE, MANY, TOKEN, TYPE, URL, append, claim, create, deliver_round, new_event,
+        new_subscription, only, route, schedule_and_mark, scope, sealed, set_active, tenant, test_of, url,
+        verified, verified_with, verify,
     },
     rows::{count, saga_row},
 };
@@ -165,7 +165,7 @@ fn test_event() -> NewEvent {
 
 async fn send_test(stores: &Stores, event: NewEvent, id: SubscriptionId) -> TestOutcome {
     let event = append(stores, event).await.id;
-    stores.dead_letters.send_test(&ALL, event, id, DEFAULT_LIMIT).await.unwrap()
+    stores.dead_letters.send_test(&ALL, test_of(event, id)).await.unwrap()
 }
 
 pub async fn a_test_event_goes_to_its_subscription_alone(db: &dyn TestDatabase) {
@@ -177,9 +177,9 @@ pub async fn a_test_event_goes_to_its_subscription_alone(db: &dyn TestDatabase) 
     }
     let event = append(&stores, test_event()).await.id;
     assert!(route(&stores).await.is_empty(), "it matches no topic");
-    let outcome = stores.dead_letters.send_test(&ALL, event, id, DEFAULT_LIMIT).await.unwrap();
+    let outcome = stores.dead_letters.send_test(&ALL, test_of(event, id)).await.unwrap();
     let TestOutcome::Delivery(saga) = outcome else { panic!("{outcome:?}") };
-    let again = stores.dead_letters.send_test(&ALL, event, id, DEFAULT_LIMIT).await.unwrap();
+    let again = stores.dead_letters.send_test(&ALL, test_of(event, id)).await.unwrap();
     assert_eq!(again, outcome, "twice is once");
     assert!(route(&stores).await.is_empty());
     let row = saga_row(db, saga).await;
@@ -205,7 +205,7 @@ pub async fn a_test_event_needs_an_active_and_verified_subscription_of_its_tenan
     assert_eq!(send_test(&stores, foreign, paused).await, TestOutcome::NotFound);
     assert_eq!(send_test(&stores, test_event(), SubscriptionId(4711)).await, TestOutcome::NotFound);
     let event = append(&stores, test_event()).await.id;
-    let stranger = stores.dead_letters.send_test(&scope("another"), event, paused, DEFAULT_LIMIT).await;
+    let stranger = stores.dead_letters.send_test(&scope("another"), test_of(event, paused)).await;
     assert_eq!(stranger.unwrap(), TestOutcome::NotFound);
     assert_eq!(count(db, "webhook_delivery_sagas").await, 0);
 }

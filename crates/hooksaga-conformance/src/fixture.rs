@@ -9,7 +9,7 @@ use hooksaga_saga::{
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, CheckOutcome, ClaimLimits, ClaimedBatch, CreateOutcome, DeadLetterFilter,
     Decide, EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, RouteLimits,
-    Scheduled, ScheduledSaga, SealedSecret, Stores, Subscription, SubscriptionPatch, TenantScope,
+    Scheduled, ScheduledSaga, SealedSecret, SendTest, Stores, Subscription, SubscriptionPatch, TenantScope,
     UpdateOutcome,
 };
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
@@ -36,6 +36,11 @@ pub(super) const MUCH_LATER: RetryPolicy =
 pub(super) const ALL: TenantScope = TenantScope::All;
 /// The tenant of those who name none.
 pub(super) const DEFAULT_TENANT: &str = "default";
+
+/// This test event, to this subscription.
+pub(super) fn test_of(event_id: EventId, subscription_id: SubscriptionId) -> SendTest {
+    SendTest { event_id, subscription_id, default_limit: DEFAULT_LIMIT }
+}
 
 /// One function per name that comes from outside; cases use none that is invalid.
 macro_rules! names {

@@ -5,13 +5,19 @@ use super::fixture::ALL;
 use hooksaga_store::{
     DeliveryFilter, PageRequest, QUERY_LIMIT, StoreError, StoreResult, Stores, SubscriptionFilter,
 };
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
 /// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion. Whoever reads sagas has to wait
-/// until this returns.
-pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
+/// until `unlock` is polled; then the lists work again.
+pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
+    stores: &Stores,
+    unlock: impl Future<Output = Result<(), E>>,
+) {
     let begun = Instant::now();
     let mut lists = tokio::task::JoinSet::new();
     // Twice as many as there are connections for them.
@@ -34,6 +40,8 @@ pub async fn slow_lists_end_in_time_and_delay_nobody(stores: &Stores) {
     }
     // A wait for a connection, and the query.
     assert!(begun.elapsed() < QUERY_LIMIT * 2 + Duration::from_secs(3), "{:?}", begun.elapsed());
+    unlock.await.unwrap();
+    Endless::Deliveries.list(stores.clone()).await.unwrap();
 }
 
 /// Which list takes for ever, as long as a case runs.
@@ -55,8 +63,14 @@ impl Endless {
 }
 
 /// Lists whose callers go away at once end in the database, far before their time limit, and hold up nobody's reads: for each
-/// caller that is there the next one finds a connection.
-pub async fn lists_end_when_their_callers_have_gone(stores: &Stores, endless: Endless) {
+/// caller that is there the next one finds a connection. `running`: how many of their queries the database runs. `release`
+/// makes the list end; then it works again.
+pub async fn lists_end_when_their_callers_have_gone<E: Debug>(
+    stores: &Stores,
+    endless: Endless,
+    running: impl Future<Output = String>,
+    release: impl Future<Output = Result<(), E>>,
+) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(2) {
         let mut leaving = tokio::task::JoinSet::new();
@@ -70,9 +84,8 @@ pub async fn lists_end_when_their_callers_have_gone(stores: &Stores, endless: En
     let asked = Instant::now();
     stores.reader.subscriptions(FIRST.of(&ALL, &SubscriptionFilter::default())).await.unwrap();
     assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
-}
-
-/// Once the lock is gone.
-pub async fn lists_work_again(stores: &Stores) {
-    stores.reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(running.await, "0", "nothing runs for nobody");
+    release.await.unwrap();
+    endless.list(stores.clone()).await.unwrap();
 }

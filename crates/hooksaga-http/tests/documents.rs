@@ -217,7 +217,20 @@ async fn the_document_has_an_example_for_every_operation_and_says_what_endpoints
         }
     }
     let webhooks = document["webhooks"].as_object().unwrap();
-    assert_eq!(webhooks.keys().collect::<Vec<_>>(), ["event", "verification"]);
+    let operational = ["disabled", "failing", "verified"].map(|kind| format!("hooksaga.subscription.{kind}"));
+    let expected: Vec<&str> =
+        ["event"].into_iter().chain(operational.iter().map(String::as_str)).chain(["verification"]).collect();
+    assert_eq!(webhooks.keys().collect::<Vec<_>>(), expected);
+    for event_type in &operational {
+        let body = &webhooks[event_type]["post"]["requestBody"]["content"]["application/json"];
+        let members = body["schema"]["properties"].as_object().unwrap();
+        let mut shown = vec!["at", "callback_url", "reason", "subscription_id", "tenant", "type"];
+        shown.retain(|member| *member != "reason" || event_type.ends_with("disabled"));
+        assert_eq!(members.keys().collect::<Vec<_>>(), shown);
+        assert_eq!(body["example"].as_object().unwrap().keys().collect::<Vec<_>>(), shown);
+        assert_eq!(body["schema"]["required"].as_array().unwrap().len(), shown.len());
+        assert_eq!(members["type"]["const"], **event_type);
+    }
     for hook in webhooks.values() {
         let names: BTreeSet<&str> = hook["post"]["parameters"]
             .as_array()

@@ -12,10 +12,10 @@ use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
     EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, Listing,
     LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page, PageRequest,
-    PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueOutcome,
-    RequeueStep, RequeuedBatch, ResendOutcome, RunningLimits, SealedSecret, Seals, StartOutcome, Stats,
-    StepLimits, StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail,
-    SubscriptionFilter, SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
+    PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueStep, RequeuedBatch,
+    ResendOutcome, RunningLimits, SealedSecret, Seals, SendAgain, SendTest, StartOutcome, Stats, StepLimits,
+    StoreError, StoreResult, Subscription, SubscriptionAdminStore, SubscriptionDetail, SubscriptionFilter,
+    SubscriptionPatch, TenantScope, TestOutcome, UpdateOutcome,
 };
 use http::Request;
 use serde_json::json;
@@ -51,9 +51,8 @@ broken!(KeyReaderStore {
 });
 broken!(DeadLetterStore {
     bury(u32) -> Vec<Buried>;
-    requeue(&TenantScope, DeadLetterId, u32) -> RequeueOutcome;
-    resend(&TenantScope, SagaId, u32) -> ResendOutcome;
-    send_test(&TenantScope, EventId, SubscriptionId, u32) -> TestOutcome;
+    send_again(&TenantScope, SendAgain) -> ResendOutcome;
+    send_test(&TenantScope, SendTest) -> TestOutcome;
     requeue_step(&TenantScope, &RequeueStep) -> RequeuedBatch;
 });
 broken!(SubscriptionAdminStore {

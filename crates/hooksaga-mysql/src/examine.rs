@@ -2,14 +2,15 @@
 
 use crate::{
     error::{self, checked},
-    options::{MySqlOptions, RoleMode, SessionKind, identifier},
+    options::{SessionKind, database_of, identifier},
     pool::{connect_once, in_time},
     rights::{self, Fence},
     schema::{HAS_TABLE, MIGRATIONS, recorded},
     time::Time,
 };
 use hooksaga_store::{
-    ClockReading, Examination, Fault, Role, RoleFault, RolesFound, SchemaVersion, StoreError, StoreResult,
+    ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
+    StoreError, StoreResult,
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::time::Instant;
@@ -18,14 +19,14 @@ use std::time::Instant;
 ///
 /// # Errors
 /// If the server cannot be reached or does not let the login in.
-pub async fn examine(options: &MySqlOptions) -> StoreResult<Examination> {
+pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
     // Where the reader has a login of its own, `database.url` may be one that this process cannot use.
     let session = if options.shares_login(Role::ApiReader) {
         SessionKind::Server
     } else {
         SessionKind::Component(Role::ApiReader)
     };
-    let mut connection = connect_once(options.session(session)?).await?;
+    let mut connection = connect_once(session.configuration(options)?).await?;
     let clock = in_time(read_clock(&mut connection)).await?;
     let version: Option<String> =
         in_time(async { checked(connection.query_first("SELECT VERSION()").await) }).await?;
@@ -56,8 +57,8 @@ async fn read_clock(connection: &mut Conn) -> StoreResult<ClockReading> {
 }
 
 /// Whether the login itself sees that there is no schema. One without rights of its own sees nothing.
-async fn is_missing(connection: &mut Conn, options: &MySqlOptions) -> StoreResult<bool> {
-    let database = options.database()?;
+async fn is_missing(connection: &mut Conn, options: &ServerOptions) -> StoreResult<bool> {
+    let database = database_of(options)?;
     if let Err(error) = connection.query_drop(format!("USE {}", identifier(&database))).await {
         return if error::code(&error) == Some(1049) { Err(error::store_error(&error)) } else { Ok(false) };
     }
@@ -65,14 +66,15 @@ async fn is_missing(connection: &mut Conn, options: &MySqlOptions) -> StoreResul
 }
 
 /// As the reader, which may read what made the schema.
-async fn look_at_schema(options: &MySqlOptions) -> StoreResult<SchemaVersion> {
-    let mut connection = connect_once(options.session(SessionKind::Component(Role::ApiReader))?).await?;
+async fn look_at_schema(options: &ServerOptions) -> StoreResult<SchemaVersion> {
+    let mut connection =
+        connect_once(SessionKind::Component(Role::ApiReader).configuration(options)?).await?;
     let steps = recorded(&mut connection).await.map_err(StoreError::from)?;
     checked(connection.disconnect().await)?;
     SchemaVersion::judge(&steps, MIGRATIONS)
 }
 
-async fn look_at_roles(options: &MySqlOptions) -> StoreResult<RolesFound> {
+async fn look_at_roles(options: &ServerOptions) -> StoreResult<RolesFound> {
     let mut faults = Vec::new();
     for &role in Role::ALL {
         let fault = match in_time(lacking(options, role)).await {
@@ -87,8 +89,8 @@ async fn look_at_roles(options: &MySqlOptions) -> StoreResult<RolesFound> {
     Ok(RolesFound::Checked { tried: Role::ALL.len(), faults, weakness })
 }
 
-async fn lacking(options: &MySqlOptions, role: Role) -> StoreResult<Vec<String>> {
-    let mut connection = connect_once(options.session(SessionKind::Component(role))?).await?;
+async fn lacking(options: &ServerOptions, role: Role) -> StoreResult<Vec<String>> {
+    let mut connection = connect_once(SessionKind::Component(role).configuration(options)?).await?;
     let mut rights = rights::lacking(&mut connection, role).await?;
     checked(connection.disconnect().await)?;
     rights.truncate(RoleFault::SHOWN);

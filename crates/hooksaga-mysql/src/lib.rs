@@ -45,7 +45,7 @@ mod wake;
 
 pub use error::store_error;
 pub use examine::examine;
-pub use options::{MySqlOptions, RoleMode, identifier};
+pub use options::identifier;
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
 pub use rights::{Fence, role_name, role_sql};
@@ -53,10 +53,11 @@ pub use schema::{migrate, migrate_telling};
 
 use error::checked;
 use hooksaga_store::{
-    KeyStore, PoolUse, ReaderStore, Role, StoreError, StoreResult, Stores, migration::check_usable,
+    KeyStore, PoolUse, ReaderStore, Role, ServerOptions, StoreError, StoreResult, Stores,
+    migration::check_usable,
 };
 use mysql_async::prelude::Queryable as _;
-use options::SessionKind;
+use options::{SessionKind, database_of};
 use pool::{RolePool, connect_once, in_time};
 use schema::{HAS_TABLE, MIGRATIONS};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,7 +94,7 @@ impl MySqlDatabase {
 }
 
 /// Opens the database: it must be reachable and its schema this version's.
-pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
+pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
     in_time(look(&options)).await?;
     let pools = Mutex::new(Pools::new());
     let pool = |role| {
@@ -116,7 +117,7 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
         orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
         worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
         cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
-        list_index: Arc::new(roles::ListIndexer(pool(Role::ListIndexer)?)),
+        list_index: Arc::new(roles::ListIndexer::new(pool(Role::ListIndexer)?)),
         dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
         redrives: Arc::new(roles::Redrives(operator)),
         caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
@@ -132,7 +133,7 @@ pub async fn connect(options: MySqlOptions) -> StoreResult<MySqlDatabase> {
 }
 
 /// Opens the API keys alone.
-pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> {
+pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
     in_time(look(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
     ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
@@ -140,7 +141,7 @@ pub async fn open_keys(options: MySqlOptions) -> StoreResult<Arc<dyn KeyStore>> 
 }
 
 /// Opens what `api_reader` may see, alone.
-pub async fn open_reader(options: MySqlOptions) -> StoreResult<Arc<dyn ReaderStore>> {
+pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
     in_time(look(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
     let reader = roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt);
@@ -150,25 +151,25 @@ pub async fn open_reader(options: MySqlOptions) -> StoreResult<Arc<dyn ReaderSto
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<mysql_async::Conn> {
-    connect_once(MySqlOptions::login(url).session(SessionKind::Login)?).await
+    connect_once(SessionKind::Login.configuration(&ServerOptions::login(url))?).await
 }
 
 /// The same, but to the server and no database of it.
 pub async fn connect_to_server(url: &str) -> StoreResult<mysql_async::Conn> {
-    connect_once(MySqlOptions::login(url).session(SessionKind::Server)?).await
+    connect_once(SessionKind::Server.configuration(&ServerOptions::login(url))?).await
 }
 
-fn pool(options: &MySqlOptions, role: Role) -> StoreResult<RolePool> {
-    Ok(RolePool::new(options.session(SessionKind::Component(role))?))
+fn pool(options: &ServerOptions, role: Role) -> StoreResult<RolePool> {
+    Ok(RolePool::new(SessionKind::Component(role).configuration(options)?))
 }
 
 /// A first look as the login itself: that the server is there and lets it in, and how it is set. Not taken where the
 /// reader has a login of its own: then `database.url` may be one that this process cannot use.
-async fn look(options: &MySqlOptions) -> StoreResult<()> {
+async fn look(options: &ServerOptions) -> StoreResult<()> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(());
     }
-    let mut connection = connect_once(options.session(SessionKind::Server)?).await?;
+    let mut connection = connect_once(SessionKind::Server.configuration(options)?).await?;
     let sql = "SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit";
     let settings: Option<(u64, u64)> = checked(connection.query_first(sql).await)?;
     let (packet, flush) = settings.unwrap_or((SMALLEST_PACKET, 1));
@@ -186,7 +187,7 @@ async fn look(options: &MySqlOptions) -> StoreResult<()> {
     }
     // Said here, before the missing roles of a new database could be said to be the fault. A login without rights of
     // its own may see nothing here; what it lacks shows when the reader connects.
-    let database = options.database()?;
+    let database = database_of(options)?;
     if let Err(error) = connection.query_drop(format!("USE {}", options::identifier(&database))).await {
         return if error::code(&error) == Some(1049) { Err(error::store_error(&error)) } else { Ok(()) };
     }

@@ -1,43 +1,9 @@
 //! How to reach the database, and how every session is set up.
 
 use crate::{rights::role_name, tls};
-use hooksaga_store::{Role, StoreError, StoreResult, database_tls::TlsParameters};
+use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult, database_tls::TlsParameters};
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
-use std::{collections::BTreeMap, fmt, time::Duration};
-
-/// Whether connections take on their component's role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RoleMode {
-    /// Each component's connections switch to its role right at the start of the session.
-    #[default]
-    Switch,
-    /// No roles: for hosted databases where they cannot be created.
-    Off,
-}
-
-/// How to reach the database.
-#[derive(Clone)]
-pub struct MySqlOptions {
-    /// `mysql://…` or `mariadb://…`, with mysql_async's parameters. What is about TLS is read here
-    /// ([`TlsParameters`]).
-    pub url: String,
-    /// A login of its own for some or all roles; such connections do not switch.
-    pub role_urls: BTreeMap<Role, String>,
-    pub roles: RoleMode,
-    /// Each role has a pool of its own, and opens connections only as it needs them.
-    pub max_connections_per_role: usize,
-}
-
-impl fmt::Debug for MySqlOptions {
-    /// Without the URLs: they hold passwords.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MySqlOptions")
-            .field("role_urls", &self.role_urls.keys().collect::<Vec<_>>())
-            .field("roles", &self.roles)
-            .field("max_connections_per_role", &self.max_connections_per_role)
-            .finish_non_exhaustive()
-    }
-}
+use std::time::Duration;
 
 /// Correctness rests on these, whatever the server's defaults are: errors instead of silent changes of values, the
 /// backslash and quotes as usual, UTC, and every answer in the character set it was sent in. The comments are read
@@ -71,41 +37,23 @@ pub(crate) enum SessionKind {
     Component(Role),
 }
 
-impl MySqlOptions {
-    /// The login of a URL alone.
-    pub(crate) fn login(url: &str) -> Self {
-        Self {
-            url: url.to_owned(),
-            role_urls: BTreeMap::new(),
-            roles: RoleMode::Off,
-            max_connections_per_role: 1,
-        }
-    }
+/// The database that `url` names.
+pub(crate) fn database_of(options: &ServerOptions) -> StoreResult<String> {
+    database("database.url", &parse("database.url", &options.url)?)
+}
 
-    /// Whether this role's connections come from `url`, rather than a URL of their own.
-    pub(crate) fn shares_login(&self, role: Role) -> bool {
-        !self.role_urls.contains_key(&role)
-    }
-
-    /// The database that `url` names.
-    pub(crate) fn database(&self) -> StoreResult<String> {
-        database("database.url", &parse("database.url", &self.url)?)
-    }
-
+impl SessionKind {
     /// The configuration of a session.
-    pub(crate) fn session(&self, session: SessionKind) -> StoreResult<Opts> {
-        let (key, url) = match session {
-            SessionKind::Component(role) => match self.role_urls.get(&role) {
-                Some(url) => (format!("database.role_urls.{role}"), url),
-                None => ("database.url".to_owned(), &self.url),
-            },
-            SessionKind::Login | SessionKind::Server => ("database.url".to_owned(), &self.url),
+    pub(crate) fn configuration(self, options: &ServerOptions) -> StoreResult<Opts> {
+        let (key, url) = match self {
+            Self::Component(role) => options.url_of(role),
+            Self::Login | Self::Server => ("database.url".to_owned(), &*options.url),
         };
         let opts = parse(&key, url)?;
         let mut setup = vec![SETTINGS.to_owned(), ISOLATION.to_owned()];
-        if session != SessionKind::Server {
+        if self != Self::Server {
             let database = database(&key, &opts)?;
-            if let SessionKind::Component(role) = session {
+            if let Self::Component(role) = self {
                 setup.push(LIMITS.to_owned());
                 if role == Role::EventIngestWriter {
                     setup.push(INGEST_LIMITS.to_owned());
@@ -113,14 +61,14 @@ impl MySqlOptions {
                 if role == Role::ApiReader {
                     setup.push(READER_LIMITS.to_owned());
                 }
-                if self.roles == RoleMode::Switch && self.shares_login(role) {
+                if options.switches(role) {
                     setup.push(format!("SET ROLE {}", literal(&role_name(&database, role))));
                 }
             }
             // Not in the handshake: a login without rights of its own has some only after it has its role.
             setup.push(format!("USE {}", identifier(&database)));
         }
-        let size = self.max_connections_per_role.max(1);
+        let size = options.max_connections_per_role.max(1);
         let pool = PoolOpts::default()
             .with_constraints(PoolConstraints::new(0, size).unwrap_or_default())
             // A reset would take away the prepared statements and the set-up. Transactions that were not ended are
@@ -128,9 +76,9 @@ impl MySqlOptions {
             .with_reset_connection(false)
             .with_inactive_connection_ttl(IDLE)
             .with_ttl_check_interval(IDLE / 3);
-        let name = match session {
-            SessionKind::Component(role) => format!("hooksaga/{role}"),
-            SessionKind::Login | SessionKind::Server => "hooksaga/migrate".to_owned(),
+        let name = match self {
+            Self::Component(role) => format!("hooksaga/{role}"),
+            Self::Login | Self::Server => "hooksaga/migrate".to_owned(),
         };
         Ok(OptsBuilder::from_opts(opts)
             .db_name(None::<String>)
@@ -186,18 +134,15 @@ pub(crate) fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hooksaga_store::RoleMode;
 
-    fn options(url: &str) -> MySqlOptions {
-        MySqlOptions {
-            url: url.to_owned(),
-            role_urls: BTreeMap::from([(Role::KeyAdmin, "mysql://keys@h/db".to_owned())]),
-            roles: RoleMode::Switch,
-            max_connections_per_role: 1,
-        }
+    fn options(url: &str) -> ServerOptions {
+        let role_urls = [(Role::KeyAdmin, "mysql://keys@h/db".to_owned())].into();
+        ServerOptions { role_urls, roles: RoleMode::Switch, ..ServerOptions::login(url) }
     }
 
-    fn setup(options: &MySqlOptions, role: Role) -> String {
-        let opts = options.session(SessionKind::Component(role)).expect("usable");
+    fn setup(options: &ServerOptions, role: Role) -> String {
+        let opts = SessionKind::Component(role).configuration(options).expect("usable");
         assert_eq!(opts.db_name(), None);
         opts.setup().join(";")
     }
@@ -216,21 +161,15 @@ mod tests {
     fn a_role_with_its_own_login_does_not_switch() {
         let text = setup(&options("mysql://u@h/db"), Role::KeyAdmin);
         assert!(text.contains("USE `db`") && !text.contains("SET ROLE"), "{text}");
-        let off = MySqlOptions { roles: RoleMode::Off, ..options("mysql://u@h/db") };
+        let off = ServerOptions { roles: RoleMode::Off, ..options("mysql://u@h/db") };
         assert!(!setup(&off, Role::ApiReader).contains("SET ROLE"));
-    }
-
-    #[test]
-    fn debug_shows_no_url() {
-        let text = format!("{:?}", options("mysql://u:hunter2@h/db"));
-        assert!(!text.contains("hunter2") && text.contains("KeyAdmin"), "{text}");
     }
 
     #[test]
     fn a_bad_url_is_named_by_its_key_and_not_shown() {
         for url in ["mysql://u:hunter2@h:port/db", "mysql://u:hunter2@h", "mysql://u:hunter2@h/db?no=hunter2"]
         {
-            let error = options(url).session(SessionKind::Login).err();
+            let error = SessionKind::Login.configuration(&ServerOptions::login(url)).err();
             let text = error.map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains("database.url") && !text.contains("hunter2"), "{url}: {text}");
         }

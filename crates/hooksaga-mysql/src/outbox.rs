@@ -8,10 +8,10 @@
 
 use crate::{
     error::{checked, code, store_error},
-    options::{MySqlOptions, RoleMode, literal},
+    options::literal,
     rights::role_name,
 };
-use hooksaga_store::{Role, StoreError, StoreResult, migration::fingerprint};
+use hooksaga_store::{Role, RoleMode, ServerOptions, StoreError, StoreResult, migration::fingerprint};
 use mysql_async::{Conn, prelude::Queryable as _};
 
 const PROCEDURE: &str = include_str!("../migrations/outbox.sql");
@@ -27,7 +27,7 @@ const MISSING_RIGHT: u16 = 1227;
 /// Creates the procedure, or replaces another version of it.
 pub(crate) async fn install(
     connection: &mut Conn,
-    options: &MySqlOptions,
+    options: &ServerOptions,
     database: &str,
 ) -> StoreResult<()> {
     let version: Option<String> = checked(connection.query_first("SELECT VERSION()").await)?;

@@ -3,11 +3,11 @@
 
 use crate::{
     error::checked,
-    options::{MySqlOptions, SessionKind, identifier},
+    options::{SessionKind, identifier},
     pool::connect_once,
 };
 use hooksaga_store::{
-    StoreResult,
+    ServerOptions, StoreResult,
     migration::{ID_JUMP, MovedIds},
 };
 use mysql_async::prelude::Queryable as _;
@@ -19,8 +19,8 @@ JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_
 WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c.table_name";
 
 /// Moves the ids of every table forward.
-pub async fn move_ids_forward(options: MySqlOptions) -> StoreResult<Vec<MovedIds>> {
-    let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
+pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
+    let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     let tables: Vec<(String, String, i64)> = checked(connection.query(TABLES).await)?;
     let mut moved = Vec::with_capacity(tables.len());
     for (table, column, next) in tables {

@@ -7,13 +7,13 @@
 
 use crate::{
     error::{DbResult, checked, code, store_error},
-    options::{MySqlOptions, RoleMode, SessionKind, identifier, literal},
+    options::{SessionKind, database_of, identifier, literal},
     outbox,
     pool::connect_once,
     rights,
 };
 use hooksaga_store::{
-    StoreError, StoreResult,
+    RoleMode, ServerOptions, StoreError, StoreResult,
     migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
 };
 use mysql_async::{Conn, prelude::Queryable as _};
@@ -53,14 +53,14 @@ const PATIENCE: u32 = 600;
 
 /// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes and on
 /// several databases of a server at once.
-pub async fn migrate(options: MySqlOptions) -> StoreResult<MigrationReport> {
+pub async fn migrate(options: ServerOptions) -> StoreResult<MigrationReport> {
     migrate_telling(options, &|_| {}).await
 }
 
 /// The same; `told` hears of every step.
-pub async fn migrate_telling(options: MySqlOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
-    let database = options.database()?;
-    let mut connection = connect_once(options.session(SessionKind::Login)?).await?;
+pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
+    let database = database_of(&options)?;
+    let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     check_server(&mut connection).await?;
     let lock = literal(&format!("hooksaga.migrate.{}", rights::prefix(&database)));
     let got: Option<Option<i64>> =

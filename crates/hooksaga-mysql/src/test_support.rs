@@ -2,7 +2,6 @@
 //! statements with typical arguments.
 
 use crate::{
-    MySqlOptions,
     options::SessionKind,
     pool::RolePool,
     roles::{
@@ -14,13 +13,13 @@ use crate::{
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, Role, StoreResult};
+use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, Role, ServerOptions, StoreResult};
 use mysql_async::Opts;
 use std::time::Duration;
 
 /// The configuration of a component's session.
-pub fn session(options: &MySqlOptions, role: Role) -> StoreResult<Opts> {
-    options.session(SessionKind::Component(role))
+pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Opts> {
+    SessionKind::Component(role).configuration(options)
 }
 
 /// Transactions over a component's connections, as its stores have them.
@@ -29,7 +28,7 @@ pub struct Transactions(RolePool);
 
 impl Transactions {
     /// Connects to nothing yet.
-    pub fn new(options: &MySqlOptions, role: Role) -> StoreResult<Self> {
+    pub fn new(options: &ServerOptions, role: Role) -> StoreResult<Self> {
         Ok(Self(RolePool::new(session(options, role)?)))
     }
 

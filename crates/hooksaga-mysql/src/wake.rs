@@ -6,11 +6,11 @@
 
 use crate::{
     error::store_error,
-    options::{MySqlOptions, SessionKind},
+    options::SessionKind,
     pool::{RolePool, connect_once, in_time},
 };
 use async_trait::async_trait;
-use hooksaga_store::{Role, Stage, StoreResult, WakeListener, Wakeups};
+use hooksaga_store::{Role, ServerOptions, Stage, StoreResult, WakeListener, Wakeups};
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::{
     collections::{HashMap, VecDeque},
@@ -41,12 +41,12 @@ const QUEUE_LOOKS: u32 = 20;
 
 pub(crate) struct Notifications {
     pool: RolePool,
-    options: MySqlOptions,
+    options: ServerOptions,
 }
 
 impl Notifications {
     /// `pool` sends; a listener has a connection of its own.
-    pub(crate) fn new(pool: RolePool, options: MySqlOptions) -> Self {
+    pub(crate) fn new(pool: RolePool, options: ServerOptions) -> Self {
         Self { pool, options }
     }
 }
@@ -72,7 +72,8 @@ impl Wakeups for Notifications {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn WakeListener>>> {
-        let connection = connect_once(self.options.session(SessionKind::Component(Role::ApiReader))?).await?;
+        let connection =
+            connect_once(SessionKind::Component(Role::ApiReader).configuration(&self.options)?).await?;
         let mut listener = Listener {
             connection,
             heard_at: Instant::now(),

@@ -4,8 +4,8 @@
 use async_trait::async_trait;
 pub(crate) use hooksaga_conformance::servers::failure;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
-use hooksaga_mysql::{MySqlDatabase, MySqlOptions, RoleMode, connect, migrate, test_support};
-use hooksaga_store::{Rewrap, Role, StoreError, StoreResult, Stores};
+use hooksaga_mysql::{MySqlDatabase, connect, migrate, test_support};
+use hooksaga_store::{Rewrap, Role, RoleMode, ServerOptions, StoreError, StoreResult, Stores};
 use hooksaga_testkit::{
     aside::run_aside,
     mariadb::{admin_execute, admin_execute_all, create_database, drop_database},
@@ -26,13 +26,8 @@ pub(crate) struct Database {
 }
 
 /// Options for a URL, with a switch of roles.
-pub(crate) fn options(url: &str) -> MySqlOptions {
-    MySqlOptions {
-        url: url.to_owned(),
-        role_urls: BTreeMap::new(),
-        roles: RoleMode::Switch,
-        max_connections_per_role: 8,
-    }
+pub(crate) fn options(url: &str) -> ServerOptions {
+    ServerOptions { roles: RoleMode::Switch, max_connections_per_role: 8, ..ServerOptions::login(url) }
 }
 
 /// A fresh, empty, migrated database.
@@ -62,7 +57,7 @@ pub(crate) fn name(url: &str) -> &str {
 
 /// A connection as the administrator, set up as a product's is, but for the role.
 pub(crate) async fn owner(url: &str) -> Conn {
-    let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
+    let options = ServerOptions { roles: RoleMode::Off, ..options(url) };
     Conn::new(test_support::session(&options, Role::KeyAdmin).unwrap()).await.unwrap()
 }
 

@@ -4,10 +4,11 @@
 use crate::adapter::{Database, failure, fresh, name, options, owner, text_rows, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_conformance::servers::{says_how_to_migrate, says_that_tls_is_missing};
-use hooksaga_mysql::{Fence, MySqlOptions, RoleMode, connect, migrate, role_name};
+use hooksaga_mysql::{Fence, connect, migrate, role_name};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant};
 use hooksaga_store::{
-    Appended, EventFilter, NewEvent, PageRequest, Role, RouteLimits, Stage, StoreError, TenantScope,
+    Appended, EventFilter, NewEvent, PageRequest, Role, RoleMode, RouteLimits, ServerOptions, Stage,
+    StoreError, TenantScope,
 };
 use hooksaga_testkit::mariadb::{MariaDbServer, admin_execute, admin_url, create_database, database_url};
 use mysql_async::prelude::Queryable as _;
@@ -167,10 +168,10 @@ async fn a_server_with_too_small_packets_is_refused_at_the_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kind_of_fence_is_known() {
     let db = fresh().await;
-    let fence = |options: MySqlOptions| async { connect(options).await.unwrap().fence() };
+    let fence = |options: ServerOptions| async { connect(options).await.unwrap().fence() };
     assert_eq!(fence(options(&db.plain_url)).await, Fence::Switch);
     assert_eq!(fence(options(&db.url)).await, Fence::OwnRights);
-    assert_eq!(fence(MySqlOptions { roles: RoleMode::Off, ..options(&db.url) }).await, Fence::Off);
+    assert_eq!(fence(ServerOptions { roles: RoleMode::Off, ..options(&db.url) }).await, Fence::Off);
     for fence in [Fence::Switch, Fence::OwnRights, Fence::LoginPerRole, Fence::Off] {
         assert!(!fence.to_string().contains('\n'));
     }

@@ -1,9 +1,9 @@
 //! Two nodes of a Galera Cluster, whose locks do not reach each other.
 
 use crate::adapter::{fresh, options, owner, text_rows, value};
-use hooksaga_mysql::{MySqlOptions, RoleMode, connect, migrate, test_support::Transactions};
+use hooksaga_mysql::{connect, migrate, test_support::Transactions};
 use hooksaga_saga::{EventId, Retention, SagaId};
-use hooksaga_store::{ResendOutcome, Role, TenantScope, Walk};
+use hooksaga_store::{ResendOutcome, Role, RoleMode, ServerOptions, TenantScope, Walk};
 use hooksaga_testkit::{galera::GaleraCluster, mariadb, proxy::Proxy};
 use mysql_async::{Conn, OptsBuilder, prelude::Queryable as _};
 use std::{collections::BTreeSet, time::Duration};
@@ -119,7 +119,7 @@ async fn whoever_was_told_that_it_has_a_row_has_it(urls: &[String; 2]) {
     // Until the other node has it, too.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let of_node = |url: &String| {
-        let options = MySqlOptions { roles: RoleMode::Off, ..options(url) };
+        let options = ServerOptions { roles: RoleMode::Off, ..options(url) };
         Transactions::new(&options, Role::JobWorker).unwrap()
     };
     let nodes = urls.each_ref().map(of_node);
@@ -200,7 +200,7 @@ async fn outside_a_cluster_what_goes_together_is_one_message() {
     )
     .await;
     let (proxy, url) = Proxy::for_url(&database.url).await;
-    let options = MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    let options = ServerOptions { roles: RoleMode::Off, ..options(&url) };
     let transactions = Transactions::new(&options, Role::JobWorker).unwrap();
     let read = "SELECT id FROM things";
     let take = || transactions.take(read, "INSERT INTO things (id) VALUES (1)", read, "DELETE FROM things");

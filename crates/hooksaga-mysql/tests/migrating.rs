@@ -4,8 +4,8 @@
 use crate::adapter::{execute, failure, fresh, name, options, owner, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_conformance::servers::{changed_nothing, ids_went_on};
-use hooksaga_mysql::{MySqlOptions, RoleMode, connect, migrate, role_name, role_sql};
-use hooksaga_store::{Role, StoreError, migration::MigrationReport};
+use hooksaga_mysql::{connect, migrate, role_name, role_sql};
+use hooksaga_store::{Role, RoleMode, ServerOptions, StoreError, migration::MigrationReport};
 use hooksaga_testkit::mariadb::{self, MariaDbServer, admin_execute, create_database};
 use mysql_async::prelude::Queryable as _;
 use tokio::task::JoinSet;
@@ -93,7 +93,7 @@ async fn a_run_that_was_broken_off_is_taken_up_again() {
     let report = migrate(options(&url)).await.unwrap();
     assert_eq!(report.applied, ["1 tables", "2 guards"]);
     let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
-    assert_eq!(value(&url, triggers).await, "21");
+    assert_eq!(value(&url, triggers).await, "22");
     assert_eq!(value(&url, "SELECT COUNT(*) FROM api_keys").await, "0");
 }
 
@@ -181,7 +181,7 @@ async fn a_login_that_may_not_create_roles_is_told_whom_to_ask() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_roles_no_right_to_create_them_is_needed() {
     let url = login_with("roleless", "ALL PRIVILEGES ON `{db}`.*").await;
-    let off = || MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    let off = || ServerOptions { roles: RoleMode::Off, ..options(&url) };
     assert!(migrate(off()).await.unwrap().roles.starts_with("off"));
     connect(off()).await.unwrap().stores().reader.gauges().await.unwrap();
 }
@@ -195,7 +195,7 @@ async fn a_binary_log_that_forbids_triggers_is_explained() {
     mariadb::execute(&admin, "CREATE USER 'plain'@'127.0.0.1'").await;
     mariadb::execute(&admin, "GRANT ALL ON logged.* TO 'plain'@'127.0.0.1' WITH GRANT OPTION").await;
     let url = format!("{}/logged", admin.replace("admin@", "plain@"));
-    let off = || MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    let off = || ServerOptions { roles: RoleMode::Off, ..options(&url) };
     let error = failure(migrate(off()).await);
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(error.to_string().contains("log_bin_trust_function_creators"), "{error}");
@@ -217,7 +217,7 @@ async fn triggers_of_a_login_that_is_gone_are_made_anew() {
     let mut connection = owner(&url).await;
     let error = failure(execute(&mut connection, insert).await);
     assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
-    migrate(MySqlOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
+    migrate(ServerOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
     connection.query_drop(insert).await.unwrap();
 }
 

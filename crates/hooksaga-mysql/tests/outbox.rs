@@ -2,9 +2,12 @@
 
 use crate::adapter::{Database, fresh, name, options, owner, value};
 use async_trait::async_trait;
-use hooksaga_conformance::outbox::{self, AppendCall, Application, Raised};
-use hooksaga_mysql::{MySqlOptions, RoleMode, migrate, role_name};
-use hooksaga_store::{Role, RouteLimits};
+use hooksaga_conformance::{
+    TestDatabase as _,
+    outbox::{self, AppendCall, Application, Raised},
+};
+use hooksaga_mysql::{migrate, role_name};
+use hooksaga_store::{List, Role, RoleMode, RouteLimits, ServerOptions};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Error, Opts, prelude::Queryable as _};
 use std::time::{Duration, Instant};
@@ -108,6 +111,22 @@ async fn a_late_commit_is_caught_up_with() {
 async fn a_late_commit_is_listed() {
     let db = fresh().await;
     outbox::a_late_commit_is_listed(&db, &mut app(&db.url).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_from_the_future_does_not_keep_others_from_being_indexed() {
+    let db = fresh().await;
+    let mut app = app(&db.url).await;
+    app.execute("SET timestamp = 4102444800").await.unwrap();
+    app.append(&AppendCall::new("1")).await.unwrap();
+    app.execute("SET timestamp = DEFAULT").await.unwrap();
+    let last = app.append(&AppendCall::new("2")).await.unwrap();
+    let stores = db.stores();
+    for _ in 0..5 {
+        stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+    }
+    let below = value(&db.url, "SELECT below FROM list_progress WHERE list = 2").await;
+    assert_eq!(below, (last + 1).to_string());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,7 +255,7 @@ async fn an_id_that_is_held_or_newer_than_the_callers_snapshot() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_roles_it_has_the_logins_rights_and_roles_take_it_over() {
     let url = create_database("plain").await;
-    let off = MySqlOptions { roles: RoleMode::Off, ..options(&url) };
+    let off = ServerOptions { roles: RoleMode::Off, ..options(&url) };
     migrate(off.clone()).await.unwrap();
     let definer = "SELECT definer FROM information_schema.routines WHERE routine_schema = DATABASE()";
     assert_eq!(value(&url, definer).await, "admin@127.0.0.1");

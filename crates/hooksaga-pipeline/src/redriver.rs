@@ -103,13 +103,20 @@ impl Redriver {
     async fn steps(&self, limits: StepLimits) -> StoreResult<Vec<RedriveStep>> {
         let caught_up = self.store.catch_up(limits, self.catch_up).await;
         if caught_up.as_ref().is_err_and(StoreError::is_of_rows) {
-            self.store.put_off_catch_up(Self::PUT_OFF).await?;
+            self.noting(self.store.put_off_catch_up(Self::PUT_OFF).await);
         }
         let advanced = self.store.advance(limits).await;
         if advanced.as_ref().is_err_and(StoreError::is_of_rows) {
-            self.store.put_off_redrive().await?;
+            self.noting(self.store.put_off_redrive().await);
         }
-        let advanced = advanced?;
+        let advanced = match advanced {
+            Ok(advanced) => advanced,
+            Err(error) => {
+                // What was caught up with is to be delivered all the same.
+                caught_up.iter().flatten().for_each(|step| self.account(step));
+                return Err(error);
+            }
+        };
         match caught_up {
             Ok(caught_up) => Ok(caught_up.into_iter().chain(advanced).collect()),
             // A subscription that cannot catch up is no reason for a redrive to wait.
@@ -118,6 +125,13 @@ impl Redriver {
                 Ok(advanced.into_iter().collect())
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// One that could not be put off is tried again at once: a matter of patience, no reason to stop.
+    fn noting(&self, put_off: StoreResult<()>) {
+        if let Err(error) = put_off {
+            self.metrics.store_error(Self::NAME, &error);
         }
     }
 

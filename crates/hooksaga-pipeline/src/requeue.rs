@@ -10,7 +10,7 @@ use crate::{DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals, step_size::StepS
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
     DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch, ResendOutcome,
-    Stage, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
+    SendTest, Stage, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
 };
 use std::{sync::Arc, time::Instant};
 
@@ -78,12 +78,13 @@ impl Requeue {
     pub async fn test(
         &self,
         scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
+        event_id: EventId,
+        subscription_id: SubscriptionId,
     ) -> StoreResult<TestOutcome> {
-        let outcome = self.store.send_test(scope, event, subscription, self.default_limit).await?;
+        let wanted = SendTest { event_id, subscription_id, default_limit: self.default_limit };
+        let outcome = self.store.send_test(scope, wanted).await?;
         if let TestOutcome::Delivery(_) = outcome {
-            self.signals.wake_schedule([subscription]);
+            self.signals.wake_schedule([subscription_id]);
         }
         Ok(outcome)
     }

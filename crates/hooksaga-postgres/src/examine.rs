@@ -2,14 +2,15 @@
 
 use crate::{
     error::checked,
-    options::{PostgresOptions, RoleMode, SessionKind},
+    options::SessionKind,
     pool::connect_once,
     rights::{self, Right},
     schema::{MIGRATIONS, RECORDED, recorded},
     time::Time,
 };
 use hooksaga_store::{
-    ClockReading, Examination, Fault, Role, RoleFault, RolesFound, SchemaVersion, StoreResult,
+    ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
+    StoreResult,
 };
 use std::time::Instant;
 use tokio_postgres::Client;
@@ -18,14 +19,14 @@ use tokio_postgres::Client;
 ///
 /// # Errors
 /// If the server cannot be reached or does not let the login in.
-pub async fn examine(options: &PostgresOptions) -> StoreResult<Examination> {
+pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
     // Where the reader has a login of its own, `database.url` may be one that this process cannot use.
     let session = if options.shares_login(Role::ApiReader) {
         SessionKind::Login
     } else {
         SessionKind::Component { role: Role::ApiReader, schema: None }
     };
-    let client = connect_once(&options.session(session)?).await?;
+    let client = connect_once(&session.configuration(options)?).await?;
     let clock = read_clock(&client).await?;
     let sql = "SELECT current_setting('server_version'), quote_ident(current_schema())";
     let row = checked(client.query_one(sql, &[]).await)?;
@@ -60,7 +61,7 @@ async fn look_at_schema(client: &Client) -> StoreResult<SchemaVersion> {
     SchemaVersion::judge(&steps, MIGRATIONS)
 }
 
-async fn look_at_roles(options: &PostgresOptions, schema: Option<&str>) -> RolesFound {
+async fn look_at_roles(options: &ServerOptions, schema: Option<&str>) -> RolesFound {
     let mut faults = Vec::new();
     for &role in Role::ALL {
         let fault = match lacking(options, role, schema).await {
@@ -74,7 +75,7 @@ async fn look_at_roles(options: &PostgresOptions, schema: Option<&str>) -> Roles
 }
 
 /// The rights that a session of this role lacks.
-async fn lacking(options: &PostgresOptions, role: Role, schema: Option<&str>) -> StoreResult<Vec<String>> {
+async fn lacking(options: &ServerOptions, role: Role, schema: Option<&str>) -> StoreResult<Vec<String>> {
     const MISSING: &str = "/* examine.missing_rights */
 SELECT r.verb, r.object, r.name
 FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS r (verb, object, name, place)
@@ -86,7 +87,7 @@ WHERE NOT coalesce(
               WHERE a.attrelid = to_regclass(r.object) AND a.attname = r.name)
     END, false)
 ORDER BY r.place LIMIT $4";
-    let client = connect_once(&options.session(SessionKind::Component { role, schema })?).await?;
+    let client = connect_once(&SessionKind::Component { role, schema }.configuration(options)?).await?;
     let rights = rights::of_role(role);
     let column = |get: fn(&Right) -> &str| rights.iter().map(get).collect::<Vec<&str>>();
     let verbs = column(|right| right.verb);

@@ -40,7 +40,6 @@ mod wake;
 
 pub use error::store_error;
 pub use examine::examine;
-pub use options::{PostgresOptions, RoleMode};
 pub use restore::move_ids_forward;
 pub use rewrap::rewrap;
 pub use rights::role_sql;
@@ -49,7 +48,8 @@ pub use schema::{migrate, migrate_telling};
 use connect::refuse_shared_sessions;
 use error::checked;
 use hooksaga_store::{
-    KeyStore, PoolUse, ReaderStore, Role, StoreError, StoreResult, Stores, migration::check_usable,
+    KeyStore, PoolUse, ReaderStore, Role, ServerOptions, StoreError, StoreResult, Stores,
+    migration::check_usable,
 };
 use options::SessionKind;
 use pool::{Commits, RolePool, connect_once};
@@ -83,7 +83,7 @@ impl PostgresDatabase {
 }
 
 /// Opens the database: it must be reachable and its schema this version's.
-pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> {
+pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     let schema = look(&options).await?;
     let pools = Mutex::new(Pools::new());
     let kept = |role: Role, pool: RolePool| {
@@ -100,8 +100,8 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
     let correlations = Arc::new(Correlations::default());
     let operator = pool(Role::DeadLetterOperator)?;
 
-    let listener =
-        options.session(SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() })?;
+    let listener = SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() }
+        .configuration(&options)?;
     let stores = Stores {
         ingest: Arc::new(roles::Ingest(pool(Role::EventIngestWriter)?)),
         admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
@@ -130,7 +130,7 @@ pub async fn connect(options: PostgresOptions) -> StoreResult<PostgresDatabase> 
 }
 
 /// Opens the API keys alone.
-pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore>> {
+pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
     let schema = look(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
     ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
@@ -138,7 +138,7 @@ pub async fn open_keys(options: PostgresOptions) -> StoreResult<Arc<dyn KeyStore
 }
 
 /// Opens what `api_reader` may see, alone.
-pub async fn open_reader(options: PostgresOptions) -> StoreResult<Arc<dyn ReaderStore>> {
+pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
     let schema = look(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
     let reader = roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt);
@@ -148,32 +148,32 @@ pub async fn open_reader(options: PostgresOptions) -> StoreResult<Arc<dyn Reader
 
 /// Connects as the login of a URL, without a role and without time limits: for tools that look after databases.
 pub async fn connect_as_login(url: &str) -> StoreResult<tokio_postgres::Client> {
-    connect_once(&PostgresOptions::login(url).session(SessionKind::Login)?).await
+    connect_once(&SessionKind::Login.configuration(&ServerOptions::login(url))?).await
 }
 
 fn pool(
-    options: &PostgresOptions,
+    options: &ServerOptions,
     role: Role,
     schema: Option<&str>,
     commits: Commits,
 ) -> StoreResult<RolePool> {
-    let session = options.session(SessionKind::Component { role, schema })?;
+    let session = SessionKind::Component { role, schema }.configuration(options)?;
     RolePool::new(session, options.max_connections_per_role, commits)
 }
 
 /// The reader's connections for what must not wait behind a list: readiness, and signals, which any role may send.
-fn prompt_pool(options: &PostgresOptions, schema: Option<&str>) -> StoreResult<RolePool> {
-    let session = options.session(SessionKind::Component { role: Role::ApiReader, schema })?;
+fn prompt_pool(options: &ServerOptions, schema: Option<&str>) -> StoreResult<RolePool> {
+    let session = SessionKind::Component { role: Role::ApiReader, schema }.configuration(options)?;
     RolePool::new(session, PROMPT_CONNECTIONS, Commits::Durable)
 }
 
 /// A first look as the login itself: that the server is there and lets it in, and where the tables are. Not
 /// taken where the reader has a login of its own: then `database.url` may be one that this process cannot use.
-async fn look(options: &PostgresOptions) -> StoreResult<Option<String>> {
+async fn look(options: &ServerOptions) -> StoreResult<Option<String>> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(None);
     }
-    let session = options.session(SessionKind::Login)?;
+    let session = SessionKind::Login.configuration(options)?;
     let client = connect_once(&session).await?;
     refuse_shared_sessions(&client, &session).await?;
     let sql = "SELECT quote_ident(current_schema()), to_regclass('schema_migrations') IS NOT NULL";

@@ -5,45 +5,10 @@ use crate::{
     error::from_url,
     tls,
 };
-use hooksaga_store::{Role, StoreResult, database_tls::TlsParameters};
-use std::{collections::BTreeMap, fmt, time::Duration};
+use hooksaga_store::{Role, ServerOptions, StoreResult, database_tls::TlsParameters};
+use std::time::Duration;
 use tokio_postgres::{Config, config::TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
-
-/// Whether connections take on their component's role.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RoleMode {
-    /// Each component's connections switch to its role right at the start of the session.
-    #[default]
-    Switch,
-    /// No roles: for hosted databases where they cannot be created.
-    Off,
-}
-
-/// How to reach the database.
-#[derive(Clone)]
-pub struct PostgresOptions {
-    /// `postgres://…`, as tokio-postgres reads it: several hosts and `target_session_attrs` included. What is about TLS is
-    /// read here ([`TlsParameters`]).
-    pub url: String,
-    /// A login of its own for some or all roles; such connections do not switch.
-    pub role_urls: BTreeMap<Role, String>,
-    pub roles: RoleMode,
-    /// Each role has a pool of its own (the orchestrator one for each of its two loops), and opens connections only as it
-    /// needs them.
-    pub max_connections_per_role: usize,
-}
-
-impl fmt::Debug for PostgresOptions {
-    /// Without the URLs: they hold passwords.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresOptions")
-            .field("role_urls", &self.role_urls.keys().collect::<Vec<_>>())
-            .field("roles", &self.roles)
-            .field("max_connections_per_role", &self.max_connections_per_role)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Settings that the URL's own `options` may override.
 const DEFAULTS: &[(&str, &str)] = &[
@@ -111,42 +76,25 @@ pub(crate) struct SessionOptions {
     pub(crate) tls: MakeRustlsConnect,
 }
 
-impl PostgresOptions {
-    /// The login of a URL alone.
-    pub(crate) fn login(url: &str) -> Self {
-        Self {
-            url: url.to_owned(),
-            role_urls: BTreeMap::new(),
-            roles: RoleMode::Off,
-            max_connections_per_role: 1,
-        }
-    }
-
-    /// Whether this role's connections come from `url`, rather than a URL of their own.
-    pub(crate) fn shares_login(&self, role: Role) -> bool {
-        !self.role_urls.contains_key(&role)
-    }
-
+impl SessionKind<'_> {
     /// How a session of this kind is opened.
-    pub(crate) fn session(&self, session: SessionKind<'_>) -> StoreResult<SessionOptions> {
-        let SessionKind::Component { role, schema } = session else {
-            let mut session = parse("database.url", &self.url)?;
+    pub(crate) fn configuration(self, options: &ServerOptions) -> StoreResult<SessionOptions> {
+        let Self::Component { role, schema } = self else {
+            let mut session = parse("database.url", &options.url)?;
             let no_limits = [("statement_timeout", "0"), ("lock_timeout", "0"), ("jit", "off")];
             finish(&mut session.config, "hooksaga/migrate", &no_limits, FIXED.iter().copied());
             return Ok(session);
         };
         let mut fixed = FIXED.to_vec();
         fixed.extend_from_slice(planning(role));
-        let mut session = match self.role_urls.get(&role) {
-            Some(url) => parse(&format!("database.role_urls.{role}"), url)?,
-            None => {
-                fixed.extend(schema.map(|schema| ("search_path", schema)));
-                if self.roles == RoleMode::Switch {
-                    fixed.push(("role", role.as_str()));
-                }
-                parse("database.url", &self.url)?
-            }
-        };
+        if options.shares_login(role) {
+            fixed.extend(schema.map(|schema| ("search_path", schema)));
+        }
+        if options.switches(role) {
+            fixed.push(("role", role.as_str()));
+        }
+        let (key, url) = options.url_of(role);
+        let mut session = parse(&key, url)?;
         let mut defaults = DEFAULTS.to_vec();
         if role == Role::EventIngestWriter {
             defaults.retain(|(name, _)| *name != "lock_timeout");
@@ -220,18 +168,15 @@ fn setting(key: &str, value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hooksaga_store::RoleMode;
 
-    fn options(url: &str) -> PostgresOptions {
-        PostgresOptions {
-            url: url.to_owned(),
-            role_urls: BTreeMap::from([(Role::KeyAdmin, "postgres://keys@h/db".to_owned())]),
-            roles: RoleMode::Switch,
-            max_connections_per_role: 1,
-        }
+    fn options(url: &str) -> ServerOptions {
+        let role_urls = [(Role::KeyAdmin, "postgres://keys@h/db".to_owned())].into();
+        ServerOptions { role_urls, roles: RoleMode::Switch, ..ServerOptions::login(url) }
     }
 
-    fn session_options(options: &PostgresOptions, role: Role) -> String {
-        let session = options.session(SessionKind::Component { role, schema: Some("my schema") });
+    fn session_options(options: &ServerOptions, role: Role) -> String {
+        let session = SessionKind::Component { role, schema: Some("my schema") }.configuration(options);
         session.ok().and_then(|session| session.config.get_options().map(str::to_owned)).unwrap_or_default()
     }
 
@@ -250,19 +195,14 @@ mod tests {
     fn a_role_with_its_own_login_does_not_switch() {
         let text = session_options(&options("postgres://u@h/db"), Role::KeyAdmin);
         assert!(!text.is_empty() && !text.contains("role="), "{text}");
-        let off = PostgresOptions { roles: RoleMode::Off, ..options("postgres://u@h/db") };
+        let off = ServerOptions { roles: RoleMode::Off, ..options("postgres://u@h/db") };
         assert!(!session_options(&off, Role::ApiReader).contains("role="));
     }
 
     #[test]
-    fn debug_shows_no_url() {
-        let text = format!("{:?}", options("postgres://u:hunter2@h/db"));
-        assert!(!text.contains("hunter2") && text.contains("KeyAdmin"), "{text}");
-    }
-
-    #[test]
     fn a_bad_url_is_named_by_its_key_and_not_shown() {
-        let error = options("postgres://u:hunter2@h:port/db").session(SessionKind::Login).err();
+        let error =
+            SessionKind::Login.configuration(&ServerOptions::login("postgres://u:hunter2@h:port/db")).err();
         let text = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(text.contains("database.url") && !text.contains("hunter2"), "{text}");
     }

@@ -5,10 +5,9 @@
 
 use crate::{
     error::{checked, store_error},
-    options::{PostgresOptions, RoleMode},
     rights,
 };
-use hooksaga_store::{Role, StoreError, StoreResult};
+use hooksaga_store::{Role, RoleMode, ServerOptions, StoreError, StoreResult};
 use tokio_postgres::Client;
 
 const FUNCTION: &str = include_str!("../migrations/outbox.sql");
@@ -21,7 +20,7 @@ SELECT quote_ident(current_schema()), quote_ident(current_user),
         WHERE p.oid = to_regprocedure(format('%I.%s', current_schema(), $1::text)))";
 
 /// Creates the function, or replaces it: the rights that were granted on it stay.
-pub(crate) async fn install(client: &Client, options: &PostgresOptions) -> StoreResult<()> {
+pub(crate) async fn install(client: &Client, options: &ServerOptions) -> StoreResult<()> {
     let row = checked(client.query_one(LOOK, &[&SIGNATURE]).await)?;
     let (schema, login): (String, String) = (checked(row.try_get(0))?, checked(row.try_get(1))?);
     let owner: Option<String> = checked(row.try_get(2))?;

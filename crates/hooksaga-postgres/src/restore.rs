@@ -1,13 +1,9 @@
 //! After a restore from a backup: ids that were assigned since the backup was made must not be assigned again, since
 //! receivers know them and would take new events for duplicates.
 
-use crate::{
-    error::checked,
-    options::{PostgresOptions, SessionKind},
-    pool::connect_once,
-};
+use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_store::{
-    StoreResult,
+    ServerOptions, StoreResult,
     migration::{ID_JUMP, MovedIds},
 };
 
@@ -20,8 +16,8 @@ WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclas
   AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY c.relname";
 
 /// Moves the ids of every table forward.
-pub async fn move_ids_forward(options: PostgresOptions) -> StoreResult<Vec<MovedIds>> {
-    let client = connect_once(&options.session(SessionKind::Login)?).await?;
+pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
+    let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     let mut moved = Vec::new();
     for row in checked(client.query(SEQUENCES, &[]).await)? {
         let table: String = checked(row.try_get(0))?;

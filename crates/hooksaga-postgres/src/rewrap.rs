@@ -1,18 +1,14 @@
 //! Seals secrets with another key, beside running servers: a few rows per transaction. As the login itself: no component
 //! may both read and write sealed text.
 
-use crate::{
-    error::checked,
-    options::{PostgresOptions, SessionKind},
-    pool::connect_once,
-};
+use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, StoreResult};
+use hooksaga_store::{REWRAP_BATCH, Rewrap, SEALED_TABLES, SealedSecret, ServerOptions, StoreResult};
 
 /// Seals everything valid that another key has sealed; how many rows that were. Whatever sealing fails with ends it; what was
 /// moved until then stays so.
-pub async fn rewrap(options: &PostgresOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
-    let client = connect_once(&options.session(SessionKind::Login)?).await?;
+pub async fn rewrap(options: &ServerOptions, rewrap: Rewrap<'_>) -> StoreResult<u64> {
+    let client = connect_once(&SessionKind::Login.configuration(options)?).await?;
     let mut moved = 0;
     for (table, key, expires) in SEALED_TABLES {
         let valid = if *expires { "(expires_at IS NULL OR expires_at > now())" } else { "TRUE" };

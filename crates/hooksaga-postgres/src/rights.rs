@@ -1,10 +1,7 @@
 //! The components' roles. Roles belong to the whole cluster, so several databases may make them at once.
 
-use crate::{
-    error::{checked, store_error},
-    options::PostgresOptions,
-};
-use hooksaga_store::{Role, StoreError, StoreResult};
+use crate::error::{checked, store_error};
+use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult};
 use std::{fmt::Write as _, time::Duration};
 use tokio_postgres::{Client, Error, error::SqlState};
 
@@ -90,7 +87,7 @@ fn single(rights: &'static str) -> Vec<(&'static str, &'static str)> {
 
 /// Makes the roles that are missing, and lets the login switch to those that have no login of their own.
 /// Returns what happened, for people.
-pub(crate) async fn ensure(client: &Client, options: &PostgresOptions) -> StoreResult<String> {
+pub(crate) async fn ensure(client: &Client, options: &ServerOptions) -> StoreResult<String> {
     let mut created = 0;
     for &role in Role::ALL {
         if !exists(client, role).await? {

@@ -6,13 +6,13 @@
 
 use crate::{
     error::{checked, store_error},
-    options::{PostgresOptions, RoleMode, SessionKind},
+    options::SessionKind,
     outbox,
     pool::connect_once,
     rights,
 };
 use hooksaga_store::{
-    StoreError, StoreResult,
+    RoleMode, ServerOptions, StoreError, StoreResult,
     migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
 };
 use tokio_postgres::{Client, Row};
@@ -34,13 +34,13 @@ const OLDEST: i32 = 150_000;
 
 /// Creates or upgrades the schema, the roles and their rights. Safe to run twice, and from several processes
 /// and on several databases of a cluster at once.
-pub async fn migrate(options: PostgresOptions) -> StoreResult<MigrationReport> {
+pub async fn migrate(options: ServerOptions) -> StoreResult<MigrationReport> {
     migrate_telling(options, &|_| {}).await
 }
 
 /// The same; `told` hears of every step.
-pub async fn migrate_telling(options: PostgresOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
-    let client = connect_once(&options.session(SessionKind::Login)?).await?;
+pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
+    let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
     // Before anything is created: a newer version's schema is left alone, roles included.

@@ -2,22 +2,21 @@
 //! statements with typical arguments.
 
 use crate::{
-    PostgresOptions,
     options::SessionKind,
     roles::{
         caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
         orchestrator::{apply, counts, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
-        worker::{self, claim},
+        worker::{claim, parking, report},
     },
 };
 use hooksaga_conformance::HotStatement;
-use hooksaga_store::{Role, StoreResult};
+use hooksaga_store::{Role, ServerOptions, StoreResult};
 use tokio_postgres::Config;
 
 /// The configuration of a component's session.
-pub fn session(options: &PostgresOptions, role: Role) -> StoreResult<Config> {
-    Ok(options.session(SessionKind::Component { role, schema: None })?.config)
+pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Config> {
+    Ok(SessionKind::Component { role, schema: None }.configuration(options)?.config)
 }
 
 /// A statement of the product.
@@ -81,22 +80,22 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             ],
         ),
         HotStatement::HandBack => {
-            (Role::JobWorker, &[(worker::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
+            (Role::JobWorker, &[(parking::HAND_BACK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}', 5000000")])
         }
         HotStatement::Park => (
             Role::JobWorker,
-            &[(worker::PARK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}'"), (worker::UNPARK, "1000")],
+            &[(parking::PARK, "'{1,2}', '{now,now}', '{1,2}', '{1,1}'"), (parking::UNPARK, "1000")],
         ),
         HotStatement::Report => (
             Role::JobWorker,
             &[
                 (
-                    worker::REPORT,
+                    report::REPORT,
                     "'{1,2}', '{now,now}', '{1,2}', '{1,1}', '{200,NULL}', '{NULL,TIMEOUT}', '{1,2}', '{NULL,NULL}', \
                      '{now,NULL}', '{https://a.example/,NULL}', '{NULL,now}'",
                 ),
                 (
-                    worker::REPORT_DELIVERED,
+                    report::REPORT_DELIVERED,
                     "'{1,2}', '{now,now}', '{1,1}', '{200,200}', '{1,2}', '{now,now}', \
                      '{https://a.example/,https://a.example/}'",
                 ),
@@ -159,6 +158,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             &[
                 (list_indexer::INDEX_DELIVERIES, "2048, 60000000"),
                 (list_indexer::CEILING, ""),
+                (list_indexer::WRITERS, "NULL::text[]"),
                 (list_indexer::INDEX_EVENTS, "2048, 1000"),
                 (list_indexer::TRIM_LOOK, "0, 2048"),
                 (list_indexer::TRIM_LOOK_EVENTS, "0, 2048"),

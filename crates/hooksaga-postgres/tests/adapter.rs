@@ -3,9 +3,11 @@
 use async_trait::async_trait;
 pub(crate) use hooksaga_conformance::servers::failure;
 use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
-use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode, connect, migrate, test_support};
+use hooksaga_postgres::{PostgresDatabase, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
-use hooksaga_store::{Allotted, NewEvent, Rewrap, Role, Scheduled, StoreResult, Stores};
+use hooksaga_store::{
+    Allotted, NewEvent, Rewrap, Role, RoleMode, Scheduled, ServerOptions, StoreResult, Stores,
+};
 use hooksaga_testkit::{
     aside::run_aside,
     postgres::{admin_execute, create_database},
@@ -28,13 +30,8 @@ pub(crate) struct Database {
 }
 
 /// Options for a URL, with a switch of roles.
-pub(crate) fn options(url: &str) -> PostgresOptions {
-    PostgresOptions {
-        url: url.to_owned(),
-        role_urls: BTreeMap::new(),
-        roles: RoleMode::Switch,
-        max_connections_per_role: 8,
-    }
+pub(crate) fn options(url: &str) -> ServerOptions {
+    ServerOptions { roles: RoleMode::Switch, max_connections_per_role: 8, ..ServerOptions::login(url) }
 }
 
 /// A fresh, empty, migrated database.

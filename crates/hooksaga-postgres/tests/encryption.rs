@@ -2,8 +2,8 @@
 //! The server takes no plain connection to these databases.
 
 use crate::adapter::{event, failure, options};
-use hooksaga_postgres::{PostgresOptions, connect, connect_as_login, migrate, open_keys};
-use hooksaga_store::{Appended, Role, Stage, StoreError, database_tls::with_authority};
+use hooksaga_postgres::{connect, connect_as_login, migrate, open_keys};
+use hooksaga_store::{Appended, Role, ServerOptions, Stage, StoreError, database_tls::with_authority};
 use hooksaga_testkit::{
     authority::Authority,
     postgres::{PostgresServer, admin_url},
@@ -114,7 +114,7 @@ async fn a_server_that_asks_for_a_certificate_gets_it() {
     };
     let own = with(&secured.authority);
     migrate(options(&own)).await.unwrap();
-    connect(PostgresOptions { max_connections_per_role: 1, ..options(&own) }).await.unwrap();
+    connect(ServerOptions { max_connections_per_role: 1, ..options(&own) }).await.unwrap();
     let error = failure(connect(options(&with(&Authority::new()))).await);
     assert!(!error.to_string().is_empty());
 }

@@ -4,9 +4,11 @@ use crate::{
     adapter::{event, failure, options, superuser, value},
     migrating::{database_in, new_cluster},
 };
-use hooksaga_postgres::{PostgresOptions, RoleMode, connect, migrate, open_keys, role_sql};
+use hooksaga_postgres::{connect, migrate, open_keys, role_sql};
 use hooksaga_saga::EventId;
-use hooksaga_store::{Appended, Role, RouteLimits, Scopes, StoreError, Stores, TenantScope};
+use hooksaga_store::{
+    Appended, Role, RoleMode, RouteLimits, Scopes, ServerOptions, StoreError, Stores, TenantScope,
+};
 use hooksaga_testkit::postgres::PostgresServer;
 
 const LIMITS: RouteLimits = RouteLimits { events: 10, sagas: 10 };
@@ -81,7 +83,7 @@ async fn a_schema_named_like_the_login_is_found_by_every_role() {
 async fn without_roles_every_component_is_the_login() {
     let server = new_cluster().await;
     let url = owned(&server, "hosted", "").await;
-    let off = PostgresOptions { roles: RoleMode::Off, ..options(&url) };
+    let off = ServerOptions { roles: RoleMode::Off, ..options(&url) };
     let report = migrate(off.clone()).await.unwrap();
     assert!(report.roles.starts_with("off"), "{}", report.roles);
     let roles = "SELECT count(*) FROM pg_roles WHERE rolname = 'router_worker'";
@@ -135,7 +137,7 @@ async fn a_login_per_role_needs_no_other() {
 async fn rights_that_are_missing_are_a_matter_of_set_up() {
     let server = new_cluster().await;
     let url = owned(&server, "halfway", "").await;
-    migrate(PostgresOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
+    migrate(ServerOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
     superuser(&server.url()).await.batch_execute(&role_sql("halfway_db", "halfway")).await.unwrap();
     let error = failure(connect(options(&url)).await);
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");

@@ -3,8 +3,8 @@
 use crate::adapter::{failure, fresh, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_conformance::servers::{changed_nothing, ids_went_on};
-use hooksaga_postgres::{PostgresOptions, RoleMode, connect, migrate};
-use hooksaga_store::{Role, StoreError};
+use hooksaga_postgres::{connect, migrate};
+use hooksaga_store::{Role, RoleMode, ServerOptions, StoreError};
 use hooksaga_testkit::postgres::{PostgresServer, admin_execute, create_database};
 use tokio::task::JoinSet;
 
@@ -150,7 +150,7 @@ async fn a_database_that_would_change_payloads_is_refused() {
     admin_execute(&format!("CREATE DATABASE {name} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
         .await;
     let url = hooksaga_testkit::postgres::database_url(&name);
-    let error = failure(migrate(PostgresOptions { roles: RoleMode::Off, ..options(&url) }).await);
+    let error = failure(migrate(ServerOptions { roles: RoleMode::Off, ..options(&url) }).await);
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(error.to_string().contains("UTF8"), "{error}");
 }

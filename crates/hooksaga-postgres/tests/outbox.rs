@@ -9,8 +9,9 @@ use hooksaga_conformance::{
     TestDatabase as _,
     outbox::{self, AppendCall, Application, Raised},
 };
-use hooksaga_postgres::{PostgresOptions, RoleMode, migrate};
-use hooksaga_store::{Role, Stage};
+use hooksaga_postgres::migrate;
+use hooksaga_saga::EventId;
+use hooksaga_store::{EventFilter, List, PageRequest, Role, RoleMode, ServerOptions, Stage, TenantScope};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -90,6 +91,39 @@ async fn a_late_commit_is_caught_up_with() {
 async fn a_late_commit_is_listed() {
     let db = fresh().await;
     outbox::a_late_commit_is_listed(&db, &mut app(&db).await).await;
+}
+
+/// It has its id before it has a transaction of its own: it takes the id, and then waits for whoever holds its external id.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_waited_for_another_transaction_is_listed() {
+    let db = fresh().await;
+    let (mut holder, mut waiter, mut others) = (app(&db).await, app(&db).await, app(&db).await);
+    let held = AppendCall { external_id: Some("x".to_owned()), ..AppendCall::new("1") };
+    holder.execute("BEGIN").await.unwrap();
+    holder.append(&held).await.unwrap();
+    waiter.execute("BEGIN").await.unwrap();
+    let waiting = tokio::spawn(async move {
+        let id = waiter.append(&AppendCall { event_type: Some("late".to_owned()), ..held }).await.unwrap();
+        (waiter, id)
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    others.append(&AppendCall::new("2")).await.unwrap();
+    let stores = db.stores();
+    let index = async || {
+        for _ in 0..10 {
+            stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+        }
+    };
+    index().await;
+    holder.execute("ROLLBACK").await.unwrap();
+    let (mut waiter, late) = waiting.await.unwrap();
+    index().await;
+    waiter.execute("COMMIT").await.unwrap();
+    index().await;
+    let filter = EventFilter { event_type: Some("late".to_owned()), ..EventFilter::default() };
+    let page = PageRequest { limit: 10, before: None };
+    let found = stores.reader.events(page.of(&TenantScope::All, &filter)).await.unwrap().items;
+    assert_eq!(found.iter().map(|event| event.id).collect::<Vec<_>>(), [EventId(late)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,7 +255,7 @@ async fn without_roles_it_belongs_to_the_login_and_roles_take_it_over() {
         .unwrap();
     let url = database_in(&server, "hosted_db", "OWNER hosted").await;
     let login = url.replace("postgres://postgres@", "postgres://hosted@");
-    let off = PostgresOptions { roles: RoleMode::Off, ..options(&login) };
+    let off = ServerOptions { roles: RoleMode::Off, ..options(&login) };
     migrate(off.clone()).await.unwrap();
     migrate(off.clone()).await.unwrap();
     let owner = "SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE proname = 'hooksaga_append'";

@@ -79,10 +79,12 @@ impl Together for Group<'_> {
             return;
         }
         self.queue.try_iter().for_each(|part| self.line.push(part));
-        if self.line.has_events() {
+        let Some(last) = self.ran.last() else { return };
+        // Somebody outside waits for each accepted event: for one that joined, and for those that have come meanwhile.
+        if last.role() == Role::EventIngestWriter || self.line.has_events() {
             return;
         }
-        let commit = self.ran.last().map_or(Commit::AtOnce, |part| part.commit());
+        let commit = last.commit();
         self.linked |= commit != Commit::AtOnce;
         if commit == Commit::Deferred {
             self.deferred.store(true, Ordering::Release);
@@ -92,7 +94,7 @@ impl Together for Group<'_> {
         }
         // Steps often come before they are waited for: a claim while the sagas of its jobs are moved.
         if self.linked && self.begun < LINKED {
-            self.todo.extend(self.line.take_others(LINKED - self.begun));
+            self.todo.extend(self.line.take_others(LINKED - self.begun).filter(|part| part.is_wanted()));
         }
         self.wait = Some(FOR_NEXT).filter(|_| commit != Commit::AtOnce && self.todo.is_empty());
     }
@@ -143,7 +145,7 @@ mod tests {
     use crate::session::Tx;
     use std::sync::Arc;
 
-    /// A part that does nothing, and notes when it is answered.
+    /// A part that does nothing, and notes when it is answered. Nobody waits for one of the key role.
     struct Named(Role, Commit, Arc<AtomicBool>);
 
     impl Part for Named {
@@ -154,7 +156,7 @@ mod tests {
             self.1
         }
         fn is_wanted(&self) -> bool {
-            true
+            self.0 != Role::KeyAdmin
         }
         fn run(&mut self, _: &Tx<'_>) -> bool {
             true
@@ -241,6 +243,7 @@ mod tests {
         assert!(group.next().is_some());
         // The next step, and a claim that follows from both.
         sender.send(part(Role::SagaOrchestrator, Commit::Deferred).0).unwrap();
+        sender.send(part(Role::KeyAdmin, Commit::AtOnce).0).unwrap();
         sender.send(part(Role::JobWorker, Commit::AtOnce).0).unwrap();
         group.ran(true);
         assert!(answered.load(Ordering::Relaxed));
@@ -249,7 +252,26 @@ mod tests {
             roles.push(part.role());
             group.ran(true);
         }
-        assert_eq!(roles, [Role::SagaOrchestrator, Role::JobWorker]);
+        assert_eq!(
+            roles,
+            [Role::SagaOrchestrator, Role::JobWorker],
+            "and nothing that nobody waits for any more"
+        );
+    }
+
+    #[test]
+    fn an_event_that_joins_a_chain_ends_it() {
+        let (sender, queue) = mpsc::channel();
+        let (mut line, deferred) = (Line::default(), AtomicBool::new(false));
+        let (first, _answered) = part(Role::RouterWorker, Commit::Deferred);
+        let mut group = Group::new(vec![first], &mut line, &queue, &deferred);
+        assert!(group.next().is_some());
+        group.ran(true);
+        sender.send(part(Role::EventIngestWriter, Commit::AtOnce).0).unwrap();
+        assert_eq!(group.next().map(|part| part.role()), Some(Role::EventIngestWriter));
+        sender.send(part(Role::JobWorker, Commit::AtOnce).0).unwrap();
+        group.ran(true);
+        assert!(group.next().is_none(), "whoever comes now has the next commit");
     }
 
     #[test]

@@ -187,6 +187,7 @@ mod tests {
         let now = at(12, 7, 30);
         assert_eq!(progress.minutes(now), at(8, 7, 0)..at(12, 2, 0));
         assert!(progress.hours().is_empty(), "no minute is settled");
+        assert_eq!(progress.minutes_kept_from(now), start, "nothing goes before its hour is whole");
         progress.minutes_below = at(12, 2, 0);
         assert!(progress.minutes(now).is_empty());
         assert_eq!(progress.hours(), start..at(12, 0, 0));
@@ -199,8 +200,6 @@ mod tests {
         assert_eq!((progress.hours_below, progress.after_subscription_id), (at(10, 0, 0), 0));
         assert_eq!(progress.go_on_to(None, &open), None);
         assert_eq!(progress.hours_below, at(12, 0, 0));
-        assert_eq!(progress.minutes_kept_from(now), start, "nothing goes before its hour is whole");
-        progress.hours_below = at(12, 0, 0);
         assert_eq!(progress.minutes_kept_from(now), now.before(MINUTES_KEPT));
     }
 }

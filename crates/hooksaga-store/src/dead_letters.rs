@@ -24,6 +24,31 @@ pub struct Requeued {
     pub generation: u32,
 }
 
+/// A delivery that has ended, Completed or DeadLettered, and is to be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendAgain {
+    pub ended: EndedDelivery,
+    /// For a subscription that has no limit of its own.
+    pub default_limit: u32,
+}
+
+/// How a delivery that has ended is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedDelivery {
+    /// It is the one that this letter is of.
+    Letter(DeadLetterId),
+    Saga(SagaId),
+}
+
+/// A test event, which no routing finds, for this subscription alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendTest {
+    pub event_id: EventId,
+    pub subscription_id: SubscriptionId,
+    /// For a subscription that has no limit of its own.
+    pub default_limit: u32,
+}
+
 /// What became of one requeue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequeueOutcome {
@@ -128,28 +153,33 @@ pub trait DeadLetterStore: Send + Sync {
     /// none, and takes them off the queue.
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>>;
 
-    /// A new saga for the letter's event and subscription, of the next generation; once, however often.
+    /// A new saga for the delivery's event and subscription, of the next generation; once, however often. The requeue of a
+    /// dead delivery's letter and its resend are one and the same.
+    async fn send_again(&self, scope: &TenantScope, wanted: SendAgain) -> StoreResult<ResendOutcome>;
+
+    /// Sends the delivery of this letter again.
     async fn requeue(
         &self,
         scope: &TenantScope,
         id: DeadLetterId,
         default_limit: u32,
-    ) -> StoreResult<RequeueOutcome>;
+    ) -> StoreResult<RequeueOutcome> {
+        let wanted = SendAgain { ended: EndedDelivery::Letter(id), default_limit };
+        Ok(self.send_again(scope, wanted).await?.into())
+    }
 
-    /// The same for any delivery that has ended, Completed or DeadLettered. The requeue of a dead delivery's letter and its
-    /// resend are one and the same.
-    async fn resend(&self, scope: &TenantScope, id: SagaId, default_limit: u32)
-    -> StoreResult<ResendOutcome>;
-
-    /// The delivery of a test event, which no routing finds, to this subscription alone; once, however often. The event is
-    /// of the subscription's tenant.
-    async fn send_test(
+    /// Sends this delivery again.
+    async fn resend(
         &self,
         scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
+        id: SagaId,
         default_limit: u32,
-    ) -> StoreResult<TestOutcome>;
+    ) -> StoreResult<ResendOutcome> {
+        self.send_again(scope, SendAgain { ended: EndedDelivery::Saga(id), default_limit }).await
+    }
+
+    /// The delivery of a test event; once, however often. The event is of the subscription's tenant.
+    async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome>;
 
     /// The same as a requeue for the next letters that match, within the step's bounds, in one short transaction.
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch>;

@@ -53,6 +53,7 @@ mod router;
 mod secret;
 mod send_again;
 mod server_call;
+mod server_options;
 mod stores;
 mod tenant;
 mod trace;
@@ -74,8 +75,8 @@ pub use counts::{
     SUBSCRIPTIONS_LOOKED_AT, TOTALS_KEPT, each, floor,
 };
 pub use dead_letters::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, TestOutcome,
+    Buried, DeadLetterFilter, DeadLetterStore, EndedDelivery, RequeueOutcome, RequeueStep, Requeued,
+    RequeuedBatch, RequeuedSaga, ResendOutcome, SendAgain, SendTest, TestOutcome,
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult};
@@ -116,6 +117,7 @@ pub use router::{
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use send_again::{Ended, FoundSaga, NextSaga};
 pub use server_call::ServerCall;
+pub use server_options::{RoleMode, ServerOptions};
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;

@@ -32,6 +32,9 @@ use http::{HeaderValue, StatusCode, header};
 /// Sends many again, in the background: all dead letters that match a filter, or all events of a subscription's tenant and
 /// topics since a time of which it has no delivery yet. It can be watched and cancelled, and goes on after a crash. What
 /// comes later is not part of it.
+///
+/// At most 20 run at a time, at most 5 of one tenant, and one of a tenant starts only while fewer than 15 run. Beyond that: 429
+/// with the type `urn:hooksaga:problem:too-many-redrives` and `retry-after`.
 #[utoipa::path(
     post, path = "/v1/redrives", tag = "redrives", operation_id = "start_redrive",
     security(("key" = ["operator"])),

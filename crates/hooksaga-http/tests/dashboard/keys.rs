@@ -20,4 +20,10 @@ async fn keys_are_seen_and_revoked_by_those_who_administer_the_whole_server() {
     assert_eq!(browser.post("/keys/987654/revoke", &[]).await.status, 404);
     let revoked = browser.post("/keys/1/revoke", &[]).await;
     assert!(revoked.text().contains("is revoked") && !revoked.text().contains("/keys/1/revoke"));
+
+    // Of all that, only what was done is recorded.
+    let records = api.get("/v1/audit?action=key.revoke").await.expect(200);
+    let records: Vec<_> = records["items"].as_array().unwrap().iter().collect();
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!((&records[0]["target"], &records[0]["key_name"]), (&json!("keys/1"), &json!("root")));
 }

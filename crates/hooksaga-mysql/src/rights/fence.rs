@@ -1,12 +1,8 @@
 //! What kind of fence the roles are: logged once at the start, because here a switch of role gives rights and takes none
 //! away.
 
-use crate::{
-    error::checked,
-    options::{MySqlOptions, RoleMode, SessionKind},
-    pool::connect_once,
-};
-use hooksaga_store::{Role, StoreResult};
+use crate::{error::checked, options::SessionKind, pool::connect_once};
+use hooksaga_store::{Role, RoleMode, ServerOptions, StoreResult};
 use mysql_async::prelude::Queryable as _;
 use std::fmt;
 
@@ -45,14 +41,14 @@ impl fmt::Display for Fence {
 
 impl Fence {
     /// Looks which one it is.
-    pub(crate) async fn look(options: &MySqlOptions) -> StoreResult<Self> {
+    pub(crate) async fn look(options: &ServerOptions) -> StoreResult<Self> {
         if options.roles == RoleMode::Off {
             return Ok(Self::Off);
         }
         if !Role::ALL.iter().any(|role| options.shares_login(*role)) {
             return Ok(Self::LoginPerRole);
         }
-        let mut connection = connect_once(options.session(SessionKind::Server)?).await?;
+        let mut connection = connect_once(SessionKind::Server.configuration(options)?).await?;
         let grants: Vec<String> = checked(connection.query("SHOW GRANTS FOR CURRENT_USER()").await)?;
         checked(connection.disconnect().await)?;
         Ok(match grants.iter().any(|grant| is_right(grant)) {

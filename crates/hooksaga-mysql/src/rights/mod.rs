@@ -12,9 +12,9 @@ pub(crate) use grants::{grant_rights, lacking};
 
 use crate::{
     error::{checked, store_error},
-    options::{MySqlOptions, literal},
+    options::literal,
 };
-use hooksaga_store::{Role, StoreError, StoreResult};
+use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult};
 use mysql_async::{Conn, Error, prelude::Queryable as _};
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ pub fn role_name(database: &str, role: Role) -> String {
 /// happened, for people.
 pub(crate) async fn ensure(
     connection: &mut Conn,
-    options: &MySqlOptions,
+    options: &ServerOptions,
     database: &str,
 ) -> StoreResult<String> {
     let me = account(connection).await?;

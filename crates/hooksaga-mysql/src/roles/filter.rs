@@ -1,6 +1,8 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives is
 //! always a parameter.
 
+use crate::time::Time;
+use hooksaga_saga::Timestamp;
 use mysql_async::{Params, Value};
 
 /// Conditions that must all hold, and their parameters.
@@ -26,6 +28,22 @@ impl Filter {
     pub(crate) fn add_some(&mut self, condition: &'static str, parameter: Option<impl Into<Value>>) {
         if let Some(parameter) = parameter {
             self.add(condition, parameter);
+        }
+    }
+
+    /// `column` is a time from the one on and before the other, if they are given.
+    pub(crate) fn add_period(
+        &mut self,
+        column: &'static str,
+        from: Option<Timestamp>,
+        before: Option<Timestamp>,
+    ) {
+        for (comparison, time) in [(" >= ?", from), (" < ?", before)] {
+            if let Some(time) = time {
+                self.add_fixed(column);
+                self.sql.push_str(comparison);
+                self.parameters.push(Time(time).into());
+            }
         }
     }
 
@@ -98,6 +116,17 @@ mod tests {
         assert_eq!(filter.where_clause(), "WHERE a = ? AND c AND d < ? AND e IN (?,?)");
         let values = vec![Value::from(1), Value::from("x"), Value::from("y"), Value::from("z")];
         assert_eq!(filter.parameters(), Params::Positional(values));
+    }
+
+    #[test]
+    fn a_period_has_the_ends_that_are_given() {
+        let mut filter = Filter::new();
+        filter.add_period("a", Some(Timestamp::from_micros(1)), Some(Timestamp::from_micros(2)));
+        filter.add_period("b", None, Some(Timestamp::from_micros(3)));
+        filter.add_period("c", None, None);
+        assert_eq!(filter.where_clause(), "WHERE a >= ? AND a < ? AND b < ?");
+        let values = [1, 2, 3].map(|micros| Value::from(Time(Timestamp::from_micros(micros))));
+        assert_eq!(filter.parameters(), Params::Positional(values.into()));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! `list_indexer`: keeps the coarse index that lists are read from.
 //!
 //! An application may append events in a transaction of its own, however long that stays open: an id may be taken now and
-//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. In a
-//! Galera Cluster it may be on another node, where no lock is seen: there events are not indexed.
+//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. An id is
+//! taken a moment before its row is there to be locked, so only events up to a [`Ceiling`] are read. (`created_at` says nothing
+//! about that: an application may set its session's clock.) In a Galera Cluster a row may be on another node, where no lock
+//! is seen: there events are not indexed.
 
 use crate::{
     cluster::may_be_node,
@@ -15,7 +17,10 @@ use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
 use mysql_async::{Conn, Transaction, TxOpts, prelude::Queryable as _};
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// A process that finds it locked does nothing.
 pub(crate) const PROGRESS: &str = "/* list_indexer.progress */
@@ -27,8 +32,10 @@ FROM webhook_delivery_sagas s FORCE INDEX (PRIMARY)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id
 WHERE s.id >= ? ORDER BY s.id LIMIT ?";
 
+pub(crate) const NEWEST: &str = "/* list_indexer.newest */ SELECT MAX(id) FROM events";
+
 pub(crate) const EVENTS: &str = "/* list_indexer.events */
-SELECT id, created_at FROM events FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT ?";
+SELECT id FROM events FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT ?";
 
 pub(crate) const COMMITTED_EVENTS: &str = "/* list_indexer.committed_events */
 SELECT id, created_at, event_type FROM events FORCE INDEX (PRIMARY)
@@ -81,12 +88,69 @@ pub(crate) const TRIM_TIMES: &str = "/* list_indexer.trim_times */
 DELETE b FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (block BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN list_block_times b FORCE INDEX (PRIMARY) ON b.list = ? AND b.block = u.block";
 
-pub(crate) struct ListIndexer(pub(crate) RolePool);
+/// The newest event of a while ago.
+#[derive(Clone, Copy)]
+struct Ceiling {
+    id: i64,
+    taken: Instant,
+}
+
+/// Which rows may be indexed.
+#[derive(Clone, Copy)]
+enum Settled {
+    /// Those that are this old.
+    After(Duration),
+    /// Those up to this id.
+    UpTo(i64),
+}
+
+pub(crate) struct ListIndexer {
+    pool: RolePool,
+    ceiling: Mutex<Option<Ceiling>>,
+}
+
+impl ListIndexer {
+    pub(crate) fn new(pool: RolePool) -> Self {
+        Self { pool, ceiling: Mutex::default() }
+    }
+
+    fn ceiling(&self) -> MutexGuard<'_, Option<Ceiling>> {
+        // Nothing panics while it is held.
+        self.ceiling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn index_events(&self, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
+        let known = *self.ceiling();
+        let Some(Ceiling { id, taken }) = known else {
+            let newest: Option<Option<i64>> = self
+                .pool
+                .run(|mut connection| async move { Ok(connection.query_first(NEWEST).await?) })
+                .await?;
+            let id = newest.flatten().unwrap_or(0);
+            *self.ceiling() = Some(Ceiling { id, taken: Instant::now() });
+            return Ok(IndexStep::default());
+        };
+        if taken.elapsed() < settled {
+            return Ok(IndexStep::default());
+        }
+        let step =
+            self.pool.run(|connection| index(connection, List::Events, limit, Settled::UpTo(id))).await?;
+        if step.is_some_and(|step| !step.more) {
+            *self.ceiling() = None;
+        }
+        Ok(step.unwrap_or_default())
+    }
+}
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
     async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        self.0.run(|connection| index(connection, list, limit, settled)).await
+        if list == List::Events {
+            return self.index_events(limit, settled).await;
+        }
+        let step =
+            self.pool.run(|connection| index(connection, list, limit, Settled::After(settled))).await?;
+        Ok(step.unwrap_or_default())
     }
 
     fn lists(&self) -> &'static [List] {
@@ -94,28 +158,37 @@ impl ListIndexStore for ListIndexer {
     }
 
     async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
-        self.0.run(|connection| trim(connection, list, after, limit)).await
+        self.pool.run(|connection| trim(connection, list, after, limit)).await
     }
 }
 
-async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) -> DbResult<IndexStep> {
+/// `None`: others are at it, or some of the rows are not committed yet.
+async fn index(
+    mut connection: Conn,
+    list: List,
+    limit: u32,
+    settled: Settled,
+) -> DbResult<Option<IndexStep>> {
     if list == List::Events && may_be_node(&connection) {
-        return Ok(IndexStep::default());
+        return Ok(None);
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (list.number(),)).await?;
     let Some((from, now)) = progress else {
         transaction.rollback().await?;
-        return Ok(IndexStep::default());
+        return Ok(None);
     };
-    let settled_before = now.0.before(settled);
-    let batch = match list {
-        List::Deliveries => deliveries(&mut transaction, from, limit, settled_before).await?,
-        List::Events => events(&mut transaction, from, limit, settled_before).await?,
+    let batch = match settled {
+        Settled::After(age) => Some(deliveries(&mut transaction, from, limit, now.0.before(age)).await?),
+        Settled::UpTo(last) => events(&mut transaction, from, limit, last).await?,
+    };
+    let Some(batch) = batch else {
+        transaction.rollback().await?;
+        return Ok(None);
     };
     let Some(below) = batch.below else {
         transaction.rollback().await?;
-        return Ok(IndexStep::default());
+        return Ok(Some(IndexStep::default()));
     };
     let blocks = Batch::of(&batch.blocks, |(facet, value, block)| {
         [Field::Int((*facet).into()), Field::Text(value), Field::Int(*block)]
@@ -131,7 +204,7 @@ async fn index(mut connection: Conn, list: List, limit: u32, settled: Duration) 
     }
     transaction.exec_drop(MOVE, (below, list.number())).await?;
     transaction.commit().await?;
-    Ok(batch.step(limit))
+    Ok(Some(batch.step(limit)))
 }
 
 async fn deliveries(
@@ -155,33 +228,27 @@ async fn deliveries(
     Ok(batch)
 }
 
-/// Nothing, if some of them are not committed yet.
+/// `None`, if some of them are not committed yet.
 async fn events(
     transaction: &mut Transaction<'_>,
     from: i64,
     limit: u32,
-    settled_before: Timestamp,
-) -> DbResult<IndexBatch> {
+    ceiling: i64,
+) -> DbResult<Option<IndexBatch>> {
     let mut batch = IndexBatch::default();
-    let rows: Vec<(i64, Time)> = transaction.exec(EVENTS, (from, limit)).await?;
-    let last = rows.iter().take_while(|(_, created_at)| created_at.0 < settled_before).last();
-    let Some(&(last, _)) = last else { return Ok(batch) };
+    let ids: Vec<i64> = transaction.exec(EVENTS, (from, limit)).await?;
+    let Some(last) = ids.into_iter().take_while(|id| *id <= ceiling).last() else { return Ok(Some(batch)) };
     let rows = transaction.exec::<(i64, Time, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
     match rows.map_err(DbError::from) {
         Ok(rows) => {
             for (id, created_at, event_type) in rows {
-                // One that was committed in between may be older than it looks.
-                let settled = created_at.0.max(settled_before);
-                batch.add(
-                    id,
-                    created_at.0,
-                    settled.after(Duration::from_micros(1)),
-                    [(Facet::EventType, event_type)],
-                );
+                // Whatever its clock says.
+                let settled_before = created_at.0.after(Duration::from_micros(1));
+                batch.add(id, created_at.0, settled_before, [(Facet::EventType, event_type)]);
             }
-            Ok(batch)
+            Ok(Some(batch))
         }
-        Err(error) if error.is_locked_out() => Ok(batch),
+        Err(error) if error.is_locked_out() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -2,17 +2,16 @@
 
 use async_trait::async_trait;
 use hooksaga_saga::{
-    DeadLetterId, ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SagaId,
-    SubscriptionId,
+    ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SubscriptionId,
 };
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome, ClaimLimits,
     ClaimedBatch, CleanerStore, DeadLetterStore, Decide, EventPart, EventPlace, IngestStore, JanitorStore,
     JobReport, JobsCreated, LeaseRef, LeaseRequest, Load, NewEvent, NewRedrive, OldEvents, OrchestratorStore,
-    RedriveStep, RedriveStore, Removed, RemovedPart, RemovedRecords, RequeueOutcome, RequeueStep,
-    RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, Scheduled,
-    StartOutcome, Started, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope,
-    TestOutcome, WaitingPage, Walk, WorkerBeat, WorkerStore,
+    RedriveStep, RedriveStore, Removed, RemovedPart, RemovedRecords, RequeueStep, RequeuedBatch,
+    ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, Scheduled, SendAgain,
+    SendTest, StartOutcome, Started, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep,
+    TenantScope, TestOutcome, WaitingPage, Walk, WorkerBeat, WorkerStore,
 };
 use std::{
     ops::ControlFlow,
@@ -226,32 +225,12 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
         self.plan.call(self.inner.bury(limit)).await
     }
 
-    async fn requeue(
-        &self,
-        scope: &TenantScope,
-        id: DeadLetterId,
-        default_limit: u32,
-    ) -> StoreResult<RequeueOutcome> {
-        self.plan.call(self.inner.requeue(scope, id, default_limit)).await
+    async fn send_again(&self, scope: &TenantScope, wanted: SendAgain) -> StoreResult<ResendOutcome> {
+        self.plan.call(self.inner.send_again(scope, wanted)).await
     }
 
-    async fn resend(
-        &self,
-        scope: &TenantScope,
-        id: SagaId,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
-        self.plan.call(self.inner.resend(scope, id, default_limit)).await
-    }
-
-    async fn send_test(
-        &self,
-        scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
-        default_limit: u32,
-    ) -> StoreResult<TestOutcome> {
-        self.plan.call(self.inner.send_test(scope, event, subscription, default_limit)).await
+    async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome> {
+        self.plan.call(self.inner.send_test(scope, wanted)).await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {

@@ -1,11 +1,9 @@
 //! The databases that a world can be on.
 
-use hooksaga_mysql::MySqlOptions;
-use hooksaga_postgres::{PostgresOptions, RoleMode};
 use hooksaga_sqlite::SqliteOptions;
-use hooksaga_store::Stores;
+use hooksaga_store::{RoleMode, ServerOptions, Stores};
 use hooksaga_testkit::{mariadb, postgres, scratch::ScratchDir};
-use std::{any::Any, collections::BTreeMap, path::PathBuf};
+use std::{any::Any, path::PathBuf};
 use tokio::sync::OnceCell;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,22 +25,8 @@ pub(crate) struct Database {
     _kept: Box<dyn Any + Send + Sync>,
 }
 
-fn postgres_options(url: &str) -> PostgresOptions {
-    PostgresOptions {
-        url: url.to_owned(),
-        role_urls: BTreeMap::new(),
-        roles: RoleMode::Switch,
-        max_connections_per_role: 4,
-    }
-}
-
-fn mysql_options(url: &str) -> MySqlOptions {
-    MySqlOptions {
-        url: url.to_owned(),
-        role_urls: BTreeMap::new(),
-        roles: hooksaga_mysql::RoleMode::Off,
-        max_connections_per_role: 4,
-    }
+fn options(url: &str, roles: RoleMode) -> ServerOptions {
+    ServerOptions { roles, max_connections_per_role: 4, ..ServerOptions::login(url) }
 }
 
 impl Database {
@@ -59,7 +43,7 @@ impl Database {
                 static TEMPLATE: OnceCell<String> = OnceCell::const_new();
                 let template = TEMPLATE.get_or_init(|| async {
                     let url = postgres::create_database("pipeline_template", None).await;
-                    hooksaga_postgres::migrate(postgres_options(&url)).await.unwrap();
+                    hooksaga_postgres::migrate(options(&url, RoleMode::Switch)).await.unwrap();
                     name(&url).to_owned()
                 });
                 let url = postgres::create_database("pipeline", Some(template.await)).await;
@@ -67,7 +51,7 @@ impl Database {
             }
             Backend::MySql => {
                 let url = mariadb::create_database("pipeline").await;
-                hooksaga_mysql::migrate(mysql_options(&url)).await.unwrap();
+                hooksaga_mysql::migrate(options(&url, RoleMode::Off)).await.unwrap();
                 Self::again(backend, url).await
             }
         }
@@ -76,8 +60,10 @@ impl Database {
     /// The same database server once more, as another process would open it.
     pub(crate) async fn again(backend: Backend, url: String) -> Self {
         let stores = match backend {
-            Backend::Postgres => hooksaga_postgres::connect(postgres_options(&url)).await.unwrap().stores(),
-            Backend::MySql => hooksaga_mysql::connect(mysql_options(&url)).await.unwrap().stores(),
+            Backend::Postgres => {
+                hooksaga_postgres::connect(options(&url, RoleMode::Switch)).await.unwrap().stores()
+            }
+            Backend::MySql => hooksaga_mysql::connect(options(&url, RoleMode::Off)).await.unwrap().stores(),
             Backend::Sqlite => panic!("an embedded database has one process"),
         };
         Self { stores, url: Some(url), path: None, backend, _kept: Box::new(()) }

@@ -1,6 +1,8 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
 //! is always a parameter.
 
+use crate::time::Time;
+use hooksaga_saga::Timestamp;
 use hooksaga_store::TenantScope;
 use std::fmt::Write as _;
 use tokio_postgres::types::ToSql;
@@ -46,6 +48,16 @@ impl Filter {
         }
     }
 
+    /// `column` is a time from the one on and before the other, if they are given.
+    pub(crate) fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
+        for (comparison, time) in [(">=", from), ("<", before)] {
+            if let Some(time) = time {
+                let number = self.number(Time(time));
+                self.add_fixed(&format!("{column} {comparison} {number}"));
+            }
+        }
+    }
+
     /// A condition without a parameter.
     pub(crate) fn add_fixed(&mut self, condition: &str) {
         self.join();
@@ -84,7 +96,7 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    use super::Filter;
+    use super::*;
 
     #[test]
     fn conditions_are_joined_and_numbered() {
@@ -99,6 +111,10 @@ mod tests {
         assert_eq!(filter.parameters().len(), 3);
         assert_eq!(filter.take_inner(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
         filter.add("f = ", 3_i64);
-        assert_eq!(filter.where_clause(), "WHERE f = $4");
+        let time = Timestamp::from_micros(1);
+        filter.add_period("g", Some(time), Some(time));
+        filter.add_period("h", None, Some(time));
+        filter.add_period("i", None, None);
+        assert_eq!(filter.where_clause(), "WHERE f = $4 AND g >= $5 AND g < $6 AND h < $7");
     }
 }

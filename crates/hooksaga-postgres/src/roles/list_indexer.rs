@@ -46,13 +46,17 @@ WITH at AS MATERIALIZED (
 )
 SELECT count(*) FROM settled";
 
-/// The newest event there is, and a transaction after all that have begun.
+/// The newest event there is.
 pub(crate) const CEILING: &str = "/* list_indexer.ceiling */
-SELECT coalesce((SELECT max(id) FROM events), 0), pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
+SELECT coalesce((SELECT max(id) FROM events), 0)";
 
-/// Whether all transactions before `$1` have ended.
-pub(crate) const ENDED: &str = "/* list_indexer.ended */
-SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= $1::bigint";
+/// The transactions that may have written events: whoever inserts one takes this lock on the table before it takes an id,
+/// and keeps it until its end is visible. `$1`: of these only; NULL for all.
+pub(crate) const WRITERS: &str = "/* list_indexer.writers */
+SELECT DISTINCT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = 'events'::regclass AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND ($1::text[] IS NULL OR virtualtransaction = ANY ($1::text[]))";
 
 /// Events up to the ceiling `$2`, in one statement as above. Where these are fewer than `$1`, the ceiling is reached.
 pub(crate) const INDEX_EVENTS: &str = "/* list_indexer.events */
@@ -97,15 +101,14 @@ pub(crate) const TRIM_BLOCKS: &str = "/* list_indexer.trim_blocks */
 WITH times AS (DELETE FROM list_block_times WHERE list = $2 AND block = ANY ($1::bigint[]))
 DELETE FROM list_blocks WHERE facet = ANY ($3::smallint[]) AND block = ANY ($1::bigint[])";
 
-/// An event with an id up to `id` can only commit as long as a transaction before `transaction` is open: it was begun when the
-/// id was taken. The two do not happen at the same instant, and whoever waits for another transaction may have its id and no
-/// transaction yet: so the ceiling is used some time after it was taken, and not in the step that finds those transactions ended.
-#[derive(Clone, Copy)]
+/// An event with an id up to `id` can only commit as long as one of the writers is open that were open after the ceiling was
+/// taken. When all of them have ended, whatever is not there by then never comes.
+#[derive(Clone)]
 struct Ceiling {
     id: i64,
-    transaction: i64,
     taken: Instant,
-    ended: bool,
+    /// Those that are still open; `None` until they are asked for, in a later statement than the one that read `id`.
+    writers: Option<Vec<String>>,
 }
 
 pub(crate) struct ListIndexer {
@@ -119,7 +122,7 @@ impl ListIndexer {
     }
 
     fn ceiling(&self) -> Option<Ceiling> {
-        *self.ceiling.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ceiling.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_ceiling(&self, ceiling: Option<Ceiling>) {
@@ -127,46 +130,45 @@ impl ListIndexer {
     }
 
     async fn index_events(&self, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        match self.ceiling() {
-            None => {
-                let (id, transaction) = self.pool.run(|client| async move { newest(&client).await }).await?;
-                self.set_ceiling(Some(Ceiling { id, transaction, taken: Instant::now(), ended: false }));
-                Ok(IndexStep::default())
-            }
-            Some(ceiling) if ceiling.taken.elapsed() < settled => Ok(IndexStep::default()),
-            Some(ceiling) if !ceiling.ended => {
-                let ended = self
-                    .pool
-                    .run(|client| async move {
-                        let statement = client.prepare_cached(ENDED).await?;
-                        Ok(client.query_one(&statement, &[&ceiling.transaction]).await?.try_get(0)?)
-                    })
-                    .await?;
-                self.set_ceiling(Some(Ceiling { ended, ..ceiling }));
-                Ok(IndexStep::default())
-            }
-            Some(ceiling) => {
-                let rows = self
-                    .pool
-                    .run(|client| async move {
-                        let statement = client.prepare_cached(INDEX_EVENTS).await?;
-                        Ok(client.query_one(&statement, &[&bigint(limit), &ceiling.id]).await?.try_get(0)?)
-                    })
-                    .await?;
-                let step = IndexStep::of(rows, limit);
-                if !step.more {
-                    self.set_ceiling(None);
-                }
-                Ok(step)
-            }
+        let Some(ceiling) = self.ceiling() else {
+            let id = self.pool.run(|client| async move { newest(&client).await }).await?;
+            self.set_ceiling(Some(Ceiling { id, taken: Instant::now(), writers: None }));
+            return Ok(IndexStep::default());
+        };
+        if ceiling.taken.elapsed() < settled {
+            return Ok(IndexStep::default());
         }
+        if ceiling.writers.as_ref().is_none_or(|writers| !writers.is_empty()) {
+            let known = &ceiling.writers;
+            let open =
+                self.pool.run(|client| async move { writers(&client, known.as_deref()).await }).await?;
+            self.set_ceiling(Some(Ceiling { writers: Some(open), ..ceiling }));
+            return Ok(IndexStep::default());
+        }
+        let rows = self
+            .pool
+            .run(|client| async move {
+                let statement = client.prepare_cached(INDEX_EVENTS).await?;
+                Ok(client.query_one(&statement, &[&bigint(limit), &ceiling.id]).await?.try_get(0)?)
+            })
+            .await?;
+        let step = IndexStep::of(rows, limit);
+        if !step.more {
+            self.set_ceiling(None);
+        }
+        Ok(step)
     }
 }
 
-async fn newest(client: &Client) -> DbResult<(i64, i64)> {
+async fn newest(client: &Client) -> DbResult<i64> {
     let statement = client.prepare_cached(CEILING).await?;
-    let row = client.query_one(&statement, &[]).await?;
-    Ok((row.try_get(0)?, row.try_get(1)?))
+    Ok(client.query_one(&statement, &[]).await?.try_get(0)?)
+}
+
+async fn writers(client: &Client, known: Option<&[String]>) -> DbResult<Vec<String>> {
+    let statement = client.prepare_cached(WRITERS).await?;
+    let rows = client.query(&statement, &[&known]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 #[async_trait]

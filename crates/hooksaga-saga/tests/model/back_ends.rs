@@ -15,6 +15,7 @@ fn where_needed(base: Model, guard: Guard) -> Model {
     match guard {
         Guard::SagaKey => Model { generations: 2, limit: 1, ..base },
         Guard::RouteProgressInOneCommit => Model { subscriptions: 2, limit: 1, ..base },
+        Guard::TestTypeMatchesNothing => Model { testing: true, subscriptions: 2, limit: 1, ..base },
         Guard::UnparkLooksAgain => Model { parking: true, limit: 1, ..base },
         Guard::DeletedIsServed => Model { parking: true, deleting: true, limit: 1, ..base },
         _ => base,
@@ -34,6 +35,7 @@ const EVERYWHERE: &[Guard] = {
         IngestQueuesInOneCommit,
         RouteDeletesInOneCommit,
         RouteProgressInOneCommit,
+        TestTypeMatchesNothing,
         SagaKey,
         JobKey,
         JobsFirst,

@@ -27,6 +27,8 @@ guards! {
     RouteDeletesInOneCommit,
     /// 2: a saga and how far the event has come are one commit.
     RouteProgressInOneCommit,
+    /// 2: the type of a test event matches no topic.
+    TestTypeMatchesNothing,
     /// Unique (event, subscription, generation), on conflict nothing.
     SagaKey,
     /// Unique (saga, attempt_at), on conflict nothing.
@@ -146,6 +148,8 @@ pub(super) struct Model {
     pub parking: bool,
     /// The subscription may be deleted.
     pub deleting: bool,
+    /// The event is a test event of the first subscription: an operator inserts its saga.
+    pub testing: bool,
 }
 
 impl Model {
@@ -163,6 +167,7 @@ impl Model {
         gives_up_moves: false,
         parking: false,
         deleting: false,
+        testing: false,
     };
 
     /// SQLite: one writer, whose transactions are serial. Results are read from the jobs. Every commit durable.

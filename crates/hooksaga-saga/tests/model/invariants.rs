@@ -11,7 +11,10 @@ use hooksaga_saga::{JobStatus, SagaStatus};
 pub(super) type Violation = &'static str;
 
 /// Checks a step and the state that it led to.
-pub(super) fn check(before: &State, step: &Step, after: &State) -> Result<(), Violation> {
+pub(super) fn check(model: &Model, before: &State, step: &Step, after: &State) -> Result<(), Violation> {
+    if model.testing && after.sagas.iter().flatten().any(|saga| saga.subscription != 0) {
+        return Err(TEST_ELSEWHERE);
+    }
     after.sagas.iter().flatten().try_for_each(check_saga)?;
     check_generations(after)?;
     if step.actor == Actor::Database {
@@ -55,6 +58,7 @@ pub(super) const TWO_LETTERS: Violation = "a saga has two dead letters";
 pub(super) const LETTER_OF_LIVING: Violation = "a dead letter, or its queue row, for a saga that is not dead";
 pub(super) const UNFINISHED_QUEUED: Violation = "a job that is not finished is queued as a result";
 pub(super) const SAME_GENERATION: Violation = "two sagas of one generation";
+pub(super) const TEST_ELSEWHERE: Violation = "a test event goes to another subscription";
 pub(super) const FINAL_CHANGED: Violation = "a final saga changed";
 pub(super) const ILLEGAL_TRANSITION: Violation = "a saga made an illegal transition";
 pub(super) const FINISHED_JOB_CHANGED: Violation = "a finished job changed";

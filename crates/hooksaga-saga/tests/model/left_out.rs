@@ -8,13 +8,14 @@ use super::{
     guards::{Guard, Guards, Model},
     invariants::{
         APPLIED_TWICE, FINAL_CHANGED, FINISHED_JOB_CHANGED, LEASE_ENDED_BY_ANOTHER, LETTER_OF_LIVING,
-        SAME_GENERATION, STUCK, TWO_ACTIVE_JOBS, TWO_LETTERS, UNFINISHED_QUEUED, Violation,
+        SAME_GENERATION, STUCK, TEST_ELSEWHERE, TWO_ACTIVE_JOBS, TWO_LETTERS, UNFINISHED_QUEUED, Violation,
     },
     search::explore,
 };
 
 const MODEL: Model = Model::SMALL;
 const STEPS: Model = Model { subscriptions: 2, limit: 1, ..MODEL };
+const TESTING: Model = Model { testing: true, ..STEPS };
 const PARKING: Model = Model { parking: true, limit: 1, ..MODEL };
 const DELETING: Model = Model { deleting: true, ..PARKING };
 
@@ -52,6 +53,10 @@ left_out! {
     routing_writes_its_progress_first: STEPS, [RouteProgressInOneCommit] => STUCK;
     /// Two operators requeue the same letter.
     requeue_without_a_key: Model { generations: 2, ..MODEL }, [SagaKey] => SAME_GENERATION;
+    /// The router takes a test event for one of the subscriptions' own.
+    a_test_event_is_routed: TESTING, [TestTypeMatchesNothing] => TEST_ELSEWHERE;
+    /// A test event is asked for twice, since the first response was lost.
+    test_event_without_a_key: TESTING, [SagaKey] => SAME_GENERATION;
     /// A late scheduler inserts the job again after its result was applied; the next attempt's job then
     /// finds an active one in its place.
     job_without_a_key: MODEL, [JobKey] => STUCK;

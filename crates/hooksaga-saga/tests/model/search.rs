@@ -41,7 +41,7 @@ pub(super) fn explore(model: &Model) -> Result<Explored, Box<Counterexample>> {
         steps::successors(model, &before, &mut found);
         steps += found.len();
         for Successor { step, after } in &found {
-            if let Err(violation) = invariants::check(&before, step, after) {
+            if let Err(violation) = invariants::check(model, &before, step, after) {
                 return Err(search.counterexample(violation, current, &format!("{step}\n{}", show(after))));
             }
             let id = search.add(after.canonical(), current);

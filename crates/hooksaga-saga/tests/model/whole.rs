@@ -125,6 +125,23 @@ fn routing_in_steps_on_postgres() {
     holds("PostgreSQL: two subscriptions, one attempt", &model);
 }
 
+/// AG-3: a test event goes to one subscription of two, once, however often it is asked for; or nowhere.
+#[test]
+fn a_test_event_goes_to_one_subscription() {
+    for (name, base) in BACK_ENDS {
+        let states = holds(
+            &format!("{name}: a test event, two subscriptions"),
+            &Model { testing: true, subscriptions: 2, limit: 1, ..base },
+        );
+        let delivered = |saga: &SagaRow| saga.core.status == SagaStatus::Completed;
+        let routed = |state: &&State| state.ingested && state.unrouted.is_none();
+        assert!(states.iter().filter(routed).any(|state| state.sagas[0].as_ref().is_some_and(delivered)));
+        assert!(states.iter().filter(routed).any(|state| state.sagas[0].is_none()), "its operator is gone");
+        let before_the_router = |state: &State| state.unrouted.is_some() && state.sagas[0].is_some();
+        assert!(states.iter().any(before_the_router), "{name}");
+    }
+}
+
 /// Whether everything is to be explored, however long that takes.
 pub(super) fn is_large() -> bool {
     std::env::var("HOOKSAGA_MODEL").is_ok_and(|text| text == "large")

@@ -56,6 +56,10 @@ pub(crate) mod hot {
         redrives::HOT as REDRIVE,
         router::HOT as ROUTE,
         verifier::HOT as TAKE_CHECKS,
-        worker::{HOT_CLAIM as CLAIM, HOT_HAND_BACK as HAND_BACK, HOT_PARK as PARK, HOT_REPORT as REPORT},
+        worker::{
+            claim::HOT as CLAIM,
+            parking::{HOT_HAND_BACK as HAND_BACK, HOT_PARK as PARK},
+            report::HOT as REPORT,
+        },
     };
 }

@@ -5,11 +5,11 @@ use crate::{
     data_folder,
     error::{CliError, CliResult},
 };
-use hooksaga_mysql::{MySqlDatabase, MySqlOptions};
-use hooksaga_postgres::{PostgresDatabase, PostgresOptions, RoleMode};
+use hooksaga_mysql::MySqlDatabase;
+use hooksaga_postgres::PostgresDatabase;
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
-    Examination, KeyStore, PoolUse, ReaderStore, Rewrap, StoreResult, Stores,
+    Examination, KeyStore, PoolUse, ReaderStore, Rewrap, RoleMode, ServerOptions, StoreResult, Stores,
     database_tls::percent_decoded,
     migration::{MigrationReport, MovedIds, Told},
 };
@@ -34,7 +34,7 @@ impl Database {
                 Self::Sqlite(hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await?)
             }
             Backend::Postgres(url) => Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?),
-            Backend::MySql(url) => Self::MySql(hooksaga_mysql::connect(mysql_options(config, url)).await?),
+            Backend::MySql(url) => Self::MySql(hooksaga_mysql::connect(options(config, url)).await?),
         })
     }
 
@@ -76,7 +76,7 @@ pub(crate) async fn migrate(config: &DatabaseConfig, told: Told<'_>) -> CliResul
             report
         }
         Backend::Postgres(url) => hooksaga_postgres::migrate_telling(options(config, url), told).await?,
-        Backend::MySql(url) => hooksaga_mysql::migrate_telling(mysql_options(config, url), told).await?,
+        Backend::MySql(url) => hooksaga_mysql::migrate_telling(options(config, url), told).await?,
     })
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> CliResult<Vec<M
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::move_ids_forward(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::move_ids_forward(options(config, url)).await?,
-        Backend::MySql(url) => hooksaga_mysql::move_ids_forward(mysql_options(config, url)).await?,
+        Backend::MySql(url) => hooksaga_mysql::move_ids_forward(options(config, url)).await?,
     })
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn open_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyS
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
         Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
-        Backend::MySql(url) => hooksaga_mysql::open_keys(mysql_options(config, url)).await?,
+        Backend::MySql(url) => hooksaga_mysql::open_keys(options(config, url)).await?,
     })
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn examine(config: &DatabaseConfig) -> StoreResult<Examination>
     match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::examine(path).await,
         Backend::Postgres(url) => hooksaga_postgres::examine(&options(config, url)).await,
-        Backend::MySql(url) => hooksaga_mysql::examine(&mysql_options(config, url)).await,
+        Backend::MySql(url) => hooksaga_mysql::examine(&options(config, url)).await,
     }
 }
 
@@ -148,7 +148,7 @@ pub(crate) async fn open_reader(config: &DatabaseConfig) -> StoreResult<Arc<dyn 
     match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::open_reader(path).await,
         Backend::Postgres(url) => hooksaga_postgres::open_reader(options(config, url)).await,
-        Backend::MySql(url) => hooksaga_mysql::open_reader(mysql_options(config, url)).await,
+        Backend::MySql(url) => hooksaga_mysql::open_reader(options(config, url)).await,
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn sealing_keys(config: &DatabaseConfig) -> StoreResult<Vec<Str
         // One server at a time has it open.
         Backend::Sqlite(_) => return Ok(Vec::new()),
         Backend::Postgres(url) => hooksaga_postgres::connect(options(config, url)).await?.stores(),
-        Backend::MySql(url) => hooksaga_mysql::connect(mysql_options(config, url)).await?.stores(),
+        Backend::MySql(url) => hooksaga_mysql::connect(options(config, url)).await?.stores(),
     };
     stores.worker.secret_key_ids().await
 }
@@ -168,7 +168,7 @@ pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> CliRe
     Ok(match &config.backend {
         Backend::Sqlite(path) => hooksaga_sqlite::rewrap(path, rewrap)?,
         Backend::Postgres(url) => hooksaga_postgres::rewrap(&options(config, url), rewrap).await?,
-        Backend::MySql(url) => hooksaga_mysql::rewrap(&mysql_options(config, url), rewrap).await?,
+        Backend::MySql(url) => hooksaga_mysql::rewrap(&options(config, url), rewrap).await?,
     })
 }
 
@@ -187,20 +187,11 @@ fn login(url: &str) -> Option<(String, String)> {
     Some((percent_decoded(&database), percent_decoded(&login)))
 }
 
-fn options(config: &DatabaseConfig, url: &str) -> PostgresOptions {
-    PostgresOptions {
+fn options(config: &DatabaseConfig, url: &str) -> ServerOptions {
+    ServerOptions {
         url: url.to_owned(),
         role_urls: config.role_urls.clone(),
         roles: if config.roles { RoleMode::Switch } else { RoleMode::Off },
-        max_connections_per_role: CONNECTIONS_PER_ROLE,
-    }
-}
-
-fn mysql_options(config: &DatabaseConfig, url: &str) -> MySqlOptions {
-    MySqlOptions {
-        url: url.to_owned(),
-        role_urls: config.role_urls.clone(),
-        roles: if config.roles { hooksaga_mysql::RoleMode::Switch } else { hooksaga_mysql::RoleMode::Off },
         max_connections_per_role: CONNECTIONS_PER_ROLE,
     }
 }

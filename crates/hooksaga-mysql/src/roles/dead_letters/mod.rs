@@ -10,13 +10,12 @@ use crate::{
         filter::Filter,
         rows::{expect_rows, rows, take},
     },
-    time::Time,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome,
-    StoreResult, TenantScope, TestOutcome,
+    Buried, DeadLetterFilter, DeadLetterStore, RequeueStep, RequeuedBatch, ResendOutcome, SendAgain,
+    SendTest, StoreResult, TenantScope, TestOutcome,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::collections::HashMap;
@@ -58,34 +57,12 @@ impl DeadLetterStore for DeadLetters {
         self.0.run_inserting(|connection| bury(connection, limit)).await
     }
 
-    async fn requeue(
-        &self,
-        scope: &TenantScope,
-        id: DeadLetterId,
-        default_limit: u32,
-    ) -> StoreResult<RequeueOutcome> {
-        self.0.run_inserting(|connection| requeue::letter(connection, scope, id, default_limit)).await
+    async fn send_again(&self, scope: &TenantScope, wanted: SendAgain) -> StoreResult<ResendOutcome> {
+        self.0.run_inserting(|connection| requeue::one(connection, scope, wanted)).await
     }
 
-    async fn resend(
-        &self,
-        scope: &TenantScope,
-        id: SagaId,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
-        self.0.run_inserting(|connection| requeue::delivery(connection, scope, id, default_limit)).await
-    }
-
-    async fn send_test(
-        &self,
-        scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
-        default_limit: u32,
-    ) -> StoreResult<TestOutcome> {
-        self.0
-            .run_inserting(|connection| requeue::test(connection, scope, event, subscription, default_limit))
-            .await
+    async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome> {
+        self.0.run_inserting(|connection| requeue::test(connection, scope, wanted)).await
     }
 
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
@@ -160,6 +137,5 @@ pub(crate) fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
     filter.add_identifier("d.final_error_code = ", wanted.final_error_code.as_deref());
-    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+    filter.add_period("d.created_at", wanted.created_after, wanted.created_before);
 }

@@ -14,8 +14,8 @@ use crate::{
 };
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, Ended, FoundSaga, NextSaga, RequeueOutcome, RequeueStep, RequeuedBatch, RequeuedSaga,
-    ResendOutcome, TenantScope, TestOutcome, Trace,
+    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, NextSaga, RequeueStep, RequeuedBatch, RequeuedSaga,
+    ResendOutcome, SendAgain, SendTest, TenantScope, TestOutcome, Trace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::collections::HashMap;
@@ -113,11 +113,10 @@ WHERE s.id = ? AND s.deleted_at IS NULL";
 pub(super) async fn test(
     mut connection: Conn,
     scope: &TenantScope,
-    event: EventId,
-    subscription: SubscriptionId,
-    default_limit: u32,
+    wanted: SendTest,
 ) -> DbResult<TestOutcome> {
-    let found: Option<Row> = connection.exec_first(TEST, (event.0, subscription.0)).await?;
+    let SendTest { event_id, subscription_id, default_limit } = wanted;
+    let found: Option<Row> = connection.exec_first(TEST, (event_id.0, subscription_id.0)).await?;
     let Some(mut row) = found else { return Ok(TestOutcome::NotFound) };
     let row = &mut row;
     let trace = trace(row, 3)?;
@@ -132,8 +131,8 @@ pub(super) async fn test(
     }
     let limit = take::<Option<i64>>(row, 1)?.map_or(default_limit, natural);
     let first = NextSaga {
-        event_id: event,
-        subscription_id: subscription,
+        event_id,
+        subscription_id,
         trace,
         generation: 0,
         saga: Saga::new(limit, take::<Time>(row, 0)?.0),
@@ -145,40 +144,26 @@ pub(super) async fn test(
     Ok(TestOutcome::Delivery(made.requeued.saga_id))
 }
 
-/// Requeues one letter.
-pub(super) async fn letter(
-    connection: Conn,
-    scope: &TenantScope,
-    id: DeadLetterId,
-    default_limit: u32,
-) -> DbResult<RequeueOutcome> {
-    let sql = format!(
-        "/* dead_letters.letter */{COLUMNS} FROM dead_letters d{OF_LETTER}{JOINED} WHERE d.id = ? AND {IS_THERE}"
-    );
-    Ok(again(connection, sql, scope, id.0, default_limit).await?.into())
-}
-
-/// Resends one delivery.
-pub(super) async fn delivery(
-    connection: Conn,
-    scope: &TenantScope,
-    id: SagaId,
-    default_limit: u32,
-) -> DbResult<ResendOutcome> {
-    let sql = format!(
-        "/* dead_letters.saga */{COLUMNS} FROM webhook_delivery_sagas s{JOINED} WHERE s.id = ? AND {IS_THERE}"
-    );
-    again(connection, sql, scope, id.0, default_limit).await
-}
-
-/// Sends the saga that `sql` finds by this id again, if it has ended.
-async fn again(
+/// Sends one delivery again, if it has ended.
+pub(super) async fn one(
     mut connection: Conn,
-    sql: String,
     scope: &TenantScope,
-    id: i64,
-    default_limit: u32,
+    wanted: SendAgain,
 ) -> DbResult<ResendOutcome> {
+    let (sql, id) = match wanted.ended {
+        EndedDelivery::Letter(id) => (
+            format!(
+                "/* dead_letters.letter */{COLUMNS} FROM dead_letters d{OF_LETTER}{JOINED} WHERE d.id = ? AND {IS_THERE}"
+            ),
+            id.0,
+        ),
+        EndedDelivery::Saga(id) => (
+            format!(
+                "/* dead_letters.saga */{COLUMNS} FROM webhook_delivery_sagas s{JOINED} WHERE s.id = ? AND {IS_THERE}"
+            ),
+            id.0,
+        ),
+    };
     let Some(mut row) = connection.exec_first::<Row, _, _>(sql, (id,)).await? else {
         return Ok(ResendOutcome::NotFound);
     };
@@ -186,7 +171,7 @@ async fn again(
     if !scope.includes(&trace.tenant) {
         return Ok(ResendOutcome::NotFound);
     }
-    let Some(ended) = ended(&mut row, trace, default_limit)? else {
+    let Some(ended) = ended(&mut row, trace, wanted.default_limit)? else {
         return Ok(ResendOutcome::Open);
     };
     if let Some(requeued) = ended.sent_again() {

@@ -23,8 +23,7 @@ pub(super) async fn list(
     filter.add_identifier("a.tenant = ", scope.tenant());
     filter.add_identifier("a.action = ", wanted.action.as_deref());
     filter.add_identifier("a.target = ", wanted.target.as_deref());
-    filter.add_some("a.at >= ", wanted.created_after.map(Time));
-    filter.add_some("a.at < ", wanted.created_before.map(Time));
+    filter.add_period("a.at", wanted.created_after, wanted.created_before);
     page(&mut connection, SELECT, "a.id", &filter, request, record).await
 }
 

@@ -192,8 +192,7 @@ fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> F
     filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());
     filter.add_identifier("e.external_id = ", wanted.external_id.as_deref());
     filter.add_identifier("e.correlation_id = ", wanted.correlation_id.as_deref());
-    filter.add_some("s.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("s.created_at < ", wanted.created_before.map(Time));
+    filter.add_period("s.created_at", wanted.created_after, wanted.created_before);
     filter
 }
 

@@ -67,8 +67,7 @@ fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filt
     filter.add_identifier("event_type = ", wanted.event_type.as_deref());
     filter.add_identifier("external_id = ", wanted.external_id.as_deref());
     filter.add_identifier("correlation_id = ", wanted.correlation_id.as_deref());
-    filter.add_some("created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("created_at < ", wanted.created_before.map(Time));
+    filter.add_period("created_at", wanted.created_after, wanted.created_before);
     filter
 }
 

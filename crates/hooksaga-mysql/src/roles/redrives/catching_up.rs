@@ -25,9 +25,13 @@ UPDATE catch_ups
 SET until = ?, after_at = ?, after_id = ?, next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE id = ?";
 
+/// The one that failed: others that stand before it are locked by those that work on them.
+pub(super) const FAILED: &str = "/* redrives.failed_catch_up */
+SELECT id FROM catch_ups FORCE INDEX (idx_catch_up_next)
+WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
 pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
-UPDATE catch_ups FORCE INDEX (idx_catch_up_next) SET next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1";
+UPDATE catch_ups SET next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE id = ?";
 
 pub(crate) const FORGET: &str = "/* redrives.forget_catch_up */ DELETE FROM catch_ups WHERE id = ?";
 

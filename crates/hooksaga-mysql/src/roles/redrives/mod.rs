@@ -64,9 +64,12 @@ SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, 
     status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ? AND status = 'running'";
 
-const PUT_OFF: &str = "/* redrives.put_off */
-UPDATE redrives FORCE INDEX (idx_redrive_status) SET updated_at = UTC_TIMESTAMP(6)
-WHERE status = 'running' ORDER BY updated_at LIMIT 1";
+/// The one that failed: others that stand before it are locked by those that work on them.
+const FAILED: &str = "/* redrives.failed */
+SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
+WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
+const PUT_OFF: &str = "/* redrives.put_off */ UPDATE redrives SET updated_at = UTC_TIMESTAMP(6) WHERE id = ?";
 
 pub(crate) struct Redrives(pub(crate) RolePool);
 
@@ -95,13 +98,25 @@ impl RedriveStore for Redrives {
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
         self.0
             .run(|mut connection| async move {
-                Ok(connection.exec_drop(catching_up::PUT_OFF, (micros(wait),)).await?)
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                if let Some(id) = transaction.exec_first::<i64, _, _>(catching_up::FAILED, ()).await? {
+                    transaction.exec_drop(catching_up::PUT_OFF, (micros(wait), id)).await?;
+                }
+                Ok(transaction.commit().await?)
             })
             .await
     }
 
     async fn put_off_redrive(&self) -> StoreResult<()> {
-        self.0.run(|mut connection| async move { Ok(connection.exec_drop(PUT_OFF, ()).await?) }).await
+        self.0
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                if let Some(id) = transaction.exec_first::<i64, _, _>(FAILED, ()).await? {
+                    transaction.exec_drop(PUT_OFF, (id,)).await?;
+                }
+                Ok(transaction.commit().await?)
+            })
+            .await
     }
 
     async fn running(&self) -> StoreResult<u64> {

@@ -6,7 +6,7 @@ use crate::{pool::RolePool, roles::rows::bigint};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Buried, DeadLetterStore, RequeueOutcome, RequeueStep, RequeuedBatch, ResendOutcome, StoreResult,
+    Buried, DeadLetterStore, RequeueStep, RequeuedBatch, ResendOutcome, SendAgain, SendTest, StoreResult,
     TenantScope, TestOutcome,
 };
 use std::collections::HashMap;
@@ -38,25 +38,6 @@ UNION ALL
 SELECT saga_id, NULL, NULL, NULL, NULL, id, NULL FROM letters";
 
 pub(crate) struct DeadLetters(pub(crate) RolePool);
-
-impl DeadLetters {
-    async fn again(
-        &self,
-        sql: &str,
-        scope: &TenantScope,
-        id: i64,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
-        self.0
-            .run(|mut client| async move {
-                let transaction = client.transaction().await?;
-                let outcome = requeue::again(&transaction, sql, scope, id, default_limit).await?;
-                transaction.commit().await?;
-                Ok(outcome)
-            })
-            .await
-    }
-}
 
 #[async_trait]
 impl DeadLetterStore for DeadLetters {
@@ -93,37 +74,22 @@ impl DeadLetterStore for DeadLetters {
             .await
     }
 
-    async fn requeue(
-        &self,
-        scope: &TenantScope,
-        id: DeadLetterId,
-        default_limit: u32,
-    ) -> StoreResult<RequeueOutcome> {
-        let sql = &requeue::letter();
-        Ok(self.again(sql, scope, id.0, default_limit).await?.into())
-    }
-
-    async fn resend(
-        &self,
-        scope: &TenantScope,
-        id: SagaId,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
-        let sql = &requeue::delivery();
-        self.again(sql, scope, id.0, default_limit).await
-    }
-
-    async fn send_test(
-        &self,
-        scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
-        default_limit: u32,
-    ) -> StoreResult<TestOutcome> {
+    async fn send_again(&self, scope: &TenantScope, wanted: SendAgain) -> StoreResult<ResendOutcome> {
         self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let outcome = requeue::test(&transaction, scope, event, subscription, default_limit).await?;
+                let outcome = requeue::one(&transaction, scope, wanted).await?;
+                transaction.commit().await?;
+                Ok(outcome)
+            })
+            .await
+    }
+
+    async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome> {
+        self.0
+            .run(|mut client| async move {
+                let transaction = client.transaction().await?;
+                let outcome = requeue::test(&transaction, scope, wanted).await?;
                 transaction.commit().await?;
                 Ok(outcome)
             })

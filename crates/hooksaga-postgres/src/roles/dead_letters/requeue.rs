@@ -8,8 +8,8 @@ use crate::{
 use deadpool_postgres::{Client, GenericClient, Transaction};
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, Ended, FoundSaga, NextSaga, RequeueStep, RequeuedBatch, RequeuedSaga, ResendOutcome,
-    StoreError, TenantScope, TestOutcome,
+    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, NextSaga, RequeueStep, RequeuedBatch, RequeuedSaga,
+    ResendOutcome, SendAgain, SendTest, StoreError, TenantScope, TestOutcome,
 };
 use std::collections::HashMap;
 use tokio_postgres::{Row, types::ToSql};
@@ -91,21 +91,23 @@ WHERE s.id = $2 AND ($3::text IS NULL OR s.tenant = $3) AND s.deleted_at IS NULL
 /// What is going is not there any more.
 const IN_SCOPE: &str = concat!("($2::text IS NULL OR e.tenant = $2) AND NOT ", is_going!());
 
-/// Sends the saga that `sql` finds by this id again, if it has ended.
-pub(super) async fn again(
+/// Sends one delivery again, if it has ended.
+pub(super) async fn one(
     client: &Transaction<'_>,
-    sql: &str,
     scope: &TenantScope,
-    id: i64,
-    default_limit: u32,
+    wanted: SendAgain,
 ) -> DbResult<ResendOutcome> {
-    let statement = client.prepare_cached(sql).await?;
+    let (sql, id) = match wanted.ended {
+        EndedDelivery::Letter(id) => (letter(), id.0),
+        EndedDelivery::Saga(id) => (delivery(), id.0),
+    };
+    let statement = client.prepare_cached(&sql).await?;
     // A second look is needed only if somebody else came in between.
     for _ in 0..2 {
         let Some(row) = client.query_opt(&statement, &[&id, &scope.tenant()]).await? else {
             return Ok(ResendOutcome::NotFound);
         };
-        let Some(ended) = ended(&row, default_limit)? else {
+        let Some(ended) = ended(&row, wanted.default_limit)? else {
             return Ok(ResendOutcome::Open);
         };
         if let Some(requeued) = ended.sent_again() {
@@ -124,14 +126,13 @@ pub(super) async fn again(
 pub(super) async fn test(
     client: &Transaction<'_>,
     scope: &TenantScope,
-    event: EventId,
-    subscription: SubscriptionId,
-    default_limit: u32,
+    wanted: SendTest,
 ) -> DbResult<TestOutcome> {
+    let SendTest { event_id, subscription_id, default_limit } = wanted;
     let statement = client.prepare_cached(TEST).await?;
     // A second look is needed only if somebody else came in between.
     for _ in 0..2 {
-        let row = client.query_opt(&statement, &[&event.0, &subscription.0, &scope.tenant()]).await?;
+        let row = client.query_opt(&statement, &[&event_id.0, &subscription_id.0, &scope.tenant()]).await?;
         let Some(row) = row else { return Ok(TestOutcome::NotFound) };
         if let Some(saga) = row.try_get::<_, Option<i64>>(5)? {
             return Ok(TestOutcome::Delivery(SagaId(saga)));
@@ -141,8 +142,8 @@ pub(super) async fn test(
         }
         let limit = row.try_get::<_, Option<i32>>(1)?.map_or(default_limit, natural);
         let first = NextSaga {
-            event_id: event,
-            subscription_id: subscription,
+            event_id,
+            subscription_id,
             trace: trace(&row, 3)?,
             generation: 0,
             saga: Saga::new(limit, row.try_get::<_, Time>(0)?.0),
@@ -155,12 +156,12 @@ pub(super) async fn test(
 }
 
 /// The statement that finds a letter in a scope.
-pub(super) fn letter() -> String {
+fn letter() -> String {
     format!("/* dead_letters.letter */{LETTER} WHERE d.id = $1 AND {IN_SCOPE}")
 }
 
 /// The statement that finds a saga in a scope.
-pub(super) fn delivery() -> String {
+fn delivery() -> String {
     format!("/* dead_letters.saga */{SAGA} WHERE s.id = $1 AND {IN_SCOPE}")
 }
 

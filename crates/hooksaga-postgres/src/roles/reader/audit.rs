@@ -17,8 +17,7 @@ pub(super) async fn list(client: &Client, wanted: Listing<'_, AuditFilter>) -> D
     filter.add_scope("a.tenant = ", scope);
     filter.add_some("a.action = ", wanted.action.clone());
     filter.add_some("a.target = ", wanted.target.clone());
-    filter.add_some("a.at >= ", wanted.created_after.map(Time));
-    filter.add_some("a.at < ", wanted.created_before.map(Time));
+    filter.add_period("a.at", wanted.created_after, wanted.created_before);
     page(client, SELECT, "a.id", &filter, request, record).await
 }
 

@@ -53,8 +53,7 @@ pub(super) async fn list(
     filter.add_scope("sub.tenant = ", scope);
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("d.final_error_code = ", wanted.final_error_code.clone());
-    filter.add_some("d.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("d.created_at < ", wanted.created_before.map(Time));
+    filter.add_period("d.created_at", wanted.created_after, wanted.created_before);
     let select = match scope {
         TenantScope::All => SELECT.to_owned(),
         TenantScope::One(_) if wanted.requeued.is_none() => {

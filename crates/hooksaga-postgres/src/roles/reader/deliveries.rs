@@ -78,8 +78,7 @@ fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>, most
     filter.add_some("e.event_type = ", wanted.event_type.clone());
     filter.add_some("e.external_id = ", wanted.external_id.clone());
     filter.add_some("e.correlation_id = ", wanted.correlation_id.clone());
-    filter.add_some("s.created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("s.created_at < ", wanted.created_before.map(Time));
+    filter.add_period("s.created_at", wanted.created_after, wanted.created_before);
     filter
 }
 

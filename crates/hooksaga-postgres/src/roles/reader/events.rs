@@ -60,8 +60,7 @@ fn filter_of(scope: &TenantScope, wanted: &EventFilter, ids: Range<i64>) -> Filt
     filter.add_some("event_type = ", wanted.event_type.clone());
     filter.add_some("external_id = ", wanted.external_id.clone());
     filter.add_some("correlation_id = ", wanted.correlation_id.clone());
-    filter.add_some("created_at >= ", wanted.created_after.map(Time));
-    filter.add_some("created_at < ", wanted.created_before.map(Time));
+    filter.add_period("created_at", wanted.created_after, wanted.created_before);
     filter
 }
 

@@ -1,6 +1,8 @@
 //! `job_worker`: leases jobs and reports how they ended.
 
 pub(crate) mod claim;
+pub(crate) mod parking;
+pub(crate) mod report;
 
 use crate::{
     pool::RolePool,
@@ -12,63 +14,14 @@ use crate::{
 };
 use async_trait::async_trait;
 use claim::Claims;
-use hooksaga_saga::{Gate, JobId, Outcome, Passage, SagaId, Timestamp};
+use hooksaga_saga::{Gate, JobId, Passage, SagaId, Timestamp};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
     WorkerStore,
 };
+use report::ReportColumns;
 use std::time::Duration;
 use tokio_postgres::types::ToSql;
-
-/// Fenced by token; driven by the given keys (the status is hidden, as above).
-pub(crate) const HAND_BACK: &str = "/* worker.hand_back */
-UPDATE webhook_delivery_jobs j
-SET status = 'Pending', lease_until = now() + $5::bigint * interval '1 microsecond', lease_token = NULL,
-    updated_at = now()
-FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
-WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
-  AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
-RETURNING j.id";
-
-/// Fenced by token. A subscription that is deliverable by now, or of which nothing is known, is no reason to wait.
-pub(crate) const PARK: &str = "/* worker.park */
-UPDATE webhook_delivery_jobs j
-SET status = 'Pending', lease_token = NULL, updated_at = now(),
-    lease_until = CASE WHEN (SELECT deliverable FROM subscriptions WHERE id = j.subscription_id) IS FALSE
-                       THEN '9999-12-31 23:59:59.999999+00' ELSE now() END
-FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[]) AS u (saga_id, attempt_at, id, token)
-WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
-  AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
-RETURNING j.id";
-
-/// Hops through `idx_job_parked` from one subscription to the next, one entry each: what is parked for those that still
-/// do not deliver is not looked at.
-pub(crate) const UNPARK: &str = "/* worker.unpark */
-WITH RECURSIVE hops AS (
-    (SELECT subscription_id FROM webhook_delivery_jobs
-     WHERE status = 'Pending' AND lease_until = '9999-12-31 23:59:59.999999+00'
-     ORDER BY subscription_id LIMIT 1)
-    UNION ALL
-    SELECT following.subscription_id
-    FROM hops h CROSS JOIN LATERAL (
-        SELECT j.subscription_id FROM webhook_delivery_jobs j
-        WHERE j.status = 'Pending' AND j.lease_until = '9999-12-31 23:59:59.999999+00'
-          AND j.subscription_id > h.subscription_id
-        ORDER BY j.subscription_id LIMIT 1
-    ) following
-), resumed AS MATERIALIZED (
-    SELECT sub.id FROM hops h CROSS JOIN LATERAL (
-        SELECT id FROM subscriptions WHERE id = h.subscription_id AND deliverable OFFSET 0
-    ) sub
-), parked AS MATERIALIZED (
-    SELECT j.place FROM resumed r CROSS JOIN LATERAL (
-        SELECT ctid AS place FROM webhook_delivery_jobs
-        WHERE status = 'Pending' AND lease_until = '9999-12-31 23:59:59.999999+00' AND subscription_id = r.id
-        LIMIT $1 FOR UPDATE SKIP LOCKED
-    ) j LIMIT $1
-)
-UPDATE webhook_delivery_jobs SET lease_until = now(), updated_at = now()
-WHERE ctid = ANY (ARRAY(SELECT place FROM parked)) AND status = (SELECT 'Pending'::job_status)";
 
 const HEARTBEAT: &str = "/* worker.heartbeat */
 WITH gone AS (
@@ -78,45 +31,6 @@ INSERT INTO workers (id, slots, version) VALUES ($1, $2, left($3, 50))
 ON CONFLICT (id) DO UPDATE SET slots = excluded.slots, version = excluded.version, seen_at = now()";
 
 const LEAVE: &str = "/* worker.leave */ DELETE FROM workers WHERE id = $1";
-
-/// Fenced by token; only the jobs that changed are queued for the orchestrator, with their results, in the same commit.
-pub(crate) const REPORT: &str = "/* worker.report */
-WITH done AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = CASE WHEN u.error_code IS NULL THEN 'Completed'::job_status ELSE 'Failed' END,
-        response_status = u.response_status, error_code = u.error_code, duration_ms = u.duration_ms,
-        response_excerpt = u.excerpt, started_at = u.started_at, callback_url = u.callback_url,
-        retry_at = u.retry_at, lease_token = NULL, updated_at = now()
-    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::bigint[], $5::int[], $6::text[], $7::int[],
-                $8::text[], $9::timestamptz[], $10::text[], $11::timestamptz[])
-         AS u (saga_id, attempt_at, id, token, response_status, error_code, duration_ms, excerpt, started_at,
-               callback_url, retry_at)
-    WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
-      AND j.id = u.id AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
-    RETURNING j.id, j.saga_id, j.attempt_at, j.duration_ms, j.error_code, j.retry_at
-), queued AS (
-    INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms, error_code, retry_at)
-    SELECT id, saga_id, attempt_at, duration_ms, error_code, retry_at FROM done
-)
-SELECT array_agg(id) FROM done";
-
-/// The same for batches in which every result is a delivery: most batches. Columns that nothing is
-/// written to cost nothing. (Whose lease it is the token says.)
-pub(crate) const REPORT_DELIVERED: &str = "/* worker.report_delivered */
-WITH done AS (
-    UPDATE webhook_delivery_jobs j
-    SET status = 'Completed', response_status = u.response_status, duration_ms = u.duration_ms,
-        started_at = u.started_at, callback_url = u.callback_url, lease_token = NULL, updated_at = now()
-    FROM unnest($1::bigint[], $2::timestamptz[], $3::bigint[], $4::int[], $5::int[], $6::timestamptz[], $7::text[])
-         AS u (saga_id, attempt_at, token, response_status, duration_ms, started_at, callback_url)
-    WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
-      AND j.lease_token = u.token AND j.status = (SELECT 'Leased'::job_status)
-    RETURNING j.id, j.saga_id, j.attempt_at, j.duration_ms
-), queued AS (
-    INSERT INTO finished_jobs (job_id, saga_id, attempt_at, duration_ms)
-    SELECT id, saga_id, attempt_at, duration_ms FROM done
-)
-SELECT array_agg(id) FROM done";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
 const SECRET_KEY_IDS: &str = "/* secret_key_ids */
@@ -186,16 +100,17 @@ impl WorkerStore for Worker {
     async fn hand_back(&self, leases: &[LeaseRef], delay: Duration) -> StoreResult<Vec<JobId>> {
         let keys = &LeaseColumns::sorted(leases);
         let delay = micros(delay);
-        self.give_back(HAND_BACK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens, &delay]).await
+        self.give_back(parking::HAND_BACK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens, &delay])
+            .await
     }
 
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>> {
         let keys = &LeaseColumns::sorted(leases);
-        self.give_back(PARK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens]).await
+        self.give_back(parking::PARK, &[&keys.sagas, &keys.attempts, &keys.ids, &keys.tokens]).await
     }
 
     async fn unpark(&self, limit: u32) -> StoreResult<u64> {
-        self.execute(UNPARK, &[&bigint(limit)]).await
+        self.execute(parking::UNPARK, &[&bigint(limit)]).await
     }
 
     async fn heartbeat(&self, beat: &WorkerBeat) -> StoreResult<()> {
@@ -211,15 +126,7 @@ impl WorkerStore for Worker {
 
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
         let columns = &ReportColumns::new(reports);
-        self.pool
-            .run(|client| async move {
-                let (sql, parameters) = columns.statement();
-                let statement = client.prepare_cached(sql).await?;
-                let row = client.query_one(&statement, &parameters).await?;
-                let changed = row.try_get::<_, Option<Vec<i64>>>(0)?.unwrap_or_default();
-                Ok(changed.into_iter().map(JobId).collect())
-            })
-            .await
+        self.pool.run(|client| async move { report::report(&client, columns).await }).await
     }
 
     async fn secret_key_ids(&self) -> StoreResult<Vec<String>> {
@@ -264,71 +171,5 @@ impl LeaseColumns {
             ids: leases.clone().map(|lease| lease.job_id.0).collect(),
             tokens: leases.map(|lease| lease.token.0).collect(),
         }
-    }
-}
-
-/// Reports as columns, side by side.
-struct ReportColumns<'a> {
-    keys: LeaseColumns,
-    response_statuses: Vec<Option<i32>>,
-    error_codes: Vec<Option<&'a str>>,
-    durations: Vec<i32>,
-    excerpts: Vec<Option<String>>,
-    starts: Vec<Option<Time>>,
-    callback_urls: Vec<Option<&'a str>>,
-    retries: Vec<Option<Time>>,
-}
-
-impl<'a> ReportColumns<'a> {
-    fn new(reports: &'a [JobReport]) -> Self {
-        let mut sorted: Vec<&JobReport> = reports.iter().collect();
-        sorted.sort_unstable_by_key(|report| in_order(&report.lease));
-        Self {
-            keys: LeaseColumns::new(sorted.iter().map(|report| &report.lease)),
-            response_statuses: sorted.iter().map(|report| report.response_status.map(i32::from)).collect(),
-            error_codes: sorted
-                .iter()
-                .map(|report| match &report.outcome {
-                    Outcome::Delivered => None,
-                    Outcome::Failed(code) => Some(code.as_str()),
-                })
-                .collect(),
-            durations: sorted
-                .iter()
-                .map(|report| i32::try_from(report.duration.as_millis()).unwrap_or(i32::MAX))
-                .collect(),
-            excerpts: sorted.iter().map(|report| report.storable_excerpt()).collect(),
-            starts: sorted.iter().map(|report| report.started_at.map(Time)).collect(),
-            callback_urls: sorted.iter().map(|report| report.callback_url.as_deref()).collect(),
-            retries: sorted.iter().map(|report| report.retry_at.map(Time)).collect(),
-        }
-    }
-
-    /// The statement that writes them, and its arguments.
-    fn statement(&self) -> (&'static str, Vec<&(dyn ToSql + Sync)>) {
-        let LeaseColumns { sagas, attempts, ids, tokens } = &self.keys;
-        let only_delivered = self.error_codes.iter().all(Option::is_none)
-            && self.excerpts.iter().all(Option::is_none)
-            && self.retries.iter().all(Option::is_none);
-        if only_delivered {
-            let (statuses, urls) = (&self.response_statuses, &self.callback_urls);
-            let parameters: [&(dyn ToSql + Sync); 7] =
-                [sagas, attempts, tokens, statuses, &self.durations, &self.starts, urls];
-            return (REPORT_DELIVERED, parameters.into());
-        }
-        let parameters: [&(dyn ToSql + Sync); 11] = [
-            sagas,
-            attempts,
-            ids,
-            tokens,
-            &self.response_statuses,
-            &self.error_codes,
-            &self.durations,
-            &self.excerpts,
-            &self.starts,
-            &self.callback_urls,
-            &self.retries,
-        ];
-        (REPORT, parameters.into())
     }
 }

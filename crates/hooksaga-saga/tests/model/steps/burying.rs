@@ -1,6 +1,9 @@
-//! Steps 7 and 8: dead letters are written, and what has ended is sent again as a new saga.
+//! Steps 7 and 8: dead letters are written, what has ended is sent again as a new saga, and a test event gets its saga.
 
-use super::{Actor, Steps, routing::insert_saga};
+use super::{
+    About, Actor, Steps,
+    routing::{first_saga, insert_saga},
+};
 use crate::model::{
     guards::Guard,
     state::{Burier, Core, FIRST_KEY, Operator, State, time},
@@ -59,6 +62,12 @@ impl Steps<'_> {
         let actor = Actor::Operator(copy);
         match self.before.operators[usize::from(copy)] {
             Operator::Idle => {
+                if self.model.testing && self.before.ingested && self.before.active {
+                    let mut after = self.before;
+                    after.operators[usize::from(copy)] =
+                        Operator::Requeues { subscription: 0, generation: 0 };
+                    self.quiet(actor, "asks for the test event's saga", About::Nothing, false, after);
+                }
                 for saga in self.before.saga_ids() {
                     let row = self.before.saga(saga);
                     let generation = row.generation + 1;
@@ -70,6 +79,13 @@ impl Steps<'_> {
                         self.quiet(actor, "asks to send it again", self.about_saga(saga), false, after);
                     }
                 }
+            }
+            // 8' test event: the saga that routing would insert, for the one subscription, on conflict nothing.
+            Operator::Requeues { subscription, generation: 0 } => {
+                let mut after = self.before;
+                after.operators[usize::from(copy)] = Operator::Idle;
+                insert_saga(self.model, &mut after, subscription, 0, &first_saga(self.model));
+                self.transaction(actor, "inserts the test event's saga", About::Saga(0), after);
             }
             Operator::Requeues { subscription, generation } => {
                 let mut after = self.before;
@@ -86,7 +102,7 @@ impl Steps<'_> {
                 let (next_generation, saga) = next.unwrap();
                 let generation = u8::try_from(next_generation).unwrap();
                 insert_saga(self.model, &mut after, subscription, generation, &saga);
-                let about = super::About::Saga(generation);
+                let about = About::Saga(generation);
                 self.transaction(actor, "inserts the next saga", about, after);
             }
         }

@@ -86,7 +86,8 @@ impl Steps<'_> {
     }
 
     fn route(&mut self, copy: u8, mut after: State, subscription: u8, active: bool) {
-        let saga = if active {
+        let matches = !(self.model.testing && self.model.has(Guard::TestTypeMatchesNothing));
+        let saga = if active && matches {
             insert_saga(self.model, &mut after, subscription, 0, &first_saga(self.model))
         } else {
             None

@@ -8,7 +8,7 @@ mod catching_up;
 mod walk;
 
 use super::{
-    dead_letters::{INSERT_SAGA, Subscriptions, look, requeue_all},
+    dead_letters::requeue::{INSERT_SAGA, Subscriptions, look, requeue_all},
     redrive::{redrive, redrive_columns, work},
     rows,
 };

@@ -2,7 +2,7 @@
 
 use crate::{
     error::DbResult,
-    roles::{dead_letters::is_going, rows},
+    roles::{dead_letters::requeue::is_going, rows},
     session::Tx,
 };
 use hooksaga_saga::{EventId, SubscriptionId};

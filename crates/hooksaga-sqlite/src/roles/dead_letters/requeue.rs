@@ -1,32 +1,13 @@
-//! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
+//! Sends again what has ended, one delivery or many, as new sagas.
 
-use super::rows;
-use crate::{engine::RoleHandle, error::DbResult, session::Tx};
-use async_trait::async_trait;
+use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
 use hooksaga_store::{
-    Buried, DeadLetterFilter, DeadLetterStore, RequeueOutcome, RequeueStep, Requeued, RequeuedBatch,
-    RequeuedSaga, ResendOutcome, StoreError, StoreResult, TenantScope, TestOutcome, Trace,
+    DeadLetterFilter, EndedDelivery, RequeueStep, Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome,
+    SendAgain, SendTest, StoreError, TenantScope, TestOutcome, Trace,
 };
 use rusqlite::{OptionalExtension, Row, named_params};
 use std::collections::HashMap;
-
-/// A queued saga that is not seen dead is left where it is.
-const TAKE_DEAD: &str = "/* dead_letter_operator: take_dead */
-SELECT g.id, g.event_id, g.subscription_id, g.final_error_code, e.correlation_id, e.tenant
-  FROM pending_dead_letters AS q
- CROSS JOIN webhook_delivery_sagas AS g ON g.id = q.saga_id
- CROSS JOIN events AS e ON e.id = g.event_id
- WHERE +g.status = 'DeadLettered'
- ORDER BY q.saga_id LIMIT ?1";
-
-const INSERT_LETTER: &str = "/* dead_letter_operator: insert_letter */
-INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, created_at, payload)
-SELECT ?1, id, ?3, ?4, ?5, payload FROM events WHERE id = ?2
-ON CONFLICT DO NOTHING";
-
-const LEAVE_QUEUE: &str = "/* dead_letter_operator: leave_queue */
-DELETE FROM pending_dead_letters WHERE saga_id = ?1";
 
 /// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
 macro_rules! is_going {
@@ -34,7 +15,7 @@ macro_rules! is_going {
         "EXISTS (SELECT 1 FROM removals AS r WHERE r.kind = 'event' AND r.subject_id = e.id)"
     };
 }
-pub(super) use is_going;
+pub(crate) use is_going;
 
 /// A saga, its tenant and correlation id, and the saga that it was sent again as. Of an event that is going nothing is found.
 macro_rules! saga {
@@ -77,7 +58,7 @@ SELECT g.id FROM subscriptions AS s
  WHERE s.id = ?2 AND (?3 IS NULL OR s.tenant = ?3) AND s.deleted_at IS NULL";
 
 /// An event that has gone meanwhile, or is going, gets no saga.
-pub(super) const INSERT_SAGA: &str = concat!(
+pub(crate) const INSERT_SAGA: &str = concat!(
     "/* dead_letter_operator: insert_saga */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
@@ -121,105 +102,19 @@ SELECT d.id, d.subscription_id,
 const LOOK: &str = look!("look", " AND :subscription_id IS NULL");
 const LOOK_OF_SUBSCRIPTION: &str = look!("look_of_subscription", " AND d.subscription_id = :subscription_id");
 
-#[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[TAKE_DEAD, INSERT_LETTER, LEAVE_QUEUE];
-
-pub(crate) struct DeadLetters(pub(crate) RoleHandle);
-
-#[async_trait]
-impl DeadLetterStore for DeadLetters {
-    async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
-        self.0.write(move |tx| bury(tx, limit)).await
-    }
-
-    async fn requeue(
-        &self,
-        scope: &TenantScope,
-        id: DeadLetterId,
-        default_limit: u32,
-    ) -> StoreResult<RequeueOutcome> {
-        let scope = scope.clone();
-        self.0.write(move |tx| requeue(tx, &scope, id, &mut Subscriptions::new(default_limit))).await
-    }
-
-    async fn resend(
-        &self,
-        scope: &TenantScope,
-        id: SagaId,
-        default_limit: u32,
-    ) -> StoreResult<ResendOutcome> {
-        let scope = scope.clone();
-        self.0.write(move |tx| again(tx, SAGA, &scope, id.0, &mut Subscriptions::new(default_limit))).await
-    }
-
-    async fn send_test(
-        &self,
-        scope: &TenantScope,
-        event: EventId,
-        subscription: SubscriptionId,
-        default_limit: u32,
-    ) -> StoreResult<TestOutcome> {
-        let scope = scope.clone();
-        self.0
-            .write(move |tx| {
-                send_test(tx, &scope, event, subscription, &mut Subscriptions::new(default_limit))
-            })
-            .await
-    }
-
-    async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch> {
-        // A read finds the letters, which leaves the writer free; the write uses their keys.
-        let (looking, looked_for) = (scope.clone(), step.clone());
-        let plan = self.0.read(move |tx| plan(tx, &looking, &looked_for)).await?;
-        if step.dry_run || plan.letters.is_empty() {
-            return Ok(plan.batch);
-        }
-        let (scope, default_limit) = (scope.clone(), step.default_limit);
-        self.0.write(move |tx| carry_out(tx, &scope, plan, default_limit)).await
-    }
-}
-
-fn bury(tx: &Tx<'_>, limit: u32) -> DbResult<Vec<Buried>> {
-    let mut dead = rows::all(tx, TAKE_DEAD, [limit], |row| {
-        Ok(Buried {
-            dead_letter_id: None,
-            saga_id: SagaId(row.get(0)?),
-            event_id: EventId(row.get(1)?),
-            subscription_id: SubscriptionId(row.get(2)?),
-            final_error_code: rows::error_code(row, 3)?,
-            correlation_id: row.get(4)?,
-            tenant: row.get(5)?,
-        })
-    })?;
-    let mut insert = tx.prepare(INSERT_LETTER)?;
-    let mut leave = tx.prepare(LEAVE_QUEUE)?;
-    for letter in &mut dead {
-        let inserted = insert.execute((
-            letter.saga_id.0,
-            letter.event_id.0,
-            letter.subscription_id.0,
-            letter.final_error_code.as_str(),
-            tx.now.as_micros(),
-        ))?;
-        letter.dead_letter_id = (inserted > 0).then(|| DeadLetterId(tx.last_id()));
-        leave.execute([letter.saga_id.0])?;
-    }
-    Ok(dead)
-}
-
 /// Whether subscriptions can be delivered to and with which limit, each read once per transaction.
-pub(super) struct Subscriptions {
+pub(crate) struct Subscriptions {
     default_limit: u32,
     known: HashMap<SubscriptionId, Option<u32>>,
 }
 
 impl Subscriptions {
-    pub(super) fn new(default_limit: u32) -> Self {
+    pub(crate) fn new(default_limit: u32) -> Self {
         Self { default_limit, known: HashMap::new() }
     }
 
     /// The limit of a new saga; nothing if the subscription is not active and verified.
-    pub(super) fn limit(&mut self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<u32>> {
+    pub(crate) fn limit(&mut self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<u32>> {
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
         }
@@ -260,27 +155,16 @@ fn found(row: &Row<'_>) -> rusqlite::Result<FinishedSaga> {
     })
 }
 
-fn requeue(
-    tx: &Tx<'_>,
-    scope: &TenantScope,
-    id: DeadLetterId,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<RequeueOutcome> {
-    Ok(again(tx, OF_LETTER, scope, id.0, subscriptions)?.into())
-}
-
-/// Sends the saga that `sql` finds by this id again, if it has ended.
-fn again(
-    tx: &Tx<'_>,
-    sql: &str,
-    scope: &TenantScope,
-    id: i64,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<ResendOutcome> {
+/// Sends one delivery again, if it has ended.
+pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, wanted: SendAgain) -> DbResult<ResendOutcome> {
+    let (sql, id) = match wanted.ended {
+        EndedDelivery::Letter(id) => (OF_LETTER, id.0),
+        EndedDelivery::Saga(id) => (SAGA, id.0),
+    };
     let Some(found) = tx.prepare(sql)?.query_row((id, scope.tenant()), found).optional()? else {
         return Ok(ResendOutcome::NotFound);
     };
-    send(tx, found, subscriptions)
+    send(tx, found, &mut Subscriptions::new(wanted.default_limit))
 }
 
 /// Makes the saga that follows this one, if it may.
@@ -304,13 +188,8 @@ fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut Subscriptions) -> 
     Ok(ResendOutcome::Created(Requeued { saga_id, generation }, found.trace))
 }
 
-fn send_test(
-    tx: &Tx<'_>,
-    scope: &TenantScope,
-    event: EventId,
-    subscription: SubscriptionId,
-    subscriptions: &mut Subscriptions,
-) -> DbResult<TestOutcome> {
+pub(super) fn test(tx: &Tx<'_>, scope: &TenantScope, wanted: SendTest) -> DbResult<TestOutcome> {
+    let SendTest { event_id: event, subscription_id: subscription, default_limit } = wanted;
     let found = tx
         .prepare(TEST)?
         .query_row((event.0, subscription.0, scope.tenant()), |row| row.get::<_, Option<i64>>(0))
@@ -320,7 +199,7 @@ fn send_test(
         Some(Some(saga)) => return Ok(TestOutcome::Delivery(SagaId(saga))),
         Some(None) => {}
     }
-    let Some(limit) = subscriptions.limit(tx, subscription)? else {
+    let Some(limit) = Subscriptions::new(default_limit).limit(tx, subscription)? else {
         return Ok(TestOutcome::NotDeliverable);
     };
     insert_saga(tx, event, subscription, 0, &Saga::new(limit, tx.now))?;
@@ -352,25 +231,25 @@ fn insert_saga(
 }
 
 /// A letter that a step looks at.
-pub(super) struct Seen {
-    pub(super) id: DeadLetterId,
-    pub(super) subscription_id: SubscriptionId,
+pub(crate) struct Seen {
+    pub(crate) id: DeadLetterId,
+    pub(crate) subscription_id: SubscriptionId,
     /// It is what was asked for.
-    pub(super) matches: bool,
+    pub(crate) matches: bool,
     /// It was requeued before.
-    pub(super) requeued: bool,
+    pub(crate) requeued: bool,
 }
 
 /// What a step is to do.
-struct Plan {
+pub(super) struct Plan {
     /// To be requeued.
-    letters: Vec<DeadLetterId>,
+    pub(super) letters: Vec<DeadLetterId>,
     /// As it would be if nothing came in between.
-    batch: RequeuedBatch,
+    pub(super) batch: RequeuedBatch,
 }
 
 /// Looks at the next letters and chooses those that match, until one of the step's bounds is reached.
-fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Plan> {
+pub(super) fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Plan> {
     let examine = step.examine.max(1);
     let seen = look(tx, scope, &step.filter, step.after, examine)?;
     let mut subscriptions = Subscriptions::new(step.default_limit);
@@ -397,7 +276,12 @@ fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Plan> 
 }
 
 /// Requeues what was chosen; each as if it were alone, since much can have happened in between.
-fn carry_out(tx: &Tx<'_>, scope: &TenantScope, plan: Plan, default_limit: u32) -> DbResult<RequeuedBatch> {
+pub(super) fn carry_out(
+    tx: &Tx<'_>,
+    scope: &TenantScope,
+    plan: Plan,
+    default_limit: u32,
+) -> DbResult<RequeuedBatch> {
     let mut batch = RequeuedBatch { requeued: 0, ..plan.batch };
     let again = requeue_all(tx, scope, &plan.letters, &mut Subscriptions::new(default_limit))?;
     batch.requeued = u64::try_from(again.sagas.len()).unwrap_or(u64::MAX);
@@ -408,14 +292,14 @@ fn carry_out(tx: &Tx<'_>, scope: &TenantScope, plan: Plan, default_limit: u32) -
 
 /// What became of several letters.
 #[derive(Default)]
-pub(super) struct RequeuedLetters {
-    pub(super) sagas: Vec<RequeuedSaga>,
+pub(crate) struct RequeuedLetters {
+    pub(crate) sagas: Vec<RequeuedSaga>,
     /// The subscription is not active and verified.
-    pub(super) skipped: u64,
+    pub(crate) skipped: u64,
 }
 
 /// Requeues these letters.
-pub(super) fn requeue_all(
+pub(crate) fn requeue_all(
     tx: &Tx<'_>,
     scope: &TenantScope,
     letters: &[DeadLetterId],
@@ -440,7 +324,7 @@ pub(super) fn requeue_all(
 }
 
 /// The letters that a step may look at, and one more, which shows that there are more.
-pub(super) fn look(
+pub(crate) fn look(
     tx: &Tx<'_>,
     scope: &TenantScope,
     filter: &DeadLetterFilter,

@@ -1,6 +1,8 @@
 //! Attacks on the real binary, in sizes that a suite can afford. docs/SECURITY.md has the figures of the large ones, and the
 //! variables of the environment that repeat them.
 
+mod slow_lists;
+
 use crate::support::*;
 use hooksaga_testkit::{
     https::certify,
@@ -28,26 +30,36 @@ fn note(figures: &str) {
     println!("{figures}");
 }
 
-/// How long liveness, readiness and an event take while an attack lasts, the slowest of some.
+/// How long liveness, readiness, metrics and an event take while an attack lasts, the slowest of some.
 async fn responds(server: &Server, attack: &str, before: u64) {
-    let (mut healthy, mut ready, mut event) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    for n in 0..20 {
+    responds_for(Duration::ZERO, server, &server.api_with(None), attack, before).await;
+}
+
+/// The same for at least so long, with probes and metrics asked for elsewhere.
+async fn responds_for(lasts: Duration, server: &Server, probes: &Api, attack: &str, before: u64) {
+    const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+    let (mut slowest, mut event, mut rounds) = ([Duration::ZERO; 3], Duration::ZERO, 0);
+    let began = Instant::now();
+    while rounds < 20 || began.elapsed() < lasts {
+        for (path, slowest) in PROBES.into_iter().zip(&mut slowest) {
+            let asked = Instant::now();
+            assert_eq!(probes.get(path).await.status, 200, "{attack}: {path}");
+            *slowest = asked.elapsed().max(*slowest);
+        }
         let asked = Instant::now();
-        assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
-        healthy = healthy.max(asked.elapsed());
-        let asked = Instant::now();
-        assert_eq!(server.api_with(None).get("/readyz").await.status, 200);
-        ready = ready.max(asked.elapsed());
-        let asked = Instant::now();
-        server.api().event("during.attack", &json!(n)).await;
+        server.api().event("during.attack", &json!(rounds)).await;
         event = event.max(asked.elapsed());
+        rounds += 1;
     }
-    let peak = server.peak_mib();
+    let (peak, [healthy, ready, metrics]) = (server.peak_mib(), slowest);
     note(&format!(
-        "{attack}: /healthz {healthy:?}, /readyz {ready:?}, an event {event:?}; {before} to {peak} MiB"
+        "{attack}: the slowest of {rounds}: /healthz {healthy:?}, /readyz {ready:?}, /metrics {metrics:?}, \
+         an event {event:?}; {before} to {peak} MiB"
     ));
     let slowest = healthy.max(ready).max(event);
     assert!(slowest < Duration::from_secs(3), "{attack}: {slowest:?}");
+    // Its gauges are counted in turn with lists. Prometheus waits for 10 s.
+    assert!(metrics < Duration::from_secs(8), "{attack}: {metrics:?}");
 }
 
 /// More of them than the process has connections for, in the size of the figures and in the suite's. Deliveries go on.
@@ -74,6 +86,35 @@ async fn clients_that_pipeline_and_never_read_or_never_ask_keep_nobody_out() {
         let event = api.event("t", &json!(1)).await;
         api.delivery_with_status(event, "Completed").await;
     }
+}
+
+/// As long as idle clients hold every connection of the API, before any of them has to make room and after.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_and_probes_apart_respond_while_the_api_is_full_of_idle_clients() {
+    let count = clients(600);
+    let files = u32::try_from(size("HOOKSAGA_ATTACK_FILES", count.clamp(512, 8192))).unwrap();
+    let installation = Installation::sqlite().with("HOOKSAGA_METRICS_LISTEN", "127.0.0.1:0");
+    let server = Server::start_with_files(&installation, files, &["serve", "--dev"]).await;
+    let said = server.said("metrics on http://");
+    let (_, address) = said[0]["message"].as_str().unwrap().split_once("http://").unwrap();
+    let apart = Api::new(address.strip_suffix("/metrics").unwrap(), None);
+    let before = server.resident_mib();
+    let (mut held, mut slowest) = (Vec::new(), Duration::ZERO);
+    for n in 0..count {
+        held.push(silent(&server, "").await);
+        if n % 50 == 49 {
+            for path in ["/healthz", "/readyz", "/metrics"] {
+                let asked = Instant::now();
+                assert_eq!(apart.get(path).await.status, 200, "{path} beside {n} idle clients");
+                slowest = slowest.max(asked.elapsed());
+            }
+        }
+    }
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    note(&format!("a listener apart, while {count} idle clients connect: {slowest:?}"));
+    let attack = format!("{count} clients that never ask, {files} descriptors, metrics apart");
+    responds_for(Duration::from_secs(2), &server, &apart, &attack, before).await;
+    assert_eq!(server.api_with(None).get("/metrics").await.status, 404, "it is only there");
 }
 
 /// What TLS holds in encrypted form is no longer among the bytes of waiting responses: it is bounded per connection.
@@ -137,38 +178,6 @@ async fn verification_in_a_loop_sends_a_host_only_a_few_challenges() {
         began.elapsed()
     ));
     assert!(sent <= 20 + allowed, "{sent} challenges in {:?}", began.elapsed());
-}
-
-on_every_back_end! { clients_that_list_without_matches_delay_nobody }
-
-/// 16 clients that list what is not there.
-async fn clients_that_list_without_matches_delay_nobody(installation: Installation) {
-    let installation =
-        installation.with("HOOKSAGA_CALLBACKS_ALLOW_TRUSTED", "true").with("HOOKSAGA_LOG_DELIVERIES", "none");
-    let (server, receiver) = (installation.serve().await, Receiver::start().await);
-    let api = server.api();
-    api.verified_subscription("t", &receiver.url("/hook")).await;
-    let deliveries = size("HOOKSAGA_ATTACK_DELIVERIES", 2000);
-    let batch = json!({"events": vec![json!({"event_type": "t", "payload": 1}); 500]});
-    for _ in 0..deliveries / 500 {
-        api.post("/v1/events/batch", &batch).await.expect(200);
-    }
-    let before = server.resident_mib();
-    let mut lists = tokio::task::JoinSet::new();
-    for n in 0..16 {
-        let api = server.api();
-        let path = format!("/v1/deliveries?event_type=none.{n}&status=DeadLettered&limit=500");
-        lists.spawn(async move {
-            loop {
-                let listed = api.get(&path).await;
-                assert!(matches!(listed.status, 200 | 503), "{listed:?}");
-            }
-        });
-    }
-    sleep(Duration::from_millis(500)).await;
-    responds(&server, &format!("16 clients that list without matches, {deliveries} deliveries"), before)
-        .await;
-    assert!(lists.try_join_next().is_none(), "they list all the while");
 }
 
 /// Far more responses than may wait: the rest is refused, and memory stays where it was but for what may wait.
