@@ -97,7 +97,8 @@ async fn a_late_commit_is_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_waited_for_another_transaction_is_listed() {
     let db = fresh().await;
-    let (mut holder, mut waiter, mut others) = (app(&db).await, app(&db).await, app(&db).await);
+    let session = async || App(superuser(&db.url).await);
+    let (mut holder, mut waiter, mut others) = (session().await, session().await, session().await);
     let held = AppendCall { external_id: Some("x".to_owned()), ..AppendCall::new("1") };
     holder.execute("BEGIN").await.unwrap();
     holder.append(&held).await.unwrap();
