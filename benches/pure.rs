@@ -102,7 +102,7 @@ mod saga {
         hooksaga_saga::backoff(black_box(attempt_count), black_box(&RetryPolicy::default()))
     }
 
-    /// One decision about so many subscriptions, every fourth of which hangs.
+    /// One decision about this many subscriptions, every fourth of which hangs.
     #[divan::bench(args = [1, 10, 100, 1000, 4000])]
     fn allot(bencher: Bencher<'_, '_>, subscriptions: u64) {
         let quick = Standing::Answering { latency: Duration::from_millis(3) };

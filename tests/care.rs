@@ -8,6 +8,7 @@ on_every_back_end! {
     an_endpoint_that_is_gone_is_disabled_within_a_second,
     an_endpoint_that_keeps_failing_is_disabled_and_operators_are_told,
     a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices,
+    an_endpoint_that_throttles_receives_everything_with_few_refusals,
 }
 
 /// A subscription of the reserved tenant to everything that operators are told.
@@ -164,10 +165,9 @@ async fn a_limited_endpoint_drains_at_its_rate_and_nobody_else_notices(installat
 }
 
 /// 5 at a time, 50 ms each, the rest refused.
-#[tokio::test]
-async fn an_endpoint_that_throttles_receives_everything_with_few_refusals() {
+async fn an_endpoint_that_throttles_receives_everything_with_few_refusals(installation: Installation) {
     const EVENTS: usize = 300;
-    let installation = Installation::sqlite()
+    let installation = installation
         .with("HOOKSAGA_RETRY_BASE_DELAY", "1s")
         .with("HOOKSAGA_RETRY_MAX_DELAY", "1h")
         .with("HOOKSAGA_RETRY_MAX_RETRY_LIMIT", "5");

@@ -5,14 +5,14 @@ use hooksaga_testkit::https::certify;
 use std::process::Output;
 
 /// An embedded server, and the environment of a person who talks to it.
-async fn installed() -> (Installation, Server) {
+pub(crate) async fn installed() -> (Installation, Server) {
     let installation = Installation::sqlite();
     let server = installation.serve().await;
     (at(&server), server)
 }
 
 /// A person elsewhere who knows where the server is.
-fn at(server: &Server) -> Installation {
+pub(crate) fn at(server: &Server) -> Installation {
     Installation::sqlite().with("HOOKSAGA_URL", &server.url()).with("HOOKSAGA_API_KEY", ROOT_KEY)
 }
 
@@ -25,7 +25,7 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Runs a command that has to succeed; what it printed.
-async fn ok(person: &Installation, arguments: &[&str]) -> String {
+pub(crate) async fn ok(person: &Installation, arguments: &[&str]) -> String {
     let output = run(person, arguments).await;
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
     assert!(!stdout(&output).contains('\x1b'), "no colours but on a terminal: {}", stdout(&output));
@@ -33,7 +33,7 @@ async fn ok(person: &Installation, arguments: &[&str]) -> String {
 }
 
 /// Runs a command that has to fail; why it did.
-async fn fails(person: &Installation, arguments: &[&str]) -> String {
+pub(crate) async fn fails(person: &Installation, arguments: &[&str]) -> String {
     let output = run(person, arguments).await;
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}{}", stdout(&output), stderr(&output));
     let last = stderr(&output).lines().last().unwrap_or_default().to_owned();
@@ -41,7 +41,7 @@ async fn fails(person: &Installation, arguments: &[&str]) -> String {
     last
 }
 
-async fn json(person: &Installation, arguments: &[&str]) -> Value {
+pub(crate) async fn json(person: &Installation, arguments: &[&str]) -> Value {
     let printed = ok(person, &[arguments, &["--json"]].concat()).await;
     serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{arguments:?} printed {printed}"))
 }

@@ -1,8 +1,9 @@
-//! The documents: what of them is run, and where their links lead. (That the program understands every command that they name
-//! is a test beside the command line, `cli/documents.rs`.)
+//! The documents: what of them is run, and where their links lead. (That the program understands every command that they
+//! name is a test beside the command line, `cli/documented_commands_tests.rs`.)
 
 use crate::support::{project, text};
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -76,6 +77,30 @@ fn every_make_target_in_the_documents_exists() {
     assert!(number > 10, "{number}");
 }
 
+/// Cargo refuses a second filter; the test program itself, after `--`, takes several.
+#[test]
+fn every_cargo_test_of_the_makefile_has_one_filter_at_most() {
+    let makefile = text("Makefile").replace("\\\n", " ");
+    let mut number = 0;
+    for command in makefile.split("$(CARGO) test ").skip(1) {
+        let command = command.split(['\n', ';', '\'', '&', '|']).next().unwrap();
+        let own = format!(" {command} ");
+        let own = own.split(" -- ").next().unwrap();
+        let mut filters = Vec::new();
+        let mut words = own.split_whitespace();
+        while let Some(word) = words.next() {
+            match word {
+                "-p" | "--test" => drop(words.next()),
+                option if option.starts_with('-') => {}
+                filter => filters.push(filter),
+            }
+        }
+        assert!(filters.len() <= 1, "cargo takes one filter: $(CARGO) test {command}: {filters:?}");
+        number += 1;
+    }
+    assert!(number > 5, "{number}");
+}
+
 #[test]
 fn every_link_in_the_documents_leads_somewhere() {
     let mut links = 0;
@@ -122,4 +147,87 @@ fn the_index_of_the_documents_is_complete() {
             assert!(index.contains(&format!("[{name}]({name})")), "{name} is not in docs/README.md");
         }
     }
+}
+
+/// Every Rust file below a folder, by its path there; a folder's `mod.rs` counts as the file of the folder's name.
+fn rust_files(folder: &Path) -> BTreeSet<String> {
+    fn walk(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                walk(root, &path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                found.insert(name.replace("/mod.rs", ".rs"));
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(folder, folder, &mut found);
+    found
+}
+
+#[test]
+fn the_code_map_names_the_files_in_which_the_back_ends_differ() {
+    let [sqlite, postgres, mysql] = ["sqlite", "postgres", "mysql"]
+        .map(|name| rust_files(&project(&format!("crates/hooksaga-{name}/src"))));
+    let mut expected: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    for file in sqlite.iter().chain(&postgres).chain(&mysql) {
+        let row = match [&sqlite, &postgres, &mysql].map(|files| files.contains(file)) {
+            [true, true, true] => continue,
+            [true, false, false] => "SQLite",
+            [false, true, true] => "both servers",
+            [false, true, false] => "PostgreSQL",
+            [false, false, true] => "MySQL, MariaDB",
+            _ => panic!("{file} is in SQLite and one server: the table has no row for that"),
+        };
+        expected.entry(row).or_default().insert(file.clone());
+    }
+    let page = text("docs/ARCHITECTURE.md");
+    let (_, table) = page.split_once("| back end | files of its own | in `roles/` |").unwrap();
+    for line in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [row, own, roles] = cells[..] else { panic!("{line}") };
+        let names = |cell: &str, folder: &str| {
+            let marked = cell.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs"));
+            marked.map(|name| format!("{folder}{name}")).collect::<Vec<_>>()
+        };
+        let named: BTreeSet<String> = names(own, "").into_iter().chain(names(roles, "roles/")).collect();
+        assert_eq!(Some(named), expected.remove(row), "{row}");
+    }
+    assert!(expected.is_empty(), "no row has {expected:?}");
+}
+
+/// Unit tests with as many lines are in a file of their own (CONTRIBUTING.md).
+const LONG_TESTS: usize = 180;
+/// Shorter ones are only where the whole would be nearly as long as a file may be.
+const LONG_FILE: usize = 480;
+
+#[test]
+fn long_unit_tests_have_a_file_of_their_own_and_short_ones_have_none() {
+    let (mut inline, mut own) = (0, 0);
+    for folder in fs::read_dir(project("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")) {
+        for file in rust_files(&folder) {
+            let path = Some(folder.join(&file)).filter(|path| path.exists());
+            let path = path.unwrap_or_else(|| folder.join(file.replace(".rs", "/mod.rs")));
+            let (place, content) = (path.display(), fs::read_to_string(&path).unwrap());
+            if let Some((_, tests)) = content.split_once("\nmod tests {\n") {
+                let lines = tests.lines().count();
+                assert!(lines < LONG_TESTS, "{place}: {lines} lines of tests belong in a file of their own");
+                inline += 1;
+            }
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let tested = if name == "tests.rs" { Some("mod") } else { name.strip_suffix("_tests.rs") };
+            let tested = tested.map(|tested| path.with_file_name(format!("{tested}.rs")));
+            if let Some(tested) = tested.filter(|tested| tested.exists()) {
+                let (lines, code) = (content.lines().count(), fs::read_to_string(tested).unwrap());
+                let is_long = lines >= LONG_TESTS || lines + code.lines().count() >= LONG_FILE;
+                assert!(
+                    is_long,
+                    "{place}: {lines} lines of tests belong at the end of the file that they test"
+                );
+                own += 1;
+            }
+        }
+    }
+    assert!(inline > 100 && own > 5, "{inline} and {own}");
 }

@@ -76,10 +76,7 @@ async fn archives_are_listed_and_searched_and_a_torn_end_is_said() {
     let missing = run(&place, &["history", "list", "none.zst", "a.ndjson.zst"]).await;
     let (stdout, stderr) = texts(&missing);
     assert_eq!(missing.status.code(), Some(1), "{missing:?}");
-    assert!(
-        stderr.contains("cannot read none.zst") && stderr.contains("1 file could not be read"),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("hooksaga: cannot read none.zst"), "{stderr}");
     assert_eq!(stdout.lines().count(), 4, "the other one is read all the same: {stdout}");
     fs::write(path("other.txt"), "what is this?\n").unwrap();
     let other = run(&place, &["history", "list", "other.txt", "a.ndjson.zst"]).await;

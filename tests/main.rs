@@ -57,6 +57,7 @@ mod availability;
 mod benchmarks;
 mod callbacks;
 mod care;
+mod care_commands;
 mod commands;
 mod conformance_table;
 mod crashes;

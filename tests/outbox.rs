@@ -9,6 +9,7 @@ on_every_database_server! {
     an_order_and_its_event_are_one_transaction,
     the_payload_limit_is_the_servers,
     a_held_external_id_delays_no_other_post,
+    a_transaction_that_is_held_for_long_delays_no_post,
 }
 
 /// An application that shares the server: an `orders` table, and the right to call the outbox.
@@ -183,4 +184,47 @@ async fn a_held_external_id_delays_no_other_post(installation: Installation) {
     })
     .await;
     assert_eq!(answer.expect(200)["id"], json!(held));
+}
+
+/// `make torture` says a minute (`HOOKSAGA_HELD_SECONDS`), with posts at a steady rate all the time.
+async fn a_transaction_that_is_held_for_long_delays_no_post(installation: Installation) {
+    /// Ten a second.
+    const EVERY: Duration = Duration::from_millis(100);
+    /// A delivery may take this much longer than alone (FB-1).
+    const MORE: Duration = Duration::from_millis(100);
+    let asked = std::env::var("HOOKSAGA_HELD_SECONDS");
+    let held_for = Duration::from_secs(asked.map_or(10, |text| text.parse().expect("a number")));
+    let server = installation.serve().await;
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("live", &receiver.url("/live")).await;
+    api.verified_subscription("held", &receiver.url("/held")).await;
+    let mut posts = 0;
+    let mut p95 = async |lasting: Duration| {
+        let (mut took, began) = (Vec::new(), Instant::now());
+        while began.elapsed() < lasting {
+            let due = tokio::time::sleep(EVERY);
+            let posted = Instant::now();
+            let event =
+                json!({"event_type": "live", "payload": posts, "external_id": format!("live-{posts}")});
+            api.post("/v1/events", &event).await.expect(201);
+            posts += 1;
+            receiver.wait_for("/live", posts, PATIENCE).await;
+            took.push(posted.elapsed());
+            due.await;
+        }
+        took.sort_unstable();
+        took[took.len() * 95 / 100]
+    };
+    let alone = p95(Duration::from_secs(3)).await;
+    let mut app = App::new(&installation).await;
+    app.execute("BEGIN").await;
+    app.execute("INSERT INTO orders VALUES (1, 'held')").await;
+    app.append("held", "1", Some("held-1")).await.unwrap();
+    let beside = p95(held_for).await;
+    assert!(beside < (alone * 2).max(alone + MORE), "{beside:?} beside it, {alone:?} alone");
+    assert_eq!(receiver.deliveries("/held").len(), 0, "nobody sees it before the commit");
+    let committed = Instant::now();
+    app.execute("COMMIT").await;
+    receiver.wait_for("/held", 1, PATIENCE).await;
+    assert!(committed.elapsed() < Duration::from_secs(1), "{:?}", committed.elapsed());
 }

@@ -1,5 +1,5 @@
-//! Shell commands of README and the pages for operators, run as they stand there. Only ports, folders and the address of a database
-//! server are other ones.
+//! Shell commands of README and the pages for operators, run as they stand there. Only ports, folders and the address of
+//! a database server are other ones.
 
 use crate::{history, support::*};
 use std::fs;
@@ -99,4 +99,42 @@ async fn archives_are_looked_into_as_the_page_for_operators_says() {
     for (text, times) in [("order-16", 1), (r#"{ "order":17 }"#, 1), ("\n16\n17\n", 1)] {
         assert_eq!(printed.matches(text).count(), times, "{text:?} in {printed}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_archived_event_is_posted_again_as_the_page_for_operators_says() {
+    const PAYLOAD: &str = "{ \"n\": 12345678901234567890123.0,\n\t\"t\": \"\\u0041é \\\\ \\\"\" }";
+    let installation = Installation::sqlite();
+    let archive = installation.folder.path().join("archive");
+    fs::create_dir(&archive).unwrap();
+    let mut line: Value = serde_json::from_str(&history::line(17, "acme", "order-17")).unwrap();
+    line["event"]["payload"] = json!(PAYLOAD);
+    // Twice, as after a crash.
+    let lines = [history::line(16, "acme", "order-16"), line.to_string(), line.to_string()];
+    fs::write(archive.join("2026-01-31.HOST-PID.ndjson.zst"), history::frame(&lines)).unwrap();
+    let server = installation.serve().await;
+    let settings = [("HOOKSAGA_URL", server.url()), ("HOOKSAGA_API_KEY", ROOT_KEY.to_owned())];
+    let settings = settings.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let commands = example("docs/OPERATIONS.md", "post-again");
+    run_script(&installation, &settings, &commands).await;
+    let listed = server.api().get("/v1/events").await.expect(200);
+    let event = &listed["items"][0];
+    for (field, value) in [("tenant", "acme"), ("external_id", "order-17"), ("correlation_id", "c-17")] {
+        assert_eq!(event[field], value);
+    }
+    let shown = server.api().get(&format!("/v1/events/{}", event["id"])).await;
+    assert!(shown.text().contains(PAYLOAD), "byte for byte: {}", shown.text());
+    // Once more: it is the same event.
+    let printed = run_script(&installation, &settings, &commands).await;
+    assert!(printed.contains(r#""duplicate":true"#), "{printed}");
+
+    let mut without: Value = line;
+    without["event"]["external_id"] = Value::Null;
+    fs::write(archive.join("2026-01-31.HOST-PID.ndjson.zst"), history::frame(&[without.to_string()]))
+        .unwrap();
+    let printed = run_script(&installation, &settings, &commands).await;
+    assert!(
+        printed.contains(r#""external_id":null"#) && printed.contains(r#""duplicate":false"#),
+        "{printed}"
+    );
 }

@@ -32,6 +32,7 @@ async fn every_component_in_a_process_of_its_own_delivers_at_once(installation: 
         (!api.get("/v1/dead-letters").await.expect(200)["items"].as_array().unwrap().is_empty()).then_some(())
     })
     .await;
+    the_caretaker_disables_at_once(&api, &receiver).await;
     for server in &others {
         let probe = server.api_with(None);
         assert_eq!(probe.get("/healthz").await.status, 200);
@@ -42,6 +43,32 @@ async fn every_component_in_a_process_of_its_own_delivers_at_once(installation: 
     for server in others {
         assert_eq!(server.terminate().await, Some(0));
     }
+}
+
+/// From the worker by the orchestrator to the caretaker, and from there to the router.
+async fn the_caretaker_disables_at_once(api: &Api, receiver: &Receiver) {
+    let (id, _) = api.verified_subscription("gone", &receiver.url("/gone")).await;
+    receiver.answer("/gone", [Behaviour::Status(410)]);
+    let event = api.event("gone", &json!(1)).await;
+    let delivery = api.delivery_with_status(event, "DeadLettered").await;
+    let disabled = eventually("it is disabled", || async {
+        let disabled = api.subscription(id).await["disabled"].clone();
+        (!disabled.is_null()).then_some(disabled)
+    })
+    .await;
+    assert_eq!(disabled["reason"], "GONE");
+    let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let took = time(&disabled["at"]).duration_since(time(&delivery["attempts"][0]["started_at"]));
+    assert!(took < jiff::SignedDuration::from_secs(2), "woken, not polled: {took:?}");
+    let told = "/v1/events?tenant=hooksaga&event_type=hooksaga.subscription.disabled";
+    let told = eventually("operators are told", || async {
+        let items = api.get(told).await.expect(200)["items"].as_array().unwrap().clone();
+        (!items.is_empty()).then_some(items)
+    })
+    .await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    let told = api.get(&format!("/v1/events/{}", told[0]["id"])).await.expect(200);
+    assert_eq!((&told["payload"]["subscription_id"], &told["payload"]["at"]), (&json!(id), &disabled["at"]));
 }
 
 async fn two_whole_servers_share_the_work_and_deliver_each_event_once(installation: Installation) {

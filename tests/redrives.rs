@@ -5,6 +5,7 @@ use std::time::Instant;
 
 on_every_back_end! {
     a_redrive_that_is_killed_is_finished_with_each_event_once,
+    a_redrive_that_is_killed_sends_each_letter_again_once,
     events_sent_before_the_challenge_is_answered_arrive,
 }
 
@@ -42,6 +43,68 @@ async fn ended(api: &Api, id: &Value) -> Value {
     .await
 }
 
+/// What a redrive has stored while nobody goes on with it: its status, and how many deliveries it has created.
+async fn stored(installation: &Installation, id: &Value) -> (String, u64) {
+    if installation.database_url().is_none() {
+        let sql = format!("SELECT status, created FROM redrives WHERE id = {id}");
+        let found =
+            database(installation).query_row(&sql, [], |row| Ok((row.get(0)?, row.get::<_, u32>(1)?)));
+        let (status, created) = found.unwrap();
+        return (status, created.into());
+    }
+    let server = installation.serve_only("api").await;
+    let left = redrive(&server.api(), id).await;
+    server.kill().await;
+    (left["status"].as_str().unwrap().to_owned(), left["created"].as_u64().unwrap())
+}
+
+/// The file of an embedded database.
+fn database(installation: &Installation) -> rusqlite::Connection {
+    let file = installation.folder.path().join("hooksaga-data/hooksaga.db");
+    let database = rusqlite::Connection::open(file).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    database
+}
+
+/// Starts a redrive of so many rows, kills the server in the middle of it, and starts another one, which ends it.
+async fn interrupted(installation: &Installation, server: Server, asked: &Value, rows: u64) -> Server {
+    let api = server.api();
+    let started = api.post("/v1/redrives", asked).await.expect(202);
+    let id = &started["id"];
+    eventually("the redrive has made some", || async {
+        (redrive(&api, id).await["created"].as_u64().unwrap() > 0).then_some(())
+    })
+    .await;
+    server.kill().await;
+    let (status, created) = stored(installation, id).await;
+    assert!(status == "running" && (1..rows).contains(&created), "not in the middle: {status}, {created}");
+
+    let server = installation.serve().await;
+    let done = ended(&server.api(), id).await;
+    assert_eq!(
+        (&done["status"], &done["examined"], &done["created"], &done["skipped"]),
+        (&json!("done"), &json!(rows), &json!(rows), &json!(0))
+    );
+    server
+}
+
+/// The events of a subscription's deliveries of one generation, each of which has only one.
+async fn events_of(api: &Api, subscription: i64, generation: u64) -> std::collections::BTreeSet<i64> {
+    let mut events = std::collections::BTreeSet::new();
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/deliveries?subscription_id={subscription}&limit=500{cursor}");
+        let page = api.get(&path).await.expect(200);
+        for item in page["items"].as_array().unwrap() {
+            if item["generation"] == generation {
+                assert!(events.insert(item["event_id"].as_i64().unwrap()), "{item} is there twice");
+            }
+        }
+        let Some(next) = page["next_cursor"].as_str() else { return events };
+        cursor = format!("&cursor={next}");
+    }
+}
+
 async fn a_redrive_that_is_killed_is_finished_with_each_event_once(installation: Installation) {
     const EVENTS: usize = 3000;
     let receiver = Receiver::start().await;
@@ -50,36 +113,34 @@ async fn a_redrive_that_is_killed_is_finished_with_each_event_once(installation:
     send_many(&api, "old", EVENTS).await;
     all_routed(&api).await;
     let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
-    let body = json!({"kind": "events", "subscription_id": id, "since": SINCE});
-    let started = api.post("/v1/redrives", &body).await.expect(202);
-    // In the middle of it.
-    eventually("the redrive has made some", || async {
-        (redrive(&api, &started["id"]).await["created"].as_u64().unwrap() > 0).then_some(())
-    })
-    .await;
-    server.kill().await;
+    let asked = json!({"kind": "events", "subscription_id": id, "since": SINCE});
+    let server = interrupted(&installation, server, &asked, EVENTS as u64).await;
+    assert_eq!(events_of(&server.api(), id, 0).await.len(), EVENTS);
+}
 
+async fn a_redrive_that_is_killed_sends_each_letter_again_once(installation: Installation) {
+    const LETTERS: usize = 2000;
+    let receiver = Receiver::start().await;
+    let installation = installation.with("HOOKSAGA_LOG_DELIVERIES", "none");
     let server = installation.serve().await;
     let api = server.api();
-    let done = ended(&api, &started["id"]).await;
-    assert_eq!(
-        (&done["status"], &done["examined"], &done["created"], &done["skipped"]),
-        (&json!("done"), &json!(EVENTS), &json!(EVENTS), &json!(0))
-    );
-    // Each has a delivery, and only one.
-    let mut events = std::collections::BTreeSet::new();
-    let mut cursor = String::new();
-    loop {
-        let page =
-            api.get(&format!("/v1/deliveries?subscription_id={id}&limit=500{cursor}")).await.expect(200);
-        for item in page["items"].as_array().unwrap() {
-            assert_eq!(item["generation"], 0);
-            assert!(events.insert(item["event_id"].as_i64().unwrap()), "{item} is there twice");
-        }
-        let Some(next) = page["next_cursor"].as_str() else { break };
-        cursor = format!("&cursor={next}");
-    }
-    assert_eq!(events.len(), EVENTS);
+    let (id, _) = api.verified_subscription("old", &receiver.url("/in")).await;
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"max_retry_limit": 1})).await.expect(200);
+    receiver.answer("/in", [Behaviour::Status(500)]);
+    send_many(&api, "old", LETTERS).await;
+    all_routed(&api).await;
+    eventually("every delivery has its letter", || async {
+        let stats = api.get("/v1/stats").await.expect(200);
+        let dead = &stats["per_subscription"][0]["dead_lettered"];
+        (*dead == LETTERS && stats["queue_depths"]["pending_dead_letters"] == 0).then_some(())
+    })
+    .await;
+    receiver.answer("/in", [Behaviour::Status(200)]);
+    let asked = json!({"kind": "dead_letters", "filter": {"tenant": "default"}});
+    let server = interrupted(&installation, server, &asked, LETTERS as u64).await;
+    let api = server.api();
+    assert_eq!(events_of(&api, id, 1).await.len(), LETTERS);
+    assert_eq!(events_of(&api, id, 0).await.len(), LETTERS);
 }
 
 async fn events_sent_before_the_challenge_is_answered_arrive(installation: Installation) {
@@ -174,9 +235,7 @@ async fn a_bulk_requeue_on_sqlite_does_not_hold_up_live_posts() {
 
 /// So many events of long ago, each with a delivery that was given up, as the server would have written them.
 fn give_up_many(installation: &Installation, subscription: i64, count: u64) {
-    let file = installation.folder.path().join("hooksaga-data/hooksaga.db");
-    let mut database = rusqlite::Connection::open(file).unwrap();
-    database.busy_timeout(PATIENCE).unwrap();
+    let mut database = database(installation);
     // Nobody sees them open in between.
     let rows = database.transaction().unwrap();
     let past = 1_700_000_000_000_000_i64;

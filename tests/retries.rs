@@ -4,6 +4,7 @@ use crate::support::*;
 
 on_every_back_end! {
     a_failing_delivery_is_retried_until_it_succeeds,
+    an_endpoint_says_when_it_is_tried_again,
     retries_end_as_a_dead_letter_and_a_requeue_delivers_it,
     many_dead_letters_are_requeued_by_filter,
     a_subscription_has_its_own_limit,
@@ -33,6 +34,23 @@ async fn a_failing_delivery_is_retried_until_it_succeeds(installation: Installat
     // base_delay is 50 ms in these tests: at least 50 ms and then at least 100 ms lie between them.
     assert!(arrived[1].at - arrived[0].at >= Duration::from_millis(50));
     assert!(arrived[2].at - arrived[1].at >= Duration::from_millis(100));
+}
+
+/// Without `Retry-After`, the second attempt would be 50 ms after the first.
+async fn an_endpoint_says_when_it_is_tried_again(installation: Installation) {
+    let installation = installation.with("HOOKSAGA_RETRY_MAX_DELAY", "1h");
+    let (server, receiver) = (installation.serve().await, Receiver::start().await);
+    let api = server.api();
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    receiver.answer("/in", [Behaviour::RetryAfter(429, "2".to_owned()), Behaviour::Status(200)]);
+    let id = api.event("t", &json!(1)).await;
+    let saga = api.delivery_with_status(id, "Completed").await;
+    assert_eq!((&saga["attempt_count"], &saga["final_error_code"]), (&json!(2), &json!("HTTP_429")));
+    let arrived = receiver.deliveries("/in");
+    assert_eq!(arrived.len(), 2);
+    let waited = arrived[1].at - arrived[0].at;
+    assert!(waited >= Duration::from_secs(2), "{waited:?}");
+    assert!(waited < Duration::from_secs(10), "2 s, and what a busy machine needs: {waited:?}");
 }
 
 async fn retries_end_as_a_dead_letter_and_a_requeue_delivers_it(installation: Installation) {

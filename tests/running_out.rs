@@ -1,10 +1,11 @@
-//! What the product does when something runs out: disk, memory, database connections, descriptors. It says so, refuses with 503
-//! and Retry-After, is not ready, writes no flood of log lines, and goes on by itself when there is enough again.
+//! What the product does when something runs out: disk, memory, database connections, descriptors, leave to write. It says
+//! so, refuses with 503 and Retry-After, is not ready, writes no flood of log lines, and goes on by itself when there is
+//! enough again.
 
 use crate::support::*;
 use hooksaga_testkit::{
-    mariadb::MariaDbServer,
-    postgres::PostgresServer,
+    mariadb::{self, MariaDbServer},
+    postgres::{self, PostgresServer},
     proxy::Proxy,
     server::{Server as Endpoint, read_request},
 };
@@ -161,10 +162,71 @@ async fn without_connections_to_mysql_it_refuses_and_recovers() {
     let start = || MariaDbServer::start_with(&["--max-connections=60", "--extra-max-connections=1"]);
     // On this thread, which lasts: a server ends with the thread that started it.
     let server = tokio::task::block_in_place(start);
-    hooksaga_testkit::mariadb::execute(&server.url(), "CREATE DATABASE crowded").await;
+    mariadb::execute(&server.url(), "CREATE DATABASE crowded").await;
     let url = format!("{}/crowded", server.url());
     let hold = async |url: &str| mysql_async::Conn::from_url(url).await.ok();
     no_connection_is_left(url, hold, Box::new(server)).await;
+}
+
+/// The database is read-only for a while: a standby, or an administrator's doing. It can be read all the time.
+async fn takes_no_writes(installation: &Installation, set: impl AsyncFn(bool)) {
+    let server = installation.serve().await;
+    let (api, receiver) = (server.api(), Receiver::start().await);
+    api.verified_subscription("t", &receiver.url("/in")).await;
+    let first = api.event("t", &json!(1)).await;
+    api.delivery_with_status(first, "Completed").await;
+
+    set(true).await;
+    let (stored, refused) = post_meanwhile(&server).await;
+    assert!(refused > 5 && stored.is_empty(), "{refused} refused, {stored:?}");
+    let refusal = api.post("/v1/events", &json!({"event_type": "t", "payload": 1})).await.expect(503);
+    assert!(refusal["detail"].as_str().unwrap().contains("takes no writes"), "{refusal}");
+    let unready = server.api_with(None).get("/readyz").await.expect(503);
+    assert!(unready["detail"].as_str().unwrap().contains("read-only"), "{unready}");
+    assert_eq!(server.api_with(None).get("/healthz").await.status, 200);
+    assert_eq!(api.get(&format!("/v1/events/{first}")).await.status, 200, "reading goes on");
+
+    set(false).await;
+    recovers(&server, &stored).await;
+    assert_eq!(server.terminate().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_postgres_is_told_and_recovered_from() {
+    let installation = Installation::postgres().await;
+    let name = installation.database_url().unwrap().rsplit_once('/').unwrap().1.to_owned();
+    let set = async |read_only: bool| {
+        let change = if read_only { "SET default_transaction_read_only = on" } else { "RESET ALL" };
+        postgres::admin_execute(&format!("ALTER DATABASE \"{name}\" {change}")).await;
+        // Sessions keep what they began with.
+        let cut = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        postgres::admin_execute(&cut).await;
+    };
+    takes_no_writes(&installation, set).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_only_mariadb_is_told_and_recovered_from() {
+    // A server of its own, which the setting is for as a whole. On this thread, which lasts: a server ends with the thread that
+    // started it.
+    let server = tokio::task::block_in_place(MariaDbServer::start);
+    let admin = server.url();
+    // An administrator may write to a read-only server, a login with rights in one database may not.
+    for sql in [
+        "CREATE DATABASE kept",
+        "CREATE USER 'app'@'127.0.0.1'",
+        "GRANT ALL PRIVILEGES ON kept.* TO 'app'@'127.0.0.1'",
+    ] {
+        mariadb::execute(&admin, sql).await;
+    }
+    let url = format!("{}/kept", admin.replace("//admin@", "//app@"));
+    let installation = Installation::on_server(&url).with("HOOKSAGA_DATABASE_ROLES", "off");
+    let migrated = run(&installation, &["migrate"]).await;
+    assert_eq!(migrated.status.code(), Some(0), "{migrated:?}");
+    let set = async |read_only: bool| {
+        mariadb::execute(&admin, &format!("SET GLOBAL read_only = {}", u8::from(read_only))).await;
+    };
+    takes_no_writes(&installation, set).await;
 }
 
 /// No descriptor is left for anything new: no attempt is spent on that, and all of it goes on afterwards.

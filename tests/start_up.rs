@@ -23,6 +23,10 @@ async fn a_first_start_makes_its_folder_and_keys() {
     let key = fs::read_to_string(data.join("root.key")).unwrap();
     assert_eq!(server.api_with(Some(key.trim())).get("/v1/stats").await.status, 200);
     assert!(server.log().iter().all(|record| !record.to_string().contains(key.trim())), "no key in the log");
+    let log = server.log();
+    let named = log.iter().find(|record| record.to_string().contains(server.address())).unwrap();
+    let named = named["message"].as_str().unwrap();
+    assert!(named.starts_with("listening on "), "the address is named when it answers: {named}");
     // And again: the same keys.
     assert_eq!(server.terminate().await, Some(0));
     let server = installation.serve().await;
@@ -74,9 +78,14 @@ async fn hazards_are_told_at_the_start_one_line_each() {
         assert_eq!(server.said(hazard).len(), 1, "{hazard}: {:?}", server.log());
     }
     drop(server);
-    let server = Installation::sqlite().serve().await;
-    assert_eq!(server.said("--dev").len(), 1);
+    let short = Installation::sqlite().with("HOOKSAGA_ROOT_KEY", "short");
+    let server = short.serve().await;
+    assert_eq!((server.said("--dev").len(), server.said("auth.root_key").len()), (1, 1));
     assert!(server.said("no TLS").is_empty());
+    assert_eq!(server.api_with(Some("short")).get("/v1/stats").await.status, 200);
+    drop(server);
+    let open = short.with("HOOKSAGA_LISTEN", "0.0.0.0:0");
+    refused(&run(&open, &["serve"]).await, "auth.root_key");
 }
 
 #[tokio::test]
@@ -91,7 +100,7 @@ async fn what_is_wrong_with_the_configuration_is_said_in_one_line() {
     refused(&start(fresh().with("HOOKSAGA_CALLBACKS_ALLOW_NETWORKS", "everything")).await, "allow_networks");
     refused(&start(fresh().with("HOOKSAGA_DATABASE_URL", "oracle://x")).await, "database.url");
     refused(&start(fresh().with("HOOKSAGA_SECRET_KEY", "short")).await, "secrets.key");
-    refused(&start(fresh().with("HOOKSAGA_ROOT_KEY", "too-short")).await, "auth.root_key");
+    refused(&start(fresh().with("HOOKSAGA_ROOT_KEY", "two words")).await, "auth.root_key");
     refused(&start(fresh().with("HOOKSAGA_ROOT_KEY_FILE", "root.txt")).await, "HOOKSAGA_ROOT_KEY_FILE");
     let missing = fresh().with("HOOKSAGA_TLS_CERT", "none.pem").with("HOOKSAGA_TLS_KEY", "none.pem");
     refused(&start(missing).await, "none.pem");
@@ -211,7 +220,9 @@ async fn without_the_development_switch_plain_http_and_loopback_are_refused() {
 #[tokio::test]
 async fn the_demo_tells_its_story_and_ends() {
     let installation = Installation::sqlite().without("HOOKSAGA_LISTEN").without("HOOKSAGA_ROOT_KEY");
-    let demo = run(&installation, &["demo"]).await;
+    let command = example("README.md", "demo");
+    let demo = command.trim().strip_prefix("cargo run --release -- ").expect("the program is built and run");
+    let demo = run(&installation, &[demo]).await;
     let story = String::from_utf8_lossy(&demo.stdout);
     assert_eq!(demo.status.code(), Some(0), "{story}\n{}", String::from_utf8_lossy(&demo.stderr));
     for word in ["verified", "dead letter", "requeue", "what to do next", "subscriptions add order.created"] {

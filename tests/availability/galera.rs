@@ -5,8 +5,9 @@ use hooksaga_testkit::{galera::GaleraCluster, mariadb};
 
 const NODES: usize = 3;
 
-/// Two processes that write the same rows on two nodes are not kept apart by locks: the one that commits second loses and tries
-/// again, within the time of the request. A node that is killed takes the leases of its process with it, and no more.
+/// Two processes that write the same rows on two nodes are not kept apart by locks: the one that commits second loses and
+/// tries again, within the time of the request. A node that is killed takes the leases of its process with it, and no
+/// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_may_be_killed_at_any_time() {
     let mut cluster = tokio::task::block_in_place(|| GaleraCluster::start(NODES));
@@ -45,5 +46,6 @@ async fn a_node_may_be_killed_at_any_time() {
     }
     let seen = load.stop().await;
     check("galera", &servers[0].api(), &seen, &subscriptions, &receiver).await;
+    assert!(seen.longest < ACCEPTED_WITHIN, "{:?}", seen.longest);
     assert_eq!(seen.failures, [], "every node that was up accepted what it was sent");
 }

@@ -1,5 +1,5 @@
-//! Clients that post events at a steady pace to every process that is said to be up, as a balancer would spread them, and try
-//! each event again elsewhere until it is accepted.
+//! Clients that post events at a steady pace to every process that is said to be up, as a balancer would spread them, and
+//! try each event again elsewhere until it is accepted.
 
 use crate::support::*;
 use std::{
@@ -11,8 +11,9 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-/// How long a client waits for a response.
-const WAITS: Duration = Duration::from_secs(20);
+/// How long a client waits for a response: longer than the product waits for a database that is frozen (35 s), so that it
+/// is seen what clients are told then.
+const WAITS: Duration = Duration::from_secs(45);
 
 /// Where clients may post: a name for each place that does not change, and where it is at present, if it is up.
 #[derive(Clone, Default)]
@@ -41,8 +42,8 @@ impl Places {
 pub(super) struct Seen {
     /// The ids of the events that were accepted, each once.
     pub(super) accepted: Vec<i64>,
-    /// What came instead of an acceptance from a place that was up before and after: status (0 if there was no whole response)
-    /// and text.
+    /// What came instead of an acceptance from a place that was up before and after: status (0 if there was no whole
+    /// response) and text.
     pub(super) failures: Vec<(u16, String)>,
     /// The same from a place that was on its way down.
     pub(super) last_words: Vec<(u16, String)>,
@@ -58,7 +59,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// So many clients, each of which begins a post so often.
+    /// This many clients, each of which begins a post at this interval.
     pub(super) fn start(places: &Places, clients: usize, every: Duration) -> Self {
         let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Seen::default())));
         let client = |number| {
@@ -76,7 +77,7 @@ impl Load {
         self.seen.lock().unwrap().failures.clone()
     }
 
-    /// Waits until so many more are accepted than now.
+    /// Waits until this many more are accepted than now.
     pub(super) async fn goes_on(&self, more: usize, within: Duration) {
         let (wanted, began) = (self.accepted() + more, Instant::now());
         while self.accepted() < wanted {

@@ -37,6 +37,7 @@ async fn a_rolling_restart_fails_no_request_and_repeats_no_delivery(installation
     load.goes_on(50, PATIENCE).await;
     let seen = load.stop().await;
     check("rolling restart", &servers[0].api(), &seen, &subscriptions, &receiver).await;
+    assert!(seen.longest < ACCEPTED_WITHIN, "{:?}", seen.longest);
     assert_eq!((&seen.failures[..], &seen.last_words[..]), (&[][..], &[][..]), "no request failed");
     let posts: usize = subscriptions.iter().map(|(_, path)| receiver.deliveries(path).len()).sum();
     assert_eq!(posts, seen.accepted.len() * subscriptions.len(), "nothing was sent twice");

@@ -17,7 +17,6 @@ async fn a_primary_may_be_killed_and_its_standby_may_be_away() {
         for (fault, standby_first) in [(Fault::Killed, true), (Fault::Frozen, false), (Fault::Frozen, true)] {
             fail_over(fault, standby_first).await;
         }
-        fail_over_under_patroni().await;
     }
 }
 
@@ -52,18 +51,25 @@ async fn fail_over(fault: Fault, standby_first: bool) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     tokio::task::block_in_place(|| pair.standby.promote());
     // A frozen primary is found out by the longest time that a call may take.
-    load.goes_on(200, PATIENCE * 2).await;
+    load.goes_on(200, PATIENCE * 3).await;
     tokio::time::sleep(long().unwrap_or_default()).await;
     let seen = load.stop().await;
     let what = format!("standby: primary {fault:?}, standby listed first: {standby_first}");
     check(&what, &servers[1].api(), &seen, &subscriptions, &receiver).await;
     assert_eq!(calm, [], "nothing fails while the primary is there");
-    let other = seen.failures.iter().filter(|(status, _)| !matches!(status, 503)).collect::<Vec<_>>();
-    assert!(other.is_empty(), "while there is no primary clients are told to come back: {other:?}");
+    told_to_come_back(&seen);
+}
+
+/// That is all that clients hear while there is no primary.
+fn told_to_come_back(seen: &Seen) {
+    let other: Vec<_> = seen.failures.iter().filter(|(status, _)| *status != 503).collect();
+    assert!(other.is_empty(), "{other:?}");
 }
 
 /// Killed and frozen, with its Patroni: the standby takes over by itself, and the product finds it.
-async fn fail_over_under_patroni() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "it needs Patroni and etcd, and minutes: `make availability` runs it"]
+async fn under_patroni_the_standby_takes_over_by_itself() {
     let mut cluster = tokio::task::block_in_place(PatroniCluster::start);
     let installation = settings(Installation::on_server(&cluster.url()));
     let migrated = run(&installation, &["migrate"]).await;
@@ -86,4 +92,5 @@ async fn fail_over_under_patroni() {
     }
     let seen = load.stop().await;
     check("patroni: killed, frozen", &servers[1].api(), &seen, &subscriptions, &receiver).await;
+    told_to_come_back(&seen);
 }

@@ -1,10 +1,7 @@
 //! The portal from another site: a link there, and a frame there.
 
 use super::*;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
+use hooksaga_testkit::server::Server;
 
 /// The page of another site: `/a?URL` has a link, `/iframe?URL` a frame.
 const ELSEWHERE: &str = "<!doctype html><title>Elsewhere</title><body><script>
@@ -15,23 +12,15 @@ one[one.matches('a') ? 'href' : 'src'] = decodeURIComponent(location.search.slic
 document.body.append(one);
 </script>";
 
-/// Serves that page under a name that is another site than the server's; its origin.
-async fn elsewhere() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let origin = format!("http://localhost:{}", listener.local_addr().unwrap().port());
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let _ = stream.read(&mut [0; 4096]).await;
-                let page = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{ELSEWHERE}",
-                    ELSEWHERE.len()
-                );
-                let _ = stream.write_all(page.as_bytes()).await;
-            });
-        }
-    });
-    origin
+/// Serves that page.
+async fn elsewhere() -> Server {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length";
+    Server::always(format!("{head}: {}\r\n\r\n{ELSEWHERE}", ELSEWHERE.len())).await
+}
+
+/// The origin of that page, under a name that is another site than hooksaga's.
+fn origin(site: &Server) -> String {
+    format!("http://localhost:{}", site.address.port())
 }
 
 fn encoded(text: &str) -> String {
@@ -50,7 +39,8 @@ async fn a_link_on_another_site_opens_the_portal() {
     let installation = Installation::sqlite();
     let server = installation.serve().await;
     let session = server.api().post("/v1/portal-sessions", &json!({"tenant": "acme"})).await.expect(201);
-    let page = Page::of(&elsewhere().await).await;
+    let site = elsewhere().await;
+    let page = Page::of(&origin(&site)).await;
     page.open(&format!("/a?{}", encoded(session["url"].as_str().unwrap()))).await;
     page.follow("a").await;
     page.until("location.pathname === '/portal' && document.querySelector('.who') !== null").await;
@@ -67,7 +57,8 @@ async fn a_link_on_another_site_opens_the_portal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_link_on_another_site_leads_on_without_the_script() {
     let server = Installation::sqlite().serve().await;
-    let page = Page::of(&elsewhere().await).await;
+    let site = elsewhere().await;
+    let page = Page::of(&origin(&site)).await;
     page.open(&format!("/a?{}", encoded(&format!("{}/portal/events", server.url())))).await;
     page.without_scripts().await;
     page.follow("a").await;
@@ -76,7 +67,8 @@ async fn a_link_on_another_site_leads_on_without_the_script() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_site_that_may_embeds_the_portal() {
-    let elsewhere = elsewhere().await;
+    let site = elsewhere().await;
+    let elsewhere = origin(&site);
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let installation = Installation::sqlite()
         .with("HOOKSAGA_TLS_CERT", "cert.pem")
@@ -86,6 +78,7 @@ async fn a_site_that_may_embeds_the_portal() {
     std::fs::write(installation.folder.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     let server = installation.serve().await;
     let (token, _) = new_key(&installation, "read,admin,operator", &["--tenant", "acme"]).await;
+    let (rivals, _) = new_key(&installation, "read,admin,operator", &["--tenant", "rival"]).await;
     let portal = format!("https://{}/portal", server.address());
 
     let page = Page::of(&elsewhere).await;
@@ -111,5 +104,12 @@ async fn a_site_that_may_embeds_the_portal() {
     // The cookie stays: the same frame without a token is signed in.
     page.open(&format!("/iframe?{}", encoded(&format!("{portal}/events")))).await;
     page.until_in_frame(&shown("/portal/events")).await;
+
+    // Another customer's link in the same frame changes no more than the fragment, and is followed all the same.
+    page.open(&format!("/iframe?{}", encoded(&portal))).await;
+    page.until_in_frame(&shown("/portal")).await;
+    page.in_frame(&format!("location.href = '/portal#token={rivals}'")).await;
+    page.until_in_frame("location.hash === '' && document.querySelector('.who')?.innerText === 'rival'")
+        .await;
     assert_calm_elsewhere(&page);
 }

@@ -48,8 +48,11 @@ async fn examine(page: &Page, name: &str, path: &str) -> Vec<String> {
     }
     let scrolls =
         "[...document.querySelectorAll('.scroll')].some((one) => one.scrollWidth > one.clientWidth)";
-    if page.eval(scrolls).await == true {
-        wrong.push(format!("{name} has a table that is wider than the page"));
+    for width in [1024, 1280] {
+        page.wide(width).await;
+        if page.eval(scrolls).await == true {
+            wrong.push(format!("{name} has a table that is wider than a page of {width}"));
+        }
     }
     page.wide(400).await;
     picture(page, &format!("{name}-phone")).await;

@@ -58,3 +58,20 @@ async fn a_page_is_refreshed_only_while_somebody_looks_at_it() {
     }
     assert_calm(&page);
 }
+
+/// A page may be refreshed while somebody fills in its form.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_filled_in_stays_when_the_page_is_refreshed() {
+    let server = Installation::sqlite().serve().await;
+    let page = signed_in(&server).await;
+    page.open("/redrives").await;
+    // As it is while a redrive runs.
+    page.eval("part = document.getElementById('part'); part.dataset.live = ''; 0").await;
+    page.fill("input[name=subscription_id]", "17").await;
+    page.eval("document.querySelector('input[name=since]').value = '2020-01-01T12:34:56'").await;
+    assert_eq!(page.eval("document.activeElement.blur(); document.contains(part)").await, true);
+    page.until("!document.contains(part)").await;
+    let filled = page.eval("['subscription_id', 'since'].map((name) => document.querySelector(`#part input[name=${name}]`).value).join()").await;
+    assert_eq!(filled, "17,2020-01-01T12:34:56");
+    assert_calm(&page);
+}

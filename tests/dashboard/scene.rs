@@ -79,7 +79,9 @@ impl Scene {
                 api.post("/v1/subscriptions", &body).await.expect(201)["id"].as_i64().unwrap()
             }
         };
-        receiver.answer_challenge("/unproven", [Behaviour::Status(404)]);
+        // A URL that is wider than a phone, which an event that went nowhere shows.
+        let unproven = "/unproven/staging/webhooks/orders";
+        receiver.answer_challenge(unproven, [Behaviour::Status(404)]);
         let oops =
             "<html><head><title>502 Bad Gateway</title></head>\n<body>upstream connect error</body></html>";
         receiver.answer("/billing", [Behaviour::Body(502, oops.to_owned())]);
@@ -93,7 +95,7 @@ impl Scene {
         .await;
         let failing = create("acme", json!(["invoice.*"]), "/billing", json!({"max_retry_limit": 2})).await;
         let unverified =
-            create("globex", json!(["*"]), "/unproven", json!({"description": "Globex, staging"})).await;
+            create("globex", json!(["*"]), unproven, json!({"description": "Globex, staging"})).await;
         let paused = create("globex", json!(["order.created"]), "/globex", json!({"active": false})).await;
         let switched_off = create("umbrella", json!(["order.*"]), "/umbrella", json!({})).await;
         let slow =

@@ -16,14 +16,14 @@ pub(crate) struct Api {
 
 /// What the server answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl ApiResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
@@ -48,24 +48,24 @@ impl Api {
         Self { address: address.to_owned(), key: key.map(ToOwned::to_owned) }
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> ApiResponse {
         self.send("GET", path, &[], b"").await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
-    pub(crate) async fn patch(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, body: &Value) -> ApiResponse {
         self.send("PATCH", path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
     }
 
     /// The same where the server may be gone: nothing if there was no whole answer.
-    pub(crate) async fn try_get(&self, path: &str) -> Option<Answer> {
+    pub(crate) async fn try_get(&self, path: &str) -> Option<ApiResponse> {
         self.try_send("GET", path, &[], b"").await
     }
 
-    pub(crate) async fn try_post(&self, path: &str, body: &Value) -> Option<Answer> {
+    pub(crate) async fn try_post(&self, path: &str, body: &Value) -> Option<ApiResponse> {
         self.try_send("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
             .await
     }
@@ -75,7 +75,7 @@ impl Api {
         &self,
         path: &str,
         body: &Value,
-    ) -> std::io::Result<Option<Answer>> {
+    ) -> std::io::Result<Option<ApiResponse>> {
         let headers = [("content-type", "application/json")];
         Ok(whole(&self.exchange("POST", path, &headers, body.to_string().as_bytes()).await?))
     }
@@ -86,7 +86,7 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<ApiResponse> {
         whole(&self.exchange(method, path, headers, body).await.ok()?)
     }
 
@@ -97,7 +97,7 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: &[u8],
-    ) -> Answer {
+    ) -> ApiResponse {
         parse(&self.exchange(method, path, headers, body).await.unwrap())
     }
 
@@ -180,14 +180,14 @@ impl Api {
 }
 
 /// The answer, if all of it is there.
-fn whole(bytes: &[u8]) -> Option<Answer> {
+fn whole(bytes: &[u8]) -> Option<ApiResponse> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?.to_ascii_lowercase();
     let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "))?;
     (bytes.len() - end - 4 == length.parse::<usize>().ok()?).then(|| parse(bytes))
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+fn parse(bytes: &[u8]) -> ApiResponse {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an HTTP answer");
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
     let mut lines = head.split("\r\n");
@@ -196,7 +196,7 @@ fn parse(bytes: &[u8]) -> Answer {
         .map(|line| line.split_once(':').unwrap())
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
         .collect();
-    let mut answer = Answer { status, headers, body: bytes[end + 4..].to_vec() };
+    let mut answer = ApiResponse { status, headers, body: bytes[end + 4..].to_vec() };
     if answer.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
         answer.body = unchunk(&answer.body);
     }

@@ -4,8 +4,8 @@ use super::{Installation, eventually, server::binary};
 use std::{env, fs, os::unix::fs::symlink, path::PathBuf, process::Stdio};
 use tokio::process::{Child, Command};
 
-/// Runs the commands, leaves their exit code in a file, and stays: its id is that of their process group, which must be nobody
-/// else's when they are killed.
+/// Runs the commands, leaves their exit code in a file, and stays: its id is that of their process group, which must be
+/// nobody else's when they are killed.
 const LEADER: &str = r#"/bin/bash -e -o pipefail -O expand_aliases -c "$0"; echo $? >ended.new; mv ended.new ended; exec sleep 600"#;
 
 /// A running script and what it has printed; it and all that it started are killed when it is dropped.

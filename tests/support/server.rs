@@ -4,7 +4,7 @@ use super::{Api, Installation, PATIENCE, installation::ROOT_KEY};
 use serde_json::Value;
 use std::{
     path::PathBuf,
-    process::{Output, Stdio},
+    process::{ExitStatus, Output, Stdio},
     sync::{Arc, Mutex, PoisonError},
 };
 use tokio::{
@@ -14,8 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-/// The binary under test: the one that was built with the tests, or the one that `HOOKSAGA_TEST_BINARY` names, say to measure a
-/// release build.
+/// The binary under test: the one that was built with the tests, or the one that `HOOKSAGA_TEST_BINARY` names, say to
+/// measure a release build.
 pub(super) fn binary() -> PathBuf {
     std::env::var_os("HOOKSAGA_TEST_BINARY")
         .map_or_else(|| env!("CARGO_BIN_EXE_hooksaga").into(), PathBuf::from)
@@ -54,7 +54,7 @@ impl Server {
         Self::started(command(installation, arguments), arguments).await
     }
 
-    /// The same for a process that may open only so many files.
+    /// The same for a process with a limit of open files.
     pub(crate) async fn start_with_files(
         installation: &Installation,
         files: u32,
@@ -170,6 +170,11 @@ impl Server {
     pub(crate) async fn signal(&self, name: &str) {
         let id = self.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().await.unwrap().success());
+    }
+
+    /// How it has ended, if it has: by itself, since nobody else takes a running server.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().unwrap()
     }
 
     /// Waits for its end; the exit code.

@@ -34,7 +34,20 @@ impl Actor {
         self.server = Some(server);
     }
 
+    /// A process that has ended by itself is a bug.
+    fn check(&mut self, setup: &Setup) {
+        let ended = self.server.as_mut().and_then(Server::has_ended);
+        assert!(
+            ended.is_none(),
+            "{:?} ended by itself ({}) on {}",
+            self.only,
+            ended.unwrap(),
+            setup.installation.folder.path().display()
+        );
+    }
+
     async fn kill(&mut self, setup: &Setup) {
+        self.check(setup);
         if let Some(server) = self.server.take() {
             server.kill().await;
         }
@@ -96,30 +109,28 @@ impl Cast {
         killed
     }
 
-    /// SIGSTOP, for so long.
-    pub(super) async fn freeze(&mut self, roll: u64, lasting: Duration) {
+    /// SIGSTOP, for this long.
+    pub(super) async fn freeze(&mut self, roll: u64, lasting: Duration, setup: &Setup) {
         let actor = self.pick(roll);
+        actor.check(setup);
         if let Some(server) = &actor.server {
             server.signal("STOP").await;
             actor.frozen = Some(Instant::now() + lasting);
         }
     }
 
-    /// Wakes those that were frozen for long enough. A process that has ended by itself is a bug.
+    /// Wakes those that were frozen for long enough, and sees whether everybody is there.
     pub(super) async fn look_after(&mut self, setup: &Setup) {
         let now = Instant::now();
         for actor in &mut self.actors {
+            // Before anything is asked of it.
+            actor.check(setup);
             if actor.frozen.is_some_and(|until| until <= now) {
                 actor.frozen = None;
                 if let Some(server) = &actor.server {
                     server.signal("CONT").await;
                 }
             }
-            assert!(
-                actor.server.is_some(),
-                "every actor has a process on {}",
-                setup.installation.folder.path().display()
-            );
         }
     }
 

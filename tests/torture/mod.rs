@@ -2,11 +2,13 @@
 //! crashed, in an order that a seed decides. Afterwards every promise is checked.
 //!
 //! A run of the suite takes a few seconds of it on each back end. `make torture` takes as long as it is told to:
-//! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order. It also has the faults that last: see [`Lasting`].
+//! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order. It also has the faults that last: see
+//! [`Lasting`].
 
 mod cast;
 pub(crate) mod oracles;
 mod posting;
+mod progress;
 mod setup;
 
 use crate::support::*;
@@ -58,14 +60,23 @@ enum Lasting {
 
 impl Lasting {
     const ALL: [Self; 3] = [Self::InATransaction, Self::LostConnections, Self::FrozenDatabase];
-    /// From so long a run on.
+    /// In runs of at least this length.
     const FROM: Duration = Duration::from_secs(60);
 
-    async fn happen(self, setup: &Setup) {
+    /// Makes it happen. Afterwards everybody else goes on within this time.
+    async fn happen(self, setup: &Setup) -> Duration {
         match self {
-            Self::InATransaction => setup.lose_a_commit(),
+            Self::InATransaction => {
+                setup.lose_a_commit();
+                // There is always something to commit: every lease ends, and clients post all the time.
+                eventually("a commit is lost", || async { setup.has_lost_the_commit().then_some(()) }).await;
+            }
             Self::LostConnections => setup.lose_connections(),
             Self::FrozenDatabase => setup.freeze_database().await,
+        }
+        match self {
+            Self::InATransaction => setup.locks_are_kept_for(),
+            Self::LostConnections | Self::FrozenDatabase => SETTLED_WITHIN,
         }
     }
 }
@@ -120,19 +131,27 @@ async fn torture(mut setup: Setup) {
         let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
         subscriptions.push((api.verified_subscription("t", &receiver.url(path)).await.0, path));
     }
-    let posting = Posting::start(&cast.addresses());
+    let (addresses, works) = (cast.addresses(), subscriptions[0].0);
+    let posting = Posting::start(&addresses);
 
     let began = Instant::now();
     let mut faults = [0_u32; 5];
     let is_long = lasting >= Lasting::FROM && setup.has_server();
     let mut long = Lasting::ALL.into_iter().filter(|_| is_long).zip(1_u32..);
     let mut next_long = long.next();
-    while began.elapsed() < lasting {
+    let (mut probes, mut went_on) = (Vec::new(), Vec::new());
+    while began.elapsed() < lasting || next_long.is_some() {
         tokio::time::sleep(dice.millis(20, 250)).await;
         if let Some((fault, number)) = next_long
             && began.elapsed() > lasting * number / 5
         {
-            fault.happen(&setup).await;
+            // By itself: what is frozen or killed meanwhile would not be this fault's doing.
+            cast.recover(&setup).await;
+            let within = fault.happen(&setup).await;
+            let name = format!("{fault:?}");
+            let (probe, took) = progress::one_event_completes(&addresses, works, &name, within).await;
+            probes.push(probe);
+            went_on.push(format!("{name} {:.1} s", took.as_secs_f64()));
             next_long = long.next();
         }
         let fault = dice.fault(&setup);
@@ -140,7 +159,7 @@ async fn torture(mut setup: Setup) {
         match fault {
             // It counts those that it killed.
             Fault::Kill => faults[Fault::Kill as usize] += cast.kill(dice.roll(), &setup).await - 1,
-            Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500)).await,
+            Fault::Freeze => cast.freeze(dice.roll(), dice.millis(100, 2500), &setup).await,
             Fault::CutConnections => setup.cut_connections(),
             Fault::SilenceConnections => {
                 setup.silence(true);
@@ -151,25 +170,28 @@ async fn torture(mut setup: Setup) {
         }
         cast.look_after(&setup).await;
     }
-    assert!(next_long.is_none() && setup.has_lost_the_commit(), "every lasting fault has happened");
+    let faults_for = began.elapsed();
+    // The time until everything has ended begins here, whoever has to wait for what.
+    let stopped = Instant::now();
     cast.recover(&setup).await;
-    let accepted = posting.stop().await;
     // An endpoint that still throttles would be sent to one request at a time: it holds itself.
     receiver.answer("/flaky", [Behaviour::Status(200)]);
-    let stopped = Instant::now();
+    let accepted = tokio::time::timeout(SETTLED_WITHIN, posting.stop(probes)).await;
+    let accepted = accepted.expect("what was being posted when the faults stopped is accepted in time");
     let api = Api::new(&cast.api_addresses()[0], Some(ROOT_KEY));
-    oracles::wait_until_settled(&api, SETTLED_WITHIN).await;
+    oracles::wait_until_settled(&api, SETTLED_WITHIN.saturating_sub(stopped.elapsed())).await;
     let settled = stopped.elapsed();
     let [kills, freezes, cuts, silences, crashes] = faults;
     let found = oracles::check(&api, &accepted, &subscriptions, &receiver).await;
     println!(
-        "torture: {}, seed {seed}, {:.0} s: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
-         {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; settled {:.1} s after \
-         the last fault",
+        "torture: {}, seed {seed}, {:.0} s of faults: {kills} kills, {freezes} freezes, {cuts} cuts, {silences} silences, \
+         {crashes} database crashes; {} events accepted, 0 lost, 0 results applied twice, {found}; everything had \
+         ended {:.1} s after the last fault; beside lasting faults an event took: {}",
         setup.name(),
-        began.elapsed().as_secs_f64(),
+        faults_for.as_secs_f64(),
         accepted.len(),
-        settled.as_secs_f64()
+        settled.as_secs_f64(),
+        if went_on.is_empty() { "-".to_owned() } else { went_on.join(", ") }
     );
     assert!(!accepted.is_empty(), "nothing was accepted");
 }

@@ -24,10 +24,9 @@ impl Posting {
         Self { posting: posting.collect(), stop }
     }
 
-    /// Posts nothing new from now on; the ids of all events that were accepted.
-    pub(super) async fn stop(self) -> Vec<i64> {
+    /// Posts nothing new from now on; the ids of all events that were accepted, these among them.
+    pub(super) async fn stop(self, mut accepted: Vec<i64>) -> Vec<i64> {
         self.stop.store(true, Ordering::SeqCst);
-        let mut accepted = Vec::new();
         for client in self.posting {
             accepted.extend(client.await.unwrap());
         }
@@ -37,32 +36,34 @@ impl Posting {
 
 async fn post(client: usize, addresses: Arc<Mutex<Vec<String>>>, stop: Arc<AtomicBool>) -> Vec<i64> {
     let mut accepted = Vec::new();
-    let mut number = 0_usize;
     while !stop.load(Ordering::SeqCst) {
-        let external_id = format!("{client}-{number}");
-        let event = json!({"event_type": "t", "external_id": external_id, "payload": [client, number]});
-        let mut tried = 0;
-        let id = loop {
-            let known = addresses.lock().unwrap().clone();
-            if let Some(address) = known.get((client + tried) % known.len().max(1)) {
-                let api = Api::new(address, Some(ROOT_KEY));
-                let answer = tokio::time::timeout(Duration::from_secs(3), api.try_post("/v1/events", &event));
-                match answer.await {
-                    Ok(Some(answer)) if matches!(answer.status, 200 | 201) => {
-                        break answer.json()["id"].as_i64().unwrap();
-                    }
-                    // Whatever is wrong passes; what the client got wrong would not.
-                    Ok(Some(answer)) => assert!(answer.status >= 500, "{} {}", answer.status, answer.text()),
-                    Ok(None) | Err(_) => {}
-                }
-            }
-            tried += 1;
-            assert!(tried < 2000, "event {external_id} is never accepted");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        accepted.push(id);
-        number += 1;
+        let number = accepted.len();
+        accepted.push(accept(&addresses, client, &format!("{client}-{number}")).await);
         tokio::time::sleep(PAUSE).await;
     }
     accepted
+}
+
+/// Posts one event to one API after another until it is accepted; its id.
+pub(super) async fn accept(addresses: &Mutex<Vec<String>>, first: usize, external_id: &str) -> i64 {
+    let event = json!({"event_type": "t", "external_id": external_id, "payload": external_id});
+    let mut tried = 0;
+    loop {
+        let known = addresses.lock().unwrap().clone();
+        if let Some(address) = known.get((first + tried) % known.len().max(1)) {
+            let api = Api::new(address, Some(ROOT_KEY));
+            let answer = tokio::time::timeout(Duration::from_secs(3), api.try_post("/v1/events", &event));
+            match answer.await {
+                Ok(Some(answer)) if matches!(answer.status, 200 | 201) => {
+                    return answer.json()["id"].as_i64().unwrap();
+                }
+                // Whatever is wrong passes; what the client got wrong would not.
+                Ok(Some(answer)) => assert!(answer.status >= 500, "{} {}", answer.status, answer.text()),
+                Ok(None) | Err(_) => {}
+            }
+        }
+        tried += 1;
+        assert!(tried < 2000, "event {external_id} is never accepted");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -89,6 +89,11 @@ impl Setup {
         self.proxy.iter().all(Proxy::has_lost_the_commit)
     }
 
+    /// For less than this the server keeps the transaction of such a client open, with its locks (`options.rs` of the back ends).
+    pub(super) fn locks_are_kept_for(&self) -> Duration {
+        Duration::from_secs(if matches!(self.server, Some(Engine::MariaDb(_))) { 10 } else { 30 })
+    }
+
     /// Freezes the database for longer than any call waits for its response (`connect.rs`, `pool.rs` of the back ends).
     pub(super) async fn freeze_database(&self) {
         match &self.server {

@@ -3,14 +3,15 @@
 use super::{
     error::{BenchError, BenchResult},
     meter::DatabaseCounters,
-    scratch::{mysql, postgres},
+    report::TableState,
+    scratch::{Filling, mysql, postgres},
     usage::Postmaster,
 };
 use std::{fs, time::Duration};
 
 /// Which server a URL is of.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ServerKind {
     Postgres,
     MySql,
 }
@@ -29,11 +30,11 @@ enum Observer {
 }
 
 /// Whether a database is there and has no table.
-pub(super) async fn is_empty(kind: Kind, url: &str) -> bool {
+pub(super) async fn is_empty(kind: ServerKind, url: &str) -> bool {
     let looked = async {
         Ok::<_, BenchError>(match kind {
-            Kind::Postgres => postgres::Observer::connect(url).await?.is_empty().await?,
-            Kind::MySql => mysql::Observer::connect(url).await?.is_empty().await?,
+            ServerKind::Postgres => postgres::Observer::connect(url).await?.is_empty().await?,
+            ServerKind::MySql => mysql::Observer::connect(url).await?.is_empty().await?,
         })
     };
     looked.await.unwrap_or(false)
@@ -41,15 +42,15 @@ pub(super) async fn is_empty(kind: Kind, url: &str) -> bool {
 
 impl DatabaseServer {
     /// Looks at an empty database.
-    pub(super) async fn open(kind: Kind, url: String) -> BenchResult<Self> {
+    pub(super) async fn open(kind: ServerKind, url: String) -> BenchResult<Self> {
         let (observer, process, is_empty) = match kind {
-            Kind::Postgres => {
+            ServerKind::Postgres => {
                 let observer = postgres::Observer::connect(&url).await?;
                 let backend = u32::try_from(observer.backend().await?).unwrap_or(0);
                 let is_empty = observer.is_empty().await?;
                 (Observer::Postgres(observer), Postmaster::of_backend(backend), is_empty)
             }
-            Kind::MySql => {
+            ServerKind::MySql => {
                 let observer = mysql::Observer::connect(&url).await?;
                 let id = fs::read_to_string(observer.pid_file().await?).unwrap_or_default();
                 let process = id.trim().parse().ok().and_then(Postmaster::of_server);
@@ -98,10 +99,18 @@ impl DatabaseServer {
         })
     }
 
-    pub(super) async fn add_finished(&self, count: i64, subscription: i64) -> BenchResult {
+    /// The tables that every delivery writes; none where the server counts no dead rows.
+    pub(super) async fn tables(&self) -> BenchResult<Vec<TableState>> {
+        Ok(match &self.observer {
+            Observer::Postgres(observer) => observer.tables().await?,
+            Observer::MySql(_) => Vec::new(),
+        })
+    }
+
+    pub(super) async fn fill(&self, filling: Filling, count: i64, subscription: i64) -> BenchResult {
         match &self.observer {
-            Observer::Postgres(observer) => observer.add_finished(count, subscription).await?,
-            Observer::MySql(observer) => observer.add_finished(count, subscription).await?,
+            Observer::Postgres(observer) => observer.fill(filling, count, subscription).await?,
+            Observer::MySql(observer) => observer.fill(filling, count, subscription).await?,
         }
         Ok(())
     }
@@ -112,14 +121,6 @@ impl DatabaseServer {
             Observer::Postgres(observer) => observer.checkpoint().await,
             // It has no statement for that.
             Observer::MySql(_) => {}
-        }
-        Ok(())
-    }
-
-    pub(super) async fn add_waiting(&self, count: i64, subscription: i64) -> BenchResult {
-        match &self.observer {
-            Observer::Postgres(observer) => observer.add_waiting(count, subscription).await?,
-            Observer::MySql(observer) => observer.add_waiting(count, subscription).await?,
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 //! Everything runs on a scratch folder or database that is removed at the end. Compare ratios, not absolute
 //! figures: the clients, the receiver, the server and the database share the machine.
 
-mod against;
 mod api;
 mod ceiling;
+mod compare;
 mod database;
 mod error;
 mod load;
@@ -26,15 +26,15 @@ mod usage;
 mod workspace;
 mod workspaces;
 
-pub use against::{Compared, Comparison};
 pub use ceiling::Sending;
+pub use compare::{Compared, Comparison};
 pub use error::{BenchError, BenchResult};
 pub use plan::{OtherProduct, Plan};
 pub use receiver::LARGEST_PAYLOAD;
-pub use report::{Bar, Failure, Figure, Report};
+pub use report::{Bar, Failure, Figure, Report, TableState, TablesOfMinute, rows_of_tables};
 pub use scenarios::Scenario;
 
-use database::{Kind, is_empty};
+use database::{ServerKind, is_empty};
 use hooksaga_pipeline::random_hex;
 use scenarios::Scenarios;
 use scratch::Scratch;
@@ -43,7 +43,7 @@ use workspaces::Workspaces;
 
 /// Where the configured database is; measurements never touch it.
 #[derive(Clone)]
-pub enum Backend {
+pub enum MeasuredBackend {
     /// The embedded one: a scratch file stands for it.
     Sqlite,
     /// A PostgreSQL URL.
@@ -52,7 +52,7 @@ pub enum Backend {
     MySql(String),
 }
 
-impl Backend {
+impl MeasuredBackend {
     fn name(&self) -> &'static str {
         match self {
             Self::Sqlite => "SQLite",
@@ -63,8 +63,8 @@ impl Backend {
 }
 
 /// Told how far a measurement is.
-pub trait Reporter: Sync {
-    /// So many deliveries of the total have arrived.
+pub trait ProgressDisplay: Sync {
+    /// How many deliveries of the total have arrived.
     fn show(&self, done: u64, total: u64);
     /// The measurement is over.
     fn clear(&self);
@@ -73,17 +73,19 @@ pub trait Reporter: Sync {
 /// The event types of the measurements.
 const SINGLE: &str = "bench.single";
 const FAN_OUT: &str = "bench.fan_out";
-/// A speed is measured so often, and the middle one counts.
+/// A speed is measured this many times, and the median counts.
 const ROUNDS: usize = 3;
 
 /// Whether a run has to take the database that `backend` names as it is: the login may not create one beside it, and it is
 /// empty.
-pub async fn must_be_in_place(backend: &Backend) -> bool {
+pub async fn must_be_in_place(backend: &MeasuredBackend) -> bool {
     let name = format!("hooksaga_bench_{}", random_hex(6));
     let (scratch, is_empty) = match backend {
-        Backend::Sqlite => return false,
-        Backend::Postgres(url) => (Scratch::postgres(url, &name).await, is_empty(Kind::Postgres, url)),
-        Backend::MySql(url) => (Scratch::mysql(url, &name).await, is_empty(Kind::MySql, url)),
+        MeasuredBackend::Sqlite => return false,
+        MeasuredBackend::Postgres(url) => {
+            (Scratch::postgres(url, &name).await, is_empty(ServerKind::Postgres, url))
+        }
+        MeasuredBackend::MySql(url) => (Scratch::mysql(url, &name).await, is_empty(ServerKind::MySql, url)),
     };
     match scratch {
         Ok(scratch) => {
@@ -99,8 +101,8 @@ pub async fn must_be_in_place(backend: &Backend) -> bool {
 /// all the same, and the report has the figures until then.
 pub async fn run(
     plan: &Plan,
-    backend: &Backend,
-    progress: &dyn Reporter,
+    backend: &MeasuredBackend,
+    progress: &dyn ProgressDisplay,
     interrupted: impl Future<Output = ()>,
 ) -> (Report, BenchResult) {
     let workspaces = Workspaces::new(backend, plan.given);
@@ -115,16 +117,16 @@ pub async fn run(
 /// Measures this program and another one alternately, each beside the configured database. `interrupted` as in [`run`].
 pub async fn compare(
     plan: &Plan,
-    backend: &Backend,
+    backend: &MeasuredBackend,
     other: &Path,
-    progress: &dyn Reporter,
+    progress: &dyn ProgressDisplay,
     interrupted: impl Future<Output = ()>,
 ) -> BenchResult<Comparison> {
     if plan.given {
         return Err(BenchError::new("two programs need a database each: leave --given out"));
     }
     let workspaces = Workspaces::new(backend, false);
-    in_workspaces(&workspaces, interrupted, Box::pin(against::measure(plan, &workspaces, other, progress)))
+    in_workspaces(&workspaces, interrupted, Box::pin(compare::measure(plan, &workspaces, other, progress)))
         .await
 }
 
@@ -148,7 +150,7 @@ async fn in_workspaces<T>(
 async fn measure(
     plan: &Plan,
     workspaces: &Workspaces,
-    progress: &dyn Reporter,
+    progress: &dyn ProgressDisplay,
     report: &mut Report,
 ) -> BenchResult {
     let began = Instant::now();

@@ -27,12 +27,12 @@ pub(super) struct Aim {
 }
 
 /// One keep-alive connection.
-struct Client {
+struct LoadClient {
     aim: Aim,
     sender: SendRequest<Full<Bytes>>,
 }
 
-impl Client {
+impl LoadClient {
     async fn connect(aim: Aim) -> Result<Self, String> {
         let stream = TcpStream::connect(aim.address).await.map_err(|error| error.to_string())?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
@@ -100,7 +100,7 @@ pub(super) async fn closed_loop(
     let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
     let end = end(tally, longest);
     for aim in aims.iter().cycle().take(clients) {
-        let mut client = Client::connect(aim.clone()).await?;
+        let mut client = LoadClient::connect(aim.clone()).await?;
         let (next, posted, tally) = (Arc::clone(&next), Arc::clone(&posted), Arc::clone(tally));
         tasks.spawn(async move {
             while tally.now() < end {
@@ -137,7 +137,7 @@ pub(super) async fn open_loop(
     let mut tasks: JoinSet<Result<Vec<u64>, String>> = JoinSet::new();
     let mut connected = Vec::with_capacity(clients);
     for _ in 0..clients {
-        connected.push(Client::connect(aim.clone()).await?);
+        connected.push(LoadClient::connect(aim.clone()).await?);
     }
     let (start, began, end) = (Instant::now(), tally.now(), end(tally, longest));
     for (number, mut client) in connected.into_iter().enumerate() {

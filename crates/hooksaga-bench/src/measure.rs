@@ -1,7 +1,7 @@
 //! The measurements: each a small story with the servers, the clients and the receiver.
 
 use super::{
-    Reporter,
+    ProgressDisplay,
     ceiling::Sending,
     error::{BenchError, BenchResult},
     load::{self, Aim, OnTime},
@@ -12,7 +12,7 @@ use super::{
 use serde_json::json;
 use std::{slice, sync::Arc, time::Duration};
 
-/// Nothing arriving for so long means that something is lost.
+/// If nothing arrives for this long, something is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long clients may post a round of the usual size. On a machine that is busy with other things, the round is then
 /// shorter, and the figure is still one.
@@ -20,8 +20,8 @@ const LONGEST_ROUND: Duration = Duration::from_secs(60);
 const USUAL_ROUND: u64 = 25_000;
 
 /// What all measurements share.
-pub(super) struct Bench<'a> {
-    pub(super) progress: &'a dyn Reporter,
+pub(super) struct MeasureContext<'a> {
+    pub(super) progress: &'a dyn ProgressDisplay,
     pub(super) receiver: Arc<Receiver>,
     pub(super) clients: usize,
     pub(super) payload_bytes: usize,
@@ -81,10 +81,10 @@ fn longest_steady(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()) * 3 / 2 + Duration::from_secs(1)
 }
 
-impl<'a> Bench<'a> {
+impl<'a> MeasureContext<'a> {
     /// With a receiver of its own.
     pub(super) async fn open(
-        progress: &'a dyn Reporter,
+        progress: &'a dyn ProgressDisplay,
         clients: usize,
         payload_bytes: usize,
     ) -> BenchResult<Self> {

@@ -35,7 +35,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// How long the load is sustained, in minutes.
     pub minutes: u32,
-    /// Deliveries that wait for an endpoint with a rate limit, and events that are sent again.
+    /// Deliveries that wait for an endpoint with a rate limit, and events and dead letters that are sent again.
     pub waiting: usize,
     /// What another product reaches.
     pub peer: OtherProduct,

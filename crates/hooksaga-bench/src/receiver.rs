@@ -124,7 +124,7 @@ impl Tally {
 ///
 /// - `/ok/<path>`: accepts it at once, and counts it by its event's number;
 /// - `/turn/<path>`: the same, until the receiver is told to [`Receiver::turn`]; from then on it hangs;
-/// - `/slow/<milliseconds>/…`: accepts it after so long;
+/// - `/slow/<milliseconds>/…`: accepts it after this time;
 /// - `/few/…`: serves 5 at a time, 50 ms each, and refuses the rest with 429;
 /// - anything else hangs.
 pub(super) struct Receiver {

@@ -1,6 +1,6 @@
 //! What was measured, against what must be reached (bars) and what is aimed at (goals).
 
-use crate::{error::BenchError, machine::Watch, targets::Target};
+use crate::{error::BenchError, machine::Watch, targets::Yardstick};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -53,12 +53,34 @@ pub struct Failure {
     pub reason: String,
 }
 
+/// A table of the database, as the server's statistics have it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TableState {
+    pub name: String,
+    pub rows: i64,
+    /// Row versions that vacuum has still to remove.
+    pub dead_rows: i64,
+    /// With its indexes.
+    pub bytes: i64,
+}
+
+/// The tables at the end of a minute of sustained load.
+#[derive(Clone, Debug, Serialize)]
+pub struct TablesOfMinute {
+    pub minute: u32,
+    pub database_bytes: u64,
+    pub tables: Vec<TableState>,
+}
+
 /// All figures of one run.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub database: &'static str,
     pub figures: Vec<Figure>,
     pub failures: Vec<Failure>,
+    /// Where the server has such statistics.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TablesOfMinute>,
     #[serde(skip)]
     watch: Option<Arc<Watch>>,
 }
@@ -70,11 +92,17 @@ impl Report {
 
     /// Adds a figure that has a bar, or nothing to be held against.
     pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: Option<Bar>) {
-        self.hold(name, value, unit, Target { bar, goal: None });
+        self.hold(name, value, unit, Yardstick { bar, goal: None });
     }
 
     /// Adds a figure, and what it is held against.
-    pub(crate) fn hold(&mut self, name: impl Into<String>, value: f64, unit: &'static str, target: Target) {
+    pub(crate) fn hold(
+        &mut self,
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        target: Yardstick,
+    ) {
         let is_reached = |bar: Option<Bar>| bar.is_none_or(|bar| bar.is_reached(value));
         self.figures.push(Figure {
             name: name.into(),
@@ -137,6 +165,24 @@ impl Report {
     }
 }
 
+/// The tables of each minute, as the rows of a table for people; nothing if there are none.
+pub fn rows_of_tables(minutes: &[TablesOfMinute]) -> Vec<Vec<String>> {
+    let Some(first) = minutes.first() else { return Vec::new() };
+    let mebibytes = |bytes: u64| (bytes >> 20).to_string();
+    let mut titles = vec!["rows/dead/MiB".to_owned(), "all MiB".to_owned()];
+    titles.extend(first.tables.iter().map(|table| table.name.clone()));
+    let mut rows = vec![titles];
+    rows.extend(minutes.iter().map(|of| {
+        let mut row = vec![format!("minute {}", of.minute), mebibytes(of.database_bytes)];
+        row.extend(of.tables.iter().map(|table| {
+            let bytes = u64::try_from(table.bytes).unwrap_or(0);
+            format!("{}/{}/{}", table.rows, table.dead_rows, mebibytes(bytes))
+        }));
+        row
+    }));
+    rows
+}
+
 /// Three significant digits, or whole where that is more.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
@@ -166,7 +212,7 @@ mod tests {
     #[test]
     fn a_missed_goal_is_not_a_missed_bar() {
         let mut report = Report::default();
-        let target = Target { bar: Some(Bar::AtMost(10.0)), goal: Some(Bar::AtMost(2.0)) };
+        let target = Yardstick { bar: Some(Bar::AtMost(10.0)), goal: Some(Bar::AtMost(2.0)) };
         report.hold("within both", 1.0, "ms", target);
         report.hold("within the bar", 5.0, "ms", target);
         report.hold("in neither", 11.0, "ms", target);
@@ -182,6 +228,21 @@ mod tests {
         report.add("fine", 1.0, "", Some(Bar::AtMost(2.0)));
         report.fail("copies", &BenchError::new("only 3 of 4 deliveries arrived"));
         assert_eq!(report.missed(), ["copies"]);
+    }
+
+    #[test]
+    fn the_tables_of_a_minute_are_one_row() {
+        let table =
+            |name: &str, dead_rows| TableState { name: name.to_owned(), rows: 10, dead_rows, bytes: 3 << 20 };
+        let of = |minute, dead| TablesOfMinute {
+            minute,
+            database_bytes: 70 << 20,
+            tables: vec![table("events", dead), table("removals", 0)],
+        };
+        let rows = rows_of_tables(&[of(1, 5), of(2, 7)]);
+        assert_eq!(rows[0], ["rows/dead/MiB", "all MiB", "events", "removals"]);
+        assert_eq!(rows[2], ["minute 2", "70", "10/7/3", "10/0/3"]);
+        assert!(rows_of_tables(&[]).is_empty());
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //! hang.
 
 use super::{
-    FAN_OUT, Plan, ROUNDS, Reporter, SINGLE,
+    FAN_OUT, Plan, ProgressDisplay, ROUNDS, SINGLE,
     error::{BenchError, BenchResult},
-    measure::{Bench, Latency},
+    measure::{Latency, MeasureContext},
     millis,
     pace::Pace,
     report::{Bar, Report},
+    scratch::Filling,
     server::Server,
     targets::{LIGHT, Targets},
     workspace::Workspace,
@@ -22,13 +23,13 @@ const LONGEST_CEILING: u64 = 1_000_000;
 pub(super) async fn measure(
     plan: &Plan,
     workspaces: &Workspaces,
-    progress: &dyn Reporter,
+    progress: &dyn ProgressDisplay,
     report: &mut Report,
 ) -> BenchResult {
     let workspace = workspaces.workspace().await?;
     let beside = !plan.given && (plan.history > 0 || plan.backlog > 0);
     let empty = if beside { Some(workspaces.workspace().await?) } else { None };
-    let bench = Bench::open(progress, plan.clients, plan.payload_bytes).await?;
+    let bench = MeasureContext::open(progress, plan.clients, plan.payload_bytes).await?;
     let targets = Targets::of(workspaces.database());
     let run =
         Run { plan, workspace: &workspace, empty: empty.as_deref(), bench, targets, report, repeats: 0 };
@@ -45,7 +46,7 @@ struct Run<'a> {
     workspace: &'a Workspace,
     /// Another one, which stays empty.
     empty: Option<&'a Workspace>,
-    bench: Bench<'a>,
+    bench: MeasureContext<'a>,
     targets: &'static Targets,
     report: &'a mut Report,
     /// Deliveries under load that came more than once.
@@ -249,7 +250,7 @@ impl<'a> Run<'a> {
         if self.plan.history == 0 {
             return Ok(());
         }
-        self.workspace.add_finished(self.plan.history, beside.subscription).await?;
+        self.workspace.fill(Filling::Finished, self.plan.history, beside.subscription).await?;
         let (server, _) = self.workspace.start().await?;
         let ratio = self.against_empty(&server, beside).await?;
         let name = format!("beside {} finished ÷ empty", self.plan.history);
@@ -262,7 +263,7 @@ impl<'a> Run<'a> {
         if self.plan.backlog == 0 {
             return Ok(());
         }
-        self.workspace.add_waiting(self.plan.backlog, beside.subscription).await?;
+        self.workspace.fill(Filling::Waiting, self.plan.backlog, beside.subscription).await?;
         let (server, _) = self.workspace.start().await?;
         let ratio = self.against_empty(&server, beside).await?;
         let name = format!("beside {} waiting ÷ empty", self.plan.backlog);

@@ -1,11 +1,12 @@
 //! The workspace of a measurement: a scratch folder or database.
 
 use super::{
-    Backend,
-    database::{DatabaseServer, Kind},
+    MeasuredBackend,
+    database::{DatabaseServer, ServerKind},
     error::{BenchError, BenchResult},
     meter::{DatabaseCounters, Used},
-    scratch::sqlite,
+    report::TableState,
+    scratch::{Filling, sqlite},
     server::Server,
     usage::Postmaster,
 };
@@ -21,14 +22,14 @@ use tokio::process::Command;
 /// A scratch folder and, on a database server, a scratch database.
 pub(super) struct Workspace {
     folder: PathBuf,
-    database: Database,
+    database: WorkspaceDatabase,
     /// What its servers are started from.
     program: PathBuf,
     secret_key: String,
     root_key: String,
 }
 
-enum Database {
+enum WorkspaceDatabase {
     Embedded(PathBuf),
     Server(Box<DatabaseServer>),
 }
@@ -36,15 +37,15 @@ enum Database {
 impl Workspace {
     /// Prepares the database at `url`, which must be empty.
     pub(super) async fn open(
-        backend: &Backend,
+        backend: &MeasuredBackend,
         folder: PathBuf,
         url: String,
         program: PathBuf,
     ) -> BenchResult<Self> {
         let database = match backend {
-            Backend::Sqlite => Database::Embedded(folder.join("hooksaga.db")),
-            Backend::Postgres(_) => server(Kind::Postgres, url).await?,
-            Backend::MySql(_) => server(Kind::MySql, url).await?,
+            MeasuredBackend::Sqlite => WorkspaceDatabase::Embedded(folder.join("hooksaga.db")),
+            MeasuredBackend::Postgres(_) => server(ServerKind::Postgres, url).await?,
+            MeasuredBackend::MySql(_) => server(ServerKind::MySql, url).await?,
         };
         let workspace = Self {
             folder,
@@ -75,14 +76,14 @@ impl Workspace {
     }
 
     pub(super) fn is_server(&self) -> bool {
-        matches!(self.database, Database::Server(_))
+        matches!(self.database, WorkspaceDatabase::Server(_))
     }
 
     /// The program, with default settings on the scratch database.
     fn command(&self, arguments: &[&str]) -> Command {
         let url = match &self.database {
-            Database::Embedded(path) => format!("sqlite://{}", path.display()),
-            Database::Server(server) => server.url.clone(),
+            WorkspaceDatabase::Embedded(path) => format!("sqlite://{}", path.display()),
+            WorkspaceDatabase::Server(server) => server.url.clone(),
         };
         let mut command = Command::new(&self.program);
         command
@@ -113,18 +114,18 @@ impl Workspace {
     /// The database server, where it runs on this machine.
     pub(super) fn database_process(&self) -> Option<Postmaster> {
         match &self.database {
-            Database::Embedded(_) => None,
-            Database::Server(server) => server.process,
+            WorkspaceDatabase::Embedded(_) => None,
+            WorkspaceDatabase::Server(server) => server.process,
         }
     }
 
     /// What these servers and the database have used so far.
     pub(super) fn used(&self, servers: &[Server]) -> Used {
         let (database, written) = match &self.database {
-            Database::Embedded(_) => {
+            WorkspaceDatabase::Embedded(_) => {
                 (Some(Duration::ZERO), servers.iter().map(Server::written).sum::<Option<u64>>())
             }
-            Database::Server(_) => {
+            WorkspaceDatabase::Server(_) => {
                 let process = self.database_process();
                 (process.map(Postmaster::cpu), process.and_then(Postmaster::written))
             }
@@ -135,43 +136,51 @@ impl Workspace {
     /// What the database has counted so far.
     pub(super) async fn counts(&self) -> BenchResult<DatabaseCounters> {
         match &self.database {
-            Database::Embedded(path) => {
+            WorkspaceDatabase::Embedded(path) => {
                 Ok(DatabaseCounters { commits: sqlite::commits(path), ..DatabaseCounters::default() })
             }
-            Database::Server(server) => server.counts().await,
+            WorkspaceDatabase::Server(server) => server.counts().await,
         }
     }
 
     /// How much later than the work the database's counts are complete.
     pub(super) fn counts_after(&self) -> Duration {
         match &self.database {
-            Database::Embedded(_) => Duration::ZERO,
-            Database::Server(server) => server.counts_after(),
+            WorkspaceDatabase::Embedded(_) => Duration::ZERO,
+            WorkspaceDatabase::Server(server) => server.counts_after(),
         }
     }
 
     /// How many transactions the database server has ended.
     pub(super) async fn transactions(&self) -> BenchResult<Option<i64>> {
         match &self.database {
-            Database::Embedded(_) => Ok(None),
-            Database::Server(server) => Ok(Some(server.transactions().await?)),
+            WorkspaceDatabase::Embedded(_) => Ok(None),
+            WorkspaceDatabase::Server(server) => Ok(Some(server.transactions().await?)),
         }
     }
 
     /// How many bytes the database takes on disk.
     pub(super) async fn bytes(&self) -> BenchResult<u64> {
         match &self.database {
-            Database::Embedded(path) => Ok(fs::metadata(path).map_or(0, |data| data.len())),
-            Database::Server(server) => Ok(u64::try_from(server.bytes().await?).unwrap_or(0)),
+            WorkspaceDatabase::Embedded(path) => Ok(fs::metadata(path).map_or(0, |data| data.len())),
+            WorkspaceDatabase::Server(server) => Ok(u64::try_from(server.bytes().await?).unwrap_or(0)),
         }
     }
 
-    /// Adds deliveries that are finished. No server may run.
-    pub(super) async fn add_finished(&self, count: u64, subscription: i64) -> BenchResult {
+    /// The tables that every delivery writes; none where the database counts no dead rows.
+    pub(super) async fn tables(&self) -> BenchResult<Vec<TableState>> {
+        match &self.database {
+            WorkspaceDatabase::Embedded(_) => Ok(Vec::new()),
+            WorkspaceDatabase::Server(server) => server.tables().await,
+        }
+    }
+
+    /// Adds deliveries by plain SQL. No server may run.
+    pub(super) async fn fill(&self, filling: Filling, count: u64, subscription: i64) -> BenchResult {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         match &self.database {
-            Database::Embedded(path) => Ok(sqlite::add_finished(path, count, subscription).await?),
-            Database::Server(server) => server.add_finished(count, subscription).await,
+            WorkspaceDatabase::Embedded(path) => Ok(sqlite::fill(path, filling, count, subscription).await?),
+            WorkspaceDatabase::Server(server) => server.fill(filling, count, subscription).await,
         }
     }
 
@@ -181,21 +190,12 @@ impl Workspace {
         server.write_log()?;
         match &self.database {
             // The writer does that as it goes.
-            Database::Embedded(_) => Ok(()),
-            Database::Server(server) => server.settle().await,
-        }
-    }
-
-    /// Adds deliveries that wait. No server may run.
-    pub(super) async fn add_waiting(&self, count: u64, subscription: i64) -> BenchResult {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        match &self.database {
-            Database::Embedded(path) => Ok(sqlite::add_waiting(path, count, subscription).await?),
-            Database::Server(server) => server.add_waiting(count, subscription).await,
+            WorkspaceDatabase::Embedded(_) => Ok(()),
+            WorkspaceDatabase::Server(server) => server.settle().await,
         }
     }
 }
 
-async fn server(kind: Kind, url: String) -> BenchResult<Database> {
-    Ok(Database::Server(Box::new(DatabaseServer::open(kind, url).await?)))
+async fn server(kind: ServerKind, url: String) -> BenchResult<WorkspaceDatabase> {
+    Ok(WorkspaceDatabase::Server(Box::new(DatabaseServer::open(kind, url).await?)))
 }

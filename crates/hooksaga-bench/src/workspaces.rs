@@ -1,7 +1,7 @@
 //! Creates workspaces, and removes them however a run ends.
 
 use super::{
-    Backend,
+    MeasuredBackend,
     error::{BenchError, BenchResult},
     machine::Watch,
     scratch::Scratch,
@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 /// Creates workspaces beside the configured database, and removes them.
 pub(super) struct Workspaces {
-    backend: Backend,
+    backend: MeasuredBackend,
     /// The user named an empty database for this: every workspace uses it, and nothing is dropped.
     pub(super) given: bool,
     given_workspace: OnceCell<Arc<Workspace>>,
@@ -34,7 +34,7 @@ struct Made {
 }
 
 impl Workspaces {
-    pub(super) fn new(backend: &Backend, given: bool) -> Self {
+    pub(super) fn new(backend: &MeasuredBackend, given: bool) -> Self {
         let watch = Arc::new(Watch::start());
         Self {
             backend: backend.clone(),
@@ -96,20 +96,26 @@ impl Workspaces {
 }
 
 /// A new scratch folder and, on a database server, a new scratch database; the folder and the database's URL.
-async fn make(made: &mut Vec<Made>, backend: &Backend, given: bool) -> BenchResult<(PathBuf, String)> {
+async fn make(
+    made: &mut Vec<Made>,
+    backend: &MeasuredBackend,
+    given: bool,
+) -> BenchResult<(PathBuf, String)> {
     let name = format!("hooksaga_bench_{}", random_hex(6));
     let folder = std::env::temp_dir().join(&name);
     fs::create_dir(&folder)
         .map_err(|error| BenchError::new(format!("cannot create {}: {error}", folder.display())))?;
     made.push(Made { folder: folder.clone(), scratch: None });
     let scratch = match backend {
-        Backend::Sqlite => {
+        MeasuredBackend::Sqlite => {
             let url = format!("sqlite://{}", folder.join("hooksaga.db").display());
             return Ok((folder, url));
         }
-        Backend::Postgres(url) | Backend::MySql(url) if given => return Ok((folder, url.clone())),
-        Backend::Postgres(url) => Scratch::postgres(url, &name).await?,
-        Backend::MySql(url) => Scratch::mysql(url, &name).await?,
+        MeasuredBackend::Postgres(url) | MeasuredBackend::MySql(url) if given => {
+            return Ok((folder, url.clone()));
+        }
+        MeasuredBackend::Postgres(url) => Scratch::postgres(url, &name).await?,
+        MeasuredBackend::MySql(url) => Scratch::mysql(url, &name).await?,
     };
     let url = scratch.url().to_owned();
     if let Some(last) = made.last_mut() {
@@ -141,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_made_is_removed_however_the_run_ends() {
-        let workspaces = Workspaces::new(&Backend::Sqlite, false);
+        let workspaces = Workspaces::new(&MeasuredBackend::Sqlite, false);
         let folders = || async {
             let made = workspaces.made.lock().await;
             made.iter().map(|made| made.folder.clone()).collect::<Vec<_>>()

@@ -1,4 +1,4 @@
-//! Admission: which subscriptions wait, in bounded looks, and what the workers can do.
+//! Admission: which subscriptions wait, in bounded scans, and how many slots the workers have.
 
 use super::{
     TestDatabase,
@@ -9,10 +9,10 @@ use super::{
     rows::{changes, count, db_now, job_row},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Stores, WORKER_GONE_AFTER, WorkerBeat};
+use hooksaga_store::{Allotted, Stores, WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER, WorkerBeat};
 use std::time::Duration;
 
-/// So many verified subscriptions to [`TYPE`], in the order of their ids.
+/// This many verified subscriptions to [`TYPE`], in the order of their ids.
 async fn subscribers(stores: &Stores, count: usize) -> Vec<SubscriptionId> {
     let mut ids = Vec::new();
     for n in 0..count {
@@ -28,7 +28,7 @@ pub async fn a_look_at_who_waits_is_bounded_and_resumes(db: &dyn TestDatabase) {
     let ids = subscribers(&stores, 7).await;
     append_many(&stores, 5).await;
     route(&stores).await;
-    // Paused ones are passed over, but count.
+    // Paused ones are skipped, but count.
     set_active(&stores, ids[1], false).await;
     set_active(&stores, ids[2], false).await;
     let mut found = Vec::new();
@@ -147,10 +147,18 @@ fn beat(worker_id: i64, slots: u32) -> WorkerBeat {
     WorkerBeat { worker_id, slots, version: "1.2.3".to_owned() }
 }
 
-/// Lets a worker's last heartbeat lie so far in the past.
+/// Moves a worker's last heartbeat this far into the past.
 async fn last_seen(db: &dyn TestDatabase, worker: i64, ago: Duration) {
-    let at = db_now(db).await.as_micros() - i64::try_from(ago.as_micros()).unwrap();
-    let at = db.dialect().time(Timestamp::from_micros(at));
+    seen_at(db, worker, db_now(db).await.as_micros() - i64::try_from(ago.as_micros()).unwrap()).await;
+}
+
+/// Moves it this far into the future: the clock was set back by so much, and more, since then.
+async fn seen_ahead(db: &dyn TestDatabase, worker: i64, ahead: Duration) {
+    seen_at(db, worker, db_now(db).await.as_micros() + i64::try_from(ahead.as_micros()).unwrap()).await;
+}
+
+async fn seen_at(db: &dyn TestDatabase, worker: i64, micros: i64) {
+    let at = db.dialect().time(Timestamp::from_micros(micros));
     changes(db, &format!("UPDATE workers SET seen_at = {at} WHERE id = {worker}"), 1).await;
 }
 
@@ -160,7 +168,8 @@ pub async fn the_load_is_that_of_living_workers(db: &dyn TestDatabase) {
         let load = stores.orchestrator.load().await.unwrap();
         (load.workers, load.slots)
     };
-    assert_eq!(capacity().await, (0, 0));
+    let silence = async || stores.orchestrator.load().await.unwrap().silence;
+    assert_eq!((capacity().await, silence().await), ((0, 0), None));
     stores.worker.heartbeat(&beat(7, 64)).await.unwrap();
     db.second_instance().await.worker.heartbeat(&beat(-3, 16)).await.unwrap();
     assert_eq!(capacity().await, (2, 80));
@@ -175,11 +184,27 @@ pub async fn the_load_is_that_of_living_workers(db: &dyn TestDatabase) {
     assert_eq!(again[0].started_at, workers[0].started_at);
     assert!(again[0].seen_at >= workers[0].seen_at);
 
-    last_seen(db, 7, WORKER_GONE_AFTER + Duration::from_secs(5)).await;
+    assert!(silence().await.unwrap() < WORKER_GONE_AFTER);
+    let ago = WORKER_GONE_AFTER + Duration::from_secs(5);
+    last_seen(db, 7, ago).await;
     assert_eq!(capacity().await, (1, 16), "gone");
+    assert!((ago..2 * ago).contains(&silence().await.unwrap()), "and may hold leases");
+    last_seen(db, 7, WORKER_LEASES_END_AFTER + Duration::from_secs(1)).await;
+    assert!(silence().await.unwrap() < WORKER_GONE_AFTER, "its leases are over");
     assert_eq!(stores.reader.workers().await.unwrap().len(), 1);
     stores.worker.heartbeat(&beat(7, 32)).await.unwrap();
     assert_eq!(capacity().await, (2, 48), "and back");
+
+    // A heartbeat that lies ahead says nothing about now: its worker may have died since the clock was set back.
+    seen_ahead(db, 7, WORKER_GONE_AFTER + Duration::from_secs(10)).await;
+    assert_eq!(capacity().await, (1, 16), "not known to be alive");
+    assert!(silence().await.unwrap() > WORKER_GONE_AFTER, "but it may hold leases");
+    assert_eq!(stores.reader.workers().await.unwrap().len(), 1);
+    seen_ahead(db, 7, Duration::from_secs(3600)).await;
+    assert_eq!(capacity().await, (1, 16));
+    assert!(silence().await.unwrap() < WORKER_GONE_AFTER);
+    stores.worker.heartbeat(&beat(7, 32)).await.unwrap();
+    assert_eq!(capacity().await, (2, 48), "and back again, with the next heartbeat");
     stores.worker.leave(7).await.unwrap();
     stores.worker.leave(7).await.unwrap();
     stores.worker.leave(4711).await.unwrap();

@@ -1,4 +1,4 @@
-//! History that is as old as a case wants it, made by legal steps; and how much of it is left.
+//! History of any age, made by legal steps; and how much of it is left.
 
 use super::{
     TestDatabase,
@@ -6,7 +6,7 @@ use super::{
     rows::{changes, count, db_now, ids},
 };
 use hooksaga_saga::{EventId, Retention, SagaId, SagaStatus, Timestamp};
-use hooksaga_store::{Removed, Stores, Walk};
+use hooksaga_store::{Removed, ScanStep, Stores};
 use std::time::Duration;
 
 pub(super) const MINUTE: u64 = 60;
@@ -27,7 +27,7 @@ pub(super) async fn last_id(db: &dyn TestDatabase, table: &str) -> i64 {
     only(ids(db, &format!("SELECT max(id) FROM {table}")).await)
 }
 
-/// An event that was created so long ago, and is routed.
+/// An event that was created this long ago, and is routed.
 pub(super) async fn old_event(db: &dyn TestDatabase, age: u64) -> EventId {
     let at = ago(db, age).await;
     let sql = format!(
@@ -38,7 +38,7 @@ pub(super) async fn old_event(db: &dyn TestDatabase, age: u64) -> EventId {
     EventId(last_id(db, "events").await)
 }
 
-/// A saga of it that got where it is so long ago, by legal steps; a dead one is not buried yet.
+/// A saga of it that reached its status this long ago, by legal steps; a dead one is not buried yet.
 pub(super) async fn old_saga(
     db: &dyn TestDatabase,
     event: EventId,
@@ -93,7 +93,7 @@ pub(super) async fn old_letter(db: &dyn TestDatabase, saga: SagaId, age: u64) {
     changes(db, &sql, 1).await;
 }
 
-/// An event with one delivery that succeeded, so long ago.
+/// An event with one delivery that succeeded, this long ago.
 pub(super) async fn old_delivery(db: &dyn TestDatabase, age: u64) -> EventId {
     let event = old_event(db, age).await;
     old_saga(db, event, (1, 0), SagaStatus::Completed, age).await;
@@ -104,7 +104,7 @@ pub(super) async fn old_delivery(db: &dyn TestDatabase, age: u64) -> EventId {
 pub(super) async fn sweep(stores: &Stores, retention: &Retention) -> Removed {
     let (mut after, mut sum) = (None, Removed::default());
     loop {
-        let found = stores.janitor.old_events(retention, Walk { after, limit: 3 }).await.unwrap();
+        let found = stores.janitor.old_events(retention, ScanStep { after, limit: 3 }).await.unwrap();
         let going: Vec<EventId> = found.may_go.iter().map(|event| event.id).collect();
         let removed = stores.janitor.remove(&going, retention.as_of(found.as_of)).await.unwrap();
         assert_eq!(removed.events, going.len() as u64);
@@ -128,7 +128,7 @@ const TREE: &[&str] = &[
     "removals",
 ];
 
-/// How many rows each table has that holds history.
+/// The number of rows of each table with history.
 pub(super) async fn tree(db: &dyn TestDatabase) -> Vec<i64> {
     let mut rows = Vec::new();
     for table in TREE {

@@ -1,4 +1,4 @@
-//! What an attempt keeps of its sending: when, where, and when the endpoint wants to be asked again.
+//! What is stored about an attempt: when and where it was sent, and when the endpoint asked for the next one.
 
 use super::{
     TestDatabase,

@@ -1,4 +1,4 @@
-//! Audit records: added by those who act, read by the API, changed by nobody.
+//! Audit records: those who act add them, the API reads them, and nobody changes them.
 
 use super::{
     TestDatabase,
@@ -79,13 +79,13 @@ pub async fn what_was_recorded_is_listed_newest_first(db: &dyn TestDatabase) {
 pub async fn no_record_is_ever_changed_or_deleted(db: &dyn TestDatabase) {
     db.stores().keys.record(&record("subscription.create", 1, None)).await.unwrap();
     for sql in ["UPDATE audit_records SET key_name = 'somebody else'", "DELETE FROM audit_records"] {
-        // As the schema's owner, whom no right is missing.
+        // As the schema's owner, who has every right.
         let refused = db.execute_as_owner(sql).await;
         assert!(matches!(refused, Err(StoreError::Refused(_))), "{sql}: {refused:?}");
     }
     for role in Role::ALL {
         let denied = db.execute_as(*role, "DELETE FROM audit_records").await;
-        // The janitor has the right; the schema lets it use it for what is old.
+        // The janitor has the right, but the schema accepts it for old records only.
         let is_denied = match role {
             Role::HistoryJanitor => matches!(denied, Err(StoreError::Refused(_))),
             _ => matches!(denied, Err(StoreError::Denied(_))),

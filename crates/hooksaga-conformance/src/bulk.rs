@@ -1,4 +1,4 @@
-//! Many rows at once, by plain SQL: tables as full as after a long time in use.
+//! Many rows at once, by plain SQL: tables that are as full as after long use.
 
 use super::{
     TestDatabase,
@@ -26,7 +26,7 @@ async fn insert(db: &dyn TestDatabase, into: &str, values: &str, rows: u32) {
     changes(db, &sql, u64::from(rows)).await;
 }
 
-/// So many due Pending sagas of one event and subscription, told apart by their generation.
+/// This many due Pending sagas of one event and subscription, which differ in their generation.
 pub(super) async fn waiting_sagas(
     db: &dyn TestDatabase,
     event: EventId,
@@ -44,7 +44,7 @@ pub(super) async fn waiting_sagas(
     .await;
 }
 
-/// Takes every Pending saga and a job of its own through a delivered attempt.
+/// Takes every Pending saga, each with its own job, through a delivered attempt.
 async fn finish_all_sagas(db: &dyn TestDatabase) {
     let d = db.dialect();
     let past = d.time(PAST);
@@ -68,7 +68,7 @@ async fn finish_all_sagas(db: &dyn TestDatabase) {
     }
 }
 
-/// Thousands of rows in every table, all of them finished, so many subscriptions to `many`, and one that works.
+/// Thousands of finished rows in every table, this many subscriptions to `many`, and one that works.
 pub(super) async fn fill(db: &dyn TestDatabase, rows: u32, subscriptions: u32) -> SubscriptionId {
     let stores = db.stores();
     let good = verified(&stores, TYPE, "https://good.example/").await;
@@ -145,7 +145,7 @@ pub(super) async fn with_backlog(
     id
 }
 
-/// Lets the planner know.
+/// Updates the planner's statistics.
 pub(super) async fn analyze(db: &dyn TestDatabase) {
     let tables: Vec<_> = super::tables::TABLES.iter().map(|table| table.name).collect();
     for sql in db.dialect().analyze(&tables) {

@@ -1,4 +1,4 @@
-//! Runs of failures, what they lead to, and what operators are told of it.
+//! Runs of failures, what follows from them, and what is announced to operators.
 
 use super::{
     TestDatabase,
@@ -12,8 +12,8 @@ use super::{
 };
 use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, Cause, Disable, JobReport, LeaseToken, NewEvent, Stores,
-    SubscriptionPatch, Walk,
+    Announcement, AnnouncementKind, Cause, Disable, JobReport, LeaseToken, NewEvent, ScanStep, Stores,
+    SubscriptionPatch,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +47,7 @@ async fn run_of(db: &dyn TestDatabase, id: SubscriptionId) -> Option<(bool, i64)
     rows.first().map(|row| (number(&row[0]) == 1, number(&row[1])))
 }
 
-/// Makes a run begin an hour before its last failure.
+/// Moves the beginning of a run to an hour before its last failure.
 async fn prolong(db: &dyn TestDatabase, id: SubscriptionId) -> Timestamp {
     let since = Timestamp::from_micros(db_now(db).await.as_micros() - 3_600_000_000);
     let set = db.dialect().time(since);
@@ -84,7 +84,8 @@ pub async fn failures_are_counted_until_a_success(db: &dyn TestDatabase) {
         attempt(&stores, Some(ErrorCode::http(500))).await;
     }
     assert_eq!(run_of(db, id).await, Some((true, 3)));
-    let page = stores.caretaker.troubled(Duration::ZERO, Walk { after: None, limit: MANY }).await.unwrap();
+    let page =
+        stores.caretaker.troubled(Duration::ZERO, ScanStep { after: None, limit: MANY }).await.unwrap();
     let found = only(page.items);
     assert_eq!((found.subscription_id, found.run.failures, found.run.announced), (id, 3, false));
     assert!(found.run.since <= found.run.last_at && page.resume_after.is_none());
@@ -92,7 +93,7 @@ pub async fn failures_are_counted_until_a_success(db: &dyn TestDatabase) {
     attempt(&stores, None).await;
     assert_eq!(run_of(db, id).await, Some((false, 0)));
     assert_eq!(
-        stores.caretaker.troubled(Duration::ZERO, Walk { after: None, limit: MANY }).await.unwrap().items,
+        stores.caretaker.troubled(Duration::ZERO, ScanStep { after: None, limit: MANY }).await.unwrap().items,
         []
     );
     attempt(&stores, Some(ErrorCode::TIMEOUT)).await;
@@ -122,7 +123,7 @@ pub async fn a_result_applied_again_is_counted_once(db: &dyn TestDatabase) {
     let applied = only([a.results, b.results].concat());
     assert!(applied.changed);
     assert_eq!(run_of(db, id).await, Some((true, 1)));
-    // Queued again, it is applied again, which changes nothing.
+    // If it is queued again, it is applied again, which changes nothing.
     for stores in [&stores, &other] {
         queue_again(db, job.job_id).await;
         assert!(!only(apply(stores, MUCH_LATER).await.results).changed);
@@ -148,7 +149,7 @@ pub async fn an_endpoint_that_is_gone_is_disabled_once_and_announced_once(db: &d
     assert_eq!((disabled.reason, disabled.at), (DisabledReason::Gone, done.at));
     assert_eq!(stores.caretaker.gone(MANY).await.unwrap(), []);
 
-    // Whoever announces, and however often: one event.
+    // Whoever announces it, and however often, there is one event.
     let noted = stores.caretaker.announcements(MANY).await.unwrap();
     assert_eq!(noted, std::slice::from_ref(&done));
     let events = [(done.clone(), event_of(&done))];
@@ -213,12 +214,13 @@ pub async fn a_run_is_noted_once_and_disabled_once(db: &dyn TestDatabase) {
     clear(&stores).await;
     attempt(&stores, Some(ErrorCode::http(500))).await;
     assert_eq!(
-        stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items,
+        stores.caretaker.troubled(HOUR, ScanStep { after: None, limit: MANY }).await.unwrap().items,
         [],
         "not for that long"
     );
     let since = prolong(db, id).await;
-    let found = only(stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items);
+    let found =
+        only(stores.caretaker.troubled(HOUR, ScanStep { after: None, limit: MANY }).await.unwrap().items);
     assert_eq!(found.run.since, since);
 
     let runs = [(id, since)];
@@ -226,7 +228,7 @@ pub async fn a_run_is_noted_once_and_disabled_once(db: &dyn TestDatabase) {
     let noted = only([a.unwrap(), b.unwrap()].concat());
     assert_eq!((noted.kind, noted.reason), (AnnouncementKind::Failing, None));
     assert!(
-        only(stores.caretaker.troubled(HOUR, Walk { after: None, limit: MANY }).await.unwrap().items)
+        only(stores.caretaker.troubled(HOUR, ScanStep { after: None, limit: MANY }).await.unwrap().items)
             .run
             .announced
     );
@@ -268,7 +270,7 @@ pub async fn a_look_at_the_failing_is_bounded_and_resumes(db: &dyn TestDatabase)
     attempt(&stores, Some(ErrorCode::http(500))).await;
     let (mut after, mut seen, mut pages) = (None, Vec::new(), 0);
     loop {
-        let page = stores.caretaker.troubled(Duration::ZERO, Walk { after, limit: 2 }).await.unwrap();
+        let page = stores.caretaker.troubled(Duration::ZERO, ScanStep { after, limit: 2 }).await.unwrap();
         assert!(page.items.len() <= 2);
         seen.extend(page.items.iter().map(|one| one.subscription_id));
         pages += 1;
@@ -291,7 +293,7 @@ pub async fn a_verified_subscription_is_announced_once(db: &dyn TestDatabase) {
     assert_eq!((noted.kind, noted.subscription_id, noted.reason), (AnnouncementKind::Verified, id, None));
     let before = all_rows(db, "pending_announcements").await;
 
-    // Proving itself again is no news; a new URL is.
+    // Proving the same URL again is not announced; a new URL is.
     stores.admin.request_verification(&ALL, id, None).await.unwrap();
     super::fixture::verify(&stores, id).await;
     assert_eq!(stores.caretaker.note_verified(MANY).await.unwrap(), 0);
@@ -304,7 +306,7 @@ pub async fn a_verified_subscription_is_announced_once(db: &dyn TestDatabase) {
     assert_eq!(stores.caretaker.announcements(MANY).await.unwrap().len(), 2);
 }
 
-/// The URL changed between the verification and the look of the caretaker.
+/// The URL changed between the verification and the caretaker's scan.
 pub async fn the_url_that_is_announced_is_the_verified_one(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = verified(&stores, TYPE, URL).await;

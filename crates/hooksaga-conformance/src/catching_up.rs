@@ -1,4 +1,4 @@
-//! No gap at verification: what was accepted before a subscription was verified reaches it once it is.
+//! A subscription misses no events at verification: those that were accepted before reach it once it is verified.
 
 use super::{
     TestDatabase,
@@ -18,7 +18,7 @@ fn limits(examine: u32, create: u32) -> StepLimits {
     StepLimits { examine, create, default_limit: DEFAULT_LIMIT }
 }
 
-/// Steps until nobody has anything to catch up with; how many sagas they made.
+/// Takes steps until no subscription has anything to catch up with. Returns how many sagas they created.
 async fn catch_up(stores: &Stores, limits: StepLimits, window: Option<Duration>) -> usize {
     let mut made = 0;
     for _ in 0..200 {
@@ -131,7 +131,7 @@ pub async fn catching_up_goes_back_no_further_than_it_may(db: &dyn TestDatabase)
     assert_eq!(catch_up(&stores, limits(MANY, MANY), Some(Duration::from_millis(200))).await, 1);
     assert_eq!(events_of(db, id).await, recent);
 
-    // Switched off, it is forgotten.
+    // Where catching up is off, its row is deleted.
     let other = create(&stores, &new_subscription(TYPE, "https://other.example/")).await.id;
     append_many(&stores, 2).await;
     route(&stores).await;
@@ -176,7 +176,7 @@ pub async fn catching_up_waits_while_the_subscription_is_paused(db: &dyn TestDat
     assert_eq!(count(db, "catch_ups").await, 0);
 }
 
-/// What it wants cannot be read.
+/// The topics of the subscription cannot be read.
 pub async fn one_that_cannot_catch_up_lets_others_go_first(db: &dyn TestDatabase) {
     let stores = db.stores();
     let stuck = create(&stores, &new_subscription(TYPE, URL)).await.id;

@@ -1,4 +1,4 @@
-//! A clock that was ahead strands nothing: what lies further ahead than it ever could counts as due.
+//! A clock that was ahead strands nothing: an attempt that is further ahead than any retry can be counts as due.
 
 use super::{
     TestDatabase,
@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const BEYOND: FurthestAttempt = FurthestAttempt { first: MINUTE, retry: HOUR };
 
-/// A saga like that one, written by a clock that was so much ahead.
+/// A saga like that one, written by a clock that was this far ahead.
 async fn saga_ahead(
     db: &dyn TestDatabase,
     like: SagaId,
@@ -37,7 +37,7 @@ async fn saga_ahead(
     (SagaId(id.parse().unwrap()), at)
 }
 
-/// A saga like that one, which failed once and is tried again so much later.
+/// A saga like that one, which failed once and is tried again this much later.
 async fn retry_ahead(db: &dyn TestDatabase, like: SagaId, generation: u32, ahead: Duration) -> SagaId {
     let (saga, _) = saga_ahead(db, like, generation, Duration::ZERO).await;
     let time = db.dialect().time(db_now(db).await.after(ahead));

@@ -1,4 +1,4 @@
-//! A newer schema: processes that run go on if it says that they can.
+//! A newer schema: running processes continue if it says that they can.
 
 use super::TestDatabase;
 use hooksaga_store::StoreError;

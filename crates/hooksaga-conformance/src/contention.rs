@@ -1,4 +1,4 @@
-//! Everything at once, from two instances, on the same rows: the invariants hold and everything ends.
+//! Every component at once, from two instances, on the same rows: the invariants hold and everything ends.
 
 use super::{
     TestDatabase,
@@ -34,7 +34,7 @@ fn is_shaky(event: EventId) -> bool {
     event.0 % 3 == 0
 }
 
-/// One task's part of everything, again and again.
+/// One task, which takes steps of every component again and again.
 async fn hammer(stores: Stores, seed: usize, tokens: Arc<AtomicI64>, stop: Arc<AtomicBool>) {
     let mut turn = seed;
     while !stop.load(Ordering::SeqCst) {
@@ -83,7 +83,7 @@ async fn work(stores: &Stores, token: LeaseToken) {
     stores.worker.hand_back(&handed_back, Duration::ZERO).await.unwrap();
 }
 
-/// Every letter of generation 0 is requeued, by whoever comes.
+/// Any task requeues every letter of generation 0.
 async fn requeue_first_generation(stores: &Stores) {
     for letter in letters(stores).await {
         if letter.requeued_saga_id.is_some() {
@@ -101,7 +101,7 @@ async fn requeue_first_generation(stores: &Stores) {
     }
 }
 
-/// Whether all that is to happen has happened.
+/// Whether all deliveries have ended as they must.
 async fn is_done(db: &dyn TestDatabase, doomed: i64) -> bool {
     let open = "webhook_delivery_sagas WHERE status IN ('Pending', 'InProgress', 'PendingRetry')";
     count(db, "unrouted_events").await == 0

@@ -16,7 +16,7 @@ use hooksaga_store::{
 };
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// One step that nothing bounds.
+/// One step without a limit.
 fn request(filter: DeadLetterFilter) -> RequeueStep {
     RequeueStep {
         filter,
@@ -294,7 +294,7 @@ pub async fn many_are_requeued_by_filter(db: &dyn TestDatabase) {
     }
     assert_eq!(count(db, "webhook_delivery_sagas").await, 5);
 
-    // For real, two filters together; then the rest.
+    // Not a dry run: two filters together, then the rest.
     let both = DeadLetterFilter {
         subscription_id: Some(one),
         final_error_code: Some("HTTP_500".to_owned()),

@@ -1,4 +1,4 @@
-//! Deleted subscriptions: gone for everybody but the history, and for the way of their open deliveries to their end.
+//! Deleted subscriptions: only the history, and their open deliveries until these have failed, still refer to them.
 
 use super::{
     TestDatabase,
@@ -23,7 +23,7 @@ async fn delete(stores: &Stores, id: SubscriptionId) {
     assert!(stores.admin.delete(&ALL, id).await.unwrap());
 }
 
-/// The only job that can be claimed fails as a worker lets it fail, and the result is applied.
+/// The only claimable job fails in the way that a worker fails it, and the result is applied.
 async fn end_as_deleted(stores: &Stores) {
     let claimed = claim(stores, TOKEN).await;
     let job = only(claimed.jobs);
@@ -139,7 +139,7 @@ pub async fn a_paused_ones_deliveries_end_too(db: &dyn TestDatabase) {
     assert_eq!(saga_row(db, fixed.saga_id).await.status, SagaStatus::DeadLettered);
 }
 
-/// A worker that found it paused, and parks when it is deleted.
+/// A worker found the subscription paused, and parks the job when it has been deleted.
 pub async fn a_job_that_is_parked_after_the_deletion_can_be_claimed(db: &dyn TestDatabase) {
     let stores = db.stores();
     let (fixed, lease) = leased(db).await;
@@ -205,7 +205,7 @@ pub async fn what_was_counted_of_a_deleted_one_is_removed(db: &dyn TestDatabase)
     assert_eq!((left("endpoint_failures", id).await, left("rate_limits", id).await), (1, 1));
 
     delete(&stores, id).await;
-    // Attempts that were under way end after the deletion.
+    // Attempts that were in flight end after the deletion.
     let reports: Vec<_> = under_way.iter().map(|job| failed(job.as_ref(), ErrorCode::http(410))).collect();
     stores.worker.report(&reports).await.unwrap();
     assert_eq!(apply(&stores, AT_ONCE).await.results.len(), 2);

@@ -9,7 +9,7 @@ use super::{
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 
-/// What is to become of a cell of the matrix.
+/// What has to happen for a cell of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Works,
@@ -42,7 +42,7 @@ fn complaint(expected: Expected, answer: &StoreResult<u64>) -> Option<String> {
     }
 }
 
-/// Tries a whole list of cells and complains about all that are wrong together.
+/// Tries a list of cells and reports all that are wrong together.
 async fn try_all(db: &dyn TestDatabase, cells: Vec<(Role, String, Expected)>) {
     assert!(!cells.is_empty());
     let mut wrong = Vec::new();
@@ -129,7 +129,7 @@ pub async fn each_role_deletes_from_its_queue_and_nowhere_else(db: &dyn TestData
 }
 
 pub async fn a_role_is_denied_on_rows_that_exist(db: &dyn TestDatabase) {
-    // The matrix asks with conditions that no row meets; this is the same for rows that are there.
+    // The matrix uses conditions that no row meets. This tries the same with rows that exist.
     buried(db).await;
     let cells = [
         (Role::RouterWorker, "SELECT payload FROM events"),

@@ -34,7 +34,7 @@ async fn update(stores: &Stores, id: SubscriptionId, patch: &SubscriptionPatch) 
     }
 }
 
-/// What the next delivery to this subscription carries.
+/// The request headers of the next delivery to this subscription.
 async fn sent_with(stores: &Stores, id: SubscriptionId) -> Option<SealedSecret> {
     append(stores, new_event(TYPE)).await;
     route(stores).await;
@@ -100,7 +100,7 @@ pub async fn headers_do_not_follow_to_another_origin(db: &dyn TestDatabase) {
     assert_eq!(update(&stores, id, &both).await.headers, ["b"], "given again");
     verify(&stores, id).await;
     assert_eq!(sent_with(&stores, id).await, Some(headers("b", 2).secret));
-    for other in ["https://three.example/", "https://three.example:444/"] {
+    for other in ["https://three.example/", "https://three.example:444/", "http://three.example:444/"] {
         update(&stores, id, &given(Some(headers("c", 3)))).await;
         assert!(update(&stores, id, &to(other)).await.headers.is_empty(), "{other}");
         assert_eq!(count(db, "subscription_headers").await, 0);
@@ -125,7 +125,7 @@ pub async fn a_trusted_endpoint_is_verified_with_the_name_of_who_vouched(db: &dy
     assert_eq!(trusted.by, "Zoë's key");
     assert_eq!(Some(trusted.at), now.verification.checked_at);
 
-    // A challenge that fails changes nothing; one that is returned needs nobody's word.
+    // A challenge that fails changes nothing. One that the endpoint returns needs nobody to vouch for it.
     for (outcome, still) in
         [(CheckOutcome::GivenUp(hooksaga_saga::ErrorCode::TIMEOUT), true), (CheckOutcome::Verified, false)]
     {

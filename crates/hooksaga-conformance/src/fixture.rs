@@ -1,5 +1,4 @@
-//! Short cuts for the cases: subscriptions, events, and deliveries driven to a state by the product's own
-//! calls.
+//! Helpers of the cases: subscriptions, events, and deliveries that the product's own calls bring into a state.
 
 use super::{TestDatabase, rows::saga_row};
 use hooksaga_saga::{
@@ -8,11 +7,11 @@ use hooksaga_saga::{
 };
 use hooksaga_store::{
     Allotted, Appended, ApplyBatch, CheckOutcome, ClaimLimits, ClaimedBatch, CreateOutcome, DeadLetterFilter,
-    Decide, EventHead, JobReport, LeaseRef, LeaseToken, NewEvent, NewSubscription, PageRequest, RouteLimits,
-    Scheduled, ScheduledSaga, SealedSecret, SendTest, Stores, Subscription, SubscriptionPatch, TenantScope,
-    UpdateOutcome,
+    Decide, EventHead, JobReport, LeaseRef, LeaseToken, Move, NewEvent, NewSubscription, PageRequest,
+    RouteLimits, Scheduled, ScheduledSaga, SealedSecret, SendTest, Stores, Subscription, SubscriptionPatch,
+    TenantScope, UpdateOutcome,
 };
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// The event type that most cases use.
 pub(super) const TYPE: &str = "order.created";
@@ -20,7 +19,7 @@ pub(super) const TYPE: &str = "order.created";
 pub(super) const URL: &str = "https://receiver.example/hook";
 /// A lease that no case outlives.
 pub(super) const LEASE: Duration = Duration::from_secs(3600);
-/// What a saga gets if its subscription names no limit.
+/// A saga's limit if its subscription sets none.
 pub(super) const DEFAULT_LIMIT: u32 = 5;
 /// More than any case has.
 pub(super) const MANY: u32 = 10_000;
@@ -34,7 +33,7 @@ pub(super) const MUCH_LATER: RetryPolicy =
 
 /// Every tenant's rows.
 pub(super) const ALL: TenantScope = TenantScope::All;
-/// The tenant of those who name none.
+/// The tenant of callers that name none.
 pub(super) const DEFAULT_TENANT: &str = "default";
 
 /// This test event, to this subscription.
@@ -42,7 +41,7 @@ pub(super) fn test_of(event_id: EventId, subscription_id: SubscriptionId) -> Sen
     SendTest { event_id, subscription_id, default_limit: DEFAULT_LIMIT }
 }
 
-/// One function per name that comes from outside; cases use none that is invalid.
+/// One function per validated name. The cases use valid ones only.
 macro_rules! names {
     ($($name:ident -> $type:ident),+ $(,)?) => {$(
         #[track_caller]
@@ -81,7 +80,7 @@ pub(super) fn up_to(jobs: u32) -> ClaimLimits {
     ClaimLimits { jobs, payload_bytes: u64::MAX, skip: Vec::new() }
 }
 
-/// A list that is as long as it must be, or a panic that shows it.
+/// The list, if it has the expected length; otherwise a panic that shows it.
 #[track_caller]
 pub(super) fn only<T: std::fmt::Debug>(items: Vec<T>) -> T {
     let [item] = <[T; 1]>::try_from(items).unwrap_or_else(|items| panic!("not exactly one: {items:?}"));
@@ -105,7 +104,7 @@ pub(super) async fn append(stores: &Stores, event: NewEvent) -> EventHead {
     }
 }
 
-/// So many events of [`TYPE`], in the order of their ids.
+/// This many events of [`TYPE`], in the order of their ids.
 pub(super) async fn append_many(stores: &Stores, count: usize) -> Vec<EventId> {
     let events = vec![new_event(TYPE); count];
     let answers = stores.ingest.append(&events).await.unwrap();
@@ -118,7 +117,7 @@ pub(super) async fn append_many(stores: &Stores, count: usize) -> Vec<EventId> {
     ids
 }
 
-/// A secret that can be told from others by `n`.
+/// A secret that differs from others by `n`.
 pub(super) fn sealed(n: u8) -> SealedSecret {
     SealedSecret { key_id: "key-1".to_owned(), sealed: vec![n; 60] }
 }
@@ -185,7 +184,7 @@ pub(super) async fn set_active(stores: &Stores, id: SubscriptionId, active: bool
     assert!(matches!(outcome, UpdateOutcome::Updated(_)), "{outcome:?}");
 }
 
-/// Routes everything; the new sagas in the order of their ids.
+/// Routes everything. Returns the new sagas in the order of their ids.
 pub(super) async fn route(stores: &Stores) -> Vec<SagaId> {
     let batch = stores.router.route(some_events(MANY), DEFAULT_LIMIT).await.unwrap();
     let mut ids: Vec<_> =
@@ -210,12 +209,12 @@ pub(super) async fn allot(stores: &Stores, jobs: u32) -> Vec<Allotted> {
 
 /// A pass that moves the sagas.
 pub(super) async fn create_jobs(stores: &Stores, allotted: &[Allotted]) -> Vec<ScheduledSaga> {
-    stores.orchestrator.create_jobs(allotted, &|| ControlFlow::Continue(())).await.unwrap().sagas
+    stores.orchestrator.create_jobs(allotted, &|| Move::Now).await.unwrap().sagas
 }
 
 /// A pass that dies when the jobs exist and the sagas are not moved yet.
 pub(super) async fn create_jobs_and_die(stores: &Stores, allotted: &[Allotted]) -> Scheduled {
-    stores.orchestrator.create_jobs(allotted, &|| ControlFlow::Break(())).await.unwrap()
+    stores.orchestrator.create_jobs(allotted, &|| Move::Never).await.unwrap()
 }
 
 /// Every due saga gets its job, and none is moved.
@@ -267,7 +266,7 @@ pub(super) async fn apply(stores: &Stores, policy: RetryPolicy) -> ApplyBatch {
     stores.orchestrator.apply(MANY, &decide(policy)).await.unwrap()
 }
 
-/// Every job that can be claimed ends alike, and the results are applied.
+/// Every claimable job ends in the same way, and the results are applied.
 pub(super) async fn finish_claimable(
     stores: &Stores,
     code: Option<ErrorCode>,
@@ -283,7 +282,7 @@ pub(super) async fn finish_claimable(
     apply(stores, policy).await
 }
 
-/// Every due saga gets one attempt, which ends with `code` or, without one, well.
+/// Every due saga gets one attempt. It fails with `code`; without a code it succeeds.
 pub(super) async fn deliver_round(
     stores: &Stores,
     code: Option<ErrorCode>,
@@ -349,7 +348,7 @@ pub(super) async fn buried(db: &dyn TestDatabase) -> (Fixed, DeadLetterId) {
     (fixed, letter.dead_letter_id.expect("the letter is new"))
 }
 
-/// Every open delivery fails until it is dead and buried; the letters, oldest first.
+/// Every open delivery fails until it is dead and buried. Returns the letters, oldest first.
 pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetterId> {
     while !deliver_round(stores, Some(code.clone()), AT_ONCE).await.results.is_empty() {}
     let buried = stores.dead_letters.bury(MANY).await.unwrap();
@@ -358,13 +357,13 @@ pub(super) async fn bury_all(stores: &Stores, code: ErrorCode) -> Vec<DeadLetter
     ids
 }
 
-/// All dead letters there are, newest first.
+/// All dead letters, newest first.
 pub(super) async fn letters(stores: &Stores) -> Vec<hooksaga_store::DeadLetterSummary> {
     let page = PageRequest { limit: 500, before: None };
     stores.reader.dead_letters(page.of(&ALL, &DeadLetterFilter::default())).await.unwrap().items
 }
 
-/// Makes a job's lease, or its not-before, lie in the past.
+/// Moves the end of a job's lease, or its not-before time, into the past.
 pub(super) async fn expire(db: &dyn TestDatabase, job: JobId) {
     let past = db.dialect().time(Timestamp::from_micros(1_000_000));
     let sql = format!("UPDATE webhook_delivery_jobs SET lease_until = {past} WHERE id = {job}");

@@ -1,4 +1,5 @@
-//! What the schema itself refuses, whoever asks: here the owner does. Events, dead letters, subscriptions.
+//! Changes of events, dead letters and subscriptions that the schema refuses to everybody, even to the owner, as whom these
+//! cases try them.
 
 use super::{
     Dialect, TestDatabase,
@@ -8,7 +9,7 @@ use super::{
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{NewEvent, StoreError};
 
-/// The owner tries, and the schema says no.
+/// The owner runs this statement, and the schema refuses it.
 pub(super) async fn refused(db: &dyn TestDatabase, sql: &str) {
     match db.execute_as_owner(sql).await {
         Err(StoreError::Refused(_)) => {}

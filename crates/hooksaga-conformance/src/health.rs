@@ -1,4 +1,4 @@
-//! How a subscription's endpoint has been doing: the last day, what waits, the last failure.
+//! The health of a subscription's endpoint: the last day, what waits, the last failure.
 
 use super::{
     TestDatabase,
@@ -18,7 +18,7 @@ async fn health(stores: &Stores, id: SubscriptionId) -> Health {
     stores.reader.subscription_detail(&ALL, id).await.unwrap().expect("it is there").health
 }
 
-/// One attempt of one new event, which ends with this code or well, after so long.
+/// One attempt of one new event. It takes this long, and fails with this code; without a code it succeeds.
 async fn attempt(stores: &Stores, code: Option<ErrorCode>, took_ms: u64, response_status: Option<u16>) {
     append(stores, new_event(TYPE)).await;
     route(stores).await;
@@ -48,7 +48,7 @@ pub async fn a_subscription_shows_its_last_day(db: &dyn TestDatabase) {
     assert_eq!(day.latencies.p95_ms(), Some(700));
     assert_eq!(health(&stores, other).await, Health::default(), "nothing of another's");
 
-    // As the last minutes of the day, and one too early, would have left them.
+    // Counts of the last minutes of the day, and of one that is too early.
     let now = db_now(db).await.as_micros();
     let this_minute = now - now % 60_000_000;
     for (shard, minutes_ago) in [(1, 1), (2, 1), (1, 1430), (1, 1445)] {
@@ -192,7 +192,7 @@ pub async fn endpoints_that_fail_are_listed_whatever_else_waits(db: &dyn TestDat
     assert_eq!(stores.reader.failing(&scope("acme"), 10).await.unwrap(), failing[..1]);
     assert_eq!(stores.reader.failing(&scope("other"), 10).await.unwrap(), []);
 
-    // Long ago, and nothing waits any more: nobody knows how it is now.
+    // It failed long ago, and nothing waits any more: nobody knows how the endpoint is now.
     let long_ago = db.dialect().time(Timestamp::from_micros(now.as_micros() - 3_700_000_000));
     let age = |id| format!("UPDATE endpoint_failures SET last_at = {long_ago} WHERE subscription_id = {id}");
     changes(db, &age(quiet), 1).await;

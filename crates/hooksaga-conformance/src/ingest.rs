@@ -175,7 +175,7 @@ pub async fn many_writers_of_one_external_id_create_one_event(db: &dyn TestDatab
     let mut tasks = JoinSet::new();
     for n in 0..16_usize {
         let stores = instances[n % 2].clone();
-        // Half the writers name the ids in the opposite order: an invitation to deadlocks.
+        // Half of the writers name the ids in the opposite order, which could deadlock.
         let mut batch: Vec<_> = (0..20).map(|id| external(TYPE, "1", &format!("x-{id:02}"))).collect();
         if n % 4 < 2 {
             batch.reverse();
@@ -227,7 +227,7 @@ pub async fn events_that_commit_out_of_order_are_all_routed_once_while_routers_r
     writers.join_all().await;
     done.store(true, Ordering::SeqCst);
     routers.join_all().await;
-    // A router may have seen the other's locked rows as an empty queue just before that one gave up.
+    // A router may have found an empty queue, because the rows were locked by the other one just before it gave up.
     instances[0].router.route(some_events(MANY), DEFAULT_LIMIT).await.unwrap();
 
     let events = i64::try_from(WRITERS * BATCHES * (BATCHES + 1) / 2).unwrap();

@@ -82,7 +82,7 @@ pub async fn revoking_again_changes_nothing(db: &dyn TestDatabase) {
     assert_eq!(keys.revoke(KeyId(4711)).await.unwrap(), None);
 }
 
-/// Whatever the role may write, and whoever asks.
+/// This holds whatever the role may write, for every caller.
 pub async fn a_revoked_key_stays_revoked(db: &dyn TestDatabase) {
     let Stores { keys, key_reader, .. } = db.stores();
     let id = keys.create(&key(1, Scopes::all())).await.unwrap().id;
@@ -167,7 +167,7 @@ pub async fn the_use_of_a_key_is_noted(db: &dyn TestDatabase) {
     assert!(key_reader.find(&[1; 32]).await.unwrap().is_none(), "a use brings no key back");
 }
 
-/// The keys of portal sessions: as the API's role creates them, and what the database refuses it whatever its code says.
+/// The keys of portal sessions: as the API's role creates them, and what the database refuses to that role.
 pub async fn the_api_creates_only_keys_with_a_tenant_and_an_end(db: &dyn TestDatabase) {
     let Stores { portal_keys, key_reader, .. } = db.stores();
     let new = NewPortalKey {

@@ -171,7 +171,7 @@ pub async fn two_claimers_never_hold_the_same_job(db: &dyn TestDatabase) {
         });
     }
     let mut held = tasks.join_all().await.concat();
-    // Rows that another claimer was just locking are passed over: fetch what is left.
+    // Rows that another claimer was just locking are skipped: fetch what is left.
     held.extend(claim(&instances[0], TOKEN).await.jobs.iter().map(hooksaga_store::Lease::as_ref));
     let distinct: HashSet<_> = held.iter().map(|lease| lease.job_id).collect();
     assert_eq!((held.len(), distinct.len()), (200, 200));

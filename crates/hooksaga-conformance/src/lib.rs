@@ -5,7 +5,7 @@
 //! every case that is written is also listed.
 //!
 //! A case is `pub async fn promise_in_words(db: &dyn TestDatabase)`. It gets a fresh, empty, migrated
-//! database, works through the product's own handles, and looks at rows with portable SQL.
+//! database, works through the product's own handles, and reads rows with portable SQL.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
 mod aged;
@@ -35,8 +35,10 @@ pub mod health;
 pub mod ingest;
 pub mod keys;
 pub mod leases;
+pub mod letter_heads;
 pub mod list_index;
 pub mod locked;
+pub mod old_records;
 pub mod outbox;
 pub mod parking;
 pub mod payloads;
@@ -70,7 +72,7 @@ use async_trait::async_trait;
 use hooksaga_store::{Rewrap, Role, StoreResult, Stores};
 use std::{future::Future, pin::Pin, time::Duration};
 
-/// One fresh, empty, migrated database, and ways to look at it from outside the product.
+/// One fresh, empty, migrated database, and ways to read and change it from outside the product.
 #[async_trait]
 pub trait TestDatabase: Send + Sync {
     /// The product's own handles.
@@ -78,14 +80,13 @@ pub trait TestDatabase: Send + Sync {
 
     /// Runs one SQL statement as that role, a SELECT too (its rows are read and thrown away), and returns
     /// how many rows changed (anything for a SELECT). A missing right must come back as
-    /// [`Denied`](hooksaga_store::StoreError::Denied), a trigger's or constraint's no as
+    /// [`Denied`](hooksaga_store::StoreError::Denied), a refusal by a trigger or constraint as
     /// [`Refused`](hooksaga_store::StoreError::Refused).
     async fn execute_as(&self, role: Role, sql: &str) -> StoreResult<u64> {
         self.execute_in(Some(role), sql).await
     }
 
-    /// The same as the owner of the schema, whom no right is missing: for set-up, and for what is refused
-    /// whoever asks.
+    /// The same as the owner of the schema, who has every right: for set-up, and for what is refused to everybody.
     async fn execute_as_owner(&self, sql: &str) -> StoreResult<u64> {
         self.execute_in(None, sql).await
     }

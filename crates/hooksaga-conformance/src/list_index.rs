@@ -8,8 +8,8 @@ use super::{
 };
 use hooksaga_saga::{EventId, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Delivery, DeliveryFilter, EventFilter, EventHead, IndexStep, List, NewEvent, PageRequest, RouteLimits,
-    Stores, TenantScope, Trimmed,
+    Delivery, DeliveryFilter, EventFilter, EventHead, IndexStep, IndexedList, NewEvent, PageRequest,
+    RouteLimits, Stores, TenantScope, Trimmed,
 };
 use std::time::Duration;
 
@@ -70,9 +70,9 @@ async fn events(stores: &Stores, scope: &TenantScope, filter: &EventFilter) -> V
     every_page(async |page| stores.reader.events(page.of(scope, filter)).await.unwrap(), 50).await
 }
 
-/// A step that finds something. On PostgreSQL a step over events waits until the transactions have ended that were open at the
-/// one before it, also those of other databases.
-async fn step(stores: &Stores, list: List, limit: u32) -> IndexStep {
+/// A step that finds something. On PostgreSQL a step over events waits until all transactions have ended that were open
+/// at the previous step, also those of other databases.
+async fn step(stores: &Stores, list: IndexedList, limit: u32) -> IndexStep {
     for _ in 0..500 {
         let step = stores.list_index.index(list, limit, Duration::ZERO).await.unwrap();
         if step.rows > 0 {
@@ -83,8 +83,8 @@ async fn step(stores: &Stores, list: List, limit: u32) -> IndexStep {
     panic!("{list:?} is not indexed");
 }
 
-/// Steps that may find nothing yet, until they would find something if there was anything.
-async fn no_step(stores: &Stores, list: List, settled: Duration) {
+/// Takes steps until one would have found something if there was anything.
+async fn no_step(stores: &Stores, list: IndexedList, settled: Duration) {
     for _ in 0..5 {
         let step = stores.list_index.index(list, MANY, settled).await.unwrap();
         assert_eq!((step.rows, step.more), (0, false), "{list:?}");
@@ -105,7 +105,7 @@ async fn compare(stores: &Stores, subscriptions: &[SubscriptionId]) {
         DeliveryFilter { created_after: Some(middle), ..none() },
         DeliveryFilter { created_before: Some(middle), ..none() },
         DeliveryFilter { created_before: Some(middle), event_type: text("rare"), ..none() },
-        DeliveryFilter { statuses: vec![SagaStatus::Completed], event_type: text("rare"), ..none() },
+        DeliveryFilter { statuses: [SagaStatus::Completed].into(), event_type: text("rare"), ..none() },
     ];
     for id in subscriptions {
         filters.push(DeliveryFilter { subscription_id: Some(*id), ..none() });
@@ -186,9 +186,10 @@ pub async fn what_is_young_is_indexed_later(db: &dyn TestDatabase) {
 pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscriptions = fill(&stores).await;
-    stores.list_index.index(List::Deliveries, MANY, Duration::ZERO).await.unwrap();
+    stores.list_index.index(IndexedList::Deliveries, MANY, Duration::ZERO).await.unwrap();
     let blocks = count(db, "list_blocks").await;
-    let trim = async |after, limit| stores.list_index.trim(List::Deliveries, after, limit).await.unwrap();
+    let trim =
+        async |after, limit| stores.list_index.trim(IndexedList::Deliveries, after, limit).await.unwrap();
     assert_eq!(trim(-1, MANY).await, Trimmed::default(), "every block holds something");
     assert_eq!(trim(-1, 1).await, Trimmed { blocks: 0, resume_after: Some(0) }, "one step at a time");
 
@@ -209,20 +210,20 @@ pub async fn blocks_that_hold_nothing_are_forgotten_and_no_others(db: &dyn TestD
     assert_eq!(count(db, "list_blocks WHERE facet = 4").await, 1, "another list's");
     assert_eq!(count(db, "list_blocks WHERE facet < 4").await, blocks);
 
-    step(&stores, List::Events, MANY).await;
+    step(&stores, IndexedList::Events, MANY).await;
     let times =
         format!("INSERT INTO list_block_times (list, block, first_at, last_at) VALUES (2, 50, {now}, {now})");
     db.execute_as_owner(&times).await.unwrap();
     db.execute_as_owner("UPDATE list_progress SET below = 20000 WHERE list = 2").await.unwrap();
-    let trimmed = stores.list_index.trim(List::Events, -1, MANY).await.unwrap();
+    let trimmed = stores.list_index.trim(IndexedList::Events, -1, MANY).await.unwrap();
     assert_eq!(trimmed, Trimmed { blocks: 1, resume_after: None });
     assert_eq!(count(db, "list_blocks WHERE block = 50").await, 0);
     compare(&stores, &subscriptions).await;
 }
 
 /// Whoever asks for another tenant's subscription must not learn from the time it takes how much that one has: its rows are
-/// not looked at. To see that, the subscription has a row which its own tenant's rows never are like: of an event of the
-/// tenant that asks. A query that looks at the rows finds it.
+/// not read. To show that, the subscription has a row that cannot exist otherwise: of an event of the asking tenant. A query
+/// that reads the rows finds it.
 pub async fn another_tenants_subscription_lists_nothing(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscription = fill(&stores).await[0];

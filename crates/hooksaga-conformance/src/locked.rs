@@ -1,5 +1,5 @@
-//! While somebody keeps a table locked: for the back ends that are servers. Each locks it in its own words and calls these
-//! cases from tests of its own.
+//! While somebody keeps a table locked: for the back ends that are servers. Each has its own statement for the lock, and
+//! calls these cases from its own tests.
 
 use super::fixture::ALL;
 use hooksaga_store::{
@@ -12,8 +12,8 @@ use std::{
 
 const FIRST: PageRequest = PageRequest { limit: 50, before: None };
 
-/// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion. Whoever reads sagas has to wait
-/// until `unlock` is polled; then the lists work again.
+/// Lists that take too long are ended, and delay neither readiness nor keys nor ingestion, nor what the metrics show.
+/// Whoever reads redrives has to wait until `unlock` is polled; then the lists work again.
 pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
     stores: &Stores,
     unlock: impl Future<Output = Result<(), E>>,
@@ -22,16 +22,15 @@ pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
     let mut lists = tokio::task::JoinSet::new();
     // Twice as many as there are connections for them.
     for _ in 0..16 {
-        let reader = stores.reader.clone();
-        lists.spawn(
-            async move { reader.deliveries(FIRST.of(&ALL, &DeliveryFilter::default())).await.map(drop) },
-        );
+        lists.spawn(Endless::Redrives.list(stores.clone()));
     }
     while begun.elapsed() < QUERY_LIMIT - Duration::from_secs(1) {
         let asked = Instant::now();
         stores.reader.ready().await.unwrap();
         assert!(stores.key_reader.find(&[7; 32]).await.unwrap().is_none());
         assert!(stores.ingest.append(&[]).await.unwrap().is_empty());
+        stores.reader.gauges().await.unwrap();
+        stores.reader.inventory().await.unwrap();
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -41,7 +40,7 @@ pub async fn slow_lists_end_in_time_and_delay_nobody<E: Debug>(
     // A wait for a connection, and the query.
     assert!(begun.elapsed() < QUERY_LIMIT * 2 + Duration::from_secs(3), "{:?}", begun.elapsed());
     unlock.await.unwrap();
-    Endless::Deliveries.list(stores.clone()).await.unwrap();
+    Endless::Redrives.list(stores.clone()).await.unwrap();
 }
 
 /// Which list takes for ever, as long as a case runs.
@@ -62,8 +61,8 @@ impl Endless {
     }
 }
 
-/// Lists whose callers go away at once end in the database, far before their time limit, and hold up nobody's reads: for each
-/// caller that is there the next one finds a connection. `running`: how many of their queries the database runs. `release`
+/// Lists whose callers go away at once end in the database, far before their time limit, and delay nobody's reads: the next
+/// caller always finds a connection. `running`: how many of their queries the database runs. `release`
 /// makes the list end; then it works again.
 pub async fn lists_end_when_their_callers_have_gone<E: Debug>(
     stores: &Stores,

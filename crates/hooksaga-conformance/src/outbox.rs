@@ -1,5 +1,5 @@
-//! The transactional outbox, as an application sees it: for the back ends that have one. Each calls these cases from tests
-//! of its own, as a login that may execute `hooksaga_append` and nothing else.
+//! The transactional outbox, as an application sees it, for the back ends that have one. Each back end calls these cases
+//! from its own tests, as a login that may execute `hooksaga_append` and nothing else.
 
 use crate::{
     TestDatabase,
@@ -9,7 +9,8 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{CorrelationId, EventId, EventType, ExternalId, Tenant};
 use hooksaga_store::{
-    Appended, DeliveryFilter, EventFilter, List, NewEvent, PageRequest, RouteLimits, StepLimits, TenantScope,
+    Appended, DeliveryFilter, EventFilter, IndexedList, NewEvent, PageRequest, RouteLimits, StepLimits,
+    TenantScope,
 };
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,7 @@ fn names() -> Vec<String> {
     names
 }
 
-/// JSON texts, and whether they are some. (A lone surrogate is: it is the receiver's matter.)
+/// Texts, and whether they are JSON. (One with a lone surrogate is; that is left to the receiver.)
 pub fn payloads() -> Vec<(String, bool)> {
     let nested =
         |open: &str, close: &str, depth: usize| format!("{}1{}", open.repeat(depth), close.repeat(depth));
@@ -192,7 +193,7 @@ pub fn payloads() -> Vec<(String, bool)> {
     payloads
 }
 
-/// Every field is held to the rules of the API, and what is stored is what was given.
+/// Every field has to keep to the rules of the API, and is stored as it was given.
 pub async fn validates_as_the_api_does(db: &dyn TestDatabase, app: &mut dyn Application) {
     let mut cases: Vec<(AppendCall, bool)> = Vec::new();
     for name in names() {
@@ -262,7 +263,8 @@ pub async fn keeps_to_the_servers_payload_limit(db: &dyn TestDatabase, app: &mut
     assert_eq!(raised.sqlstate, "OX413");
 }
 
-/// The same again is the original; another content is a conflict; both are those of the API, in either order.
+/// The same event again returns the original, and another content is a conflict: also between the API and the outbox, in
+/// either order.
 pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn Application) {
     let stores = db.stores();
     let first = app.append(&AppendCall::once("{\"a\": 1}", "x")).await.unwrap();
@@ -293,7 +295,7 @@ pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn
         assert_eq!(raised.sqlstate, "OX409", "{other:?}");
         assert!(raised.message.contains(&format!("event {first} ")), "{raised:?}");
     }
-    // Another tenant, and another case, is another id.
+    // The same id of another tenant, or in other case, is another id.
     let elsewhere = AppendCall { tenant: Some("t".to_owned()), ..AppendCall::once("2", "x") };
     assert_ne!(app.append(&elsewhere).await.unwrap(), first);
     assert_ne!(app.append(&AppendCall::once("2", "X")).await.unwrap(), first);
@@ -301,7 +303,7 @@ pub async fn knows_duplicates_and_conflicts(db: &dyn TestDatabase, app: &mut dyn
     assert_eq!(stores.router.route(limits, 5).await.unwrap().events.len(), 4);
 }
 
-/// Rolled back, nothing happened; committed, the event is there with the rest of the transaction, and not before.
+/// After a rollback nothing has happened. After a commit the event exists with the rest of the transaction, and not before.
 pub async fn goes_with_the_transaction(db: &dyn TestDatabase, app: &mut dyn Application) {
     let router = db.stores().router;
     let limits = RouteLimits { events: 100, sagas: 100 };
@@ -359,7 +361,7 @@ pub async fn a_late_commit_is_listed(db: &dyn TestDatabase, app: &mut dyn Applic
 
     let index = async || {
         for _ in 0..20 {
-            stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+            stores.list_index.index(IndexedList::Events, 1000, Duration::ZERO).await.unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

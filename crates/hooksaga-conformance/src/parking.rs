@@ -1,4 +1,5 @@
-//! Bounded claims, and jobs that wait for their subscription: parked once, never looked at, and back when it resumes.
+//! Bounded claims, and jobs that wait for their subscription: they are parked once, no claim reads them, and they are
+//! back when it resumes.
 
 use super::{
     TestDatabase,
@@ -201,7 +202,7 @@ pub async fn many_that_stay_parked_are_in_nobodys_way(db: &dyn TestDatabase) {
     let leases: Vec<_> = claim(&stores, TOKEN).await.jobs.iter().map(hooksaga_store::Lease::as_ref).collect();
     assert_eq!(stores.worker.park(&leases).await.unwrap().len(), 8);
     set_active(&stores, resumed, true).await;
-    // A look at two of eight at a time: the one that can go on is found within a round.
+    // Two of eight are examined at a time: the one that can be delivered is found within a round.
     let mut unparked = 0;
     for _ in 0..6 {
         unparked += stores.worker.unpark(2).await.unwrap();

@@ -1,4 +1,4 @@
-//! Payloads come out byte for byte as they went in, wherever they come out.
+//! A payload is the same, byte for byte, wherever it is read.
 
 use super::{
     TestDatabase,

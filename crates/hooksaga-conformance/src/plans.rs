@@ -17,6 +17,7 @@ const BIG: &[&str] = &[
     "webhook_delivery_sagas",
     "webhook_delivery_jobs",
     "dead_letters",
+    "letter_heads",
     "subscription_secrets",
     "endpoint_failures",
     "delivery_counts",
@@ -36,7 +37,7 @@ const OPEN_WORK: &[&str] = &[
     "idx_failures_since",
 ];
 
-/// The indexes that a step is there to use.
+/// The indexes that a step has to use.
 fn intended(statement: HotStatement) -> &'static [&'static str] {
     match statement {
         HotStatement::Append => &["uniq_event_external_id"],
@@ -47,12 +48,14 @@ fn intended(statement: HotStatement) -> &'static [&'static str] {
         HotStatement::TakeChecks => &["idx_sub_open_check_tenant"],
         HotStatement::Care => &["idx_failures_gone", "idx_failures_since", "idx_sub_unannounced"],
         HotStatement::IndexLists => &["idx_list_block"],
-        HotStatement::Redrive => &["idx_event_created", "idx_catch_up_next"],
+        HotStatement::Redrive => {
+            &["idx_event_created", "idx_catch_up_next", "idx_dead_letter_subscription", "idx_head_tenant"]
+        }
         HotStatement::Remove => {
             &["idx_event_created", "uniq_saga_event_subscription", "idx_dead_letter_event"]
         }
         HotStatement::Gauges => &["idx_saga_waiting", "idx_job_pending", "idx_job_leased"],
-        // By primary key, which has a name of its own on each database; PostgreSQL finds parked jobs by their subscription.
+        // By primary key, which is named differently on each database. PostgreSQL finds parked jobs by their subscription.
         HotStatement::Route
         | HotStatement::Park
         | HotStatement::MarkInProgress
@@ -103,7 +106,7 @@ fn scans_sqlite(statement: HotStatement, plan: &str) -> Vec<&str> {
     plan.lines().filter(scans).collect()
 }
 
-/// Tables that grow with the customers: a step that delivers scans none of them either.
+/// Tables that grow with the number of customers: no step of a delivery scans one of them either.
 const CONFIGURATION: &[&str] = &["subscriptions", "subscription_topics"];
 
 /// The lines of a PostgreSQL plan that read a whole big table, one after the other or along an index.
@@ -123,7 +126,7 @@ fn scans_postgres(statement: HotStatement, plan: &str) -> Vec<&str> {
         if line.split("Seq Scan on ").nth(1).is_some_and(of_big_table) {
             found.push(line);
         }
-        // Without a condition an index is walked from end to end.
+        // Without a condition an index is scanned from end to end.
         let conditional = lines.peek().is_some_and(|next| next.trim().starts_with("Index Cond:"));
         if let Some((index, table)) =
             line.split("Scan using ").nth(1).and_then(|rest| rest.split_once(" on "))
@@ -165,10 +168,11 @@ fn scans(dialect: Dialect, statement: HotStatement, plan: &str) -> Vec<&str> {
     }
 }
 
-/// How many subscriptions there are beside others: `make torture` says 100,000 (`HOOKSAGA_SUBSCRIPTIONS`), which are filled in seconds.
+/// How many subscriptions there are beside others: `make torture` says 100,000 (`HOOKSAGA_SUBSCRIPTIONS`), which are
+/// filled in seconds.
 fn subscriptions() -> u32 {
     let told = std::env::var("HOOKSAGA_SUBSCRIPTIONS");
-    // Half of them are paused, and no database is filled with more at once.
+    // Half of them are paused. No database is filled with more at a time.
     told.map_or(5000, |text| text.parse().expect("a number")).clamp(2, 100_000) / 2 * 2
 }
 
@@ -201,7 +205,8 @@ async fn check_plan(db: &dyn TestDatabase, statement: HotStatement) {
 pub async fn no_hot_statement_scans_a_full_table(db: &dyn TestDatabase) {
     fill(db, 5000, subscriptions()).await;
     if db.dialect() == Dialect::Sqlite {
-        // An embedded database is never analysed unless somebody does it by hand: both must be good.
+        // An embedded database has no statistics unless somebody runs ANALYZE by hand: the plan must be good with and
+        // without.
         for statement in HotStatement::ALL {
             check_plan(db, *statement).await;
         }
@@ -213,7 +218,7 @@ pub async fn no_hot_statement_scans_a_full_table(db: &dyn TestDatabase) {
 }
 
 pub async fn an_event_for_thousands_is_routed_in_bounded_steps(db: &dyn TestDatabase) {
-    /// What a step considers at most.
+    /// The most that a step considers.
     const STEP: u32 = 700;
     let subscribers = subscriptions();
     let stores = db.stores();
@@ -243,7 +248,7 @@ pub async fn an_event_for_thousands_is_routed_in_bounded_steps(db: &dyn TestData
     assert_eq!(ids(db, distinct).await, [i64::from(subscribers / 2)]);
     assert_eq!(count(db, "webhook_delivery_sagas").await, before + i64::from(subscribers / 2));
 
-    // Each of them waits for itself now: a look at who waits is bounded all the same.
+    // Every one of them waits now: a scan of who waits is bounded all the same.
     analyze(db).await;
     for statement in
         [HotStatement::Route, HotStatement::Waiting, HotStatement::CreateJobs, HotStatement::Claim]
@@ -285,7 +290,7 @@ pub async fn a_backlog_that_cannot_run_is_not_visited(db: &dyn TestDatabase) {
     assert_eq!((of(paused), of(hanging), of(healthy)), (0, 4, 30));
     assert_eq!(create_jobs(&stores, &allotted(0)).await, [], "the hanging one gets nothing more");
 
-    // The healthy one goes on for as long as it has work.
+    // The healthy one continues for as long as it has work.
     check_plan(db, HotStatement::Waiting).await;
     check_plan(db, HotStatement::CreateJobs).await;
     assert_eq!(finish_claimable(&stores, None, AT_ONCE).await.results.len(), 34);

@@ -6,11 +6,8 @@ use super::{
     rows::{count, db_now},
 };
 use hooksaga_saga::{RateLimit, SubscriptionId};
-use hooksaga_store::{Allotted, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
-use std::{
-    ops::ControlFlow,
-    time::{Duration, Instant},
-};
+use hooksaga_store::{Allotted, Move, NewSubscription, Scheduled, Starting, Stores, SubscriptionPatch};
+use std::time::{Duration, Instant};
 
 async fn limited(stores: &Stores, url: &str, rate_limit: u32) -> SubscriptionId {
     let new = NewSubscription { rate_limit: Some(rate_limit), ..new_subscription(TYPE, url) };
@@ -19,7 +16,7 @@ async fn limited(stores: &Stores, url: &str, rate_limit: u32) -> SubscriptionId 
 
 async fn pass(stores: &Stores, id: SubscriptionId, jobs: u32) -> Scheduled {
     let allotted = [Allotted { subscription_id: id, jobs }];
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap()
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap()
 }
 
 pub async fn no_more_jobs_are_created_than_the_limit_lets_through(db: &dyn TestDatabase) {
@@ -52,7 +49,7 @@ pub async fn who_has_no_limit_is_not_held_back(db: &dyn TestDatabase) {
     assert_eq!((of(slow), of(quick)), (1, 8));
     assert_eq!(count(db, "rate_limits").await, 1, "nothing is stored for those without a limit");
 
-    // A limit that is taken away holds nobody back any more.
+    // A limit that was removed delays nobody any more.
     let patch = SubscriptionPatch { rate_limit: Some(None), ..Default::default() };
     stores.admin.update(&ALL, slow, &patch).await.unwrap();
     let all = pass(&stores, slow, 20).await;
@@ -69,7 +66,7 @@ pub async fn little_that_waits_is_not_called_limited(db: &dyn TestDatabase) {
     assert_eq!(count(db, "webhook_delivery_jobs").await, 2);
 }
 
-/// Whatever a clock that was ahead has written: it costs one empty bucket, and not the time by which it was ahead.
+/// A time from a clock that was ahead costs one empty bucket, not the time by which it was ahead.
 pub async fn a_bucket_that_lies_far_ahead_is_an_empty_one(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = limited(&stores, "https://slow.example/", 2).await;

@@ -203,23 +203,23 @@ pub async fn deliveries_are_listed_by_each_filter(db: &dyn TestDatabase) {
     let is_two = |i: usize| of_two.contains(&sagas[i]);
     for (filter, expected) in [
         (none(), fits(&|_| true)),
-        (DeliveryFilter { statuses: vec![SagaStatus::Completed], ..none() }, fits(&|i| i < 3)),
-        (DeliveryFilter { statuses: vec![SagaStatus::Pending], ..none() }, fits(&|i| i >= 3)),
+        (DeliveryFilter { statuses: [SagaStatus::Completed].into(), ..none() }, fits(&|i| i < 3)),
+        (DeliveryFilter { statuses: [SagaStatus::Pending].into(), ..none() }, fits(&|i| i >= 3)),
         (
-            DeliveryFilter { statuses: vec![SagaStatus::Completed, SagaStatus::Pending], ..none() },
+            DeliveryFilter { statuses: [SagaStatus::Completed, SagaStatus::Pending].into(), ..none() },
             fits(&|_| true),
         ),
         (
-            DeliveryFilter { statuses: vec![SagaStatus::PendingRetry, SagaStatus::Pending], ..none() },
+            DeliveryFilter { statuses: [SagaStatus::PendingRetry, SagaStatus::Pending].into(), ..none() },
             fits(&|i| i >= 3),
         ),
         (
-            DeliveryFilter { statuses: vec![SagaStatus::DeadLettered, SagaStatus::InProgress], ..none() },
+            DeliveryFilter { statuses: [SagaStatus::DeadLettered, SagaStatus::InProgress].into(), ..none() },
             vec![],
         ),
-        (DeliveryFilter { statuses: vec![SagaStatus::InProgress], ..none() }, vec![]),
-        (DeliveryFilter { statuses: vec![SagaStatus::PendingRetry], ..none() }, vec![]),
-        (DeliveryFilter { statuses: vec![SagaStatus::DeadLettered], ..none() }, vec![]),
+        (DeliveryFilter { statuses: [SagaStatus::InProgress].into(), ..none() }, vec![]),
+        (DeliveryFilter { statuses: [SagaStatus::PendingRetry].into(), ..none() }, vec![]),
+        (DeliveryFilter { statuses: [SagaStatus::DeadLettered].into(), ..none() }, vec![]),
         (DeliveryFilter { subscription_id: Some(one), ..none() }, fits(&|i| !is_two(i))),
         (DeliveryFilter { subscription_id: Some(two), ..none() }, fits(&is_two)),
         (DeliveryFilter { event_id: Some(events[1]), ..none() }, fits(&|i| i == 1)),
@@ -233,7 +233,7 @@ pub async fn deliveries_are_listed_by_each_filter(db: &dyn TestDatabase) {
         (DeliveryFilter { created_after: Some(boundary), created_before: Some(boundary), ..none() }, vec![]),
         (
             DeliveryFilter {
-                statuses: vec![SagaStatus::Completed],
+                statuses: [SagaStatus::Completed].into(),
                 subscription_id: Some(one),
                 event_type: text(TYPE),
                 correlation_id: text("c-1"),
@@ -260,19 +260,19 @@ pub async fn an_open_delivery_is_listed_by_its_status_alone(db: &dyn TestDatabas
     super::fixture::schedule_and_mark(&stores).await;
     next().await;
     for status in [SagaStatus::PendingRetry, SagaStatus::InProgress, SagaStatus::Pending] {
-        let filter = DeliveryFilter { statuses: vec![status], ..DeliveryFilter::default() };
+        let filter = DeliveryFilter { statuses: [status].into(), ..DeliveryFilter::default() };
         let request = PageRequest { limit: 10, before: None };
         let listed = only(stores.reader.deliveries(request.of(&ALL, &filter)).await.unwrap().items);
         assert_eq!(listed.status, status);
         let of_event = DeliveryFilter {
-            statuses: vec![status],
+            statuses: [status].into(),
             event_id: Some(listed.event_id),
             ..DeliveryFilter::default()
         };
         assert_eq!(only(stores.reader.deliveries(request.of(&ALL, &of_event)).await.unwrap().items), listed);
     }
-    let open = vec![SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry];
-    let filter = DeliveryFilter { statuses: open, ..DeliveryFilter::default() };
+    let open = [SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry];
+    let filter = DeliveryFilter { statuses: open.into(), ..DeliveryFilter::default() };
     assert_eq!(deliveries(&stores, filter).await, deliveries(&stores, DeliveryFilter::default()).await);
 }
 

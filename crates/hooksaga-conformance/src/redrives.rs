@@ -1,17 +1,17 @@
-//! Redrives: large work in steps, each of which makes sagas and stores how far it came, together.
+//! Redrives: large work in steps. Each step creates sagas and stores its progress in one transaction.
 
 use super::{
     TestDatabase,
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, bury_all, deliver_round,
-        new_event, only, route, scope, set_active, verified, verified_for, verified_with_limit,
+        new_event, only, route, scope, set_active, tenant, verified, verified_for, verified_with_limit,
     },
     rows::{count, db_now, ids, set_topics},
 };
 use hooksaga_saga::{ErrorCode, KeyId, RedriveId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, NewRedrive, PageRequest, Redrive, RedriveStatus, RedriveWork,
-    RunningLimits, StartOutcome, Starter, StepLimits, StoreError, Stores, TenantScope, TooMany,
+    CancelOutcome, DeadLetterFilter, NewEvent, NewRedrive, PageRequest, Redrive, RedriveStatus, RedriveWork,
+    RunningLimits, StartOutcome, Starter, StepLimits, StepOf, StoreError, Stores, TenantScope, TooMany,
 };
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn somebody() -> Starter {
     Starter { key_id: Some(KeyId(7)), name: "support".to_owned() }
 }
 
-/// Every event since ever.
+/// Every event there has been.
 fn all_events(subscription_id: SubscriptionId) -> RedriveWork {
     RedriveWork::Events { subscription_id, since: Timestamp::from_micros(0), until: None }
 }
@@ -46,7 +46,7 @@ async fn one(stores: &Stores, id: RedriveId) -> Redrive {
     stores.reader.redrive(&ALL, id).await.unwrap().expect("the redrive is there")
 }
 
-/// Steps until none runs; how many they were.
+/// Takes steps until no redrive runs, and returns how many it took.
 async fn to_the_end(stores: &Stores, limits: StepLimits) -> u32 {
     for steps in 0..200 {
         let Some(step) = stores.redrives.advance(limits).await.unwrap() else { return steps };
@@ -61,7 +61,7 @@ fn tally(redrive: &Redrive) -> (u64, u64, u64) {
     (redrive.examined, redrive.created, redrive.skipped)
 }
 
-/// Lets the clock go on, so that what comes is later than what was.
+/// Waits until the clock has advanced, so that what comes next has a later time.
 async fn a_moment_later(db: &dyn TestDatabase) -> Timestamp {
     tokio::time::sleep(Duration::from_millis(5)).await;
     db_now(db).await
@@ -71,7 +71,9 @@ pub async fn old_events_are_sent_to_a_new_subscription_once(db: &dyn TestDatabas
     let stores = db.stores();
     let before = verified(&stores, TYPE, "https://before.example/").await;
     append_many(&stores, 10).await;
+    // Neither another type nor another tenant's event is part of it.
     append(&stores, new_event("other.type")).await;
+    append(&stores, NewEvent { tenant: tenant("globex"), ..new_event(TYPE) }).await;
     route(&stores).await;
     let new = verified(&stores, "order.*", URL).await;
     while stores.redrives.catch_up(limits(MANY, MANY), None).await.unwrap().is_some() {}
@@ -88,7 +90,7 @@ pub async fn old_events_are_sent_to_a_new_subscription_once(db: &dyn TestDatabas
     assert_eq!(count(db, &of_new).await, 10);
     assert_eq!(count(db, &format!("webhook_delivery_sagas WHERE subscription_id = {before}")).await, 10);
 
-    // Again, nothing is left to be made; and the router makes nothing either.
+    // A second run finds nothing to create, and neither does the router.
     let again = start(&stores, &ALL, &all_events(new)).await;
     to_the_end(&stores, limits(MANY, MANY)).await;
     assert_eq!(tally(&one(&stores, again.id).await), (10, 0, 10));
@@ -124,7 +126,7 @@ pub async fn what_comes_later_is_not_part_of_a_redrive(db: &dyn TestDatabase) {
     a_moment_later(db).await;
     let redrive = start(&stores, &ALL, &all_letters()).await;
     a_moment_later(db).await;
-    // What it sends again fails again, each time: it must not send that, too, forever.
+    // What it sends again fails again every time. It must not go on sending those failures for ever.
     for _ in 0..20 {
         if stores.redrives.advance(limits(1, 1)).await.unwrap().is_none() {
             break;
@@ -172,7 +174,7 @@ pub async fn a_tenants_redrive_takes_blocked_addresses_for_unknown_names(db: &dy
     let stores = db.stores();
     verified_for(&stores, "acme", TYPE, URL).await;
     for code in [ErrorCode::BLOCKED_ADDRESS, ErrorCode::DNS_FAILED, ErrorCode::TIMEOUT] {
-        let event = hooksaga_store::NewEvent { tenant: super::fixture::tenant("acme"), ..new_event(TYPE) };
+        let event = NewEvent { tenant: tenant("acme"), ..new_event(TYPE) };
         append(&stores, event).await;
         route(&stores).await;
         assert_eq!(bury_all(&stores, code).await.len(), 1);
@@ -204,7 +206,7 @@ pub async fn two_redrivers_at_once_make_each_saga_once(db: &dyn TestDatabase) {
         loop {
             let step = stores.redrives.advance(limits(10, 7)).await.unwrap();
             made += step.as_ref().map_or(0, |step| step.sagas.len());
-            // While the other one holds it, there is nothing to do here.
+            // While the other process holds it, there is nothing to do.
             if step.is_none() && stores.redrives.running().await.unwrap() == 0 {
                 return made;
             }
@@ -252,7 +254,7 @@ pub async fn a_cancelled_redrive_does_nothing_more(db: &dyn TestDatabase) {
     assert_eq!(count(db, "webhook_delivery_sagas").await, 4, "what it made stays");
 }
 
-/// What its subscription wants cannot be read.
+/// The topics of its subscription cannot be read.
 pub async fn a_redrive_that_cannot_go_on_lets_others_go_first(db: &dyn TestDatabase) {
     let stores = db.stores();
     append_many(&stores, 3).await;
@@ -270,7 +272,7 @@ pub async fn a_redrive_that_cannot_go_on_lets_others_go_first(db: &dyn TestDatab
     a_moment_later(db).await;
     stores.redrives.put_off_redrive().await.unwrap();
     let step = stores.redrives.advance(limits(MANY, MANY)).await.unwrap().expect("it runs");
-    assert_eq!((step.redrive_id, step.created()), (Some(second.id), 3));
+    assert_eq!((step.of, step.created()), (StepOf::Redrive(second.id), 3));
 
     set_topics(db, id, TYPE).await;
     to_the_end(&stores, limits(MANY, MANY)).await;
@@ -345,11 +347,7 @@ pub async fn a_redrive_stays_within_its_tenant(db: &dyn TestDatabase) {
     for name in ["acme", "globex"] {
         let id = verified_for(&stores, name, TYPE, URL).await;
         for _ in 0..3 {
-            append(
-                &stores,
-                hooksaga_store::NewEvent { tenant: super::fixture::tenant(name), ..new_event(TYPE) },
-            )
-            .await;
+            append(&stores, NewEvent { tenant: tenant(name), ..new_event(TYPE) }).await;
         }
         subscriptions.push(id);
     }

@@ -4,12 +4,12 @@ use super::{
     TestDatabase,
     fixture::{
         ALL, DEFAULT_LIMIT, MANY, TYPE, URL, append, append_many, bury_all, new_event, new_subscription,
-        route, set_active, verified_with, verified_with_limit,
+        route, scope, set_active, tenant, verified_with, verified_with_limit,
     },
     rows::{all_rows, count},
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode};
-use hooksaga_store::{DeadLetterFilter, NewSubscription, RequeueStep, RequeuedBatch, Stores};
+use hooksaga_store::{DeadLetterFilter, NewEvent, NewSubscription, RequeueStep, RequeuedBatch, Stores};
 
 fn bounded(examine: u32, requeue: u32) -> RequeueStep {
     RequeueStep {
@@ -22,7 +22,7 @@ fn bounded(examine: u32, requeue: u32) -> RequeueStep {
     }
 }
 
-/// Steps until nothing is left; what they did together, and how many they were.
+/// Takes steps until nothing is left. Returns what they did together, and how many steps there were.
 async fn to_the_end(stores: &Stores, first: RequeueStep) -> (RequeuedBatch, u32) {
     let mut step = first;
     let mut sum = RequeuedBatch::default();
@@ -121,4 +121,41 @@ pub async fn skipped_letters_do_not_count_as_requeued(db: &dyn TestDatabase) {
     let batch = stores.dead_letters.requeue_step(&ALL, &bounded(MANY, 2)).await.unwrap();
     assert_eq!((batch.requeued, batch.skipped), (2, 5));
     assert_eq!(count(db, "webhook_delivery_sagas WHERE generation = 1").await, 2);
+}
+
+pub async fn a_tenants_step_passes_no_letter_of_another_tenant(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let mut own = Vec::new();
+    // Its letters lie among ten times as many of another tenant, and belong to subscriptions of their own.
+    for number in 0..5 {
+        for (name, events) in [("big", 10), ("small", 1)] {
+            let url = format!("https://{name}{number}.example/");
+            let topic = format!("round.{number}");
+            let new = NewSubscription {
+                tenant: tenant(name),
+                max_retry_limit: Some(1),
+                ..new_subscription(&topic, &url)
+            };
+            verified_with(&stores, &new).await;
+            for _ in 0..events {
+                append(&stores, NewEvent { tenant: tenant(name), ..new_event(&topic) }).await;
+            }
+            route(&stores).await;
+            let letters = bury_all(&stores, ErrorCode::TIMEOUT).await;
+            if name == "small" {
+                own.extend(letters);
+            }
+        }
+    }
+    assert_eq!(own.len(), 5);
+    let small = scope("small");
+    let dry = RequeueStep { dry_run: true, ..bounded(3, MANY) };
+    let first = stores.dead_letters.requeue_step(&small, &dry).await.unwrap();
+    assert_eq!((first.requeued, first.resume_after), (3, Some(own[2])));
+    let rest = RequeueStep { after: first.resume_after, ..dry };
+    let rest = stores.dead_letters.requeue_step(&small, &rest).await.unwrap();
+    assert_eq!((rest.requeued, rest.resume_after), (2, None));
+    let all = stores.dead_letters.requeue_step(&small, &bounded(MANY, MANY)).await.unwrap();
+    assert_eq!((all.requeued, all.resume_after), (5, None));
+    assert_eq!(count(db, "webhook_delivery_sagas WHERE generation = 1").await, 5);
 }

@@ -35,7 +35,7 @@ pub async fn a_success_is_stored_and_queued(db: &dyn TestDatabase) {
 
 pub async fn a_failure_is_stored_with_what_was_answered(db: &dyn TestDatabase) {
     let (_, lease) = leased(db).await;
-    // 4096 bytes, of one, two, three and four bytes each.
+    // 4096 bytes, in characters of one, two, three and four bytes.
     let excerpt = format!("{}{}", "aé€😀".repeat(409), "z".repeat(6));
     assert_eq!(excerpt.len(), 4096);
     let report = JobReport {
@@ -288,7 +288,7 @@ pub async fn a_worker_faster_than_the_move_loses_nothing(db: &dyn TestDatabase) 
     assert_eq!(saga_row(db, saga).await.attempt_count, 2);
 }
 
-/// The statement that puts a job into the queue of results, beside what its worker may have put there.
+/// The statement that puts a job into the queue of results, in addition to what its worker may have put there.
 fn queue(dialect: Dialect, job: JobId) -> String {
     let (columns, of_job) = match dialect {
         Dialect::Postgres => (
@@ -358,7 +358,7 @@ pub async fn a_job_that_is_not_finished_is_not_applied(db: &dyn TestDatabase) {
     assert_eq!(apply(&stores, AT_ONCE).await.results, []);
     assert_eq!(ids(db, "SELECT job_id FROM finished_jobs").await, [lease.job_id.0]);
 
-    // Nor does it go with others that are.
+    // Nor is it applied together with others that are.
     append_many(&stores, 1).await;
     route(&stores).await;
     schedule_and_mark(&stores).await;

@@ -1,4 +1,4 @@
-//! Secrets are sealed with another key while a server runs.
+//! Secrets are encrypted with another key while a server runs.
 
 use super::{TestDatabase, fixture::new_subscription};
 use hooksaga_saga::SubscriptionId;

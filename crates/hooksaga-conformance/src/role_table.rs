@@ -1,4 +1,4 @@
-//! Who may do what with which table and column: the role table of the specification as data.
+//! Which role may do what with which table and column: the role table of the specification as data.
 
 use hooksaga_store::Role;
 
@@ -37,7 +37,7 @@ const NO_PAYLOAD: Columns = AllBut(&["payload"]);
 /// What ends a run of failures.
 const RUN: &[&str] = &["since", "failures", "announced", "gone_url"];
 
-/// All that every role may do; what is not here is refused.
+/// All that every role may do. Everything else is refused.
 pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::EventIngestWriter, "events", &[Select(All), Insert]),
     (Role::EventIngestWriter, "unrouted_events", &[Insert]),
@@ -161,6 +161,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::DeadLetterOperator, "events", &[Select(All)]),
     (Role::DeadLetterOperator, "subscriptions", &[Select(All)]),
     (Role::DeadLetterOperator, "dead_letters", &[Select(All), Insert]),
+    (Role::DeadLetterOperator, "letter_heads", &[Select(Only(&["letter_id", "tenant"]))]),
     (Role::DeadLetterOperator, "pending_dead_letters", &[Select(All), Delete]),
     (
         Role::SubscriptionAdmin,
@@ -196,6 +197,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::ApiReader, "list_blocks", &[Select(All)]),
     (Role::ApiReader, "list_block_times", &[Select(All)]),
     (Role::ApiReader, "list_progress", &[Select(All)]),
+    (Role::ApiReader, "letter_heads", &[Select(All)]),
     (Role::HistoryJanitor, "events", &[Select(All), Delete]),
     (Role::HistoryJanitor, "webhook_delivery_sagas", &[Select(All), Delete]),
     (Role::HistoryJanitor, "webhook_delivery_jobs", &[Select(All), Delete]),
@@ -281,7 +283,7 @@ pub(super) const RIGHTS: &[(Role, &str, &[Right])] = &[
     (Role::KeyReader, "api_keys", &[Select(All), Update(Only(&["last_used_at"]))]),
 ];
 
-/// What the specification leaves open: these cells may be allowed or refused.
+/// The cells that the specification leaves open: they may be allowed or refused.
 pub(super) const OPEN: &[(Role, &str, &[Right])] = &[
     (Role::ApiReader, "api_keys", &[Select(AllBut(&["sha256"]))]),
     (Role::SagaOrchestrator, "delivery_counts", &[Update(Only(&["minute", "subscription_id", "shard"]))]),

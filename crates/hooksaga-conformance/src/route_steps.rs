@@ -1,4 +1,4 @@
-//! Routing in steps: one event, more subscriptions than a pass may consider, and nobody left out or served twice.
+//! Routing in steps: an event with more subscriptions than a pass may consider reaches each of them once.
 
 use super::{
     TestDatabase,
@@ -10,7 +10,7 @@ use super::{
     rows::{changes, count, ids},
 };
 use hooksaga_saga::{EventId, SubscriptionId};
-use hooksaga_store::{RouteBatch, RouteLimits, RoutedEvent, Stores};
+use hooksaga_store::{Examined, LargeEvent, RouteBatch, RouteLimits, RoutedEvent, SmallLimits, Stores};
 use std::collections::HashSet;
 use tokio::task::JoinSet;
 
@@ -32,7 +32,7 @@ fn reached(events: &[RoutedEvent]) -> Vec<SubscriptionId> {
     events.iter().flat_map(|event| event.sagas.iter().map(|saga| saga.subscription_id)).collect()
 }
 
-/// So many verified subscriptions to [`TYPE`], in the order of their ids.
+/// This many verified subscriptions to [`TYPE`], in the order of their ids.
 async fn subscribers(stores: &Stores, count: usize) -> Vec<SubscriptionId> {
     let mut ids = Vec::new();
     for n in 0..count {
@@ -41,7 +41,7 @@ async fn subscribers(stores: &Stores, count: usize) -> Vec<SubscriptionId> {
     ids
 }
 
-/// How far routing of an event came.
+/// How far the routing of an event has got.
 async fn progress(db: &dyn TestDatabase, event: EventId) -> i64 {
     only(
         ids(db, &format!("SELECT after_subscription_id FROM unrouted_events WHERE event_id = {event}")).await,
@@ -82,7 +82,7 @@ pub async fn events_behind_the_limit_are_not_touched(db: &dyn TestDatabase) {
     assert_eq!(progress(db, events[1]).await, subscriptions[1].0);
     assert_eq!(progress(db, events[2]).await, 0);
 
-    // The rest comes in order, however the passes are cut.
+    // The rest follows in order, whatever the size of the passes.
     let mut rest = Vec::new();
     for _ in 0..20 {
         rest.extend(pass(&stores, 1, 1).await);
@@ -93,50 +93,150 @@ pub async fn events_behind_the_limit_are_not_touched(db: &dyn TestDatabase) {
     assert_eq!(count(db, "webhook_delivery_sagas").await, 12);
 }
 
-/// Those that few want, of the newest, each whole; the rest stays as it is.
+async fn small(stores: &Stores, events: &[EventId], each: u32, sagas: u32) -> Examined {
+    let limits = SmallLimits { each, sagas };
+    let examined = stores.router.route_small(events, limits, DEFAULT_LIMIT).await.unwrap();
+    assert!(examined.routed.is_sorted_by_key(|event| event.event_id));
+    assert!(examined.routed.iter().all(|event| event.complete && event.sagas.len() <= each as usize));
+    examined
+}
+
+fn named<'a>(events: impl IntoIterator<Item = &'a RoutedEvent>) -> Vec<EventId> {
+    events.into_iter().map(|event| event.event_id).collect()
+}
+
+/// Of the events that are examined, those that few subscriptions want are routed, each as a whole. The rest stays, and
+/// is named.
 pub async fn small_events_are_let_past_a_crowd(db: &dyn TestDatabase) {
     let stores = db.stores();
     let crowd = subscribers(&stores, 5).await;
     let few = verified(&stores, "few", "https://few.example/").await;
     let paused = verified(&stores, "few", "https://paused.example/").await;
     set_active(&stores, paused, false).await;
-    let old = append(&stores, new_event("few")).await.id;
+    let outside = append(&stores, new_event("few")).await.id;
     let begun = append(&stores, new_event(TYPE)).await.id;
     let untouched = append(&stores, new_event(TYPE)).await.id;
-    let small = append(&stores, new_event("few")).await.id;
+    let wanted = append(&stores, new_event("few")).await.id;
     let nobodys = append(&stores, new_event("nobodys")).await.id;
-    let routed = async |events: u32| {
-        let limits = RouteLimits { events, sagas: 2 };
-        let mut events = stores.router.route_small(limits, DEFAULT_LIMIT).await.unwrap().events;
-        events.sort_by_key(|event| event.event_id);
-        events
-    };
-    let first = routed(4).await;
-    assert_eq!(first.iter().map(|event| event.event_id).collect::<Vec<_>>(), [small, nobodys]);
-    assert!(first.iter().all(|event| event.complete));
-    assert_eq!((reached(&first), first[0].unmatched.paused), (vec![few], 1));
-    assert_eq!(
-        routed(4).await.iter().map(|event| event.event_id).collect::<Vec<_>>(),
-        [old],
-        "it is one of four now"
-    );
-    assert_eq!(routed(4).await, []);
-    assert_eq!(count(db, "unrouted_events").await, 2);
-    assert_eq!((progress(db, begun).await, progress(db, untouched).await), (0, 0));
+    let gone = EventId(nobodys.0 + 1000);
 
-    // What is left of one that was begun may be few.
-    assert_eq!(only(pass(&stores, 1, 3).await).event_id, begun);
-    let rest = only(routed(4).await);
-    assert_eq!((rest.event_id, reached(std::slice::from_ref(&rest))), (begun, crowd[3..].to_vec()));
-    assert_eq!(only(pass(&stores, MANY, 10).await).event_id, untouched);
+    let first = small(&stores, &[begun, untouched, wanted, nobodys, gone], 2, 100).await;
+    assert_eq!(named(&first.routed), [wanted, nobodys]);
+    assert_eq!((reached(&first.routed), first.routed[0].unmatched.paused), (vec![few], 1));
+    assert_eq!((first.routed[0].unwanted, first.routed[1].unwanted), (false, true));
+    let large = |event_id| LargeEvent { event_id, tenant: "default".to_owned(), event_type: TYPE.to_owned() };
+    let mut named_large = first.large;
+    named_large.sort_by_key(|event| event.event_id);
+    assert_eq!((named_large, first.next), (vec![large(begun), large(untouched)], None));
+    assert_eq!(
+        ids(db, "SELECT event_id FROM unrouted_events ORDER BY event_id").await,
+        [outside.0, begun.0, untouched.0]
+    );
+    assert_eq!((progress(db, begun).await, progress(db, untouched).await), (0, 0));
+    assert_eq!(small(&stores, &[wanted, nobodys], 2, 100).await, Examined::default(), "they have left");
+    assert_eq!(small(&stores, &[], 2, 100).await, Examined::default());
+
+    // Few may be left of an event that was begun.
+    let step = stores.router.route_listed(&[begun, untouched], 3, DEFAULT_LIMIT).await.unwrap();
+    assert_eq!(step.events.first().map(|event| (event.event_id, event.complete)), Some((begun, false)));
+    assert_eq!(reached(&step.events), crowd[..3]);
+    let rest = small(&stores, &[begun, untouched], 2, 100).await;
+    assert_eq!((named(&rest.routed), reached(&rest.routed)), (vec![begun], crowd[3..].to_vec()));
+    assert_eq!(rest.large, [large(untouched)]);
+    assert_eq!(named(&small(&stores, &[outside, untouched], 5, 100).await.routed), [outside, untouched]);
     assert_eq!(count(db, "webhook_delivery_sagas").await, 2 + 2 * 5);
+    assert_eq!(count(db, "unrouted_events").await, 0);
+}
+
+pub async fn small_events_share_the_room_of_a_pass_in_order(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscriptions = subscribers(&stores, 3).await;
+    let events = append_many(&stores, 5).await;
+    let first = small(&stores, &events, 3, 7).await;
+    assert_eq!((named(&first.routed), first.next), (events[..2].to_vec(), Some(events[2])));
+    assert_eq!(reached(&first.routed), [&subscriptions[..], &subscriptions[..]].concat());
+    // Room for one is always there.
+    let second = small(&stores, &events[2..], 3, 0).await;
+    assert_eq!((named(&second.routed), second.next), (events[2..3].to_vec(), Some(events[3])));
+    let third = small(&stores, &events[3..], 3, 6).await;
+    assert_eq!((named(&third.routed), third.next, third.large), (events[3..].to_vec(), None, vec![]));
+    assert_eq!(count(db, "webhook_delivery_sagas").await, 15);
+}
+
+pub async fn a_turn_routes_the_listed_events_in_order(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let subscriptions = subscribers(&stores, 4).await;
+    let events = append_many(&stores, 4).await;
+    let listed = [events[1], events[3], EventId(events[3].0 + 1000)];
+    let turn = async || stores.router.route_listed(&listed, 3, DEFAULT_LIMIT).await.unwrap().events;
+    let mut routed = Vec::new();
+    for _ in 0..4 {
+        let step = turn().await;
+        assert!(reached(&step).len() <= 3);
+        routed.extend(step);
+    }
+    assert_eq!(reached(&routed), [&subscriptions[..], &subscriptions[..]].concat());
+    assert_eq!(named(routed.iter().filter(|event| event.complete)), [events[1], events[3]]);
+    assert_eq!(
+        ids(db, "SELECT event_id FROM unrouted_events ORDER BY event_id").await,
+        [events[0].0, events[2].0]
+    );
+    assert_eq!(stores.router.route_listed(&[], 3, DEFAULT_LIMIT).await.unwrap(), RouteBatch::default());
+}
+
+pub async fn the_queue_is_listed_in_order_behind_an_event(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let events = append_many(&stores, 5).await;
+    let queued = async |after: i64, limit| stores.router.queued(EventId(after), limit).await.unwrap();
+    assert_eq!(queued(-2000, 100).await, events);
+    assert_eq!(queued(events[1].0, 2).await, events[2..4]);
+    assert_eq!(queued(events[4].0, 2).await, []);
+}
+
+/// A small event and a large one that another router holds are left to it; nobody waits.
+pub async fn what_another_router_routes_is_passed_over(db: &dyn TestDatabase) {
+    let instances = [db.stores(), db.second_instance().await];
+    let subscriptions = subscribers(&instances[0], 40).await;
+    let few = verified(&instances[0], "few", "https://few.example/").await;
+    let mut events = Vec::new();
+    for _ in 0..8 {
+        events.push(append(&instances[0], new_event(TYPE)).await.id);
+        events.push(append(&instances[0], new_event("few")).await.id);
+    }
+    let mut routers = JoinSet::new();
+    for n in 0..4 {
+        let (stores, events) = (instances[n % 2].clone(), events.clone());
+        routers.spawn(async move {
+            let mut made = Vec::new();
+            for _ in 0..60 {
+                let mut routed = small(&stores, &events, 2, 5).await.routed;
+                routed.extend(stores.router.route_listed(&events, 7, DEFAULT_LIMIT).await.unwrap().events);
+                for event in routed {
+                    made.extend(event.sagas.iter().map(|saga| (event.event_id, saga.subscription_id)));
+                }
+                tokio::task::yield_now().await;
+            }
+            made
+        });
+    }
+    let mut made = routers.join_all().await.concat();
+    for _ in 0..60 {
+        for event in pass(&instances[0], MANY, 100).await {
+            made.extend(event.sagas.iter().map(|saga| (event.event_id, saga.subscription_id)));
+        }
+    }
+    let distinct: HashSet<_> = made.iter().collect();
+    let expected = 8 * subscriptions.len() + 8;
+    assert_eq!((made.len(), distinct.len()), (expected, expected));
+    assert_eq!(made.iter().filter(|(_, subscription)| *subscription == few).count(), 8);
+    assert_eq!(count(db, "unrouted_events").await, 0);
 }
 
 pub async fn a_limit_that_is_just_enough_completes_the_event_soon(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscriptions = subscribers(&stores, 3).await;
     append(&stores, new_event(TYPE)).await;
-    // Whether the third was the last shows at once or with the next pass.
+    // Whether the third was the last is known at once, or after the next pass.
     let mut events = pass(&stores, MANY, 3).await;
     events.extend(pass(&stores, MANY, 3).await);
     assert_eq!(reached(&events), subscriptions);
@@ -188,7 +288,7 @@ pub async fn a_router_that_dies_between_steps_leaves_nobody_out(db: &dyn TestDat
     append_many(&db.stores(), 2).await;
     let mut events = Vec::new();
     for _ in 0..12 {
-        // What one process knew is gone; the next one has only the database.
+        // The memory of the former process is lost; the next one has only the database.
         let stores = db.second_instance().await;
         events.extend(pass(&stores, MANY, 2).await);
     }
@@ -201,7 +301,7 @@ pub async fn routing_a_step_again_makes_no_second_saga(db: &dyn TestDatabase) {
     let subscriptions = subscribers(&stores, 5).await;
     let event = append(&stores, new_event(TYPE)).await.id;
     pass(&stores, MANY, 3).await;
-    // As if the event had been queued again, from the beginning.
+    // As if the event had been queued again, to be routed from the beginning.
     changes(db, &format!("DELETE FROM unrouted_events WHERE event_id = {event}"), 1).await;
     changes(db, &format!("INSERT INTO unrouted_events (event_id) VALUES ({event})"), 1).await;
     let mut events = Vec::new();
@@ -249,7 +349,7 @@ pub async fn two_routers_of_one_event_serve_each_subscriber_once(db: &dyn TestDa
         });
     }
     let mut made = routers.join_all().await.concat();
-    // What another was just locking is passed over: fetch what is left.
+    // What another one was just locking is skipped: fetch what is left.
     for _ in 0..40 {
         for event in pass(&instances[0], MANY, 7).await {
             made.extend(event.sagas.iter().map(|saga| (event.event_id, saga.subscription_id)));

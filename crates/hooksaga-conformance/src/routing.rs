@@ -74,7 +74,7 @@ pub async fn the_event_type_matches_exactly(db: &dyn TestDatabase) {
     let upper = verified(&stores, "A.b", URL).await;
     verified(&stores, "a", URL).await;
     verified(&stores, "a.b.c", URL).await;
-    // Blanks cannot come in through the API; were one there, it would have to count.
+    // The API accepts no blanks; if a topic had one, it would have to count.
     let blank = verified(&stores, "a.b.", URL).await;
     let with_blank = format!("UPDATE subscription_topics SET topic = 'a.b ' WHERE subscription_id = {blank}");
     changes(db, &with_blank, 1).await;

@@ -1,4 +1,4 @@
-//! Looking at rows from outside the product.
+//! Reads rows from outside the product.
 
 use super::TestDatabase;
 use hooksaga_saga::{EventId, JobId, JobStatus, SagaId, SagaStatus, SubscriptionId, Timestamp};
@@ -39,9 +39,9 @@ pub(super) struct JobRow {
 }
 
 /// One row's columns, read from left to right.
-struct Columns(std::vec::IntoIter<Option<String>>);
+struct RowReader(std::vec::IntoIter<Option<String>>);
 
-impl Columns {
+impl RowReader {
     fn text(&mut self) -> Option<String> {
         self.0.next().expect("the query has this column")
     }
@@ -66,14 +66,14 @@ impl Columns {
     }
 }
 
-/// Writes the topics of a subscription as they are, readable or not; routing does not go by them.
+/// Writes the topics of a subscription as they are, readable or not. Routing does not use this column.
 pub(super) async fn set_topics(db: &dyn TestDatabase, id: SubscriptionId, topics: &str) {
     changes(db, &format!("UPDATE subscriptions SET event_type = '{topics}' WHERE id = {id}"), 1).await;
 }
 
-async fn row(db: &dyn TestDatabase, sql: &str) -> Columns {
+async fn row(db: &dyn TestDatabase, sql: &str) -> RowReader {
     let rows = db.query_text(sql).await.unwrap();
-    Columns(super::fixture::only(rows).into_iter())
+    RowReader(super::fixture::only(rows).into_iter())
 }
 
 pub(super) async fn saga_row(db: &dyn TestDatabase, id: SagaId) -> SagaRow {
@@ -139,7 +139,7 @@ pub(super) async fn jobs_of(db: &dyn TestDatabase, saga: SagaId) -> Vec<JobId> {
 /// The first column of a query, as numbers.
 pub(super) async fn ids(db: &dyn TestDatabase, sql: &str) -> Vec<i64> {
     let rows = db.query_text(sql).await.unwrap();
-    rows.into_iter().map(|row| Columns(row.into_iter()).some()).collect()
+    rows.into_iter().map(|row| RowReader(row.into_iter()).some()).collect()
 }
 
 /// How many rows `rest` ("table WHERE …") has.
@@ -153,12 +153,12 @@ pub(super) async fn db_now(db: &dyn TestDatabase) -> Timestamp {
     Timestamp::from_micros(super::fixture::only(ids(db, &format!("SELECT {}", d.micros(d.now()))).await))
 }
 
-/// Everything in a table, to see that nothing changed.
+/// All rows of a table, to show that nothing changed.
 pub(super) async fn all_rows(db: &dyn TestDatabase, table: &str) -> Vec<Vec<Option<String>>> {
     db.query_text(&format!("SELECT * FROM {table} ORDER BY 1")).await.unwrap()
 }
 
-/// Runs a statement as the owner that has to change this many rows.
+/// Runs a statement as the owner. It has to change this many rows.
 #[track_caller]
 pub(super) fn changes<'a>(
     db: &'a dyn TestDatabase,

@@ -11,11 +11,10 @@ use super::{
 };
 use hooksaga_saga::{Applied, ErrorCode, JobStatus, Saga, SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Allotted, Decide, FinishedJob, NewEvent, ScheduledSaga, Stores, SubscriptionPatch, Trace,
+    Allotted, Decide, FinishedJob, Move, NewEvent, ScheduledSaga, Stores, SubscriptionPatch, Trace,
 };
 use std::{
     collections::{HashMap, HashSet},
-    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -88,12 +87,12 @@ async fn pass_with(stores: &Stores, between: impl Fn() + Send + Sync) -> Vec<Sch
     let allotted = allot(stores, MANY).await;
     let created = || {
         between();
-        ControlFlow::Continue(())
+        Move::Now
     };
     stores.orchestrator.create_jobs(&allotted, &created).await.unwrap().sagas
 }
 
-/// Runs something to its end from within a callback.
+/// Runs a future to its end from within a callback.
 fn wait_for<T>(work: impl Future<Output = T>) -> T {
     tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(work))
 }
@@ -121,7 +120,7 @@ pub async fn a_finished_saga_is_not_reopened_by_a_late_move(db: &dyn TestDatabas
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
     let elsewhere = db.second_instance().await;
-    // The job is done and applied before the pass that created it makes its move.
+    // The job is finished and applied before the pass that created it moves the saga.
     pass_with(&stores, || {
         let applied = wait_for(finish_claimable(&elsewhere, None, AT_ONCE));
         assert!(only(applied.results).changed);
@@ -136,7 +135,7 @@ pub async fn the_move_needs_the_attempt_that_was_read(db: &dyn TestDatabase) {
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
     let elsewhere = db.second_instance().await;
-    // The attempt fails before the move: the saga waits for the next one, which is not the move's.
+    // The attempt fails before the move. The saga then waits for its next attempt, which the move must not touch.
     pass_with(&stores, || {
         let applied = wait_for(finish_claimable(&elsewhere, Some(ErrorCode::TIMEOUT), AT_ONCE));
         assert!(only(applied.results).changed);
@@ -209,7 +208,7 @@ pub async fn a_saga_at_its_limit_gets_no_job(db: &dyn TestDatabase) {
     schedule_and_mark(&stores).await;
     let job = only(claim(&stores, TOKEN).await.jobs);
     stores.worker.report(&[failed(job.as_ref(), ErrorCode::TIMEOUT)]).await.unwrap();
-    // No decision of the product's leaves a saga so; the guard is there all the same.
+    // No decision of the product leads to such a saga; the guard exists all the same.
     let strand: Decide = Arc::new(|job: &FinishedJob, now: Timestamp| Applied::Changed {
         saga: Saga {
             status: SagaStatus::PendingRetry,

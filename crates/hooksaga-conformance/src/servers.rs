@@ -1,11 +1,11 @@
-//! What the tests of both database servers say about the same things.
+//! Cases that the tests of both database servers share.
 
 use hooksaga_store::{
     StoreError,
     migration::{MigrationReport, MovedIds},
 };
 
-/// What an operation that must fail says.
+/// The error of an operation that must fail.
 pub fn failure<T>(result: Result<T, StoreError>) -> StoreError {
     match result {
         Ok(_) => panic!("this should not have worked"),
@@ -22,7 +22,7 @@ pub fn says_how_to_migrate(error: &StoreError) {
     assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
 }
 
-/// A server that does not offer TLS is a matter of set-up where TLS is demanded.
+/// Where TLS is required, a server without TLS is an error of the set-up.
 pub fn says_that_tls_is_missing(error: &StoreError) {
     assert!(matches!(error, StoreError::Setup(_)), "{error:?}");
     assert!(error.to_string().contains("TLS"), "{error}");
@@ -34,7 +34,7 @@ pub fn changed_nothing(report: &MigrationReport) {
     assert!(report.roles.contains("there already"), "{}", report.roles);
 }
 
-/// The ids of every table went on behind what can have been given out, and so did that of the event that was stored next.
+/// The ids of every table continue behind any that can have been used, and so does that of the next event.
 pub fn ids_went_on(moved: &[MovedIds], event_before: i64, event_after: i64) {
     let of = |table: &str| moved.iter().find(|moved| moved.table == table).map(|moved| moved.after);
     for table in

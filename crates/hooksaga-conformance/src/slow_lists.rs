@@ -16,7 +16,7 @@ use std::{
 const CLIENTS: usize = 16;
 const ROWS: u32 = 30_000;
 const LASTS: Duration = Duration::from_secs(2);
-/// Far more than it takes, and far less than it would take behind such lists.
+/// Far longer than a read takes, and far shorter than it would take behind such lists.
 const PROMPT: Duration = Duration::from_millis(1500);
 
 pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {
@@ -35,7 +35,7 @@ pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {
             while !over.load(Ordering::Relaxed) {
                 match reader.deliveries(PageRequest { limit: 500, before: None }.of(&ALL, &none)).await {
                     Ok(page) => assert!(page.items.is_empty()),
-                    // On a slow machine they end by their limit.
+                    // On a slow machine their time limit ends them.
                     Err(StoreError::TooSlow(_)) => {}
                     Err(error) => panic!("{error:?}"),
                 }

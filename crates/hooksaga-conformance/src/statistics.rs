@@ -1,4 +1,4 @@
-//! Gauges and statistics: that they add up.
+//! Gauges and statistics add up.
 
 use super::{
     TestDatabase,

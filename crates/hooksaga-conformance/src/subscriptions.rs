@@ -32,7 +32,7 @@ fn to_url(text: &str) -> SubscriptionPatch {
     SubscriptionPatch { callback_url: Some(url(text)), ..SubscriptionPatch::default() }
 }
 
-/// The valid secrets' distinguishing bytes, newest first, as a verifier sees them.
+/// The distinguishing bytes of the valid secrets, newest first, as a verifier reads them.
 async fn valid_secrets(stores: &Stores, id: SubscriptionId) -> Vec<u8> {
     stores.admin.request_verification(&ALL, id, None).await.unwrap();
     let check = only(stores.verifier.take_checks(MANY, Duration::ZERO).await.unwrap());

@@ -46,6 +46,10 @@ macro_rules! conformance_suite {
                 an_event_with_many_subscribers_is_routed_in_steps,
                 events_behind_the_limit_are_not_touched,
                 small_events_are_let_past_a_crowd,
+                small_events_share_the_room_of_a_pass_in_order,
+                a_turn_routes_the_listed_events_in_order,
+                the_queue_is_listed_in_order_behind_an_event,
+                what_another_router_routes_is_passed_over,
                 a_limit_that_is_just_enough_completes_the_event_soon,
                 paused_and_unverified_subscribers_count_as_considered,
                 several_topics_are_merged_across_steps,
@@ -95,6 +99,7 @@ macro_rules! conformance_suite {
                 a_step_that_finds_nothing_resumes_behind_what_it_saw,
                 a_dry_run_counts_what_a_run_would_do,
                 skipped_letters_do_not_count_as_requeued,
+                a_tenants_step_passes_no_letter_of_another_tenant,
             }
             redrives {
                 old_events_are_sent_to_a_new_subscription_once,
@@ -357,6 +362,10 @@ macro_rules! conformance_suite {
             rewrapping {
                 everything_is_sealed_with_the_new_key_and_again_is_nothing,
             }
+            letter_heads {
+                letters_are_the_same_by_whatever_they_are_listed,
+                dead_deliveries_are_the_same_by_whatever_they_are_listed,
+            }
             list_index {
                 lists_are_the_same_however_much_of_them_is_indexed,
                 what_is_young_is_indexed_later,
@@ -448,11 +457,13 @@ macro_rules! conformance_suite {
                 two_janitors_at_once_remove_each_event_once,
                 what_is_sent_again_meanwhile_stays,
                 an_event_is_never_sent_again_and_removed_at_once,
+                what_is_archived_is_all_that_there_is,
+            }
+            old_records {
                 old_records_go_and_young_ones_stay,
                 keys_go_a_while_after_they_expired_and_no_others,
                 counts_of_minutes_become_counts_of_hours,
                 statistics_are_the_same_however_much_is_summed_up,
-                what_is_archived_is_all_that_there_is,
             }
             wakeups {
                 a_signal_reaches_a_listener_in_another_process,

@@ -5,8 +5,7 @@
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: &'static [&'static str],
-    /// Columns that an INSERT has to name (beyond those that have defaults), and nothing that needs a
-    /// special right.
+    /// Columns that an INSERT has to name, because they have no default; none that needs a special right.
     pub(super) insert: &'static [&'static str],
     /// Columns that no UPDATE can name at all, because the database computes them.
     pub(super) generated: &'static [&'static str],
@@ -241,6 +240,31 @@ pub(super) const TABLES: &[Table] = &[
         &["list", "block", "first_at", "last_at"],
     ),
     table("list_progress", &["list", "below"], &["list", "below"]),
+    table(
+        "letter_heads",
+        &[
+            "letter_id",
+            "saga_id",
+            "subscription_id",
+            "tenant",
+            "event_type",
+            "final_error_code",
+            "created_at",
+            "saga_created_at",
+            "requeued",
+        ],
+        &[
+            "letter_id",
+            "saga_id",
+            "subscription_id",
+            "tenant",
+            "event_type",
+            "final_error_code",
+            "created_at",
+            "saga_created_at",
+            "requeued",
+        ],
+    ),
     table("ingest_limits", &["id", "max_payload_bytes"], &["id", "max_payload_bytes"]),
     table(
         "endpoint_failures",

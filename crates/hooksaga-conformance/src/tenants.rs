@@ -1,4 +1,4 @@
-//! Tenants: one customer's rows never reach, show or change anything for another.
+//! Tenants: one customer can never read or change the rows of another.
 
 use super::{
     TestDatabase,
@@ -18,7 +18,7 @@ use hooksaga_store::{
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 const ACME: &str = "acme";
-/// Another tenant, however alike it looks.
+/// Another tenant, however similar its name.
 const RIVAL: &str = "Acme";
 const PAGE: PageRequest = PageRequest { limit: 100, before: None };
 
@@ -259,36 +259,40 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
         let none = DeliveryFilter::default;
         for (filter, expected) in [
             (none(), newest(&own.sagas)),
-            (DeliveryFilter { statuses: vec![SagaStatus::Pending], ..none() }, vec![own.sagas[2]]),
-            (DeliveryFilter { statuses: vec![SagaStatus::Completed], ..none() }, vec![own.sagas[0]]),
-            (DeliveryFilter { statuses: vec![SagaStatus::DeadLettered], ..none() }, vec![own.sagas[1]]),
+            (DeliveryFilter { statuses: [SagaStatus::Pending].into(), ..none() }, vec![own.sagas[2]]),
+            (DeliveryFilter { statuses: [SagaStatus::Completed].into(), ..none() }, vec![own.sagas[0]]),
+            (DeliveryFilter { statuses: [SagaStatus::DeadLettered].into(), ..none() }, vec![own.sagas[1]]),
             (
-                DeliveryFilter { statuses: vec![SagaStatus::Pending, SagaStatus::PendingRetry], ..none() },
+                DeliveryFilter { statuses: [SagaStatus::Pending, SagaStatus::PendingRetry].into(), ..none() },
                 vec![own.sagas[2]],
             ),
             (
-                DeliveryFilter { statuses: vec![SagaStatus::Completed, SagaStatus::Pending], ..none() },
+                DeliveryFilter { statuses: [SagaStatus::Completed, SagaStatus::Pending].into(), ..none() },
                 vec![own.sagas[2], own.sagas[0]],
             ),
-            (DeliveryFilter { statuses: vec![SagaStatus::InProgress], ..none() }, vec![]),
+            (DeliveryFilter { statuses: [SagaStatus::InProgress].into(), ..none() }, vec![]),
             (
                 DeliveryFilter {
-                    statuses: vec![SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry],
+                    statuses: [SagaStatus::Pending, SagaStatus::InProgress, SagaStatus::PendingRetry].into(),
                     ..none()
                 },
                 vec![own.sagas[2]],
             ),
             (
-                DeliveryFilter { statuses: vec![SagaStatus::DeadLettered, SagaStatus::Pending], ..none() },
+                DeliveryFilter { statuses: [SagaStatus::DeadLettered, SagaStatus::Pending].into(), ..none() },
                 vec![own.sagas[2], own.sagas[1]],
             ),
             (
-                DeliveryFilter { statuses: vec![SagaStatus::DeadLettered], event_type: text(TYPE), ..none() },
+                DeliveryFilter {
+                    statuses: [SagaStatus::DeadLettered].into(),
+                    event_type: text(TYPE),
+                    ..none()
+                },
                 vec![own.sagas[1]],
             ),
             (
                 DeliveryFilter {
-                    statuses: vec![SagaStatus::DeadLettered],
+                    statuses: [SagaStatus::DeadLettered].into(),
                     subscription_id: Some(own.subscription),
                     ..none()
                 },
@@ -296,7 +300,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             ),
             (
                 DeliveryFilter {
-                    statuses: vec![SagaStatus::DeadLettered],
+                    statuses: [SagaStatus::DeadLettered].into(),
                     subscription_id: Some(other.subscription),
                     ..none()
                 },
@@ -304,7 +308,7 @@ pub async fn lists_show_the_tenants_own_rows_only(db: &dyn TestDatabase) {
             ),
             (
                 DeliveryFilter {
-                    statuses: vec![SagaStatus::Pending],
+                    statuses: [SagaStatus::Pending].into(),
                     subscription_id: Some(own.subscription),
                     ..none()
                 },

@@ -29,7 +29,7 @@ async fn retry_at(db: &dyn TestDatabase, next: Timestamp) {
     assert_eq!(result.next_attempt_at, next);
 }
 
-/// Everything that names the attempt's time names the same microsecond.
+/// Every place that stores the attempt's time stores the same microsecond.
 async fn same_everywhere(db: &dyn TestDatabase, saga: SagaId, at: Timestamp) {
     let stores = db.stores();
     assert_eq!(saga_row(db, saga).await.next_attempt_at, at);
@@ -54,7 +54,7 @@ pub async fn an_attempts_time_is_the_same_microsecond_everywhere(db: &dyn TestDa
     let stores = db.stores();
     let saga = pending_saga(&stores).await.saga_id;
     same_everywhere(db, saga, saga_row(db, saga).await.next_attempt_at).await;
-    // The next attempts lie one microsecond after the last: due, and apart only there.
+    // The next attempts are one microsecond after the last ones: they are due, and differ only in that.
     for _ in 0..2 {
         let last = job_row(db, *jobs_of(db, saga).await.last().unwrap()).await.attempt_at;
         let next = Timestamp::from_micros(last.as_micros() + 1);

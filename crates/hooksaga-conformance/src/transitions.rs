@@ -1,4 +1,4 @@
-//! What the schema refuses to sagas and jobs, whoever asks: here the owner does.
+//! Changes of sagas and jobs that the schema refuses to everybody, even to the owner, as whom these cases try them.
 
 use super::{
     TestDatabase,
@@ -16,7 +16,7 @@ async fn a_saga_in_each_status(db: &dyn TestDatabase) -> Vec<(SagaStatus, SagaId
     let stores = db.stores();
     verified_with_limit(&stores, URL, 2).await;
     let mut made = Vec::new();
-    // What is final, not due or not scheduled yet stays as it is while the next one is driven.
+    // Sagas that are final, not due or not scheduled yet stay as they are while the next one is driven.
     for status in SagaStatus::ALL.iter().rev() {
         append(&stores, new_event(TYPE)).await;
         let saga = only(route(&stores).await);
@@ -161,7 +161,7 @@ pub async fn an_open_saga_keeps_its_identity_and_its_attempt(db: &dyn TestDataba
             refused(db, &leave("PendingRetry", "attempt_count - 1", &later(d))).await;
             refused(db, &leave("PendingRetry", "attempt_count + 1", &earlier)).await;
             refused(db, &leave("DeadLettered", "attempt_count + 1", &earlier)).await;
-            // A result counts, always; and the key of the next attempt's job must be free.
+            // A result always counts as an attempt, and the key of the next attempt's job must be free.
             refused(db, &leave("Completed", "attempt_count", "next_attempt_at")).await;
             refused(db, &leave("DeadLettered", "attempt_count", "next_attempt_at")).await;
             refused(db, &leave("PendingRetry", "attempt_count + 1", "next_attempt_at")).await;
@@ -251,7 +251,7 @@ pub async fn a_job_takes_no_step_that_is_not_legal(db: &dyn TestDatabase) {
             if from == to || legal.contains(&(*from, *to)) {
                 continue;
             }
-            // All that the CHECKs ask for is there, so that only the transition is wrong.
+            // The row passes every CHECK, so that only the transition is wrong.
             let token = if *to == Leased { "1" } else { "NULL" };
             let code = if *to == Failed { "'X'" } else { "NULL" };
             let sql = format!(

@@ -1,4 +1,4 @@
-//! Whom an event could not go to when it was routed.
+//! Subscriptions that could not get an event when it was routed.
 
 use super::{
     TestDatabase,
@@ -38,7 +38,7 @@ pub async fn an_event_says_whom_it_missed_and_why(db: &dyn TestDatabase) {
     assert_eq!(batch.events[0].unmatched.to_string(), "4 of this type: 1 disabled, 1 paused, 2 unverified");
     assert_eq!(detail(&stores, event).await.unmatched, missed);
 
-    // With somebody who takes it, too.
+    // Also if another subscription gets the event.
     verified(&stores, TYPE, "https://good.example/").await;
     let event = append(&stores, new_event(TYPE)).await.id;
     let batch = stores.router.route(some_events(10), DEFAULT_LIMIT).await.unwrap();
@@ -79,10 +79,11 @@ pub async fn whom_an_event_missed_adds_up_over_the_steps_of_its_routing(db: &dyn
     assert_eq!(detail(&stores, event).await.unmatched, missed);
 }
 
-/// Whether nobody gets the one event of the next pass.
+/// Whether no subscription gets the only event of the next pass.
 async fn is_unwanted(stores: &Stores, limits: RouteLimits) -> bool {
     let batch = stores.router.route(limits, DEFAULT_LIMIT).await.unwrap();
     let [event] = batch.events.as_slice() else { panic!("not one event: {batch:?}") };
+    assert!([TYPE, EventType::TEST].contains(&event.event_type.as_str()), "{event:?}");
     event.unwanted
 }
 
@@ -103,7 +104,7 @@ pub async fn an_event_is_unwanted_only_if_nobody_gets_it(db: &dyn TestDatabase) 
     append(&stores, NewEvent { event_type: EventType::test(), ..new_event(TYPE) }).await;
     assert!(!is_unwanted(&stores, some_events(10)).await, "a test event is not routed");
 
-    // The last step of a long routing finds nobody, earlier ones did.
+    // The last step of a long routing finds no subscription, earlier ones did.
     create(&stores, &new_subscription(TYPE, "https://unverified.example/")).await;
     append(&stores, new_event(TYPE)).await;
     for _ in 0..2 {

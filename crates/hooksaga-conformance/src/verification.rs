@@ -23,7 +23,7 @@ async fn record(stores: &Stores, check: &Check, outcome: CheckOutcome) -> bool {
     stores.verifier.record(check, &outcome).await.unwrap()
 }
 
-/// Whether the subscription is verified, and how its rounds stand.
+/// Whether the subscription is verified, and the state of its rounds.
 async fn state(stores: &Stores, id: SubscriptionId) -> (bool, Verification) {
     let subscription =
         stores.reader.subscription(&ALL, id).await.unwrap().expect("the subscription is there");
@@ -110,7 +110,7 @@ pub async fn a_failed_try_is_repeated_after_its_delay(db: &dyn TestDatabase) {
     assert_eq!(state(&stores, id).await.1.last_error, Some(ErrorCode::http(404)));
 }
 
-/// What was found out about one URL says nothing about another.
+/// The result of checking one URL says nothing about another.
 pub async fn another_url_begins_without_the_former_ones_result(db: &dyn TestDatabase) {
     let stores = db.stores();
     let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
@@ -219,7 +219,7 @@ pub async fn a_pass_takes_no_more_checks_than_its_limit(db: &dyn TestDatabase) {
     assert_eq!(seen.len(), 5);
 }
 
-/// Takes checks in one turn: whose they are, and where the next turn begins.
+/// Takes the checks of one turn. Returns their tenants, and where the next turn begins.
 async fn take_in_turn(stores: &Stores, turn: &CheckTurn) -> (Vec<String>, Option<String>) {
     let taken = stores.verifier.take_checks_in_turn(turn, HOUR).await.unwrap();
     let mut tenants: Vec<String> = taken.checks.into_iter().map(|check| check.tenant).collect();
@@ -252,7 +252,7 @@ pub async fn tenants_take_turns_in_their_checks(db: &dyn TestDatabase) {
     assert_eq!(take_in_turn(&stores, &turn).await, (vec!["crowd".to_owned(); 7], None));
 }
 
-/// A tenant whose open rounds fill whole stretches of the index, and are not due, is passed with one jump.
+/// A tenant whose open rounds fill whole stretches of the index, and are not due, is skipped with one jump.
 pub async fn checks_that_wait_for_their_time_hide_nobody_elses(db: &dyn TestDatabase) {
     let stores = db.stores();
     create_many(&stores, "crowd", 150).await;
@@ -280,7 +280,7 @@ pub async fn two_verifiers_at_once_never_take_the_same_check(db: &dyn TestDataba
         });
     }
     let mut taken = tasks.join_all().await.concat();
-    // Rows that another verifier was just locking are passed over: fetch what is left.
+    // Rows that another verifier was just locking are skipped: fetch what is left.
     taken.extend(take(&instances[0], HOUR).await.iter().map(|check| (check.subscription_id, check.attempt)));
     assert_eq!((taken.len(), taken.iter().collect::<HashSet<_>>().len()), (40, 40));
     assert!(taken.iter().all(|(_, attempt)| *attempt == 1));

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub async fn a_signal_reaches_a_listener_in_another_process(db: &dyn TestDatabase) {
     let (here, there) = (db.stores().wakeups, db.second_instance().await.wakeups);
     let Some(mut listener) = there.listen().await.unwrap() else {
-        // No signals: telling nobody is no error.
+        // Without signals, notifying nobody is no error.
         here.notify(Stage::ALL).await.unwrap();
         return;
     };

@@ -30,7 +30,9 @@ fn written(folder: &Path) -> BTreeSet<String> {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+        // Nor those that take more than a database, such as a transaction that somebody else holds open.
+        let cases_of = text.lines().filter_map(|line| line.strip_prefix("pub async fn "));
+        for line in cases_of.filter(|line| !line.contains('<')) {
             cases.insert(format!("{subject}::{}", line.split('(').next().unwrap()));
         }
     }

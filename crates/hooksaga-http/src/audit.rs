@@ -6,7 +6,8 @@
 //! client waits for it.
 //!
 //! An action that is done cannot be undone because its record fails. Then the whole record goes to the log, as an error:
-//! nothing is lost silently. Posting an event leaves no record, since the event itself is stored: its routes are outside the layer.
+//! nothing is lost silently. Posting an event leaves no record, since the event itself is stored: its routes are outside
+//! the layer.
 
 use crate::{
     auth::Caller,
@@ -166,7 +167,7 @@ async fn write(state: &SharedState, caller: &Caller, action: String, target: Str
     }
 }
 
-/// What a request to this route does; nothing if it changes nothing.
+/// What a request to this route does; `None` if it changes nothing.
 fn action(method: &Method, route: &str) -> Option<String> {
     let own = route.strip_prefix("/portal").filter(|rest| rest.starts_with('/')).unwrap_or(route);
     if method.is_safe() || own == NO_ACTION {

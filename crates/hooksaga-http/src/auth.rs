@@ -7,7 +7,7 @@
 use crate::{
     audit,
     problem::{Kind, Problem},
-    rates::KeyRates,
+    request_rates::KeyRates,
     state::SharedState,
 };
 use axum::extract::FromRequestParts;
@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long what the key store says is believed.
+/// How long a key lookup is cached.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// The use of a key is noted to the minute.
@@ -118,7 +118,7 @@ pub(crate) struct KnownKeys {
 struct Remembered {
     /// When the key store was asked.
     asked: Instant,
-    /// Nothing: it knows no such key.
+    /// `None`: it knows no such key.
     caller: Option<Arc<Caller>>,
     /// When the key's use was last noted.
     noted: Option<Instant>,
@@ -138,7 +138,7 @@ impl KnownKeys {
         self.rates.as_ref().map_or(Ok(()), |rates| rates.count(hash))
     }
 
-    /// Whose key has this hash; nothing if there is no such key.
+    /// Whose key has this hash; `None` if there is no such key.
     pub(crate) async fn caller(&self, hash: KeyHash) -> StoreResult<Option<Arc<Caller>>> {
         if self.root.is_some_and(|root| equal_in_constant_time(&root, &hash)) {
             let root = Arc::new(Caller::root());

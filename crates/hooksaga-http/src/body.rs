@@ -2,10 +2,10 @@
 //! together than [`BodyBudget`] has room for, and never for longer than [`IDLE`] without a byte or [`TOTAL`] in all.
 
 use crate::{
+    body_room::{BodySender, Room, RoomPermit, Wait},
     errors::FieldErrors,
     json::Object,
     problem::{Kind, Problem},
-    room::{Room, RoomPermit, Sender, Wait},
 };
 use axum::{
     body::Body,
@@ -21,19 +21,19 @@ use std::{
     time::Duration,
 };
 
-/// A client that sends nothing for so long has gone.
+/// A client that sends nothing for this long has gone.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// One that is not done after so long never will be.
+/// One that is not done after this long never will be.
 const TOTAL: Duration = Duration::from_secs(120);
 
 /// All large bodies that are held at one moment, in bytes.
 const LARGE_ROOM: usize = 64 << 20;
 
-/// The same for the others. They have room of their own, and so never wait behind large ones.
+/// All small bodies that are held at one moment, in bytes. They have room of their own, and never wait behind large ones.
 const SMALL_ROOM: usize = 32 << 20;
 
-/// The same for sign-ins.
+/// All bodies of sign-ins that are held at one moment, in bytes.
 const SIGN_IN_ROOM: usize = 1 << 20;
 
 /// A body with more bytes than this is a large one.
@@ -42,10 +42,10 @@ const LARGE: usize = 256 << 10;
 /// How long a large body waits for room before it is refused.
 const WAIT_FOR_ROOM: Duration = Duration::from_secs(5);
 
-/// The same for a small one, while those that hold the room do not send what they said they would.
+/// How long a small body waits for room while those that hold it do not send what they announced.
 const WAIT_FOR_STALLED: Duration = Duration::from_secs(2);
 
-/// What an event may have around its payload.
+/// Allowance for an event's fields besides its payload, in bytes.
 pub(crate) const ENVELOPE_ALLOWANCE: usize = 64 << 10;
 
 /// Bodies of routes that take a few short fields.
@@ -91,17 +91,17 @@ fn overloaded() -> Problem {
 }
 
 /// The room that a body takes: reserved in advance, or growing with it.
-struct Share<'a> {
+struct BodyRoom<'a> {
     budget: &'a BodyBudget,
-    sender: Arc<Sender>,
+    sender: Arc<BodySender>,
     reserved: usize,
     small: Option<RoomPermit>,
     large: Option<RoomPermit>,
 }
 
-impl<'a> Share<'a> {
+impl<'a> BodyRoom<'a> {
     fn new(budget: &'a BodyBudget) -> Self {
-        Self { budget, sender: Sender::new(), reserved: 0, small: None, large: None }
+        Self { budget, sender: BodySender::new(), reserved: 0, small: None, large: None }
     }
 
     /// Room for a body of this length, in advance.
@@ -132,7 +132,7 @@ impl<'a> Share<'a> {
         Ok(())
     }
 
-    /// Waits for what the client sends, for so long at most, and for as long as nobody else needs the room.
+    /// Waits for what the client sends, at most for the given time, and for as long as nobody else needs the room.
     async fn wait_for<T>(&mut self, sent: impl Future<Output = T>) -> Result<T, Problem> {
         for held in [&mut self.small, &mut self.large].into_iter().flatten() {
             held.belongs_to(&self.sender);
@@ -227,9 +227,9 @@ impl Unread {
     }
 
     async fn read_in_time(self, limit: usize, budget: &BodyBudget) -> Result<ReadBody, Problem> {
-        tokio::time::timeout(TOTAL, self.read(limit, budget))
-            .await
-            .unwrap_or_else(|_| Err(Problem::new(Kind::TooSlow, "the body was not there after 120 seconds")))
+        tokio::time::timeout(TOTAL, self.read(limit, budget)).await.unwrap_or_else(|_| {
+            Err(Problem::new(Kind::TooSlow, "the body did not arrive within 120 seconds"))
+        })
     }
 
     async fn read(self, limit: usize, budget: &BodyBudget) -> Result<ReadBody, Problem> {
@@ -245,7 +245,7 @@ impl Unread {
         }
 
         let declared = declared.and_then(|declared| usize::try_from(declared).ok()).unwrap_or(0);
-        let mut share = Share::new(budget);
+        let mut share = BodyRoom::new(budget);
         if declared > 0 {
             share.reserve(declared).await?;
         }
@@ -260,7 +260,8 @@ impl Unread {
                 Poll::Pending => share.wait_for(body.frame()).await?,
             };
             let Some(frame) = frame else { break };
-            let frame = frame.map_err(|_| Problem::new(Kind::BadBody, "the body broke off"))?;
+            let frame = frame
+                .map_err(|_| Problem::new(Kind::BadBody, "the body is incomplete: the connection ended"))?;
             let Ok(data) = frame.into_data() else { continue };
             let length = first.len() + collected.len() + data.len();
             if length > limit {
@@ -326,7 +327,7 @@ mod tests {
     async fn a_body_of_unknown_length_takes_room_as_it_grows() {
         let budget = BodyBudget::new(1 << 20);
         let before = (budget.small.free(), budget.large.free());
-        let mut share = Share::new(&budget);
+        let mut share = BodyRoom::new(&budget);
         for length in [1000, LARGE, LARGE + 1, 3 * LARGE] {
             share.grow_to(length).expect("room");
             assert_eq!(budget.small.free() + budget.large.free(), before.0 + before.1 - length);
@@ -340,7 +341,7 @@ mod tests {
     fn silent(budget: &BodyBudget, bytes: usize) -> tokio::task::JoinHandle<Result<(), Problem>> {
         let budget = budget.clone();
         tokio::spawn(async move {
-            let mut share = Share::new(&budget);
+            let mut share = BodyRoom::new(&budget);
             share.reserve(bytes).await?;
             share.wait_for(std::future::pending()).await
         })

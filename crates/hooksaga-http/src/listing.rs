@@ -2,7 +2,7 @@
 
 use crate::{
     auth::{Allowed, Caller, Read},
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     problem::Problem,
     query::Params,
@@ -14,23 +14,23 @@ use http::request::Parts;
 use std::sync::Arc;
 
 /// The filter of a list.
-pub(crate) trait ListQuery: Sized {
+pub(crate) trait ListParameters: Sized {
     /// The list whose cursors are accepted.
-    const LIST: List;
+    const LIST: ListKind;
 
     /// Takes the parameters that belong to it.
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self;
 }
 
 /// A request for a page of a list. As an extractor it asks for a key with the scope `read`.
-pub(crate) struct Listing<Q> {
+pub(crate) struct ListRequest<Q> {
     pub(crate) caller: Arc<Caller>,
     pub(crate) scope: TenantScope,
     pub(crate) query: Q,
     pub(crate) page: PageRequest,
 }
 
-impl<Q: ListQuery> Listing<Q> {
+impl<Q: ListParameters> ListRequest<Q> {
     /// Reads all parameters; what is wrong with any of them is reported together.
     pub(crate) fn read(caller: &Arc<Caller>, mut params: Params) -> Result<Self, Problem> {
         let mut errors = FieldErrors::default();
@@ -41,7 +41,7 @@ impl<Q: ListQuery> Listing<Q> {
     }
 }
 
-impl<Q: ListQuery> FromRequestParts<SharedState> for Listing<Q> {
+impl<Q: ListParameters> FromRequestParts<SharedState> for ListRequest<Q> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &SharedState) -> Result<Self, Problem> {

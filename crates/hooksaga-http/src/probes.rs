@@ -27,14 +27,14 @@ use std::{
 /// How long the queues' gauges are shown before they are read again.
 const GAUGES_FRESH: Duration = Duration::from_secs(5);
 
-/// The same for what there is, which costs more to count and changes less.
+/// How long the inventory is used, which costs more to count and changes less.
 const INVENTORY_FRESH: Duration = Duration::from_secs(60);
 
-/// The same for readiness.
+/// How long a reading for readiness is used.
 const READY_FRESH: Duration = Duration::from_millis(500);
 
-/// For so long after this process last found the database full or read-only it is not ready. Loops try again every second,
-/// so that it stays so while that lasts; where nothing tries, it is over then, and the next request finds out.
+/// Not ready for this long after a refused write. Components retry every second, so this lasts as long as the fault; where
+/// no component runs, the next request finds out.
 const UNWRITABLE_FOR: Duration = Duration::from_secs(10);
 
 /// A database that takes longer counts as away.

@@ -3,12 +3,11 @@
 //! Every response that is not a success is a [`Problem`]. Faults of the client are reported per field; for what went
 //! wrong in the server, the log has the reason under an id, and the client gets only that id.
 
-use crate::seldom::Seldom;
 use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use hooksaga_pipeline::{IngestError, random_hex};
+use hooksaga_pipeline::{IngestError, LogThrottle, random_hex};
 use hooksaga_store::{QUERY_LIMIT, StoreError};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -16,7 +15,7 @@ use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 
 /// Requests that fail because the database is away, slow or full.
-static OUTAGES: Seldom = Seldom::new(Duration::from_secs(5));
+static OUTAGES: LogThrottle = LogThrottle::new(Duration::from_secs(5));
 
 /// How long a client should wait before it tries again, in seconds.
 const RETRY_AFTER_SECONDS: &str = "1";

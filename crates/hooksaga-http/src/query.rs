@@ -2,7 +2,7 @@
 
 use crate::{
     auth::Caller,
-    cursor::{self, List},
+    cursor::{self, ListKind},
     errors::FieldErrors,
     problem::Problem,
     validate,
@@ -92,7 +92,7 @@ impl Params {
     }
 
     /// Takes `limit` and `cursor`, which every list has, and ends the reading.
-    pub(crate) fn page(mut self, list: List, mut errors: FieldErrors) -> Result<PageRequest, Problem> {
+    pub(crate) fn page(mut self, list: ListKind, mut errors: FieldErrors) -> Result<PageRequest, Problem> {
         let limit = self.take("limit", &mut errors, |text| {
             let digits = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|limit| digits && PAGE_LIMITS.contains(limit)).ok_or_else(|| {

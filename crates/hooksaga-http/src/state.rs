@@ -5,7 +5,7 @@ use crate::{
     body::BodyBudget,
     cached::CachedBy,
     dashboard::{Appearance, Situation},
-    rates::HostRates,
+    request_rates::HostRates,
 };
 use hooksaga_pipeline::{EgressPolicy, Ingest, Requeue, SecretKey, Signals};
 use hooksaga_store::{PortalKeyStore, ReaderStore, RedriveStore, Stats, SubscriptionAdminStore, TenantScope};

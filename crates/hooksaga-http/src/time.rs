@@ -18,34 +18,34 @@ const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 /// A point in time in a response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Time(pub(crate) Timestamp);
+pub(crate) struct ApiTime(pub(crate) Timestamp);
 
-impl From<Timestamp> for Time {
+impl From<Timestamp> for ApiTime {
     fn from(time: Timestamp) -> Self {
         Self(time)
     }
 }
 
-impl Time {
+impl ApiTime {
     /// As a civil time of UTC.
     pub(crate) fn civil(self) -> DateTime {
         EPOCH.saturating_add(SignedDuration::from_micros(self.0.as_micros()))
     }
 }
 
-impl fmt::Display for Time {
+impl fmt::Display for ApiTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.6}Z", self.civil())
     }
 }
 
-impl Serialize for Time {
+impl Serialize for ApiTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl PartialSchema for Time {
+impl PartialSchema for ApiTime {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(Type::String)
@@ -55,7 +55,7 @@ impl PartialSchema for Time {
     }
 }
 
-impl ToSchema for Time {
+impl ToSchema for ApiTime {
     fn name() -> Cow<'static, str> {
         "Time".into()
     }
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn times_are_written_with_six_digits() {
-        let json = |micros| serde_json::to_string(&Time(Timestamp::from_micros(micros))).expect("a string");
+        let json =
+            |micros| serde_json::to_string(&ApiTime(Timestamp::from_micros(micros))).expect("a string");
         assert_eq!(json(0), "\"1970-01-01T00:00:00.000000Z\"");
         assert_eq!(json(Timestamp::MAX.as_micros()), "\"9999-12-31T23:59:59.999999Z\"");
         assert_eq!(json(1_700_000_000_120_000), "\"2023-11-14T22:13:20.120000Z\"");

@@ -2,7 +2,9 @@
 
 use crate::json;
 use hooksaga_pipeline::SigningSecret;
-use hooksaga_saga::{EventType, Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders, Tenant};
+use hooksaga_saga::{
+    EventType, Invalid, RequestHeaderName, RequestHeaderValue, RequestHeaders, Tenant, is_visible_ascii,
+};
 use serde_json::value::RawValue;
 use std::{str::FromStr, time::Duration};
 
@@ -20,7 +22,7 @@ pub(crate) fn parsed<T: FromStr<Err = Invalid>>(text: &str) -> Result<T, String>
     text.parse().map_err(|invalid: Invalid| invalid.to_string())
 }
 
-/// The same, from a JSON string.
+/// A value from a JSON string, parsed as [`parsed`] does.
 pub(crate) fn parsed_json<T: FromStr<Err = Invalid>>(value: &RawValue) -> Result<T, String> {
     json::string(value).and_then(|text| parsed(&text))
 }
@@ -64,7 +66,7 @@ pub(crate) fn error_code(text: String) -> Result<String, String> {
 }
 
 pub(crate) fn visible_ascii(text: String, max: usize) -> Result<String, String> {
-    if (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if is_visible_ascii(&text, max) {
         Ok(text)
     } else {
         Err(format!("must be 1 to {max} visible ASCII characters without blanks"))
@@ -119,7 +121,7 @@ pub(crate) fn session_ttl(text: &str) -> Result<Duration, String> {
 
 /// An event's id in a filter, also as receivers see it: `evt_17`.
 pub(crate) fn event_id(text: &str) -> Result<i64, String> {
-    id(text.strip_prefix("evt_").unwrap_or(text))
+    id(text.strip_prefix("evt_").unwrap_or(text)).map_err(|detail| format!("{detail}, alone or as evt_17"))
 }
 
 /// An id in a filter.

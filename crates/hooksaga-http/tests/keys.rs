@@ -4,7 +4,7 @@ use crate::support::{Response, TestApi};
 use hooksaga_store::Scope;
 use std::time::{Duration, Instant};
 
-/// Every route that needs a key, and the scope it needs; nothing where any key will do.
+/// Every route that needs a key, and the scope it needs; `None` where any key will do.
 pub(crate) const GUARDED: [(&str, &str, Option<Scope>); 27] = [
     ("POST", "/v1/events", Some(Scope::Ingest)),
     ("POST", "/v1/events/batch", Some(Scope::Ingest)),

@@ -10,7 +10,7 @@ use hooksaga_saga::{DeadLetterId, EventId, KeyId, RedriveId, SagaId, Subscriptio
 use hooksaga_store::{
     ApiKey, Appended, AuditFilter, AuditRecord, Buried, CancelOutcome, CreateOutcome, DeadLetterDetail,
     DeadLetterFilter, DeadLetterStore, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter,
-    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, Listing,
+    EventDetail, EventFilter, EventHead, FailingEndpoint, IngestStore, Inventory, KeyReaderStore, ListQuery,
     LivingWorker, NewAuditRecord, NewEvent, NewPortalKey, NewRedrive, NewSubscription, Page, PageRequest,
     PortalKeyStore, QueueGauges, ReaderStore, Redrive, RedriveStep, RedriveStore, RequeueStep, RequeuedBatch,
     ResendOutcome, RunningLimits, SealedSecret, Seals, SendAgain, SendTest, StartOutcome, Stats, StepLimits,
@@ -73,18 +73,18 @@ broken!(RedriveStore {
     running() -> u64;
 });
 broken!(ReaderStore {
-    events(Listing<'_, EventFilter>) -> Page<EventHead>;
+    events(ListQuery<'_, EventFilter>) -> Page<EventHead>;
     event(&TenantScope, EventId) -> Option<EventDetail>;
-    subscriptions(Listing<'_, SubscriptionFilter>) -> Page<Subscription>;
+    subscriptions(ListQuery<'_, SubscriptionFilter>) -> Page<Subscription>;
     subscription(&TenantScope, SubscriptionId) -> Option<Subscription>;
     subscription_detail(&TenantScope, SubscriptionId) -> Option<SubscriptionDetail>;
-    deliveries(Listing<'_, DeliveryFilter>) -> Page<Delivery>;
+    deliveries(ListQuery<'_, DeliveryFilter>) -> Page<Delivery>;
     delivery(&TenantScope, SagaId) -> Option<DeliveryDetail>;
-    dead_letters(Listing<'_, DeadLetterFilter>) -> Page<DeadLetterSummary>;
+    dead_letters(ListQuery<'_, DeadLetterFilter>) -> Page<DeadLetterSummary>;
     dead_letter(&TenantScope, DeadLetterId) -> Option<DeadLetterDetail>;
     redrives(&TenantScope, PageRequest) -> Page<Redrive>;
     redrive(&TenantScope, RedriveId) -> Option<Redrive>;
-    audit(Listing<'_, AuditFilter>) -> Page<AuditRecord>;
+    audit(ListQuery<'_, AuditFilter>) -> Page<AuditRecord>;
     failing(&TenantScope, u32) -> Vec<FailingEndpoint>;
     gauges() -> QueueGauges;
     stats(&TenantScope) -> Stats;

@@ -1,17 +1,17 @@
 -- Version 1: tables, keys and indexes, as docs/SCHEMA.md describes them.
 --
--- DDL is not transactional here: every statement can be run again after it was broken off anywhere.
+-- DDL is not transactional here. So every statement can be run again after a migration was interrupted anywhere.
 --
--- Identifiers are VARCHAR in ascii_bin: readable, compared byte for byte, and a byte per character, so that three of
--- them fit into one key. MySQL has no such collation without padding: there 'a' = 'a '. So a CHECK refuses what ends with
--- a blank. Free text (payloads, excerpts, names, descriptions) is utf8mb4, stored as it comes and never compared.
+-- Identifiers are VARCHAR in ascii_bin: readable, compared byte for byte, and one byte per character, so that three of them
+-- fit into one key. MySQL has no such collation without padding: there 'a' = 'a '. So a CHECK refuses values that end with
+-- a blank. Free text (payloads, excerpts, names, descriptions) is utf8mb4, stored as it is and never compared.
 --
--- Times are DATETIME(6) in UTC, written by the program or from UTC_TIMESTAMP(6): the server's time zone plays
--- no part. A CHECK that is NULL holds: `<> ''` asks nothing of a column that is NULL.
+-- Times are DATETIME(6) in UTC, written by the program or from UTC_TIMESTAMP(6): the server's time zone does not matter. A
+-- CHECK that evaluates to NULL passes: `<> ''` demands nothing of a column that is NULL.
 --
--- There are no partial indexes. Generated columns that are NULL for finished rows stand in for them: the rows
--- that a selector may want are the range of the index beyond NULL. They are STORED, so that an index entry
--- never depends on a later evaluation. No foreign keys: see docs/SCHEMA.md.
+-- There are no partial indexes. Indexes on generated columns that are NULL for finished rows take their place: a query scans
+-- the range after the NULLs. These columns are STORED, so that an index entry never depends on a later evaluation. There are
+-- no foreign keys: see docs/SCHEMA.md.
 
 -- events: append-only -------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS events (
     event_type     VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     created_at     DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     payload        LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
-    -- So that a claim knows a payload's size without reading it.
+    -- A claim learns a payload's size from it without reading the payload.
     payload_bytes  BIGINT GENERATED ALWAYS AS (OCTET_LENGTH(payload)) STORED,
     external_id    VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin NULL,
     correlation_id VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -62,16 +62,16 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     vouched_round      BIGINT NULL,
     verification_round BIGINT NOT NULL DEFAULT 1,
     verified_url       VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
-    -- Nobody can set it by hand, changing the URL resets it, and a late verifier cannot verify the wrong URL.
+    -- Generated: nobody can set it by hand, a new URL resets it, and a late verifier cannot verify the wrong URL.
     verified           BOOLEAN GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) STORED,
-    -- Whether its open deliveries go on: to its endpoint, or, once it is deleted, to their end.
+    -- Whether its open deliveries continue. Those of a deleted subscription do, until they fail.
     deliverable        BOOLEAN GENERATED ALWAYS AS (
                            deleted_at IS NOT NULL
                            OR (active AND verified_url IS NOT NULL AND verified_url = callback_url)) STORED,
     -- Who vouched for verified_url, if it did not prove itself.
     trusted_by         VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     trusted_at         DATETIME(6) NULL,
-    -- The verified_url that operators were told of, and whether they are to be told; NULL if not.
+    -- The verified_url that was announced to operators; then whether one is still to be announced, NULL if not.
     announced_url      VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
     to_announce        BOOLEAN GENERATED ALWAYS AS (
                            CASE WHEN deleted_at IS NULL AND verified_url IS NOT NULL
@@ -83,12 +83,12 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     next_check_at      DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     check_error        VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     checked_at         DATETIME(6) NULL,
-    -- Since when it has missed events because it was not verified: since its creation, or since its URL changed.
-    -- NULL once it has been queued to catch up (0002_guards.sql).
+    -- The time since which it has missed events because it was not verified: its creation, or the change of its URL.
+    -- NULL once it is queued to catch up (0002_guards.sql).
     unverified_since   DATETIME(6) NULL DEFAULT (UTC_TIMESTAMP(6)),
     created_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at         DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- When the open round is due: a new one at once; NULL while none is open.
+    -- When the open round of verification is due. A new round is due at once; NULL while none is open.
     open_check_at      DATETIME(6) GENERATED ALWAYS AS (
                            CASE WHEN deleted_at IS NOT NULL THEN NULL
                                 WHEN check_round <> verification_round THEN TIMESTAMP'1970-01-01 00:00:00.000000'
@@ -121,7 +121,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     CONSTRAINT sub_check_attempts CHECK (check_attempts >= 0)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which subscriptions want a topic: what routing looks up. Kept in step with subscriptions.event_type in one transaction.
+-- The router finds subscriptions here: a row per topic of a subscription, written in the same transaction as its event_type.
 
 CREATE TABLE IF NOT EXISTS subscription_topics (
     tenant          VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -130,7 +130,7 @@ CREATE TABLE IF NOT EXISTS subscription_topics (
     PRIMARY KEY (tenant, topic, subscription_id),
     KEY idx_topic_subscription (subscription_id),
     CONSTRAINT topic_not_empty CHECK (tenant <> '' AND topic <> ''),
-    -- Routing itself tells 'a' from 'a ' here.
+    -- Not for `topic`: there the router itself tells 'a' from 'a '.
     CONSTRAINT topic_no_blank_end CHECK (tenant NOT LIKE '% ')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
@@ -176,17 +176,17 @@ CREATE TABLE IF NOT EXISTS webhook_delivery_jobs (
     response_status  INT NULL,
     error_code       VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     duration_ms      INT NULL,
-    -- When it was really sent, and where; when the endpoint wants to be asked again.
+    -- When and where it was really sent; when the endpoint asked for the next attempt.
     started_at       DATETIME(6) NULL,
     callback_url     VARCHAR(500) CHARACTER SET ascii COLLATE ascii_bin NULL,
     retry_at         DATETIME(6) NULL,
     response_excerpt TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL,
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     updated_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-    -- While the job is active: at most one such job per saga.
+    -- Set while the job is active: a saga has at most one such job.
     active_saga_id   BIGINT GENERATED ALWAYS AS (
                          CASE WHEN status IN ('Pending', 'Leased') THEN saga_id END) STORED,
-    -- While Pending: not before; at the end of time if the job is parked. While Leased: the end of the lease.
+    -- While Pending: the earliest claim, which never comes for a parked job. While Leased: the end of the lease.
     pending_until    DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Pending' THEN lease_until END) STORED,
     leased_until     DATETIME(6) GENERATED ALWAYS AS (CASE WHEN status = 'Leased' THEN lease_until END) STORED,
     UNIQUE KEY uniq_job_saga_attempt (saga_id, attempt_at),
@@ -213,10 +213,33 @@ CREATE TABLE IF NOT EXISTS dead_letters (
     created_at       DATETIME(6) NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     UNIQUE KEY uniq_dead_letter_saga (saga_id),
     KEY idx_dead_letter_subscription (subscription_id, id),
-    -- For the janitor: a letter keeps its event.
+    -- For the janitor: an event with a dead letter stays.
     KEY idx_dead_letter_event (event_id),
     CONSTRAINT letter_not_empty CHECK (final_error_code <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What lists of dead letters are filtered by: a narrow row for each letter, with what is otherwise found by its event, and
+-- whether it was sent again. Kept by triggers (0002_guards.sql), whoever stores a letter, sends it again or removes it.
+CREATE TABLE IF NOT EXISTS letter_heads (
+    letter_id        BIGINT NOT NULL PRIMARY KEY,
+    saga_id          BIGINT NOT NULL,
+    subscription_id  BIGINT NOT NULL,
+    tenant           VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    event_type       VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    final_error_code VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    created_at       DATETIME(6) NOT NULL,
+    saga_created_at  DATETIME(6) NOT NULL,
+    requeued         BOOLEAN NOT NULL,
+    -- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
+    KEY idx_head_subscription
+        (subscription_id, letter_id, requeued, event_type, final_error_code, created_at, saga_id, saga_created_at),
+    KEY idx_head_tenant (tenant, letter_id, requeued, event_type, final_error_code, created_at),
+    KEY idx_head_type (event_type, letter_id, requeued, final_error_code, created_at),
+    -- Dead deliveries in their order: of a tenant, and by type or time.
+    KEY idx_head_dead (tenant, saga_id, event_type, saga_created_at),
+    KEY idx_head_saga (saga_id, event_type, saga_created_at),
+    KEY idx_head_requeued (requeued, letter_id)
+) ENGINE = InnoDB;
 
 -- The hand-over queues: small, and every row lives for moments only ------------------------------------
 
@@ -230,9 +253,9 @@ CREATE TABLE IF NOT EXISTS finished_jobs (job_id BIGINT NOT NULL PRIMARY KEY) EN
 
 CREATE TABLE IF NOT EXISTS pending_dead_letters (saga_id BIGINT NOT NULL PRIMARY KEY) ENGINE = InnoDB;
 
--- Subscriptions that were verified, and the events that they missed until then; the router adds what is older
--- than their gap, with its end (`until`), else the first step sets it;
--- `after_at` and `after_id` are how far the walk over the events came.
+-- Subscriptions that were verified and have missed events until then. `until` is the end of the gap: the first step sets
+-- it. The router adds a row with its own end for an event that is older than the gap. `after_at` and `after_id` are where
+-- the scan of the events resumes.
 CREATE TABLE IF NOT EXISTS catch_ups (
     id              BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     subscription_id BIGINT NOT NULL,
@@ -246,7 +269,8 @@ CREATE TABLE IF NOT EXISTS catch_ups (
 
 -- Helper tables -----------------------------------------------------------------------------------------
 
--- How many subscriptions with a matching topic an event could not go to when it was routed; only where there were any.
+-- How many subscriptions with a matching topic could not get an event when it was routed. A row exists only if any could
+-- not.
 CREATE TABLE IF NOT EXISTS unmatched_events (
     event_id   BIGINT NOT NULL PRIMARY KEY,
     paused     BIGINT NOT NULL,
@@ -255,11 +279,11 @@ CREATE TABLE IF NOT EXISTS unmatched_events (
     CONSTRAINT unmatched_counts CHECK (paused >= 0 AND disabled >= 0 AND unverified >= 0)
 ) ENGINE = InnoDB;
 
--- Large work: dead letters that match a filter, or the events of a subscription since a time. `after_at` and `after_id`
--- are how far it came.
+-- Redrives: of the dead letters that match a filter, or of a subscription's events since a time. `after_at` and `after_id`
+-- are where the scan resumes.
 CREATE TABLE IF NOT EXISTS redrives (
     id               BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
-    -- NULL: every tenant's.
+    -- NULL: of every tenant.
     tenant           VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin NULL,
     kind             VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     subscription_id  BIGINT NULL,
@@ -300,7 +324,8 @@ CREATE TABLE IF NOT EXISTS subscription_secrets (
     CONSTRAINT secret_not_empty CHECK (key_id <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Static request headers, sealed as secrets are: all of a subscription together, so that they are read with its URL.
+-- Static request headers, encrypted like secrets. A subscription has all of them in one row, so that they are read together
+-- with its URL.
 
 CREATE TABLE IF NOT EXISTS subscription_headers (
     subscription_id BIGINT NOT NULL PRIMARY KEY,
@@ -319,17 +344,17 @@ CREATE TABLE IF NOT EXISTS api_keys (
     expires_at DATETIME(6) NULL,
     revoked_at DATETIME(6) NULL,
     last_used_at DATETIME(6) NULL,
-    -- Created by key_admin, not by the API, whose role may not write this column: only such a key may lack a tenant or an end.
+    -- Created by key_admin. The API's role may not write this column, so its keys always have a tenant and an end.
     by_admin   BOOLEAN NOT NULL DEFAULT FALSE,
     UNIQUE KEY uniq_key_sha256 (sha256),
-    -- For the janitor: every portal session has a key, and most keys there ever were have expired.
+    -- For the janitor: every portal session creates a key, so in time most keys have expired.
     KEY idx_key_expiry (expires_at),
     CONSTRAINT key_not_empty CHECK (name <> '' AND scopes <> '' AND tenant <> ''),
     CONSTRAINT key_no_blank_end CHECK (tenant NOT LIKE '% '),
     CONSTRAINT key_bound CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Worker processes, as their heartbeats describe them.
+-- Worker processes that are alive, by the heartbeat that each writes every few seconds.
 
 CREATE TABLE IF NOT EXISTS workers (
     id         BIGINT NOT NULL PRIMARY KEY,
@@ -347,7 +372,8 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     delivered       BIGINT NOT NULL DEFAULT 0,
     failed          BIGINT NOT NULL DEFAULT 0,
     dead_lettered   BIGINT NOT NULL DEFAULT 0,
-    -- Attempts that took at most so many milliseconds and longer than the column before says; and the slowest.
+    -- A histogram: attempts that took at most this many milliseconds, and more than the previous column's limit. Then the
+    -- slowest.
     ms_10           INT NOT NULL DEFAULT 0,
     ms_20           INT NOT NULL DEFAULT 0,
     ms_50           INT NOT NULL DEFAULT 0,
@@ -364,8 +390,8 @@ CREATE TABLE IF NOT EXISTS delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) ENGINE = InnoDB;
 
--- Sums of counts, which the janitor makes of minutes that nobody adds to any more: per hour, of everything; and per minute,
--- of everybody (with an empty tenant) and of each tenant, for the last hours.
+-- Sums that the janitor computes from the counts of past minutes, once nobody adds to those: per hour and subscription; and
+-- for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
 
 CREATE TABLE IF NOT EXISTS delivery_hours (
     hour            DATETIME(6) NOT NULL,
@@ -385,8 +411,8 @@ CREATE TABLE IF NOT EXISTS minute_totals (
     PRIMARY KEY (minute, tenant)
 ) ENGINE = InnoDB;
 
--- How far that is. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is there, and of the hour that begins with
--- it, subscriptions up to `after_subscription_id`.
+-- How far these sums reach. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is summed; of the hour that
+-- begins there, the subscriptions up to `after_subscription_id`.
 
 CREATE TABLE IF NOT EXISTS count_progress (
     sums                  SMALLINT NOT NULL PRIMARY KEY,
@@ -397,9 +423,9 @@ CREATE TABLE IF NOT EXISTS count_progress (
 
 INSERT INTO count_progress (sums) VALUES (1), (2) ON DUPLICATE KEY UPDATE sums = VALUES(sums);
 
--- What the janitor removes: events, ended redrives and audit records can only be deleted while they are listed here, and
--- what is open or young does not get here (0002_guards.sql). Empty between transactions, but for an event with very many
--- deliveries, which goes in several: while it is listed nobody sends it again.
+-- What the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
+-- nothing that is open or recent can be listed (0002_guards.sql). The table is empty between transactions, with one
+-- exception: an event with very many deliveries is removed in several. While an event is listed, nobody sends it again.
 
 CREATE TABLE IF NOT EXISTS removals (
     kind       VARCHAR(10) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -408,22 +434,22 @@ CREATE TABLE IF NOT EXISTS removals (
     CONSTRAINT removal_kind CHECK (kind IN ('event', 'redrive', 'audit'))
 ) ENGINE = InnoDB;
 
--- A lock that reaches every node of a Galera Cluster, where row locks do not: whoever sends an old event again, and whoever
--- removes it, inserts its row and deletes it in the same transaction. Both have written the same key, so only one of two
--- that ran at once can commit. Empty between transactions.
+-- A lock that reaches every node of a Galera Cluster; row locks do not. Whoever sends an old event again, and whoever removes
+-- it, inserts the event's row here and deletes it in the same transaction. Both write the same key, so only one of two
+-- concurrent transactions can commit. The table is empty between transactions.
 
 CREATE TABLE IF NOT EXISTS event_locks (
     event_id BIGINT NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB;
 
--- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
--- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
+-- The failures of an endpoint: a row for each that has ever failed. All attempts since `since` have failed, and `failures` is
+-- how many; both are reset by a success, and when the subscription is activated. `gone_url` answered 410 (Gone).
 
 CREATE TABLE IF NOT EXISTS endpoint_failures (
     subscription_id BIGINT NOT NULL PRIMARY KEY,
     since           DATETIME(6) NULL,
     failures        INT NOT NULL DEFAULT 0,
-    -- Somebody was told of this run.
+    -- This run of failures was announced to operators.
     announced       BOOLEAN NOT NULL DEFAULT FALSE,
     last_at         DATETIME(6) NOT NULL,
     last_saga_id    BIGINT NOT NULL,
@@ -436,7 +462,7 @@ CREATE TABLE IF NOT EXISTS endpoint_failures (
     CONSTRAINT failures_of_a_run CHECK (failures >= 0 AND (since IS NULL) = (failures = 0))
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What operators are to be told, until it is an event.
+-- What is to be announced to operators. A row stays until its event is stored.
 
 CREATE TABLE IF NOT EXISTS pending_announcements (
     subscription_id BIGINT NOT NULL,
@@ -450,8 +476,8 @@ CREATE TABLE IF NOT EXISTS pending_announcements (
     CONSTRAINT announcement_not_empty CHECK (tenant <> '' AND callback_url <> '' AND reason <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What rate limits let through: when the bucket of a limited subscription is full again, at its admission and at the start
--- of its attempts.
+-- The buckets of rate limits: when the bucket of a limited subscription is full again. Each has one for the admission of jobs
+-- and one for the start of attempts.
 
 CREATE TABLE IF NOT EXISTS rate_limits (
     subscription_id BIGINT NOT NULL,
@@ -461,7 +487,7 @@ CREATE TABLE IF NOT EXISTS rate_limits (
     CONSTRAINT rate_limit_gate CHECK (gate IN ('admission', 'start'))
 ) ENGINE = InnoDB;
 
--- Who did what. Only ever added to, until the janitor removes what is old.
+-- Who did what. Rows are only added, until the janitor removes old ones.
 
 CREATE TABLE IF NOT EXISTS audit_records (
     id       BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -476,8 +502,8 @@ CREATE TABLE IF NOT EXISTS audit_records (
     CONSTRAINT audit_not_empty CHECK (key_name <> '' AND action <> '' AND tenant <> '')
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Wake-ups between processes: there is no LISTEN and NOTIFY. One row per stage; whoever leaves work for a
--- stage adds one, and every process reads all rows at short intervals.
+-- Signals between processes, since there is no LISTEN and NOTIFY. One row per stage: whoever leaves work for a stage adds one
+-- to its counter, and every process reads all rows at short intervals.
 
 CREATE TABLE IF NOT EXISTS wake_signals (
     stage VARCHAR(20) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY,
@@ -489,7 +515,7 @@ VALUES ('verifier'), ('router'), ('schedule'), ('apply'), ('worker'), ('resume')
     ('redrives')
 ON DUPLICATE KEY UPDATE stage = VALUES(stage);
 
--- What the servers were last started with: the outbox (outbox.sql) keeps to it too. One row at most.
+-- The limit that a server was last started with. The outbox (outbox.sql) enforces it, too. One row at most.
 
 CREATE TABLE IF NOT EXISTS ingest_limits (
     id                INT NOT NULL PRIMARY KEY,
@@ -498,9 +524,9 @@ CREATE TABLE IF NOT EXISTS ingest_limits (
     CONSTRAINT limits_payload CHECK (max_payload_bytes >= 1)
 ) ENGINE = InnoDB;
 
--- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
--- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. Written behind the deliveries, asynchronously; no delivery waits for it. `below` is how far.
+-- The coarse index of lists: which blocks of 256 ids contain a row with a value, and the times of the rows in a block.
+-- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below` are indexed.
 
 CREATE TABLE IF NOT EXISTS list_blocks (
     facet SMALLINT NOT NULL,

@@ -1,14 +1,14 @@
 -- Version 2: triggers that refuse what no component may do, whoever asks.
 --
--- A statement that changes nothing is not refused: they compare OLD and NEW (<=> knows NULL). They raise
--- SQLSTATE 45000, which the program reports as a refused write. TRUNCATE passes triggers by; it needs the
--- right to DROP, which no component has.
+-- They compare OLD and NEW (<=> also compares NULL), so a statement that changes nothing is not refused. They raise SQLSTATE
+-- 45000, which the program reports as a refused write. TRUNCATE fires no trigger; it needs the right to DROP, which no
+-- component has.
 --
--- A trigger is dropped before it is made, so that this step can be run again; `hooksaga migrate` also runs it
--- when the login that made the triggers is not the one that migrates now (docs/ROLES.md: DEFINER).
+-- A trigger is dropped before it is created, so that this step can be run again. `hooksaga migrate` also runs it when the
+-- login that created the triggers is not the one that migrates now (docs/ROLES.md: DEFINER).
 
--- The only way out: the janitor lists in `removals` what it removes, whole events at a time. Nothing gets onto the list that
--- is open, waits in a queue, or has been final for less than a minute; nothing goes that is not on it.
+-- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. What is open,
+-- waits in a queue, or has been final for less than a minute cannot be listed, and what is not listed cannot be deleted.
 
 DROP TRIGGER IF EXISTS removals_refuse_birth;
 CREATE TRIGGER removals_refuse_birth BEFORE INSERT ON removals FOR EACH ROW
@@ -76,6 +76,18 @@ BEGIN
         SIGNAL SQLSTATE '45000'
             SET MESSAGE_TEXT = 'webhook_delivery_sagas: a saga begins Pending and without attempts';
     END IF;
+    -- What is sent again is marked for lists of letters (letter_heads). What is routed has generation 0, and pays for no more
+    -- than this condition: a trigger of its own would be called for each row.
+    IF NEW.generation > 0 THEN
+        BEGIN
+            DECLARE sent_again, waits BIGINT;
+            SELECT MAX(id) INTO sent_again FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
+            WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
+            -- Whoever stores its letter at this moment has this locked, or will leave it out.
+            SELECT COUNT(*) INTO waits FROM pending_dead_letters WHERE saga_id = sent_again LOCK IN SHARE MODE;
+            UPDATE letter_heads SET requeued = TRUE WHERE saga_id = sent_again;
+        END;
+    END IF;
 END;
 
 DROP TRIGGER IF EXISTS sagas_refuse_update;
@@ -106,7 +118,7 @@ BEGIN
             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
                 'webhook_delivery_sagas: attempt_count grows by one with the result of an attempt, and only then';
         END IF;
-        -- A retry is later than the attempt before it: else the key of its job would be taken, and the saga stuck.
+        -- A retry must be later than the previous attempt: otherwise the key of its job would be taken, and the saga stuck.
         IF NEW.next_attempt_at < OLD.next_attempt_at
            OR NEW.status = 'PendingRetry' AND NEW.next_attempt_at = OLD.next_attempt_at THEN
             SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
@@ -194,7 +206,24 @@ BEGIN
     END IF;
 END;
 
--- unrouted_events: how far routing came only moves on --------------------------------------------------------
+-- letter_heads: what lists of letters are filtered by.
+
+DROP TRIGGER IF EXISTS letters_keep_head;
+CREATE TRIGGER letters_keep_head AFTER INSERT ON dead_letters FOR EACH ROW
+    INSERT INTO letter_heads
+        (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
+    SELECT NEW.id, NEW.saga_id, NEW.subscription_id, e.tenant, e.event_type, NEW.final_error_code, NEW.created_at, s.created_at,
+           EXISTS (SELECT 1 FROM webhook_delivery_sagas n FORCE INDEX (uniq_saga_event_subscription)
+                   WHERE n.event_id = s.event_id AND n.subscription_id = s.subscription_id
+                     AND n.generation = s.generation + 1)
+    FROM webhook_delivery_sagas s STRAIGHT_JOIN events e ON e.id = NEW.event_id
+    WHERE s.id = NEW.saga_id;
+
+DROP TRIGGER IF EXISTS letters_forget_head;
+CREATE TRIGGER letters_forget_head AFTER DELETE ON dead_letters FOR EACH ROW
+    DELETE FROM letter_heads WHERE letter_id = OLD.id;
+
+-- unrouted_events: after_subscription_id only grows ----------------------------------------------------------
 
 DROP TRIGGER IF EXISTS unrouted_refuse_update;
 CREATE TRIGGER unrouted_refuse_update BEFORE UPDATE ON unrouted_events FOR EACH ROW
@@ -205,7 +234,7 @@ BEGIN
     END IF;
 END;
 
--- redrives: one that has ended never changes, what it was started with never changes, and its progress never goes back.
+-- redrives: an ended redrive never changes. What a redrive was started with never changes, and its progress only grows.
 
 DROP TRIGGER IF EXISTS redrives_refuse_birth;
 CREATE TRIGGER redrives_refuse_birth BEFORE INSERT ON redrives FOR EACH ROW
@@ -244,15 +273,15 @@ BEGIN
     END IF;
 END;
 
--- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
--- A URL that changes begins the gap; one that was verified before ends it at once.
+-- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once.
 
 DROP TRIGGER IF EXISTS subscriptions_keep_gap;
 CREATE TRIGGER subscriptions_keep_gap BEFORE UPDATE ON subscriptions FOR EACH ROW
 BEGIN
     IF NOT (NEW.callback_url <=> OLD.callback_url) THEN
         SET NEW.unverified_since = COALESCE(OLD.unverified_since, NEW.updated_at);
-        -- What a check of the former URL found goes with it.
+        -- The result of checking the former URL.
         SET NEW.check_error = NULL, NEW.checked_at = NULL;
     END IF;
     IF NEW.unverified_since IS NOT NULL AND NEW.verified_url = NEW.callback_url THEN

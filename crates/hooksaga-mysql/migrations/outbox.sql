@@ -1,19 +1,21 @@
 -- The transactional outbox (docs/OUTBOX.md): appends an event inside the caller's transaction, and returns one row with its
--- `id`. `hooksaga migrate` makes it (src/outbox.rs): what stands between two @ is filled in there. Its definer is ingestion's
--- role, so that it has that role's rights and no others.
+-- `id`. `hooksaga migrate` creates it (src/outbox.rs) and fills in the names between two @. Its definer is ingestion's role,
+-- so it has that role's rights and no others.
 --
 -- The caller is not trusted, and its isolation level is not known. Session variables that change what a pattern means are
--- turned off inside the patterns. Values go into variables without a limit, so that nothing is cut off before it is judged.
+-- turned off inside the patterns. Values go into variables without a limit, so that nothing is truncated before it is checked.
 --
--- No gap of an index may stay locked while the caller's transaction is open: everybody whose external_id falls in there would
+-- No gap of an index may stay locked while the caller's transaction is open: everybody whose external_id falls into it would
 -- wait. So:
---   a duplicate is looked for by a read that locks nothing, except in SERIALIZABLE, where every read locks;
---   an INSERT whose key is free locks its own row and nothing else, at every level;
---   an INSERT whose key is taken, or being taken, locks the gap before it: the first happens only if the holder came after
---   the caller's snapshot (or in SERIALIZABLE), the second waits a second at most.
+--   the search for a duplicate is a read that locks nothing, except in SERIALIZABLE, where every read locks: there it is
+--   left out. (A session does not show SERIALIZABLE that was set for one transaction only. In such a transaction the search
+--   locks the gap of an external_id that is new, which nothing can be done about here.)
+--   an INSERT whose key is free locks its own row and nothing else, at every isolation level;
+--   an INSERT whose key is taken, or being taken, locks the gap before it. The first happens only if the holder came after
+--   the caller's snapshot (or in SERIALIZABLE); the second waits for a second at most.
 --
--- A procedure is no transaction by itself. Where the caller has none open this one makes its own; a SAVEPOINT that is gone at
--- once shows that there is none. In an open one a failure undoes what was written here and nothing else.
+-- A procedure does not open a transaction by itself. If the caller has none open, this one begins its own; a SAVEPOINT that
+-- disappears at once shows that there is none. In an open transaction, a failure undoes what was written here and no more.
 
 CREATE @or_replace@ DEFINER = @definer@ PROCEDURE hooksaga_append(
     IN event_type LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
@@ -36,8 +38,7 @@ append: BEGIN
     DECLARE reason TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT NULL;
     DECLARE pattern, rule LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
     DECLARE depth INT DEFAULT 0;
-    -- The key in the columns' own character set: compared as another one, the columns would be converted, and their index
-    -- of no use.
+    -- The key in the columns' own character set. Otherwise the comparison would convert the columns and not use their index.
     DECLARE key_external VARCHAR(200) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE key_tenant VARCHAR(100) CHARACTER SET ascii COLLATE ascii_bin;
     DECLARE found BIGINT DEFAULT NULL;
@@ -46,7 +47,7 @@ append: BEGIN
     DECLARE last_id BIGINT UNSIGNED DEFAULT LAST_INSERT_ID();
     DECLARE patience BIGINT DEFAULT @@session.innodb_lock_wait_timeout;
 
-    -- What the API asks of the same fields, in the same words (hooksaga-saga/src/names.rs, hooksaga-http/src/validate.rs).
+    -- The same rules and messages as in the API (hooksaga-saga/src/names.rs, hooksaga-http/src/validate.rs).
     SET reason = CASE
         WHEN COALESCE(p_type REGEXP '(?-imsx)\\A[A-Za-z0-9_.:-]{1,100}\\z', 0) = 0
             THEN 'event_type must be 1 to 100 characters of A-Z a-z 0-9 _ . : -'
@@ -62,6 +63,12 @@ append: BEGIN
             THEN 'correlation_id must be 1 to 100 visible ASCII characters without blanks'
         WHEN p_payload IS NULL
             THEN 'payload is required'
+        -- It would become the event's id: one that another event had, or the last one that there is.
+        WHEN @@session.insert_id <> 0
+            THEN 'insert_id must not be set: the server gives an event its id'
+        -- Without the checks an external_id could be stored twice, and the first event of a table would lock all of it.
+        WHEN NOT @@session.unique_checks
+            THEN 'unique_checks must not be off: it finds an external_id that is stored already'
     END;
     IF reason IS NOT NULL THEN
         SET reason = CONCAT('hooksaga_append: ', reason);
@@ -70,7 +77,7 @@ append: BEGIN
 
     SET key_external = p_external, key_tenant = p_tenant;
 
-    -- An aggregate: a row also where no server has said anything.
+    -- An aggregate returns a row even if no server has stored a limit.
     SELECT COALESCE(MAX(l.max_payload_bytes), max_bytes) INTO max_bytes FROM ingest_limits l WHERE l.id = 1;
     IF OCTET_LENGTH(p_payload) > max_bytes THEN
         SET reason = CONCAT('hooksaga_append: payload has ', OCTET_LENGTH(p_payload), ' bytes; at most ', max_bytes,
@@ -80,7 +87,7 @@ append: BEGIN
 
 @valid@
 
-    -- As the API makes them: the time in milliseconds, then 20 random digits.
+    -- As the API creates them: the time in milliseconds, then 20 random digits.
     IF p_correlation IS NULL THEN
         SET p_correlation = LOWER(CONCAT(
             LPAD(HEX(FLOOR(UNIX_TIMESTAMP(NOW(3)) * 1000)), 12, '0'), LEFT(SHA2(CONCAT(UUID(), RAND()), 256), 20)));
@@ -95,6 +102,7 @@ append: BEGIN
         DECLARE EXIT HANDLER FOR SQLEXCEPTION
         BEGIN
             SET SESSION innodb_lock_wait_timeout = patience;
+            DO LAST_INSERT_ID(last_id);
             IF alone THEN
                 ROLLBACK;
             ELSE
@@ -123,6 +131,8 @@ append: BEGIN
                 IF p_external IS NOT NULL THEN
                     SET SESSION innodb_lock_wait_timeout = 1;
                 END IF;
+                -- So that what is there after the insert is of the insert.
+                DO LAST_INSERT_ID(0);
                 INSERT INTO events (tenant, event_type, payload, external_id, correlation_id, created_at)
                 VALUES (p_tenant, p_type, p_payload, p_external, p_correlation, UTC_TIMESTAMP(6));
                 SET SESSION innodb_lock_wait_timeout = patience;
@@ -136,6 +146,10 @@ append: BEGIN
                 INTO found, same
                 FROM events e WHERE e.external_id = key_external AND e.tenant = key_tenant
                 /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */;
+            ELSEIF LAST_INSERT_ID() = 0 THEN
+                -- insert_id was set to 0, which reads like not being set.
+                SIGNAL SQLSTATE 'OX422' SET MESSAGE_TEXT =
+                    'hooksaga_append: insert_id must not be set: the server gives an event its id';
             ELSE
                 SET found = LAST_INSERT_ID(), same = TRUE;
                 INSERT INTO unrouted_events (event_id) VALUES (found);
@@ -151,7 +165,7 @@ append: BEGIN
             COMMIT;
         END IF;
     END;
-    -- The caller's own last id is what it was.
+    -- Restores the caller's LAST_INSERT_ID().
     DO LAST_INSERT_ID(last_id);
     SELECT found AS id;
 END

@@ -1,7 +1,7 @@
-    -- JSON_VALID of MariaDB lets through what no JSON parser takes (1., [-], "\x"), and ends at 31 levels; replacing by pattern
-    -- takes a time that grows with the square of what is replaced. So the text is matched once, by the grammar itself: `v` is
-    -- a value. It never backtracks. Where there are brackets enough to be nested too deep, every level has a rule of its own,
-    -- which knows the one below it only.
+    -- MariaDB's JSON_VALID accepts texts that no JSON parser does (1., [-], "\x"), and ends at 31 levels. Replacing by pattern
+    -- takes time that grows with the square of what is replaced. So the text is matched once, against the whole grammar, in
+    -- which `v` is a value. The pattern never backtracks. If the text has enough brackets to be nested too deep, every level
+    -- gets its own rule, which refers only to the one below it.
     SET pattern = CONCAT('(?-imsx)(?(DEFINE)(?<w>[ \\t\\n\\r]*+)',
         '(?<s>"(?:[^"\\\\\\x00-\\x1f]++|\\\\(?:["\\\\/bfnrt]|u[0-9A-Fa-f]{4}))*+")',
         '(?<c>(?&s)|true|false|null|-?+(?:0|[1-9][0-9]*+)(?:\\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+)');

@@ -1,20 +1,20 @@
--- The rights of every component's role, grouped by component, by the components' plain names. Read by
--- `hooksaga migrate`, which puts the database's own role names in their place, grants what is missing and takes
--- back what is not here (src/rights.rs). Every role may also read schema_migrations.
+-- The rights of every component's role, grouped by component. `hooksaga migrate` reads this file, replaces the plain role
+-- names with those of the database, grants what is missing and revokes what is not listed (src/rights). Every role may also
+-- read schema_migrations.
 --
--- "Drain" a queue: SELECT … FOR UPDATE SKIP LOCKED wants SELECT and one of DELETE, UPDATE; DELETE is there.
--- No role needs UPDATE for "on conflict nothing": what exists is looked up before the insert. ON DUPLICATE KEY
--- UPDATE (counters, heartbeats) has it for the whole table: MariaDB asks for it on every column that the INSERT names.
+-- To drain a queue, SELECT … FOR UPDATE SKIP LOCKED needs SELECT and either DELETE or UPDATE; these roles have DELETE. No
+-- role needs UPDATE in order to skip rows that exist: they are looked up before the insert. Roles that use ON DUPLICATE KEY
+-- UPDATE (counters, heartbeats) have UPDATE on the whole table: MariaDB requires it on every column that the INSERT names.
 
--- Ingestion: appends events; says what the servers were started with. hooksaga_append (outbox.sql)
--- runs with these rights; MariaDB asks for EXECUTE of the definer too.
+-- Ingestion: appends events, and stores the limit that a server was started with. hooksaga_append (outbox.sql) runs with
+-- these rights; MariaDB requires EXECUTE of the definer, too.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
 GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
 GRANT SELECT, INSERT, UPDATE (max_payload_bytes) ON ingest_limits TO event_ingest_writer;
 GRANT EXECUTE ON PROCEDURE hooksaga_append TO event_ingest_writer;
 
--- Subscription administration: configuration, never what verification writes; secrets go in, not out.
+-- Subscription administration: writes configuration, never what verification writes. It can write secrets but not read them.
 GRANT SELECT, INSERT (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names), UPDATE (event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, disabled_reason, disabled_at, deleted_at, vouched_by, vouched_round, verification_round, updated_at) ON subscriptions TO subscription_admin;
 GRANT SELECT, INSERT, DELETE ON subscription_topics TO subscription_admin;
 GRANT SELECT (subscription_id), UPDATE (since, failures, announced, gone_url), DELETE ON endpoint_failures TO subscription_admin;
@@ -49,7 +49,7 @@ GRANT SELECT ON workers TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE ON endpoint_failures TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO saga_orchestrator;
 
--- Worker: leases jobs and reports them, and says that it is alive.
+-- Worker: leases jobs, reports their results, and writes its heartbeat.
 GRANT SELECT ON webhook_delivery_sagas TO job_worker;
 GRANT SELECT ON events TO job_worker;
 GRANT SELECT ON subscriptions TO job_worker;
@@ -60,14 +60,15 @@ GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the tenant and the correlation id.
+-- Lease cleaner: frees jobs. Of sagas and events it can read only what leads to the tenant and the correlation id.
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at) ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
 GRANT SELECT (id, tenant, correlation_id) ON events TO lease_cleaner;
 
--- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
+-- Dead letters: stores letters, and creates new sagas to send deliveries again. It changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas TO dead_letter_operator;
 GRANT SELECT, INSERT ON dead_letters TO dead_letter_operator;
+GRANT SELECT (letter_id, tenant) ON letter_heads TO dead_letter_operator;
 GRANT SELECT ON events TO dead_letter_operator;
 GRANT SELECT ON subscriptions TO dead_letter_operator;
 GRANT SELECT ON removals TO dead_letter_operator;
@@ -76,14 +77,14 @@ GRANT SELECT, DELETE ON pending_dead_letters TO dead_letter_operator;
 GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, created, skipped, updated_at) ON redrives TO dead_letter_operator;
 GRANT SELECT, UPDATE (until, after_at, after_id, next_at), DELETE ON catch_ups TO dead_letter_operator;
 
--- The index of lists: reads what lists are filtered by, and no payload.
+-- List indexer: reads the columns that lists are filtered by, and no payload.
 GRANT SELECT (id, event_id, subscription_id, created_at) ON webhook_delivery_sagas TO list_indexer;
 GRANT SELECT (id, tenant, event_type, created_at) ON events TO list_indexer;
 GRANT SELECT, INSERT, DELETE ON list_blocks TO list_indexer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON list_block_times TO list_indexer;
 GRANT SELECT, UPDATE (below) ON list_progress TO list_indexer;
 
--- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
+-- Caretaker: reads counters, disables subscriptions, and announces that as events. It reads no delivery and no payload.
 GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
 GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
 GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
@@ -109,7 +110,7 @@ GRANT SELECT ON pending_dead_letters TO history_janitor;
 GRANT SELECT (id, tenant, callback_url) ON subscriptions TO history_janitor;
 GRANT SELECT (id, expires_at), DELETE ON api_keys TO history_janitor;
 
--- API reads and metrics: everything but secrets; and the bell for other processes, which it also hears.
+-- API reads and metrics: reads everything but secrets. It also sends and receives the signals between processes.
 GRANT SELECT ON events TO api_reader;
 GRANT SELECT ON subscriptions TO api_reader;
 GRANT SELECT ON webhook_delivery_sagas TO api_reader;
@@ -135,15 +136,16 @@ GRANT SELECT ON audit_records TO api_reader;
 GRANT SELECT ON list_blocks TO api_reader;
 GRANT SELECT ON list_block_times TO api_reader;
 GRANT SELECT ON list_progress TO api_reader;
+GRANT SELECT ON letter_heads TO api_reader;
 GRANT SELECT, UPDATE (sent) ON wake_signals TO api_reader;
 
--- API keys: created and revoked by the one, looked up by the other.
+-- API keys: one role creates and revokes them, the other looks them up.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
 -- For the API: without by_admin a new key has a tenant and an end (0001_tables.sql).
 GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at), INSERT (name, scopes, sha256, tenant, expires_at), UPDATE (revoked_at) ON api_keys TO portal_key_writer;
 
--- Who did what: added by those who act, changed by nobody.
+-- The audit log: those who act add to it, and nobody changes it.
 GRANT INSERT ON audit_records TO subscription_admin;
 GRANT INSERT ON audit_records TO dead_letter_operator;
 GRANT INSERT ON audit_records TO key_admin;

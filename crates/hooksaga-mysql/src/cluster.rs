@@ -1,19 +1,19 @@
 //! Whether a session's server may be a node of a Galera Cluster, where a text with several statements is no transaction.
 //!
-//! What commits on one node ends whatever is in its way on another, at any moment. The loser is told so by its next
-//! command: error 1213. Between two statements of one text there is no command. If the end comes there, the server rolls back
-//! and says nothing, runs the rest of the text outside of any transaction, each statement committed at once, and its COMMIT
-//! succeeds. So in a cluster every statement is sent as a command of its own ([`crate::unit`]).
+//! A commit on one node can end a conflicting transaction on another node at any moment. The loser learns that from its next
+//! command, which fails with error 1213. Between two statements of one text there is no command. If the transaction is ended
+//! there, the server rolls it back silently and runs the rest of the text outside of any transaction: it commits each
+//! statement at once, and the COMMIT succeeds. So in a cluster every statement is sent as a separate command
+//! ([`crate::transaction`]).
 //!
-//! A server can become a node while this process runs. So it is not asked once: no session comes about that may send texts
-//! without its server having been asked.
+//! A server can become a node while this process runs. So every new session asks its server before it may send texts.
 
 use crate::error::code;
 use mysql_async::{Conn, Error, Opts, OptsBuilder};
 
 /// The last statement of a session's set-up: fails on a node with [`TWO_ROWS`], since two rows are no value. The other
-/// statements there have no queries. (The comments: each server has its own table of variables; MySQL's is for Percona XtraDB
-/// Cluster.)
+/// statements there have no queries. (The comments: each server has its own table of variables; MySQL's is for Percona
+/// XtraDB Cluster.)
 const ALONE: &str = "; SELECT (SELECT 1 FROM \
      /*M!100100 information_schema.SESSION_VARIABLES */ /*!80000 performance_schema.session_variables */ v \
      JOIN (SELECT 1 AS n UNION ALL SELECT 2) twice \
@@ -21,7 +21,7 @@ const ALONE: &str = "; SELECT (SELECT 1 FROM \
 
 const TWO_ROWS: u16 = 1242;
 
-/// The same session, which comes about only if its server is no node. Its set-up must be one text.
+/// Options for a session that fails to open if the server is a cluster node. Its set-up must be one text.
 pub(crate) fn outside(opts: &Opts) -> Opts {
     let setup: Vec<String> = opts.setup().iter().map(|text| format!("{text}{ALONE}")).collect();
     OptsBuilder::from_opts(opts.clone()).setup(setup).into()

@@ -1,5 +1,5 @@
-//! What the server and the driver fail with, as the boundary's errors: one line each, without passwords, without row
-//! contents.
+//! Turns errors of the server and the driver into the store's: one line each, without passwords and without the contents of
+//! rows.
 
 use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use mysql_async::{DriverError, Error, IoError, ServerError};
@@ -39,8 +39,8 @@ impl From<DbError> for StoreError {
 /// What another try could change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryAdvice {
-    /// The database gave up on this transaction in favour of others. In a Galera Cluster that is how transactions on two nodes
-    /// that write the same row are kept apart: the second one to commit loses.
+    /// The database gave up on this transaction in favour of others. In a Galera Cluster that is how transactions on two
+    /// nodes that write the same row are kept apart: the second one to commit loses.
     AtOnce,
     /// Somebody else's transaction has not ended yet.
     WhileHeld,
@@ -129,10 +129,10 @@ pub fn store_error(error: &Error) -> StoreError {
         Error::Driver(DriverError::PacketTooLarge) => too_large(),
         // These carry rows and values in their texts.
         Error::Driver(DriverError::FromRow { .. } | DriverError::FromValue { .. }) => {
-            StoreError::Other("a row has another form than expected".to_owned())
+            StoreError::Other("a row does not have the expected columns".to_owned())
         }
         Error::Driver(DriverError::UnexpectedPacket { .. } | DriverError::PacketOutOfOrder) => {
-            StoreError::Unavailable("the server's answer makes no sense".to_owned())
+            StoreError::Unavailable("the server sent an unexpected response".to_owned())
         }
         other => StoreError::Other(one_line(&other.to_string())),
     }
@@ -190,7 +190,7 @@ fn from_server(error: &ServerError) -> StoreError {
         // Out of space; read-only (a replica after a failover).
         1021 | 1114 | 1290 | 1836 | 1792 => StoreError::Unwritable(text),
         // Errors of the file system, with its own number: no space left, over quota, read-only.
-        1026 | 1030 if ["28", "122", "30"].iter().any(|number| mentions(&text, number)) => {
+        1026 | 1030 if matches!(of_the_file_system(&text), Some("28" | "122" | "30")) => {
             StoreError::Unwritable(text)
         }
         // Galera at COMMIT: the group was lost, and whether the others have it is not known.
@@ -206,9 +206,11 @@ fn from_server(error: &ServerError) -> StoreError {
     }
 }
 
-/// Whether a number stands in a text by itself.
-fn mentions(text: &str, number: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_digit()).any(|part| part == number)
+/// The number that the file system gave its error, as MariaDB or MySQL quotes it. The text may have other numbers, of files.
+fn of_the_file_system(text: &str) -> Option<&str> {
+    let (_, after) =
+        ["(Errcode: ", "(OS errno ", "Got error "].iter().find_map(|said| text.split_once(said))?;
+    after.split(|c: char| !c.is_ascii_digit()).next()
 }
 
 /// The boundary's error for a connection that did not come about. Rights that are missing already here are a matter
@@ -263,5 +265,46 @@ mod tests {
             assert!(error.is_transient(), "clients are told to come back: {error:?}");
         }
         assert!(!StoreError::from(server(1105, "something else")).is_transient());
+    }
+
+    /// As the servers say it; each kind is told and waited out differently.
+    #[test]
+    fn time_limits_and_refused_writes_are_named_as_what_they_are() {
+        let [slow, full, other] = ["TimedOut", "Unwritable", "Other"];
+        for (code, text, kind) in [
+            (1205, "Lock wait timeout exceeded; try restarting transaction", slow),
+            (
+                3572,
+                "Statement aborted because lock(s) could not be acquired immediately and NOWAIT is set.",
+                slow,
+            ),
+            (1969, "Query execution was interrupted (max_statement_time exceeded)", slow),
+            (3024, "Query execution was interrupted, maximum statement execution time exceeded", slow),
+            (
+                1290,
+                "The MariaDB server is running with the --read-only option so it cannot execute this statement",
+                full,
+            ),
+            (1792, "Cannot execute statement in a READ ONLY transaction", full),
+            (1836, "Running in read-only mode", full),
+            (1114, "The table 'events' is full", full),
+            (1021, "Disk full (/tmp/#sql-1.MAI); waiting for someone to free some space...", full),
+            (1026, "Error writing file 'events' (Errcode: 28 \"No space left on device\")", full),
+            (1026, "Error writing file 'events' (Errcode: 122 \"Disk quota exceeded\")", full),
+            (1030, "Got error 30 \"Read-only file system\" from storage engine InnoDB", full),
+            (1030, "Got error 28 \"No space left on device\" from storage engine InnoDB", full),
+            (1026, "Error writing file 'events' (OS errno 28 - No space left on device)", full),
+            // The same numbers of errors, and something else is wrong.
+            (1030, "Got error 130 \"Incorrect file format\" from storage engine InnoDB", other),
+            (1026, "Error writing file 'events-28x5' (Errcode: 5 \"Input/output error\")", other),
+        ] {
+            let error = StoreError::from(server(code, text));
+            let is_that = match kind {
+                "TimedOut" => matches!(error, StoreError::TimedOut(_)),
+                "Unwritable" => matches!(error, StoreError::Unwritable(_)),
+                _ => matches!(error, StoreError::Other(_)),
+            };
+            assert!(is_that, "{code} {text}: {error:?}");
+        }
     }
 }

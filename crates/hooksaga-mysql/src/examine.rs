@@ -6,7 +6,7 @@ use crate::{
     pool::{connect_once, in_time},
     rights::{self, Fence},
     schema::{HAS_TABLE, MIGRATIONS, recorded},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_store::{
     ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
@@ -51,8 +51,8 @@ pub async fn examine(options: &ServerOptions) -> StoreResult<Examination> {
 
 async fn read_clock(connection: &mut Conn) -> StoreResult<ClockReading> {
     let began = Instant::now();
-    let time: Option<Time> = checked(connection.query_first("SELECT UTC_TIMESTAMP(6)").await)?;
-    let time = time.ok_or_else(|| StoreError::Other("the server showed no time".to_owned()))?;
+    let time: Option<SqlTime> = checked(connection.query_first("SELECT UTC_TIMESTAMP(6)").await)?;
+    let time = time.ok_or_else(|| StoreError::Other("the server returned no time".to_owned()))?;
     Ok(ClockReading::of_call(time.0, began))
 }
 
@@ -84,7 +84,7 @@ async fn look_at_roles(options: &ServerOptions) -> StoreResult<RolesFound> {
         };
         faults.push(RoleFault { role, fault });
     }
-    let fence = in_time(Fence::look(options)).await?;
+    let fence = in_time(Fence::read(options)).await?;
     let weakness = (fence == Fence::OwnRights).then(|| fence.to_string());
     Ok(RolesFound::Checked { tried: Role::ALL.len(), faults, weakness })
 }

@@ -1,4 +1,5 @@
-//! The MySQL and MariaDB back end (InnoDB): it contains the SQL and no decisions. Needs MySQL 8.0.22 or MariaDB 10.6, or newer.
+//! The MySQL and MariaDB back end (InnoDB): it contains the SQL and no decisions. Needs MySQL 8.0.22 or MariaDB 10.6, or
+//! newer.
 //!
 //! One handle per role, each with a pool of its own whose sessions run as that role: switched to it at their start, or
 //! logged in as it (`role_urls`). A switch gives rights and takes none away, so the fence holds only for a login that
@@ -7,9 +8,9 @@
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
-//! | `unit` | transactions with few round trips |
+//! | `transaction` | transactions with few round trips |
 //! | `cluster` | where they need more: on a node of a Galera Cluster |
-//! | `schema` | migrations |
+//! | `schema`, `restore` | migrations; ids after a restore |
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
 //! | `rights` | the roles, what each may do, and what that protects from |
@@ -40,7 +41,7 @@ mod schema;
 pub mod test_support;
 mod time;
 mod tls;
-mod unit;
+mod transaction;
 mod wake;
 
 pub use error::store_error;
@@ -95,7 +96,7 @@ impl MySqlDatabase {
 
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
-    in_time(look(&options)).await?;
+    in_time(check_login(&options)).await?;
     let pools = Mutex::new(Pools::new());
     let pool = |role| {
         let pool = pool(&options, role)?;
@@ -105,7 +106,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
     let prompt = pool(Role::ApiReader)?;
     let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
-    let fence = in_time(Fence::look(&options)).await?;
+    let fence = in_time(Fence::read(&options)).await?;
     fence.announce();
 
     let operator = pool(Role::DeadLetterOperator)?;
@@ -134,7 +135,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
 
 /// Opens the API keys alone.
 pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
-    in_time(look(&options)).await?;
+    in_time(check_login(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
     ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
     Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin)?)))
@@ -142,7 +143,7 @@ pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>>
 
 /// Opens what `api_reader` may see, alone.
 pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
-    in_time(look(&options)).await?;
+    in_time(check_login(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
     let reader = roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt);
     ready(&reader).await?;
@@ -154,7 +155,7 @@ pub async fn connect_as_login(url: &str) -> StoreResult<mysql_async::Conn> {
     connect_once(SessionKind::Login.configuration(&ServerOptions::login(url))?).await
 }
 
-/// The same, but to the server and no database of it.
+/// Connects to the server of a URL as its login, and to no database of it.
 pub async fn connect_to_server(url: &str) -> StoreResult<mysql_async::Conn> {
     connect_once(SessionKind::Server.configuration(&ServerOptions::login(url))?).await
 }
@@ -163,9 +164,9 @@ fn pool(options: &ServerOptions, role: Role) -> StoreResult<RolePool> {
     Ok(RolePool::new(SessionKind::Component(role).configuration(options)?))
 }
 
-/// A first look as the login itself: that the server is there and lets it in, and how it is set. Not taken where the
+/// Checks as the login itself that the server is there and lets it in, and how it is set. Not taken where the
 /// reader has a login of its own: then `database.url` may be one that this process cannot use.
-async fn look(options: &ServerOptions) -> StoreResult<()> {
+async fn check_login(options: &ServerOptions) -> StoreResult<()> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(());
     }

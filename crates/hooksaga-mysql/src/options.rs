@@ -12,16 +12,16 @@ const SETTINGS: &str = "SET NAMES utf8mb4, autocommit = 1, time_zone = '+00:00',
      sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,ERROR_FOR_DIVISION_BY_ZERO', \
      sql_safe_updates = 0, sql_select_limit = DEFAULT, group_concat_max_len = 1000000";
 /// No statement waits or runs forever, and a process that is frozen in the middle of a transaction does not keep its locks:
-/// the server ends the session. MySQL has no limit for that alone; there every session ends that is idle for so long, so
+/// the server ends the session. MySQL has no limit for that alone; there every session ends that is idle for this long, so
 /// idle connections are closed sooner ([`IDLE`]). What the server itself does not end, [`crate::pool::ANSWER`] does.
 const LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
      /*M!100100 , max_statement_time = 10, idle_transaction_timeout = 10 */ \
      /*!80000 , max_execution_time = 10000, wait_timeout = 60 */";
 /// How long the pool keeps a connection that nobody uses.
 const IDLE: Duration = Duration::from_secs(30);
-/// The same for ingestion, which never waits long for somebody else's key (`roles::ingest`).
+/// The limits of ingestion, which never waits long for somebody else's key (`roles::ingest`).
 const INGEST_LIMITS: &str = "SET innodb_lock_wait_timeout = 1";
-/// The same for the reader: [`hooksaga_store::QUERY_LIMIT`].
+/// The limits of the reader: [`hooksaga_store::QUERY_LIMIT`].
 const READER_LIMITS: &str = "SET innodb_lock_wait_timeout = 5 \
      /*M!100100 , max_statement_time = 5 */ /*!80000 , max_execution_time = 5000 */";
 /// Under the default, REPEATABLE READ, a read before a lock would fix what the reads after it see.
@@ -105,7 +105,7 @@ fn parse(key: &str, url: &str) -> StoreResult<Opts> {
     let opts = Opts::from_url(&url).map_err(|error| {
         // What the parser names are keys; the values could be a password.
         let text = match error {
-            UrlError::InvalidParamValue { param, .. } => format!("the value of {param} makes no sense"),
+            UrlError::InvalidParamValue { param, .. } => format!("the value of {param} is not valid"),
             UrlError::UnknownParameter { param } => format!("there is no parameter {param}"),
             UrlError::Parse(error) => error.to_string(),
             _ => "write it like mysql://LOGIN:PASSWORD@HOST/DATABASE".to_owned(),

@@ -85,8 +85,8 @@ fn body(is_mariadb: bool) -> String {
         .replace("@valid@", valid.trim_end())
 }
 
-/// Whether the procedure belongs to whom it should: the role, or the login where there is none, or (MySQL) where it could not
-/// be given to the role.
+/// Whether the procedure belongs to whom it should: the role, or the login where there is none, or (MySQL) where it could
+/// not be given to the role.
 fn is_definer(definer: &str, login: &str, role: Option<&str>, is_mariadb: bool) -> bool {
     let name = definer.rsplit_once('@').map_or(definer, |(name, _)| name);
     role == Some(name) || (definer == login && (role.is_none() || !is_mariadb))

@@ -8,7 +8,7 @@ use crate::{
     cluster,
     error::{DbResult, RetryAdvice, from_connecting},
 };
-use hooksaga_store::{QUERY_LIMIT, ServerCall, StoreError, StoreResult};
+use hooksaga_store::{CallGuard, QUERY_LIMIT, StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
 use std::{
     collections::HashSet,
@@ -25,8 +25,8 @@ const WAIT: Duration = Duration::from_secs(10);
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
 /// How often a call that somebody holds up is tried in all: for about a second.
 const TRIES: u32 = 20;
-/// How long a call that loses against others is tried again: within the time that a client waits for its response. In a Galera
-/// Cluster it may lose often, since processes on other nodes commit the same rows without waiting for it.
+/// How long a call that loses against others is tried again: within the time that a client waits for its response. In a
+/// Galera Cluster it may lose often, since processes on other nodes commit the same rows without waiting for it.
 const CONFLICTS: Duration = Duration::from_secs(5);
 
 /// How long it may take to kill a query.
@@ -157,7 +157,7 @@ impl RolePool {
         let _free = free.map_err(|_| StoreError::Unavailable("the connection pool is closed".to_owned()))?;
         let (connection, call, number) = loop {
             let (pool, number) = shared.serving();
-            let call = ServerCall::begin(move || shared.replace(number));
+            let call = CallGuard::begin(move || shared.replace(number));
             match tokio::time::timeout(WAIT, shared.connection(&pool)).await {
                 Ok(Ok(connection)) => break (connection, call, number),
                 Ok(Err(error)) if cluster::is_refusal(&error) => {
@@ -232,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// The same with a pool whose sessions may be on a node of a cluster.
+    /// Replaces the pool as `replace` does, with one whose sessions may be on a node of a cluster.
     fn enter_cluster(&self, number: u64) {
         let mut current = self.current();
         if current.number == number {
@@ -254,9 +254,9 @@ struct Turn {
 
 /// A query that runs; killed when this is dropped before it has ended. The driver closes its connection then, which the
 /// server does not notice before it has something to send.
-struct Running(Option<Query>);
+struct Running(Option<RunningQuery>);
 
-struct Query {
+struct RunningQuery {
     pool: RolePool,
     /// Of the pool that its connection is from.
     number: u64,
@@ -267,7 +267,7 @@ struct Query {
 impl Running {
     fn new(pool: &RolePool, number: u64, id: u32, turn: &Turn) -> Self {
         let turn = Turn { _turn: Arc::clone(&turn._turn), killers: turn.killers.clone() };
-        Self(Some(Query { pool: pool.clone(), number, id, turn }))
+        Self(Some(RunningQuery { pool: pool.clone(), number, id, turn }))
     }
 
     fn ended(mut self) {
@@ -287,7 +287,7 @@ impl Drop for Running {
     }
 }
 
-impl Query {
+impl RunningQuery {
     async fn kill(self) {
         let shared = &self.pool.0;
         let killed = tokio::time::timeout(KILL, kill(&self.turn.killers, self.id)).await;
@@ -296,7 +296,7 @@ impl Query {
             shared.replace(self.number);
         }
         let killed = matches!(killed, Ok(Ok(true)));
-        tracing::debug!(killed, "a query whose caller has gone");
+        tracing::debug!(killed, "ended a query whose caller is gone");
         if !killed {
             // Its session's limit ends it.
             tokio::time::sleep(QUERY_LIMIT).await;

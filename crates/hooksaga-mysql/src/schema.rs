@@ -1,5 +1,5 @@
 //! The schema: versioned, forward-only steps. DDL is not transactional here, so every statement of a step can be run
-//! again: a run that was broken off is taken up by the next one.
+//! again: the next run continues one that was interrupted.
 //!
 //! A named lock is held across the run, so that several processes can start it at once: one works, the others wait and
 //! then find nothing to do. Roles come first: a login that may neither create nor use them is told so before anything
@@ -14,7 +14,7 @@ use crate::{
 };
 use hooksaga_store::{
     RoleMode, ServerOptions, StoreError, StoreResult,
-    migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
+    migration::{Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest, pending},
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -40,7 +40,7 @@ pub(crate) const HAS_TABLE: &str = "SELECT COUNT(*) FROM information_schema.tabl
     WHERE table_schema = DATABASE() AND table_name = 'schema_migrations'";
 
 const RECORDED: &str = "/* schema.recorded */ SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version";
-/// The same for tables that unreleased versions made, which lack the last column, or both.
+/// What is recorded in tables that unreleased versions made, which lack the last column, or both.
 const FINGERPRINTS: &str =
     "/* schema.fingerprints */ SELECT version, fingerprint FROM schema_migrations ORDER BY version";
 const VERSIONS: &str = "/* schema.versions */ SELECT version FROM schema_migrations ORDER BY version";
@@ -57,8 +57,11 @@ pub async fn migrate(options: ServerOptions) -> StoreResult<MigrationReport> {
     migrate_telling(options, &|_| {}).await
 }
 
-/// The same; `told` hears of every step.
-pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
+/// Migrates as `migrate` does; `on_step` is called after each step.
+pub async fn migrate_telling(
+    options: ServerOptions,
+    on_step: OnMigrationStep<'_>,
+) -> StoreResult<MigrationReport> {
     let database = database_of(&options)?;
     let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     check_server(&mut connection).await?;
@@ -78,13 +81,13 @@ pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreRes
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
             let created = rights::ensure(&mut connection, &options, &database).await?;
-            let applied = apply_steps(&mut connection, &database, told).await?;
+            let applied = apply_steps(&mut connection, &database, on_step).await?;
             outbox::install(&mut connection, &options, &database).await?;
             rights::grant_rights(&mut connection, &database).await?;
             (applied, created)
         }
         RoleMode::Off => {
-            let applied = apply_steps(&mut connection, &database, told).await?;
+            let applied = apply_steps(&mut connection, &database, on_step).await?;
             outbox::install(&mut connection, &options, &database).await?;
             (applied, "off: every component uses the login's own rights".to_owned())
         }
@@ -118,7 +121,11 @@ fn is_old(version: &str) -> bool {
     numbers.len() == 3 && numbers.as_slice() < oldest.as_slice()
 }
 
-async fn apply_steps(connection: &mut Conn, database: &str, told: Told<'_>) -> StoreResult<Vec<String>> {
+async fn apply_steps(
+    connection: &mut Conn,
+    database: &str,
+    on_step: OnMigrationStep<'_>,
+) -> StoreResult<Vec<String>> {
     refuse_foreign_tables(connection).await?;
     run(connection, TABLE).await?;
     let sql = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
@@ -142,7 +149,7 @@ async fn apply_steps(connection: &mut Conn, database: &str, told: Told<'_>) -> S
         );
         run(connection, &sql).await?;
         let step = format!("{} {}", step.version, step.name);
-        told(&step);
+        on_step(&step);
         applied.push(step);
     }
     if applied.is_empty() {
@@ -180,9 +187,29 @@ async fn adopt_triggers(connection: &mut Conn, database: &str) -> StoreResult<()
         for statement in statements(GUARDS) {
             run(connection, statement).await?;
         }
+        run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+        for statement in REPAIR_HEADS {
+            run(connection, statement).await?;
+        }
     }
     Ok(())
 }
+
+/// What letter_heads missed while its triggers were being created again beside running servers.
+const REPAIR_HEADS: [&str; 3] = [
+    "INSERT INTO letter_heads
+        (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
+     SELECT d.id, d.saga_id, d.subscription_id, e.tenant, e.event_type, d.final_error_code, d.created_at, s.created_at, FALSE
+     FROM dead_letters d JOIN events e ON e.id = d.event_id JOIN webhook_delivery_sagas s ON s.id = d.saga_id
+     LEFT JOIN letter_heads h ON h.letter_id = d.id
+     WHERE h.letter_id IS NULL",
+    "UPDATE letter_heads h
+     JOIN webhook_delivery_sagas s ON s.id = h.saga_id
+     JOIN webhook_delivery_sagas n
+       ON n.event_id = s.event_id AND n.subscription_id = s.subscription_id AND n.generation = s.generation + 1
+     SET h.requeued = TRUE WHERE NOT h.requeued",
+    "DELETE h FROM letter_heads h LEFT JOIN dead_letters d ON d.id = h.letter_id WHERE d.id IS NULL",
+];
 
 async fn run(connection: &mut Conn, statement: &str) -> StoreResult<()> {
     connection.query_drop(statement).await.map_err(|error| match (code(&error), store_error(&error)) {
@@ -251,7 +278,7 @@ mod tests {
         let guards = statements(GUARDS);
         assert!(guards.iter().all(|sql| sql.contains("DROP TRIGGER") || sql.contains("CREATE TRIGGER")));
         assert_eq!(guards.len() % 2, 0);
-        assert_eq!(statements(MIGRATIONS[0].sql).len(), 34);
+        assert_eq!(statements(MIGRATIONS[0].sql).len(), 35);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::{
         caretaker, cleaner, dead_letters, endpoint, event_locks, ingest, janitor, list_indexer, orchestrator,
         rate_limits, reader, redrives, router, verifier, worker,
     },
-    time::Time,
-    unit::Unit,
+    time::SqlTime,
+    transaction::BatchedTransaction,
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_saga::{SubscriptionId, Timestamp};
@@ -37,8 +37,8 @@ impl Transactions {
     pub async fn take(&self, lock: &str, write: &str, read: &str, queue: &str) -> StoreResult<bool> {
         self.0
             .run(|connection| async move {
-                let mut unit = Unit::on(connection);
-                let statements = [Unit::START, lock, write, read, read, read, read];
+                let mut unit = BatchedTransaction::on(connection);
+                let statements = [BatchedTransaction::START, lock, write, read, read, read, read];
                 let [_, _, written, ..] = unit.run(statements).await?;
                 if written.changed == 0 {
                     unit.rollback().await?;
@@ -78,8 +78,9 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             use router::candidates::{OF_MANY, OF_ONE};
             let statements = vec![
                 with(router::PEEK, &["1000"]),
-                router::lock(router::Taken::Oldest, 1000),
-                router::lock(router::Taken::Small, 100),
+                router::lock(1000),
+                router::lock_listed("[[1],[2]]"),
+                with(router::QUEUED, &["17", "2500"]),
                 with(router::EVENTS, &[IDS]),
                 with(OF_MANY, &[r#"'[[1,"64656661756c74","61"],[2,"64656661756c74","62"]]'"#, "5001"]),
                 with(OF_ONE, &["'default'", "'a'", "1", "17", "5001"]),
@@ -122,7 +123,7 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
         }
         HotStatement::Claim => {
             use worker::claim::{JOBS, events_statement, lease, lock, peek, pick, targets_statement};
-            let now = Time(Timestamp::from_micros(1_800_000_000_000_000));
+            let now = SqlTime(Timestamp::from_micros(1_800_000_000_000_000));
             let limits = |skip: &[SubscriptionId]| ClaimLimits {
                 jobs: 512,
                 payload_bytes: 1 << 20,
@@ -164,8 +165,9 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             (Role::JobWorker, statements)
         }
         HotStatement::Apply => {
-            use orchestrator::apply::{
-                LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, count_statement, forget_results, lock_results,
+            use orchestrator::{
+                apply::{LOCK_SAGAS, PEEK, READ_JOBS, WRITE_RESULTS, forget_results, lock_results},
+                counts::count_statement,
             };
             let at = r#""2026-01-01 00:00:00.000001""#;
             let statements = vec![
@@ -202,18 +204,21 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
             ],
         ),
         HotStatement::Redrive => {
-            use redrives::{catching_up, walk};
+            use redrives::{catching_up, missed_events};
             let statements = vec![
                 redrives::PEEK.to_owned(),
                 redrives::NEXT.to_owned(),
                 with(
-                    walk::NEXT_EVENTS,
+                    missed_events::NEXT_EVENTS,
                     &["'default'", "1", "'2026-01-01'", NOW, "'2026-01-01'", "1", "1000"],
                 ),
+                with(dead_letters::requeue::PAGE, &["1", "1000"]),
+                with(dead_letters::requeue::PAGE_OF_SUBSCRIPTION, &["1", "1", "1000"]),
+                with(dead_letters::requeue::PAGE_OF_TENANT, &["'default'", "1", "1000"]),
                 with(event_locks::INSERT, &[IDS]),
                 with(event_locks::DELETE, &[IDS]),
-                with(walk::INSERT, &["1", "'Pending'", "0", "5", NOW, IDS]),
-                with(walk::MADE, &[IDS, "1"]),
+                with(missed_events::INSERT, &["1", "'Pending'", "0", "5", NOW, IDS]),
+                with(missed_events::MADE, &[IDS, "1"]),
                 with(redrives::ADVANCE, &[NOW, "1", "1", "1", "0", "'running'", "NULL", "1"]),
                 catching_up::PEEK.to_owned(),
                 catching_up::NEXT.to_owned(),

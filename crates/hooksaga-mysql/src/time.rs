@@ -12,9 +12,9 @@ const EARLIEST: i64 = -30_610_224_000 * 1_000_000;
 
 /// A [`Timestamp`] as DATETIME(6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Time(pub(crate) Timestamp);
+pub(crate) struct SqlTime(pub(crate) Timestamp);
 
-impl Time {
+impl SqlTime {
     fn civil(self) -> DateTime {
         let micros = self.0.as_micros().clamp(EARLIEST, Timestamp::MAX.as_micros());
         EPOCH.saturating_add(SignedDuration::from_micros(micros))
@@ -40,8 +40,8 @@ impl Time {
     }
 }
 
-impl From<Time> for Value {
-    fn from(time: Time) -> Self {
+impl From<SqlTime> for Value {
+    fn from(time: SqlTime) -> Self {
         let civil = time.civil();
         // None is negative: the earliest time is in the year 1000.
         let small = |number: i8| number.unsigned_abs();
@@ -57,7 +57,7 @@ impl From<Time> for Value {
     }
 }
 
-impl TryFrom<Value> for Time {
+impl TryFrom<Value> for SqlTime {
     type Error = FromValueError;
 
     fn try_from(value: Value) -> Result<Self, FromValueError> {
@@ -86,7 +86,7 @@ impl TryFrom<Value> for Time {
     }
 }
 
-impl FromValue for Time {
+impl FromValue for SqlTime {
     type Intermediate = Self;
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     fn text(micros: i64) -> String {
         let mut text = String::new();
-        Time(Timestamp::from_micros(micros)).write(&mut text);
+        SqlTime(Timestamp::from_micros(micros)).write(&mut text);
         text
     }
 
@@ -121,10 +121,10 @@ mod tests {
     fn times_keep_their_microseconds_in_both_forms() {
         let mut micros = EARLIEST;
         while micros < Timestamp::MAX.as_micros() {
-            let time = Time(Timestamp::from_micros(micros));
-            assert_eq!(Time::try_from(Value::from(time)).ok(), Some(time));
+            let time = SqlTime(Timestamp::from_micros(micros));
+            assert_eq!(SqlTime::try_from(Value::from(time)).ok(), Some(time));
             assert_eq!(
-                Time::try_from(Value::Bytes(text(micros).into())).ok(),
+                SqlTime::try_from(Value::Bytes(text(micros).into())).ok(),
                 Some(time),
                 "{}",
                 text(micros)
@@ -136,11 +136,12 @@ mod tests {
 
     #[test]
     fn short_fractions_and_other_values_are_understood() {
-        let time = |text: &str| Time::try_from(Value::Bytes(text.into())).ok().map(|time| time.0.as_micros());
+        let time =
+            |text: &str| SqlTime::try_from(Value::Bytes(text.into())).ok().map(|time| time.0.as_micros());
         assert_eq!(time("1970-01-01 00:00:01"), Some(1_000_000));
         assert_eq!(time("1970-01-01 00:00:01.5"), Some(1_500_000));
         assert_eq!(time("yesterday"), None);
-        assert!(Time::try_from(Value::Int(1)).is_err());
+        assert!(SqlTime::try_from(Value::Int(1)).is_err());
     }
 
     #[test]

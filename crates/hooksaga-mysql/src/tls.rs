@@ -1,9 +1,9 @@
 //! TLS to the database.
 //!
-//! Nothing said: none. `ssl-mode=verify_identity`: always encrypted, and the certificate must be valid for the host name,
-//! under `database.ca_file` or else the public roots. `ssl-mode=required` and the driver's own `require_ssl=true` mean the
-//! same. There is no `preferred`, which verifies nothing: the driver encrypts always or never. There is no `verify_ca`
-//! either: the driver cannot leave the name out.
+//! Without a parameter: none. `ssl-mode=verify_identity`: always encrypted, and the certificate must be valid for the
+//! host name, under `database.ca_file` or else the public roots. `ssl-mode=required` and the driver's own
+//! `require_ssl=true` mean the same. There is no `preferred`, which verifies nothing: the driver encrypts always or
+//! never. There is no `verify_ca` either: the driver cannot leave the name out.
 
 use hooksaga_store::{
     StoreError, StoreResult,

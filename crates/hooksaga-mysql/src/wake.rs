@@ -1,8 +1,8 @@
 //! Notifications between processes. There is no LISTEN and NOTIFY, so there is a small table with a counter per stage:
 //! whoever leaves work for a stage in another process adds one, and every process reads all of the counters in one
-//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. The same statement looks
-//! whether events wait for a router, which finds those that applications have appended. A hint, never needed for
-//! correctness.
+//! statement: every 90 ms while signals come, every 200 ms when it has been quiet for a while. The same statement checks
+//! whether events wait for a router, which finds those that applications have appended. A signal is a hint, never needed
+//! for correctness.
 
 use crate::{
     error::store_error,
@@ -18,26 +18,26 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Between two looks while signals come.
-const LOOK: Duration = Duration::from_millis(90);
-/// Between two looks after a quiet time: an idle process asks the server next to nothing.
-const QUIET_LOOK: Duration = Duration::from_millis(200);
-/// So long without a signal is quiet.
+/// Between two polls while signals come.
+const POLL_EVERY: Duration = Duration::from_millis(90);
+/// Between two polls after a quiet time: an idle process asks the server next to nothing.
+const POLL_EVERY_WHEN_QUIET: Duration = Duration::from_millis(200);
+/// This long without a signal is quiet.
 const QUIET: Duration = Duration::from_secs(10);
-/// Nobody looks more often than that, so that a sender who waits as long before the next signal spares the server a
-/// commit and costs nobody much.
+/// No process polls more often than that. So a sender that waits this long before its next signal saves the server a
+/// commit and delays nobody by much.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const NOTIFY: &str = "/* wake.notify */ UPDATE wake_signals SET sent = sent + 1 WHERE stage IN ";
-const LOOK_SQL: &str = "/* wake.look */ SELECT stage, sent FROM wake_signals";
+const POLL: &str = "/* wake.poll */ SELECT stage, sent FROM wake_signals";
 /// The same, and the newest event that waits for a router: what `hooksaga_append` has queued is announced by nobody, since a
 /// counter would stay locked until the application commits.
-const LOOK_AT_QUEUE_SQL: &str = "/* wake.look_at_queue */ SELECT stage, sent FROM wake_signals \
+const POLL_WITH_QUEUE: &str = "/* wake.poll_with_queue */ SELECT stage, sent FROM wake_signals \
     UNION ALL (SELECT 'queued', event_id FROM unrouted_events ORDER BY event_id DESC LIMIT 1)";
 const QUEUED: &str = "queued";
-/// The queue is looked at for this part of the time at most. What was deleted and cannot be purged yet, because somebody's
-/// transaction is old, makes the look long.
-const QUEUE_LOOKS: u32 = 20;
+/// After a poll that read the queue, the queue is left alone for this many times as long. The poll takes long where deleted
+/// entries cannot be purged yet, because somebody's transaction is old.
+const QUEUE_POLL_REST: u32 = 20;
 
 pub(crate) struct Notifications {
     pool: RolePool,
@@ -81,7 +81,7 @@ impl Wakeups for Notifications {
             seen: HashMap::new(),
             heard: VecDeque::new(),
         };
-        listener.look().await?;
+        listener.poll().await?;
         // What was sent before is not for this listener.
         listener.heard.clear();
         Ok(Some(Box::new(listener)))
@@ -92,23 +92,23 @@ struct Listener {
     connection: Conn,
     /// When a signal came last; at first, when the listening began.
     heard_at: Instant,
-    /// When the queue is looked at again.
+    /// When the queue is read again.
     queue_at: Instant,
-    /// The counters as they were at the last look.
+    /// The counters as they were at the last poll.
     seen: HashMap<Stage, i64>,
     /// Stages whose counter has changed and that were not handed out yet.
     heard: VecDeque<Stage>,
 }
 
 impl Listener {
-    async fn look(&mut self) -> StoreResult<()> {
+    async fn poll(&mut self) -> StoreResult<()> {
         let began = Instant::now();
         let at_queue = began >= self.queue_at;
-        let sql = if at_queue { LOOK_AT_QUEUE_SQL } else { LOOK_SQL };
-        let look = async { self.connection.query(sql).await.map_err(|error| store_error(&error)) };
-        let counters: Vec<(String, i64)> = in_time(look).await?;
+        let sql = if at_queue { POLL_WITH_QUEUE } else { POLL };
+        let poll = async { self.connection.query(sql).await.map_err(|error| store_error(&error)) };
+        let counters: Vec<(String, i64)> = in_time(poll).await?;
         if at_queue {
-            self.queue_at = Instant::now() + began.elapsed() * QUEUE_LOOKS;
+            self.queue_at = Instant::now() + began.elapsed() * QUEUE_POLL_REST;
         }
         for (name, sent) in counters {
             if name == QUEUED {
@@ -138,14 +138,14 @@ impl WakeListener for Listener {
                 return Ok(stage);
             }
             tokio::time::sleep(pause_after(self.heard_at.elapsed())).await;
-            self.look().await?;
+            self.poll().await?;
         }
     }
 }
 
-/// How long to wait before the next look, so long after the last signal.
+/// How long to wait before the next poll, given how long ago the last signal was.
 fn pause_after(quiet: Duration) -> Duration {
-    if quiet > QUIET { QUIET_LOOK } else { LOOK }
+    if quiet > QUIET { POLL_EVERY_WHEN_QUIET } else { POLL_EVERY }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_mysql::{MySqlDatabase, connect, migrate, test_support};
 use hooksaga_store::{Rewrap, Role, RoleMode, ServerOptions, StoreError, StoreResult, Stores};
 use hooksaga_testkit::{
-    aside::run_aside,
+    blocking_drop::run_aside,
     mariadb::{admin_execute, admin_execute_all, create_database, drop_database},
 };
 use mysql_async::{Conn, Opts, OptsBuilder, Row, Value, prelude::Queryable as _};

@@ -1,5 +1,5 @@
-//! TLS to a server of a private authority: who is trusted, what is said when nobody is, and that no connection is without it.
-//! The logins are of a kind that the server takes over TLS only.
+//! TLS to a server of a private authority: who is trusted, what is said when nobody is, and that no connection is without
+//! it. The logins are of a kind that the server takes over TLS only.
 
 use crate::adapter::{failure, options};
 use crate::connecting::event;

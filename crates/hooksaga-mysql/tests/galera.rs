@@ -3,9 +3,9 @@
 use crate::adapter::{fresh, options, owner, text_rows, value};
 use hooksaga_mysql::{connect, migrate, test_support::Transactions};
 use hooksaga_saga::{EventId, Retention, SagaId};
-use hooksaga_store::{ResendOutcome, Role, RoleMode, ServerOptions, TenantScope, Walk};
+use hooksaga_store::{ResendOutcome, Role, RoleMode, ScanStep, ServerOptions, TenantScope};
 use hooksaga_testkit::{galera::GaleraCluster, mariadb, proxy::Proxy};
-use mysql_async::{Conn, OptsBuilder, prelude::Queryable as _};
+use mysql_async::{Conn, Error, OptsBuilder, prelude::Queryable as _};
 use std::{collections::BTreeSet, time::Duration};
 
 const EVENTS: u32 = 60;
@@ -48,6 +48,47 @@ async fn of_two_nodes_that_want_the_same_one_wins() {
     whoever_was_told_that_it_has_a_row_has_it(&urls).await;
     the_next_command_tells_that_a_transaction_was_ended(&urls).await;
     an_event_is_not_removed_on_one_node_and_sent_again_on_another(&urls).await;
+    a_letter_stored_on_one_node_and_sent_again_on_another_is_listed_as_sent_again(&urls).await;
+    an_external_id_that_both_append_is_stored_once(&urls).await;
+}
+
+/// Applications on both nodes append the same in a transaction with a row of their own. The nodes' locks do not reach each other:
+/// one commit fails, and its application begins again, as docs/OUTBOX.md says.
+async fn an_external_id_that_both_append_is_stored_once(urls: &[String; 2]) {
+    const ROUNDS: usize = 20;
+    mariadb::execute(&urls[0], "CREATE TABLE orders (id INT AUTO_INCREMENT PRIMARY KEY)").await;
+    let place = async |url: &str, external_id: &str| {
+        let mut connection = owner(url).await;
+        for tries in 0..20 {
+            let id = async {
+                for sql in ["BEGIN", "INSERT INTO orders VALUES ()"] {
+                    connection.query_drop(sql).await?;
+                }
+                let call = "CALL hooksaga_append('order.created', '1', ?, NULL, NULL)";
+                let id: Option<i64> = connection.exec_first(call, (external_id,)).await?;
+                connection.query_drop("COMMIT").await?;
+                Ok::<_, Error>(id.unwrap())
+            };
+            match id.await {
+                Ok(id) => return (id, tries),
+                Err(Error::Server(error)) if ["40001", "OX423"].contains(&error.state.as_str()) => {
+                    connection.query_drop("ROLLBACK").await.unwrap();
+                }
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        panic!("{external_id} is never stored")
+    };
+    let mut again = 0;
+    for round in 0..ROUNDS {
+        let external_id = format!("both-{round}");
+        let (one, other) = tokio::join!(place(&urls[0], &external_id), place(&urls[1], &external_id));
+        assert_eq!(one.0, other.0, "{external_id}");
+        again += one.1 + other.1;
+    }
+    assert!(again > 0, "they never met");
+    let stored = "SELECT CONCAT((SELECT COUNT(*) FROM events WHERE external_id LIKE 'both-%'), ' ', (SELECT COUNT(*) FROM orders))";
+    assert_eq!(value(&urls[0], stored).await, format!("{ROUNDS} {}", 2 * ROUNDS));
 }
 
 /// The janitor on one node, and whoever sends again on the other, write different rows. Without a key that both write, both
@@ -59,7 +100,7 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another(urls: &[S
     let there = "SELECT event_id, id FROM webhook_delivery_sagas ORDER BY event_id";
     let sagas = text_rows(&mut owner(&urls[1]).await, there).await.unwrap();
     assert_eq!(sagas.len(), EVENTS as usize);
-    let as_of = janitor.old_events(&RETENTION, Walk { after: None, limit: 1 }).await.unwrap().as_of;
+    let as_of = janitor.old_events(&RETENTION, ScanStep { after: None, limit: 1 }).await.unwrap().as_of;
 
     let (mut removed, mut sent) = (0, 0);
     for (number, saga) in (0_u64..).zip(sagas) {
@@ -82,6 +123,61 @@ async fn an_event_is_not_removed_on_one_node_and_sent_again_on_another(urls: &[S
     assert_eq!(value(&urls[0], orphans).await, "0");
     assert_eq!(value(&urls[0], "SELECT COUNT(*) FROM event_locks").await, "0");
     assert_eq!(removed + sent, u64::from(EVENTS), "one of the two has won each time");
+}
+
+/// Deliveries that have just died, and whose letters are still to be stored; their ids, oldest first.
+async fn let_die(url: &str) -> Vec<i64> {
+    let mut connection = owner(url).await;
+    let all = (1..=EVENTS).map(|n| format!("('default', 'dead', '{n}', 'd-{n}')")).collect::<Vec<_>>();
+    let new = "event_id IN (SELECT id FROM events WHERE event_type = 'dead')";
+    for sql in [
+        format!("INSERT INTO events (tenant, event_type, payload, correlation_id) VALUES {}", all.join(", ")),
+        "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit, next_attempt_at) \
+         SELECT e.id, s.id, 1, UTC_TIMESTAMP(6) FROM events e JOIN subscriptions s WHERE e.event_type = 'dead'"
+            .to_owned(),
+        format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
+        format!(
+            "UPDATE webhook_delivery_sagas SET status = 'DeadLettered', attempt_count = 1, \
+             final_error_code = 'TIMEOUT' WHERE {new}"
+        ),
+        format!("INSERT INTO pending_dead_letters SELECT id FROM webhook_delivery_sagas WHERE {new}"),
+    ] {
+        connection.query_drop(&sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    connection.query("SELECT saga_id FROM pending_dead_letters ORDER BY saga_id").await.unwrap()
+}
+
+/// Whoever stores the letter does not see the new delivery, and whoever makes that has no letter to mark.
+async fn a_letter_stored_on_one_node_and_sent_again_on_another_is_listed_as_sent_again(urls: &[String; 2]) {
+    let sagas = let_die(&urls[0]).await;
+    // Until the other node has them, too.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(sagas.len(), EVENTS as usize);
+    let burier = connect(options(&urls[0])).await.unwrap().stores().dead_letters;
+    let sender = connect(options(&urls[1])).await.unwrap().stores().dead_letters;
+    let mut buried = 0;
+    for (number, saga) in (0_u64..).zip(sagas) {
+        // The oldest is next.
+        let burying = burier.bury(1);
+        // A little later each time: else the same one would always come first.
+        let sending = async {
+            tokio::time::sleep(Duration::from_millis(number % 6)).await;
+            sender.resend(&TenantScope::All, SagaId(saga), 5).await
+        };
+        let (stored, outcome) = tokio::join!(burying, sending);
+        let stored = stored.unwrap();
+        assert!(stored.iter().all(|letter| letter.saga_id == SagaId(saga)), "{stored:?}");
+        assert!(matches!(outcome, Ok(ResendOutcome::Created(..))), "{outcome:?}");
+        buried += stored.len();
+    }
+    assert_eq!(buried, EVENTS as usize, "each had its letter while it was sent again");
+    let open = "SELECT COUNT(*) FROM letter_heads WHERE NOT requeued";
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for url in urls {
+        assert_eq!(value(url, "SELECT COUNT(*) FROM letter_heads").await, EVENTS.to_string());
+        assert_eq!(value(url, open).await, "0", "listed as not sent again for ever");
+    }
+    assert_eq!(value(&urls[0], "SELECT COUNT(*) FROM event_locks").await, "0");
 }
 
 /// Of transactions that are ended by the other node's commit, a few in a thousand are in between two statements then.

@@ -6,9 +6,8 @@ use crate::{
     holding::subscribe,
 };
 use hooksaga_conformance::TestDatabase as _;
-use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, RouteLimits};
+use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, Move, RouteLimits};
 use std::{
-    ops::ControlFlow,
     pin::pin,
     task::Poll,
     time::{Duration, Instant},
@@ -16,7 +15,7 @@ use std::{
 
 const EVENTS: usize = 24;
 
-/// What a call returns; nothing if it is given up because it has waited so often for the server.
+/// What a call returns; `None` if it is given up because it has waited for the server too often.
 async fn given_up_after<T>(waits: usize, call: impl Future<Output = T>) -> Option<T> {
     let mut call = pin!(call);
     let mut left = waits;
@@ -74,7 +73,7 @@ async fn a_call_that_is_given_up_leaves_nothing_locked_and_nothing_half_done() {
     assert_eq!(count(&db, "webhook_delivery_sagas").await, EVENTS);
 
     let allotted = [Allotted { subscription_id: id, jobs: 100 }];
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap();
     let claim = async |waits, jobs| {
         let limits = ClaimLimits { jobs, payload_bytes: 1 << 20, skip: Vec::new() };
         let lease = Duration::from_secs(60);

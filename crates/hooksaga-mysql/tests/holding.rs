@@ -9,11 +9,10 @@ use hooksaga_conformance::TestDatabase as _;
 use hooksaga_saga::{Applied, CallbackUrl, ErrorCode, Outcome, Tenant, Topics};
 use hooksaga_store::{
     Allotted, Appended, Check, CheckOutcome, ClaimLimits, CreateOutcome, Decide, JobReport, Lease,
-    LeaseToken, NewSubscription, RouteLimits, SealedSecret, StoreError, Stores,
+    LeaseToken, Move, NewSubscription, RouteLimits, SealedSecret, StoreError, Stores,
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::{
-    ops::ControlFlow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -66,7 +65,7 @@ async fn finish(stores: &Stores, events: usize) {
     stores.ingest.append(&events).await.unwrap();
     stores.router.route(ALL, 1).await.unwrap();
     let allotted = [Allotted { subscription_id: id, jobs: 100 }];
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap();
     let limits = ClaimLimits { jobs: 100, payload_bytes: 1 << 20, skip: Vec::new() };
     let claimed = stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap();
     let report = |lease: &Lease<_>| JobReport {
@@ -122,7 +121,7 @@ async fn frozen_workers_and_cleaners_stop_nobody_else() {
     stores.ingest.append(&[event("1", None), event("2", None), event("3", None)]).await.unwrap();
     stores.router.route(ALL, 1).await.unwrap();
     let allotted = [Allotted { subscription_id: id, jobs: 100 }];
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap();
     let held = frozen(&db, "SELECT id FROM webhook_delivery_jobs").await;
     let limits = ClaimLimits { jobs: 100, payload_bytes: 1 << 20, skip: Vec::new() };
     let claimed = soon(stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::ZERO))).await.unwrap();

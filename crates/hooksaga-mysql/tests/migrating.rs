@@ -93,7 +93,7 @@ async fn a_run_that_was_broken_off_is_taken_up_again() {
     let report = migrate(options(&url)).await.unwrap();
     assert_eq!(report.applied, ["1 tables", "2 guards"]);
     let triggers = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()";
-    assert_eq!(value(&url, triggers).await, "22");
+    assert_eq!(value(&url, triggers).await, "24");
     assert_eq!(value(&url, "SELECT COUNT(*) FROM api_keys").await, "0");
 }
 
@@ -211,14 +211,28 @@ async fn triggers_of_a_login_that_is_gone_are_made_anew() {
     migrate(options(&url)).await.unwrap();
     let database = name(&url).to_owned();
     let url = hooksaga_testkit::mariadb::database_url(&database);
+    // As if the triggers had been missing: a letter without its head, and a head without its letter.
+    let mut connection = owner(&url).await;
+    for sql in [
+        "INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')",
+        "INSERT INTO webhook_delivery_sagas (id, event_id, subscription_id, max_retry_limit)
+         SELECT 77, id, 2, 5 FROM events",
+        "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload)
+         SELECT 77, id, 2, 'TIMEOUT', '1' FROM events",
+        "UPDATE letter_heads SET letter_id = 1000, saga_id = 78",
+    ] {
+        connection.query_drop(sql).await.unwrap();
+    }
+    let heads = "SELECT GROUP_CONCAT(saga_id) FROM letter_heads";
+    assert_eq!(value(&url, heads).await, "78");
     admin_execute(&format!("DROP USER '{database}'@'127.0.0.1'")).await;
     let insert =
         "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, max_retry_limit) VALUES (1, 1, 5)";
-    let mut connection = owner(&url).await;
     let error = failure(execute(&mut connection, insert).await);
     assert!(error.to_string().contains("run `hooksaga migrate`"), "{error}");
     migrate(ServerOptions { roles: RoleMode::Off, ..options(&url) }).await.unwrap();
     connection.query_drop(insert).await.unwrap();
+    assert_eq!(value(&url, heads).await, "77", "lists show each letter, and nothing else");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use hooksaga_conformance::{
     outbox::{self, AppendCall, Application, Raised},
 };
 use hooksaga_mysql::{migrate, role_name};
-use hooksaga_store::{List, Role, RoleMode, RouteLimits, ServerOptions};
+use hooksaga_store::{IndexedList, Role, RoleMode, RouteLimits, ServerOptions, StoreError};
 use hooksaga_testkit::mariadb::{admin_execute, create_database};
 use mysql_async::{Conn, Error, Opts, prelude::Queryable as _};
 use std::time::{Duration, Instant};
@@ -70,6 +70,42 @@ async fn stored(db: &Database) -> String {
     value(&db.url, counts).await
 }
 
+/// Else a caller could give out an id twice, or the last one that there is: nobody could store an event any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_does_not_choose_the_id() {
+    let db = fresh().await;
+    let mut app = app(&db.url).await;
+    let first = app.append(&AppendCall::new("1")).await.unwrap();
+    for id in [first, first + 1_000_000, i64::MAX] {
+        app.execute(&format!("SET insert_id = {id}")).await.unwrap();
+        assert_eq!(app.append(&AppendCall::new("2")).await.unwrap_err().sqlstate, "OX422", "{id}");
+    }
+    // Zero is no id either: where it does not mean that nothing is set, it is refused.
+    app.execute("SET insert_id = 0").await.unwrap();
+    let zero = app.append(&AppendCall::new("3")).await;
+    assert!(zero.as_ref().map_or_else(|error| error.sqlstate == "OX422", |id| *id > first), "{zero:?}");
+    let next = app.append(&AppendCall::new("4")).await.unwrap();
+    assert!((first + 1..first + 100).contains(&next), "{next} after {first}");
+    assert_eq!(
+        value(&db.url, "SELECT CONCAT(MIN(id), ' ', MAX(id)) FROM events").await,
+        format!("{first} {next}")
+    );
+}
+
+/// Else an `external_id` could be stored twice, or the first event of a table lock all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_does_not_turn_unique_checks_off() {
+    let db = fresh().await;
+    let mut app = app(&db.url).await;
+    for sql in ["SET foreign_key_checks = 0", "SET unique_checks = 0"] {
+        app.execute(sql).await.unwrap();
+    }
+    assert_eq!(app.append(&AppendCall::once("1", "a")).await.unwrap_err().sqlstate, "OX422");
+    app.execute("SET unique_checks = 1").await.unwrap();
+    app.append(&AppendCall::once("1", "a")).await.unwrap();
+    assert_eq!(stored(&db).await, "1 1");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn it_validates_as_the_api_does() {
     let db = fresh().await;
@@ -123,7 +159,7 @@ async fn an_event_from_the_future_does_not_keep_others_from_being_indexed() {
     let last = app.append(&AppendCall::new("2")).await.unwrap();
     let stores = db.stores();
     for _ in 0..5 {
-        stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+        stores.list_index.index(IndexedList::Events, 1000, Duration::ZERO).await.unwrap();
     }
     let below = value(&db.url, "SELECT below FROM list_progress WHERE list = 2").await;
     assert_eq!(below, (last + 1).to_string());
@@ -139,6 +175,57 @@ async fn an_open_transaction_delays_nobody_else() {
         app.execute(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")).await.unwrap();
         outbox::an_open_transaction_delays_nobody_else(&db, &mut app, isolation, with_duplicate).await;
     }
+}
+
+/// A session shows its own isolation level, not that of one transaction. What this costs is in docs/OUTBOX.md: with the level of
+/// the session a neighbour is stored at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn serializable_for_one_transaction_locks_the_gap_of_a_new_external_id() {
+    for (set, neighbour) in [
+        ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", None),
+        ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", Some("OX423")),
+    ] {
+        let db = fresh().await;
+        let (mut first, mut second) = (app(&db.url).await, app(&db.url).await);
+        for sql in ["SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ", set, "BEGIN"] {
+            first.execute(sql).await.unwrap();
+        }
+        first.append(&AppendCall::once("1", "m")).await.unwrap();
+        let answer = second.append(&AppendCall::once("1", "n")).await;
+        assert_eq!(answer.err().map(|error| error.sqlstate).as_deref(), neighbour, "{set}");
+        first.execute("COMMIT").await.unwrap();
+        second.append(&AppendCall::once("1", "n")).await.unwrap();
+    }
+}
+
+/// Two transactions store the same two `external_id`s in opposite order: the server undoes one of them, all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_undoes_the_whole_transaction() {
+    let db = fresh().await;
+    let (mut first, mut second) = (app(&db.url).await, app(&db.url).await);
+    let database = name(&db.url);
+    admin_execute(&format!("CREATE TABLE `{database}`.orders (note TEXT)")).await;
+    admin_execute(&format!("GRANT SELECT, INSERT ON `{database}`.orders TO 'app_{database}'@'127.0.0.1'"))
+        .await;
+    for (session, note, id) in [(&mut first, "first", "a"), (&mut second, "second", "b")] {
+        session.execute("BEGIN").await.unwrap();
+        session.execute(&format!("INSERT INTO `{database}`.orders VALUES ('{note}')")).await.unwrap();
+        session.append(&AppendCall::once("1", id)).await.unwrap();
+    }
+    let (of_first, of_second) = (AppendCall::once("1", "b"), AppendCall::once("1", "a"));
+    let (first_got, second_got) = tokio::join!(first.append(&of_first), second.append(&of_second));
+    let (undone, kept, survivor) = match (&first_got, &second_got) {
+        (Err(error), _) if error.sqlstate == "40001" => (&mut first, &mut second, "second"),
+        (_, Err(error)) if error.sqlstate == "40001" => (&mut second, &mut first, "first"),
+        both => panic!("no deadlock: {both:?}"),
+    };
+    for (session, open) in [(undone, 0), (kept, 1)] {
+        let found: Option<i64> = session.connection.query_first("SELECT @@in_transaction").await.unwrap();
+        assert_eq!(found, Some(open), "of the one that failed nothing is left");
+        session.execute("COMMIT").await.unwrap();
+    }
+    let orders = format!("SELECT GROUP_CONCAT(note) FROM `{database}`.orders");
+    assert_eq!(value(&db.url, &orders).await, survivor, "the application's own row is gone, too");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,6 +261,12 @@ async fn a_caller_needs_execute_and_has_nothing_else() {
     let comment = "SELECT routine_comment FROM information_schema.routines WHERE routine_schema = DATABASE()";
     assert!(value(&db.url, comment).await.starts_with("hooksaga "));
     app.append(&AppendCall::new("1")).await.unwrap();
+    // No component but ingestion may.
+    let call = format!("CALL {}('t', '1', NULL, NULL, NULL)", app.procedure);
+    for role in Role::ALL.iter().filter(|role| **role != Role::EventIngestWriter) {
+        let denied = db.execute_as(*role, &call).await;
+        assert!(matches!(denied, Err(StoreError::Denied(_))), "{role}: {denied:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

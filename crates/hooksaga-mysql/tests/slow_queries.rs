@@ -1,4 +1,4 @@
-//! Lists that take too long are ended, and delay neither readiness nor keys nor ingestion.
+//! Lists that take too long are ended, and delay neither readiness nor keys nor ingestion nor metrics.
 
 use crate::adapter::{fresh, owner, value};
 use hooksaga_conformance::{
@@ -12,7 +12,7 @@ use mysql_async::prelude::Queryable as _;
 async fn slow_lists_end_in_time_and_delay_nobody() {
     let database = fresh().await;
     let mut keeper = owner(&database.url).await;
-    keeper.query_drop("LOCK TABLES webhook_delivery_sagas WRITE").await.unwrap();
+    keeper.query_drop("LOCK TABLES redrives WRITE").await.unwrap();
     let unlock = keeper.query_drop("UNLOCK TABLES");
     locked::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
 }

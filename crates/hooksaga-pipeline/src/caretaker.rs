@@ -13,8 +13,8 @@
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
 use hooksaga_saga::{CareStep, EventType, Tenant, Timestamp, judge};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, Stage, StoreResult, Troubled,
-    Walk,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, Stage, StoreResult,
+    Troubled,
 };
 use jiff::{SignedDuration, civil::DateTime};
 use serde_json::json;
@@ -119,7 +119,7 @@ impl Caretaker {
     async fn look(&self, disable_after: Duration) -> StoreResult<usize> {
         let (mut after, mut done) = (None, 0);
         loop {
-            let page = self.store.troubled(disable_after / 2, Walk { after, limit: Self::BATCH }).await?;
+            let page = self.store.troubled(disable_after / 2, ScanStep { after, limit: Self::BATCH }).await?;
             let (mut failing, mut hopeless) = (Vec::new(), Vec::new());
             for Troubled { subscription_id, run } in page.items {
                 match judge(&run, disable_after) {
@@ -141,7 +141,7 @@ impl Caretaker {
                         subscription_id = news.subscription_id.0,
                         tenant = news.tenant.as_str(),
                         "the endpoint keeps failing: every attempt has failed for half of callbacks.disable_after; its \
-                         subscription is disabled if that goes on"
+                         subscription is disabled if this continues"
                     );
                 }
             }
@@ -218,6 +218,23 @@ pub(crate) fn rfc_3339(at: Timestamp) -> String {
 mod tests {
     use super::*;
     use hooksaga_saga::{DisabledReason, SubscriptionId};
+
+    /// A run is acted on within 10 s of the result that shows it: a look begins 5 s later at the latest.
+    #[test]
+    fn it_looks_at_the_failing_often_enough() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        for disable_after in
+            [1, 2, 8, 39, 40, 41, 60].map(Duration::from_secs).into_iter().chain([hours(1), hours(120)])
+        {
+            let every = Caretaker::look_every(disable_after);
+            assert!(every <= Duration::from_secs(5), "{disable_after:?}: {every:?}");
+            assert!(every >= Caretaker::LOOK_AT_MOST_EVERY, "{disable_after:?}: {every:?}");
+            assert!(
+                every <= disable_after / 4,
+                "half of the time, too, is noticed: {disable_after:?}: {every:?}"
+            );
+        }
+    }
 
     #[test]
     fn an_announcement_is_an_event_of_the_reserved_tenant_and_always_the_same() {

@@ -1,18 +1,18 @@
 //! The loop around every component's `run_once`.
 //!
 //! It repeats a pass at once while there is more to do. Otherwise it sleeps until the stage is woken, until a
-//! time that the pass returned, or until the next poll, whichever comes first. The poll interval grows from 50 ms to 2 s, and to 10 s
-//! for components that are not on the path of a delivery. Polling is the safety net for lost wake-ups. Where wake-ups of
-//! other processes do not arrive, polling finds their work, and the interval grows to 1 s only.
+//! time that the pass returned, or until the next poll, whichever comes first. The poll interval grows from 50 ms to 2 s,
+//! and to 10 s for components that are not on the path of a delivery. Polling is the safety net for lost wake-ups. Where
+//! wake-ups of other processes do not arrive, polling finds their work, and the interval grows to 1 s only.
 //!
-//! Under load it rests between passes, see [`crate::rest`].
+//! Under load it rests between passes, see [`crate::batch_rest`].
 //!
-//! Promises: it never ends on an error and never spins. While the database is away it tries again after waits
-//! that grow to 1 s, and logs once that it is away and once that it is back. Any other error is logged
-//! when it first appears, and every 30 s while it lasts. On the order to stop, the running pass finishes.
+//! Promises: it never ends on an error and never spins. While passes fail it tries again after waits that grow to 1 s. What
+//! fails is logged when it begins, and every 30 s while it lasts, see [`crate::outage`]. On the order to stop, the running pass
+//! finishes.
 
-use crate::{Metrics, Progress, Shutdown, Signals, backoff::Backoff, rest::end_of_rest};
-use hooksaga_store::{Stage, StoreError, StoreResult};
+use crate::{Metrics, Progress, Shutdown, Signals, batch_rest::end_of_rest, outage::Outages};
+use hooksaga_store::{Stage, StoreResult};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -32,7 +32,7 @@ pub struct Driver<'a> {
 pub enum Rhythm {
     /// When its stage is woken; a poll is the safety net.
     Woken(Stage),
-    /// The same for what is not on the way of a delivery: an idle one polls every ten seconds.
+    /// When its stage is woken, for what is not on the path of a delivery: an idle one polls every ten seconds.
     WokenSeldom(Stage),
     /// At a fixed interval.
     Every(Duration),
@@ -46,14 +46,12 @@ impl Driver<'_> {
         Fut: Future<Output = StoreResult<Progress>>,
     {
         let mut poll = Poll::new();
-        let mut outage: Option<Outage> = None;
+        let mut outages = Outages::new(self.name);
         while !self.shutdown.is_triggered() {
             let (began, mut done) = (Instant::now(), 0);
             let until = match pass().await {
                 Ok(progress) => {
-                    if let Some(outage) = outage.take() {
-                        outage.ended(self.name);
-                    }
+                    outages.recovered();
                     match progress {
                         Progress::Worked => {
                             poll = Poll::new();
@@ -69,7 +67,7 @@ impl Driver<'_> {
                 }
                 Err(error) => {
                     self.metrics.store_error(self.name, &error);
-                    let wait = outage.get_or_insert_with(Outage::new).goes_on(self.name, &error);
+                    let wait = outages.failed(&error);
                     // Wake-ups do not cut this wait short: they say nothing about the database.
                     tokio::select! {
                         () = self.shutdown.wait() => {}
@@ -111,7 +109,7 @@ impl Driver<'_> {
 }
 
 /// The waits of an idle component: they double, so that one that was busy a moment ago looks again soon
-/// and one that is idle for long asks the database next to nothing.
+/// and one that is idle for long rarely queries the database.
 struct Poll(Duration);
 
 impl Poll {
@@ -131,74 +129,10 @@ impl Poll {
     }
 }
 
-/// A run of failed passes.
-struct Outage {
-    since: Instant,
-    backoff: Backoff,
-    /// What was logged last, and when.
-    logged: Option<(Trouble, Instant)>,
-}
-
-impl Outage {
-    const REPEAT: Duration = Duration::from_secs(30);
-
-    fn new() -> Self {
-        Self { since: Instant::now(), backoff: Backoff::new(), logged: None }
-    }
-
-    /// Logs what is new about it; returns how long to wait.
-    fn goes_on(&mut self, name: &'static str, error: &StoreError) -> Duration {
-        let trouble = Trouble::of(error);
-        let known = self.logged.as_ref().is_some_and(|(last, at)| {
-            *last == trouble && (trouble == Trouble::Away || at.elapsed() < Self::REPEAT)
-        });
-        if !known {
-            match &trouble {
-                Trouble::Away => {
-                    tracing::warn!(component = name, %error, "cannot reach the database; trying again until it is back");
-                }
-                Trouble::Slow => {
-                    tracing::warn!(component = name, %error, "a pass ran into a time limit of the database; trying less at a time");
-                }
-                Trouble::Unwritable => {
-                    tracing::error!(component = name, %error, "cannot write to the database; trying again until it can be written");
-                }
-                Trouble::Other(_) => tracing::error!(component = name, %error, "a pass failed; trying again"),
-            }
-            self.logged = Some((trouble, Instant::now()));
-        }
-        self.backoff.next()
-    }
-
-    fn ended(self, name: &'static str) {
-        let seconds = self.since.elapsed().as_secs_f64();
-        tracing::info!(component = name, seconds, "works again");
-    }
-}
-
-/// What errors have in common that are told once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Trouble {
-    Away,
-    Slow,
-    Unwritable,
-    Other(String),
-}
-
-impl Trouble {
-    fn of(error: &StoreError) -> Self {
-        match error {
-            StoreError::Unavailable(_) => Self::Away,
-            StoreError::TimedOut(_) => Self::Slow,
-            StoreError::Unwritable(_) => Self::Unwritable,
-            other => Self::Other(other.to_string()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hooksaga_store::StoreError;
     use std::cell::RefCell;
 
     /// Runs a driver of the router's stage over scripted passes, and stops it after the last one. Returns

@@ -3,14 +3,17 @@
 //! ```text
 //! Ingest → Router → Orchestrator (schedule) → Worker → Orchestrator (apply) → DeadLetters
 //!                          ▲                                   │
-//!                          └────────── due again ──────────────┘   beside them: Cleaner, Verifier, Caretaker, Redriver, Janitor
+//!                          └────────── due again ──────────────┘
 //! ```
+//!
+//! Beside them: Cleaner, ListIndexer, Verifier, Caretaker, Requeue, Redriver, Janitor.
 //!
 //! Every component has `run_once`, one pass that can be repeated after any failure, and `run`, the same
 //! under a [`Driver`], which sleeps until there is work. A component holds the store trait of its own database
 //! role and nothing else; what it leaves for the next one it announces through [`Signals`].
 
 mod backoff;
+mod batch_rest;
 mod batch_size;
 mod caretaker;
 mod cleaner;
@@ -22,12 +25,13 @@ mod forward;
 mod ingest;
 mod janitor;
 mod list_indexer;
+mod log_throttle;
 mod metrics;
 mod orchestrator;
+mod outage;
 mod progress;
 mod redriver;
 mod requeue;
-mod rest;
 mod router;
 mod secrets;
 mod shutdown;
@@ -49,6 +53,7 @@ pub use forward::forward_wakeups;
 pub use ingest::{Ingest, IngestError, IngestLimits, IngestTask};
 pub use janitor::{Archive, Janitor};
 pub use list_indexer::ListIndexer;
+pub use log_throttle::LogThrottle;
 pub use metrics::{IngestResult, Metrics, VerificationResult};
 pub use orchestrator::Orchestrator;
 pub use progress::Progress;
@@ -61,4 +66,4 @@ pub use secrets::{
 pub use shutdown::Shutdown;
 pub use signals::Signals;
 pub use verifier::Verifier;
-pub use worker::{LEASE_MARGIN, Worker, WorkerConfig};
+pub use worker::{LEASE_MARGIN, Worker, WorkerOptions};

@@ -1,8 +1,8 @@
 //! The index of lists: which blocks of deliveries and of events hold something of a subscription, tenant, type or time.
 //!
-//! Promises: settled rows are indexed within seconds, whichever process created them, and nothing waits for it. It uses at most
-//! a quarter of the time of one connection. Lists are complete without it, only slower. Entries of blocks whose rows were removed are
-//! deleted, in rounds over all of them. Any number of copies may run.
+//! Promises: settled rows are indexed within seconds, whichever process created them, and nothing waits for it. It uses
+//! at most a quarter of the time of one connection. Lists are complete without it, only slower. Entries of blocks whose
+//! rows were removed are deleted, in rounds over all of them. Any number of copies may run.
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm};
 use hooksaga_store::{ListIndexStore, SETTLED, StoreResult};
@@ -13,7 +13,7 @@ use std::{
 
 /// A round over all blocks, for those that hold nothing any more.
 #[derive(Clone, Copy, Default)]
-struct Round {
+struct BlockRound {
     /// Which list of the store's, and the block that the next step resumes behind.
     at: Option<(usize, i64)>,
     ended: Option<Instant>,
@@ -22,7 +22,7 @@ struct Round {
 pub struct ListIndexer {
     store: Arc<dyn ListIndexStore>,
     settled: Duration,
-    round: Mutex<Round>,
+    round: Mutex<BlockRound>,
     signals: Signals,
     metrics: Arc<Metrics>,
 }
@@ -91,7 +91,8 @@ impl ListIndexer {
             None if number + 1 < self.store.lists().len() => Some((number + 1, -1)),
             None => None,
         };
-        let round = Round { at: next, ended: next.map_or_else(|| Some(Instant::now()), |_| round.ended) };
+        let round =
+            BlockRound { at: next, ended: next.map_or_else(|| Some(Instant::now()), |_| round.ended) };
         *self.round.lock().unwrap_or_else(PoisonError::into_inner) = round;
         Ok(next.is_some())
     }

@@ -2,20 +2,21 @@
 //! verified catch up.
 //!
 //! Promises: one saga per event, subscription and generation, whatever crashes in between and however many redrivers
-//! there are; a step is one short transaction, and two thirds of the time belong to everybody else. What cannot go on, because
-//! something of it cannot be read, lets others go first.
+//! there are; a step is one short transaction, and two thirds of the time belong to everybody else. What cannot go on,
+//! because something of it cannot be read, lets others go first.
 //!
 //! Not done here: deciding who may start a redrive (the API does), and what a step makes of a row (`hooksaga_saga::choose`
 //! does).
 
 use crate::{
-    DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm,
-    step_size::StepSize,
+    DELIVERY_LOG_TARGET, DeliveryLog, Driver, LogThrottle, Metrics, Progress, Shutdown, Signals,
+    driver::Rhythm, step_size::StepSize,
 };
-use hooksaga_store::{RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StoreError, StoreResult};
+use hooksaga_store::{
+    RedriveStatus, RedriveStep, RedriveStore, Stage, StepLimits, StepOf, StoreError, StoreResult,
+};
 use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -26,15 +27,15 @@ pub struct Redriver {
     /// How old the events may be that a subscription gets once it is verified; `None` means that it gets none.
     catch_up: Option<Duration>,
     step_size: StepSize,
-    /// When it was last logged that catching up fails.
-    logged: Mutex<Option<Instant>>,
+    /// The line that catching up fails.
+    failures: LogThrottle,
     signals: Signals,
     metrics: Arc<Metrics>,
     log: DeliveryLog,
 }
 
 impl Redriver {
-    /// Rows looked at for each that may be written.
+    /// Rows examined for each that may be written.
     const LOOKS: u32 = 5;
     const NAME: &str = "redriver";
     const LOG_EVERY: Duration = Duration::from_secs(30);
@@ -54,7 +55,7 @@ impl Redriver {
             default_limit,
             catch_up,
             step_size: StepSize::new(),
-            logged: Mutex::default(),
+            failures: LogThrottle::new(Self::LOG_EVERY),
             signals,
             metrics,
             log,
@@ -72,7 +73,8 @@ impl Redriver {
         driver
             .run(|| async {
                 let (progress, rest) = self.step().await?;
-                // Whatever wakes it: the time belongs to others. It is over in a moment when the order to stop comes.
+                // Always rest after a step, so that live traffic gets the database. The rest is short, so shutdown need not
+                // interrupt it.
                 tokio::time::sleep(rest).await;
                 Ok(progress)
             })
@@ -84,13 +86,13 @@ impl Redriver {
         Ok(self.step().await?.0)
     }
 
-    /// The same, and how long to rest after it.
+    /// Does what `run_once` does; also returns how long to rest after it.
     async fn step(&self) -> StoreResult<(Progress, Duration)> {
         let started = Instant::now();
         let size = self.step_size.rows();
         let limits =
             StepLimits { examine: size * Self::LOOKS, create: size, default_limit: self.default_limit };
-        let steps = self.steps(limits).await.inspect_err(|_| self.step_size.failed())?;
+        let steps = self.steps(limits).await.inspect_err(|error| self.step_size.failed(error))?;
         self.metrics.redrives_running(self.store.running().await?);
         if steps.is_empty() {
             return Ok((Progress::IDLE, Duration::ZERO));
@@ -137,18 +139,19 @@ impl Redriver {
 
     /// Logged when it first happens, and every 30 s while it lasts.
     fn cannot_catch_up(&self, error: &StoreError) {
-        self.step_size.failed();
+        self.step_size.failed(error);
         self.metrics.store_error(Self::NAME, error);
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|at| at.elapsed() >= Self::LOG_EVERY) {
-            tracing::error!(component = Self::NAME, %error, "a subscription cannot catch up; redrives go on");
-            *logged = Some(Instant::now());
+        if self.failures.is_due(Instant::now()).is_some() {
+            tracing::error!(component = Self::NAME, %error, "a subscription cannot catch up; redrives continue");
         }
     }
 
     fn account(&self, step: &RedriveStep) {
-        let subscriptions: BTreeSet<_> = step.sagas.iter().map(|saga| saga.subscription_id).collect();
-        self.signals.wake_schedule(subscriptions);
+        let redrive_id = match step.of {
+            StepOf::Redrive(id) => Some(id.0),
+            StepOf::CatchUp(_) => None,
+        };
+        self.signals.wake_schedule_for(step.sagas.iter().map(|saga| (saga.subscription_id, 1)));
         self.metrics.redriven(step.created());
         if self.log.wants(false) {
             for saga in &step.sagas {
@@ -160,28 +163,31 @@ impl Redriver {
                     correlation_id = saga.trace.correlation_id.as_str(),
                     saga_id = saga.requeued.saga_id.0,
                     subscription_id = saga.subscription_id.0,
-                    redrive_id = step.redrive_id.map(|id| id.0),
+                    redrive_id,
                     "{}",
-                    if step.redrive_id.is_some() { "sent again" } else { "caught up after its verification" }
+                    if redrive_id.is_some() { "sent again" } else { "caught up after its verification" }
                 );
             }
         }
-        if step.redrive_id.is_none() && step.ended == Some(RedriveStatus::Cancelled) {
-            tracing::warn!(
-                "a subscription no longer catches up with the events before its verification: it was deleted, or could \
-                 not be delivered to for longer than callbacks.catch_up"
-            );
-        }
-        if let (Some(id), Some(status)) = (step.redrive_id, step.ended) {
-            match status {
-                RedriveStatus::Failed => {
-                    tracing::warn!(
-                        redrive_id = id.0,
-                        "a redrive failed: its subscription cannot be delivered to"
-                    );
-                }
-                _ => tracing::info!(redrive_id = id.0, %status, "a redrive has ended"),
+        match (step.of, step.ended) {
+            // Where nobody catches up that is no news.
+            (StepOf::CatchUp(id), Some(RedriveStatus::Cancelled)) if self.catch_up.is_some() => {
+                tracing::warn!(
+                    subscription_id = id.0,
+                    "a subscription no longer catches up with the events before its verification: it was deleted, or \
+                     could not be delivered to for longer than callbacks.catch_up"
+                );
             }
+            (StepOf::Redrive(id), Some(RedriveStatus::Failed)) => {
+                tracing::warn!(
+                    redrive_id = id.0,
+                    "a redrive failed: its subscription cannot be delivered to"
+                );
+            }
+            (StepOf::Redrive(id), Some(status)) => {
+                tracing::info!(redrive_id = id.0, %status, "a redrive has ended");
+            }
+            (StepOf::CatchUp(_), _) | (StepOf::Redrive(_), None) => {}
         }
     }
 }

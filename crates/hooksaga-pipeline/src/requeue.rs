@@ -42,7 +42,7 @@ pub struct Requeue {
 }
 
 impl Requeue {
-    /// Letters looked at in one go.
+    /// Letters examined in one go.
     const EXAMINE: u32 = 1000;
     const NAME: &str = "requeue";
 
@@ -124,8 +124,11 @@ impl Requeue {
                 default_limit: self.default_limit,
             };
             let started = Instant::now();
-            let batch =
-                self.store.requeue_step(scope, &step).await.inspect_err(|_| self.step_size.failed())?;
+            let batch = self
+                .store
+                .requeue_step(scope, &step)
+                .await
+                .inspect_err(|error| self.step_size.failed(error))?;
             self.account(&batch);
             tally.requeued += batch.requeued;
             tally.skipped += batch.skipped;

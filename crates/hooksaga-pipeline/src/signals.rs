@@ -4,8 +4,10 @@
 //! for other processes instead; [`crate::forward_wakeups`] sends the marks on. A stage that runs here is
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
-//! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them. And the
-//! scheduler says whether it waits for slots: while it does not, results may gather into larger batches.
+//! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them,
+//! and how much. And the scheduler says whether it waits for slots: while it does not, results may gather into larger
+//! batches. It says also how many endpoints it is busy with: while they are many, the router routes no more of an event
+//! with thousands of subscriptions.
 //!
 //! A wake-up is a hint. Several may be merged into one, and one may be lost in a crash, so every loop also
 //! polls slowly.
@@ -13,10 +15,10 @@
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::Stage;
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicUsize, Ordering},
     },
 };
 use tokio::sync::{Notify, watch};
@@ -38,6 +40,10 @@ struct Shared {
     hears_all: AtomicBool,
     to_schedule: Mutex<ToSchedule>,
     results_awaited: watch::Sender<bool>,
+    /// Endpoints that the scheduler here is busy with.
+    busy: AtomicUsize,
+    /// The router waits until they are fewer.
+    crowd_waits: AtomicBool,
     /// Processes with a worker on this database, as far as is known.
     copies: AtomicU32,
 }
@@ -47,7 +53,8 @@ struct Shared {
 pub(crate) struct ToSchedule {
     /// There is something, and nobody says where.
     pub(crate) anywhere: bool,
-    pub(crate) subscriptions: BTreeSet<SubscriptionId>,
+    /// How many sagas each has that are new; `u32::MAX` if nobody counted them.
+    pub(crate) subscriptions: BTreeMap<SubscriptionId, u32>,
 }
 
 fn bit(stage: Stage) -> u16 {
@@ -57,6 +64,10 @@ fn bit(stage: Stage) -> u16 {
 const EVERY_STAGE: u16 = (1 << Stage::ALL.len()) - 1;
 
 impl Signals {
+    /// The next step of a large event waits while the scheduler is busy with so many endpoints. What is on its way is then
+    /// delivered within a tenth of a second, and that is how long others wait at most.
+    const CROWD: usize = 500;
+
     /// Signals for a process that runs these stages itself.
     pub fn new(local: &[Stage]) -> Self {
         let local = local.iter().fold(0, |bits, stage| bits | bit(*stage));
@@ -69,6 +80,8 @@ impl Signals {
             to_schedule: Mutex::default(),
             // Where another process schedules, nobody here knows better.
             results_awaited: watch::Sender::new(true),
+            busy: AtomicUsize::new(0),
+            crowd_waits: AtomicBool::new(false),
             copies: AtomicU32::new(1),
         }))
     }
@@ -83,10 +96,19 @@ impl Signals {
 
     /// Says that these subscriptions have something to schedule; wakes nobody if there are none.
     pub fn wake_schedule(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
-        let mut subscriptions = subscriptions.into_iter().peekable();
-        if subscriptions.peek().is_some() {
+        self.wake_schedule_for(subscriptions.into_iter().map(|id| (id, u32::MAX)));
+    }
+
+    /// The same, where it is known how many sagas are new: each is named with its number, once or several times.
+    pub(crate) fn wake_schedule_for(&self, sagas: impl IntoIterator<Item = (SubscriptionId, u32)>) {
+        let mut sagas = sagas.into_iter().peekable();
+        if sagas.peek().is_some() {
             if self.is_local(Stage::Schedule) {
-                self.to_schedule().subscriptions.extend(subscriptions);
+                let mut told = self.to_schedule();
+                for (id, new) in sagas {
+                    let known = told.subscriptions.entry(id).or_default();
+                    *known = known.saturating_add(new);
+                }
             }
             self.notify(Stage::Schedule);
         }
@@ -116,6 +138,42 @@ impl Signals {
     pub(crate) async fn results_awaited(&self) {
         // The sender lives as long as this does.
         let _ = self.0.results_awaited.subscribe().wait_for(|awaited| *awaited).await;
+    }
+
+    /// The scheduler says how many endpoints it is busy with.
+    pub(crate) fn set_busy(&self, endpoints: usize) {
+        self.0.busy.store(endpoints, Ordering::Release);
+        if !self.is_crowded() && self.0.crowd_waits.swap(false, Ordering::AcqRel) {
+            self.notify(Stage::Router);
+        }
+    }
+
+    /// Whether the scheduler here is busy with more endpoints than one more step of a large event should join. Where
+    /// another process schedules, nobody here knows.
+    fn is_crowded(&self) -> bool {
+        let told = self.to_schedule().subscriptions.len();
+        self.0.busy.load(Ordering::Acquire) + told >= Self::CROWD
+    }
+
+    /// Whether the next step of a large event has to wait. If so, the router is woken when it need not wait any longer.
+    pub(crate) fn crowd_must_wait(&self) -> bool {
+        // First, so that a scheduler that is done in between wakes it.
+        self.0.crowd_waits.store(true, Ordering::Release);
+        let crowded = self.is_crowded();
+        if !crowded {
+            self.crowd_goes_on();
+        }
+        crowded
+    }
+
+    /// The router waits no longer.
+    pub(crate) fn crowd_goes_on(&self) {
+        self.0.crowd_waits.store(false, Ordering::Release);
+    }
+
+    /// Whether the next step of a large event waits for those before it.
+    pub(crate) fn crowd_waits(&self) -> bool {
+        self.0.crowd_waits.load(Ordering::Acquire)
     }
 
     /// How many copies share the work, this one included.
@@ -208,19 +266,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_scheduler_is_told_where_to_look_unless_it_may_be_anywhere() {
         let signals = Signals::new(Stage::ALL);
-        let ids = |ids: &[i64]| ids.iter().copied().map(SubscriptionId).collect::<BTreeSet<_>>();
+        let ids =
+            |ids: &[i64]| ids.iter().map(|id| (SubscriptionId(*id), u32::MAX)).collect::<BTreeMap<_, _>>();
         signals.wake_schedule([]);
         assert!(!is_woken(&signals, Stage::Schedule).await);
         assert_eq!(signals.take_to_schedule(), ToSchedule::default());
-        signals.wake_schedule(ids(&[2, 1]));
-        signals.wake_schedule(ids(&[2, 3]));
+        signals.wake_schedule(ids(&[2, 1]).into_keys());
+        signals.wake_schedule(ids(&[2, 3]).into_keys());
         assert!(is_woken(&signals, Stage::Schedule).await);
         let told = ToSchedule { anywhere: false, subscriptions: ids(&[1, 2, 3]) };
         assert_eq!(signals.take_to_schedule(), told);
         signals.nudge_schedule();
         assert!(is_woken(&signals, Stage::Schedule).await);
         assert_eq!(signals.take_to_schedule(), ToSchedule::default(), "a nudge names nobody");
-        signals.wake_schedule(ids(&[1]));
+        signals.wake_schedule(ids(&[1]).into_keys());
         signals.wake(Stage::Schedule);
         assert_eq!(signals.take_to_schedule(), ToSchedule { anywhere: true, subscriptions: ids(&[1]) });
         assert_eq!(signals.take_to_schedule(), ToSchedule::default());
@@ -259,9 +318,39 @@ mod tests {
         assert_eq!(signals.take_outgoing(), [Stage::Schedule]);
         assert_eq!(
             signals.take_to_schedule().subscriptions,
-            BTreeSet::new(),
+            BTreeMap::new(),
             "nobody here would ever take it"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_new_is_added_up_where_it_was_counted() {
+        let signals = Signals::new(Stage::ALL);
+        let [a, b] = [1, 2].map(SubscriptionId);
+        signals.wake_schedule_for([(a, 2), (b, 1), (a, 3)]);
+        signals.wake_schedule_for([(a, 1)]);
+        signals.wake_schedule([b]);
+        assert_eq!(signals.take_to_schedule().subscriptions, BTreeMap::from([(a, 6), (b, u32::MAX)]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_event_waits_while_the_scheduler_is_busy_and_is_told_when_it_is_not() {
+        let signals = Signals::new(Stage::ALL);
+        let most = Signals::CROWD;
+        assert!(!signals.crowd_must_wait());
+        signals.set_busy(most - 1);
+        assert!(!signals.crowd_must_wait() && !signals.crowd_waits());
+        signals.wake_schedule([SubscriptionId(1)]);
+        assert!(signals.crowd_must_wait(), "what the scheduler has yet to take counts, too");
+        signals.set_busy(most);
+        signals.take_to_schedule();
+        assert!(!is_woken(&signals, Stage::Router).await);
+        assert!(signals.crowd_waits());
+        signals.set_busy(most - 1);
+        assert!(is_woken(&signals, Stage::Router).await && !signals.crowd_waits());
+        signals.set_busy(most);
+        signals.set_busy(0);
+        assert!(!is_woken(&signals, Stage::Router).await, "nobody waits");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! How large the steps of background work are, and how long to rest between them, so that live traffic hardly notices it.
 
+use hooksaga_store::StoreError;
 use std::{
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
@@ -41,9 +42,12 @@ impl StepSize {
         (took * 2).clamp(Duration::from_millis(2), Duration::from_secs(1))
     }
 
-    /// Takes note of a step that failed, maybe because it took too long.
-    pub(crate) fn failed(&self) {
-        self.0.store((self.rows() / 2).max(Self::LEAST), Ordering::Relaxed);
+    /// Takes note of a step that failed. It may have been too large, unless the error would be the same for any size: one
+    /// piece of work that can never be done must not make everybody else's steps smaller.
+    pub(crate) fn failed(&self, error: &StoreError) {
+        if error.is_transient() {
+            self.0.store((self.rows() / 2).max(Self::LEAST), Ordering::Relaxed);
+        }
     }
 }
 
@@ -63,7 +67,11 @@ mod tests {
         assert_eq!(step_size.rows(), StepSize::MOST, "neither quick nor slow");
         assert_eq!(step_size.rest_after(ms(900)), ms(1000), "a rest has an end");
         assert_eq!(step_size.rows(), StepSize::MOST / 2);
-        (0..9).for_each(|_| step_size.failed());
+        for error in [StoreError::Other(String::new()), StoreError::Refused(String::new())] {
+            step_size.failed(&error);
+        }
+        assert_eq!(step_size.rows(), StepSize::MOST / 2, "a smaller step would fail as well");
+        (0..9).for_each(|_| step_size.failed(&StoreError::TimedOut(String::new())));
         assert_eq!(step_size.rows(), StepSize::LEAST);
         assert_eq!(step_size.rest_after(Duration::ZERO), ms(2), "there is always a rest");
     }

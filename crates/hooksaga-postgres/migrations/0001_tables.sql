@@ -1,19 +1,20 @@
 -- Version 1: tables, keys and indexes, as docs/SCHEMA.md describes them.
 --
--- Identifiers are COLLATE "C": they are compared byte for byte, whatever the database's locale, and their
--- indexes are the cheapest there are. No foreign keys: see docs/SCHEMA.md.
+-- Identifiers are COLLATE "C": they are compared byte for byte, whatever the database's locale, and such indexes are the
+-- cheapest. There are no foreign keys: see docs/SCHEMA.md.
 --
--- deduplicate_items = off, fillfactor = 75 on the indexes of sagas and jobs: every version of a row has its entry beside
--- the last one's, and all but one are dead in a moment. A leaf that is full is searched for what can go or be merged
--- before it is split; not merging, and room for the next versions, cost a twentieth of the database's time less.
+-- The indexes of sagas and jobs have deduplicate_items = off and fillfactor = 75. Each new version of a row adds an entry
+-- beside the previous one, and soon all but the last are dead. Before PostgreSQL splits a full leaf, it searches the leaf
+-- for entries to remove or merge. Not merging, and leaving room for the next versions, saves a twentieth of the database's
+-- time.
 --
--- CHECKs are looked at for every version of a row, so those of sagas and jobs speak of what changes; what a row is
--- created with is looked at once, by the triggers on its birth (0002_guards.sql). And each is read and planned anew by every
--- statement. So what a single value of the hot tables must be stands in domains: a session plans those once, and looks
--- at them for the columns that a statement writes. (A parameter for such a column needs a cast to its base type.)
+-- PostgreSQL evaluates a CHECK for every version of a row, and every statement parses and plans it anew. So the CHECKs of
+-- sagas and jobs cover only what changes; triggers check once what a row is created with (0002_guards.sql). The limits of
+-- single values in the hot tables are domains: a session plans those once, and evaluates them only for the columns that a
+-- statement writes. (A parameter for such a column needs a cast to its base type.)
 --
--- vacuum_truncate = off: a vacuum would give the empty end of a table back to the disk, for which it locks everybody
--- out, and the file system's own bookkeeping holds up commits. The tables grow into that room again at once.
+-- vacuum_truncate = off: otherwise vacuum returns the empty end of a table to the disk. For that it locks out everybody
+-- else, and the file system's bookkeeping delays commits. The tables would soon grow into that space again anyway.
 
 CREATE TYPE saga_status AS ENUM ('Pending', 'InProgress', 'PendingRetry', 'Completed', 'DeadLettered');
 CREATE TYPE job_status AS ENUM ('Pending', 'Leased', 'Completed', 'Failed');
@@ -35,15 +36,15 @@ CREATE TABLE events (
     external_id    text_200 COLLATE "C",
     correlation_id text_100 COLLATE "C" NOT NULL
 ) WITH (
-    -- Nothing is changed: what matters is that the visibility map and the statistics keep up, and that the room of what
-    -- the janitor removes is used again.
+    -- Rows never change. Vacuum keeps the visibility map and the statistics up to date, and makes the space of what the
+    -- janitor removes usable again.
     autovacuum_vacuum_insert_scale_factor = 0.05,
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_analyze_scale_factor = 0.02,
     vacuum_truncate = off
 );
 
--- `external_id` first: the API also looks for one whatever its tenant.
+-- `external_id` comes first: the API also searches for one without knowing its tenant.
 CREATE UNIQUE INDEX uniq_event_external_id ON events (external_id, tenant) WHERE external_id IS NOT NULL;
 CREATE INDEX idx_event_created ON events (created_at);
 CREATE INDEX idx_event_type ON events (event_type, created_at);
@@ -75,17 +76,17 @@ CREATE TABLE subscriptions (
     vouched_round      bigint,
     verification_round bigint NOT NULL DEFAULT 1,
     verified_url       text COLLATE "C" CHECK (char_length(verified_url) BETWEEN 1 AND 500),
-    -- Nobody can set it by hand, changing the URL resets it, and a late verifier cannot verify the wrong URL.
+    -- Generated: nobody can set it by hand, a new URL resets it, and a late verifier cannot verify the wrong URL.
     verified           boolean NOT NULL
                        GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) STORED,
-    -- Whether its open deliveries go on: to its endpoint, or, once it is deleted, to their end.
+    -- Whether its open deliveries continue. Those of a deleted subscription do, until they fail.
     deliverable        boolean NOT NULL
                        GENERATED ALWAYS AS (deleted_at IS NOT NULL OR (active AND verified_url IS NOT NULL
                                                                        AND verified_url = callback_url)) STORED,
     -- Who vouched for verified_url, if it did not prove itself.
     trusted_by         text CHECK (char_length(trusted_by) BETWEEN 1 AND 100),
     trusted_at         timestamptz,
-    -- The verified_url that operators were told of.
+    -- The verified_url that was announced to operators.
     announced_url      text COLLATE "C" CHECK (char_length(announced_url) BETWEEN 1 AND 500),
     check_round        bigint NOT NULL DEFAULT 0,
     check_attempts     integer NOT NULL DEFAULT 0 CHECK (check_attempts >= 0),
@@ -94,8 +95,8 @@ CREATE TABLE subscriptions (
     next_check_at      timestamptz NOT NULL DEFAULT now(),
     check_error        text CHECK (char_length(check_error) BETWEEN 1 AND 100),
     checked_at         timestamptz,
-    -- Since when it has missed events because it was not verified: since its creation, or since its URL changed.
-    -- Null once it has been queued to catch up (0002_guards.sql).
+    -- The time since which it has missed events because it was not verified: its creation, or the change of its URL.
+    -- Null once it is queued to catch up (0002_guards.sql).
     unverified_since   timestamptz DEFAULT now(),
     created_at         timestamptz NOT NULL DEFAULT now(),
     updated_at         timestamptz NOT NULL DEFAULT now(),
@@ -112,14 +113,15 @@ CREATE INDEX idx_sub_tenant ON subscriptions (tenant, id);
 CREATE INDEX idx_sub_url ON subscriptions (callback_url);
 CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
--- By tenant, when the open round is due: a new one at once.
+-- By tenant: when the open round of verification is due. A new round is due at once.
 CREATE INDEX idx_sub_open_check_tenant ON subscriptions
     (tenant, (CASE WHEN check_round <> verification_round THEN '-infinity'::timestamptz ELSE next_check_at END), id)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
 CREATE INDEX idx_sub_unannounced ON subscriptions (id)
     WHERE verified_url IS NOT NULL AND announced_url IS DISTINCT FROM verified_url AND deleted_at IS NULL;
 
--- What routing looks up: a row per topic of a subscription, written in the transaction that writes its `event_type`.
+-- The router finds subscriptions here: a row per topic of a subscription, written in the same transaction as its
+-- `event_type`.
 CREATE TABLE subscription_topics (
     tenant          text COLLATE "C" NOT NULL CHECK (char_length(tenant) BETWEEN 1 AND 100),
     topic           text COLLATE "C" NOT NULL CHECK (char_length(topic) BETWEEN 1 AND 100),
@@ -127,7 +129,7 @@ CREATE TABLE subscription_topics (
     PRIMARY KEY (tenant, topic, subscription_id)
 );
 
--- By hash, which has no order: routing, which reads a topic in the order of subscriptions, cannot be planned along it.
+-- A hash index has no order. So the planner cannot choose it for routing, which reads a topic in the order of subscriptions.
 CREATE INDEX idx_topic_subscription ON subscription_topics USING hash (subscription_id);
 
 -- webhook_delivery_sagas ------------------------------------------------------------------------------
@@ -148,8 +150,8 @@ CREATE TABLE webhook_delivery_sagas (
     CONSTRAINT uniq_saga_event_subscription UNIQUE (event_id, subscription_id, generation)
                WITH (deduplicate_items = off, fillfactor = 75)
 ) WITH (
-    -- Every row is updated twice or more in its first seconds: dead entries in the partial indexes cost
-    -- every selector until they are vacuumed.
+    -- Every row is updated at least twice in its first seconds. Until vacuum removes them, every scan of the partial
+    -- indexes passes the dead entries.
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.02,
@@ -157,24 +159,25 @@ CREATE TABLE webhook_delivery_sagas (
     vacuum_truncate = off
 );
 
--- Over the retries only: what is new is found by its subscription, in the next one.
+-- Retries only: new sagas are found by their subscription, in the next index.
 CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attempt_at)
     WHERE status = 'PendingRetry';
--- `id`: sagas that were routed together are due at the same moment, and two walks must see them in the same order.
+-- With `id`, because sagas that were routed together are due at the same moment and every scan must see them in the same
+-- order.
 CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at, id)
     WITH (deduplicate_items = off, fillfactor = 75)
     WHERE status IN ('Pending', 'PendingRetry');
 
 -- webhook_delivery_jobs -------------------------------------------------------------------------------
 
--- A job is the attempt of a saga at a time, and that is its key: everybody who looks for a job comes from its saga. `id`
--- is its name for people and logs; no component chooses it, and it has no index (nor, then, a key of its own), which every
--- version of every job would pay for. A session draws 32 at once: nobody relies on their order.
+-- A job is the attempt of a saga at a time. That is its key, because every lookup of a job starts from its saga. `id` is its
+-- name for people and logs. It has no index, and so no unique key: every version of every job would pay for that. A session
+-- draws 32 ids at once; nobody relies on their order.
 CREATE TABLE webhook_delivery_jobs (
     id               bigint GENERATED BY DEFAULT AS IDENTITY (CACHE 32),
     saga_id          bigint NOT NULL,
     subscription_id  bigint NOT NULL,
-    -- Of the saga, which changes neither while it has this job: so that a claim reads no saga.
+    -- Copies of the saga's columns, so that a claim reads no saga. They do not change while the saga has this job.
     event_id         bigint NOT NULL,
     attempt          integer NOT NULL,
     attempt_at       timestamptz NOT NULL,
@@ -185,7 +188,7 @@ CREATE TABLE webhook_delivery_jobs (
     response_status  integer,
     error_code       text_100,
     duration_ms      natural_number,
-    -- When it was really sent, and where; when the endpoint wants to be asked again.
+    -- When and where it was really sent; when the endpoint asked for the next attempt.
     started_at       timestamptz,
     callback_url     text_500,
     retry_at         timestamptz,
@@ -210,7 +213,7 @@ CREATE INDEX idx_job_pending ON webhook_delivery_jobs (lease_until)
     WITH (deduplicate_items = off, fillfactor = 75) WHERE status = 'Pending';
 CREATE INDEX idx_job_leased ON webhook_delivery_jobs (lease_until)
     WITH (deduplicate_items = off, fillfactor = 75) WHERE status = 'Leased';
--- Parked jobs, which wait until their subscription is active and verified again: a not-before that never comes.
+-- Parked jobs wait until their subscription is active and verified again. Their not-before time never comes.
 CREATE INDEX idx_job_parked ON webhook_delivery_jobs (subscription_id)
     WHERE status = 'Pending' AND lease_until = '9999-12-31 23:59:59.999999+00';
 
@@ -228,11 +231,37 @@ CREATE TABLE dead_letters (
 ) WITH (vacuum_truncate = off);
 
 CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
--- For the janitor: a letter keeps its event.
+-- For the janitor: an event with a dead letter stays.
 CREATE INDEX idx_dead_letter_event ON dead_letters (event_id);
 
--- lz4 makes large payloads as small as the server's own method does, in a quarter of the time. A server that was built
--- without it keeps its own.
+-- What lists of dead letters are filtered by: a narrow row for each letter, with what is otherwise found by its event, and
+-- whether it was sent again. Kept by triggers (0002_guards.sql), whoever stores a letter, sends it again or removes it.
+CREATE TABLE letter_heads (
+    letter_id        bigint PRIMARY KEY,
+    saga_id          bigint NOT NULL,
+    subscription_id  bigint NOT NULL,
+    tenant           text COLLATE "C" NOT NULL,
+    event_type       text COLLATE "C" NOT NULL,
+    final_error_code text NOT NULL,
+    created_at       timestamptz NOT NULL,
+    saga_created_at  timestamptz NOT NULL,
+    requeued         boolean NOT NULL
+) WITH (vacuum_truncate = off);
+
+-- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
+CREATE INDEX idx_head_subscription ON letter_heads (subscription_id, letter_id)
+    INCLUDE (requeued, event_type, final_error_code, created_at, saga_id, saga_created_at);
+CREATE INDEX idx_head_tenant ON letter_heads (tenant, letter_id)
+    INCLUDE (requeued, event_type, final_error_code, created_at);
+CREATE INDEX idx_head_type ON letter_heads (event_type, letter_id)
+    INCLUDE (requeued, final_error_code, created_at);
+-- Dead deliveries in their order: of a tenant, and by type or time.
+CREATE INDEX idx_head_dead ON letter_heads (tenant, saga_id) INCLUDE (event_type, saga_created_at);
+CREATE INDEX idx_head_saga ON letter_heads (saga_id) INCLUDE (event_type, saga_created_at);
+CREATE INDEX idx_head_requeued ON letter_heads (requeued, letter_id);
+
+-- lz4 compresses large payloads as well as the default method, in a quarter of the time. A server that was built without
+-- lz4 keeps the default.
 DO $$
 BEGIN
     ALTER TABLE events ALTER COLUMN payload SET COMPRESSION lz4;
@@ -244,16 +273,16 @@ $$;
 
 -- The hand-over queues: small, and every row lives for moments only ------------------------------------
 
--- `after_subscription_id`: how far routing came with an event that matches more subscriptions than one pass may consider.
+-- `after_subscription_id`: how far routing has got with an event that matches more subscriptions than one pass may consider.
 CREATE TABLE unrouted_events (event_id bigint PRIMARY KEY, after_subscription_id bigint NOT NULL DEFAULT 0)
     WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
           autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
--- `seq` is the order of arrival. In the order of job ids, which finish as they like, nobody could tell where the dead
--- entries of the last minute end and the new ones begin. A job finishes once, so it is here once, with its key and its
--- result: a finished job never changes, so whoever applies the result need not read it again. Only the statement that
--- finishes a job queues it; a job that has not finished has no duration, and its row cannot be copied here.
+-- `seq` is the order of arrival. Jobs do not finish in the order of their ids, so an index on those would mix new entries
+-- with the dead ones of the last minute. A job finishes once, so it is queued once, with its key and its result. A finished
+-- job never changes, so whoever applies the result need not read it again. Only the statement that finishes a job queues
+-- it: a job that has not finished has no duration, so its row cannot be copied here.
 CREATE TABLE finished_jobs (
     seq         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job_id      bigint NOT NULL,
@@ -272,9 +301,9 @@ CREATE TABLE pending_dead_letters (saga_id bigint PRIMARY KEY)
           autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
           autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
--- Subscriptions that were verified, and the events that they missed until then; the router adds what is older
--- than their gap, with its end (`until`), else the first step sets it;
--- `after_at` and `after_id` are how far the walk over the events came.
+-- Subscriptions that were verified and have missed events until then. `until` is the end of the gap: the first step sets
+-- it. The router adds a row with its own end for an event that is older than the gap. `after_at` and `after_id` are where
+-- the scan of the events resumes.
 CREATE TABLE catch_ups (
     id              bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     subscription_id bigint NOT NULL,
@@ -289,7 +318,8 @@ CREATE INDEX idx_catch_up_next ON catch_ups (next_at);
 
 -- Helper tables -----------------------------------------------------------------------------------------
 
--- How many subscriptions with a matching topic an event could not go to when it was routed; only where there were any.
+-- How many subscriptions with a matching topic could not get an event when it was routed. A row exists only if any could
+-- not.
 CREATE TABLE unmatched_events (
     event_id   bigint PRIMARY KEY,
     paused     bigint NOT NULL CHECK (paused >= 0),
@@ -297,11 +327,11 @@ CREATE TABLE unmatched_events (
     unverified bigint NOT NULL CHECK (unverified >= 0)
 );
 
--- Large work: dead letters that match a filter, or the events of a subscription since a time. `after_at` and `after_id`
--- are how far it came.
+-- Redrives: of the dead letters that match a filter, or of a subscription's events since a time. `after_at` and `after_id`
+-- are where the scan resumes.
 CREATE TABLE redrives (
     id               bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
-    -- Null: every tenant's.
+    -- Null: of every tenant.
     tenant           text COLLATE "C" CHECK (char_length(tenant) BETWEEN 1 AND 100),
     kind             text COLLATE "C" NOT NULL CHECK (kind IN ('dead_letters', 'events')),
     subscription_id  bigint,
@@ -339,7 +369,8 @@ CREATE TABLE subscription_secrets (
 -- Every claim and every check reads the valid secrets of its subscriptions.
 CREATE INDEX idx_secret_subscription ON subscription_secrets (subscription_id, id);
 
--- Static request headers, sealed as secrets are: all of a subscription together, so that they are read with its URL.
+-- Static request headers, encrypted like secrets. A subscription has all of them in one row, so that they are read together
+-- with its URL.
 CREATE TABLE subscription_headers (
     subscription_id bigint PRIMARY KEY,
     key_id          text COLLATE "C" NOT NULL CHECK (char_length(key_id) BETWEEN 1 AND 64),
@@ -351,21 +382,21 @@ CREATE TABLE api_keys (
     name         text NOT NULL CHECK (char_length(name) BETWEEN 1 AND 100),
     scopes       text NOT NULL CHECK (char_length(scopes) BETWEEN 1 AND 100),
     sha256       bytea NOT NULL UNIQUE CHECK (octet_length(sha256) = 32),
-    -- Bound to this tenant: the key sees and changes nothing else.
+    -- The key sees and changes this tenant only.
     tenant       text COLLATE "C" CHECK (char_length(tenant) BETWEEN 1 AND 100),
     created_at   timestamptz NOT NULL DEFAULT now(),
     expires_at   timestamptz,
     revoked_at   timestamptz,
     last_used_at timestamptz,
-    -- Created by key_admin, not by the API, whose role may not write this column: only such a key may lack a tenant or an end.
+    -- Created by key_admin. The API's role may not write this column, so its keys always have a tenant and an end.
     by_admin     boolean NOT NULL DEFAULT false,
     CONSTRAINT key_bound CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 );
 
--- For the janitor: every portal session has a key, and most keys there ever were have expired.
+-- For the janitor: every portal session creates a key, so in time most keys have expired.
 CREATE INDEX idx_key_expiry ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
 
--- Who did what. Only ever added to, until the janitor removes what is old.
+-- Who did what. Rows are only added, until the janitor removes old ones.
 CREATE TABLE audit_records (
     id       bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL DEFAULT now(),
@@ -396,7 +427,8 @@ CREATE TABLE delivery_counts (
     delivered       bigint NOT NULL DEFAULT 0,
     failed          bigint NOT NULL DEFAULT 0,
     dead_lettered   bigint NOT NULL DEFAULT 0,
-    -- Attempts that took at most so many milliseconds and longer than the column before says; and the slowest.
+    -- A histogram: attempts that took at most this many milliseconds, and more than the previous column's limit. Then the
+    -- slowest.
     ms_10           integer NOT NULL DEFAULT 0,
     ms_20           integer NOT NULL DEFAULT 0,
     ms_50           integer NOT NULL DEFAULT 0,
@@ -412,15 +444,15 @@ CREATE TABLE delivery_counts (
     slowest_ms      integer NOT NULL DEFAULT 0,
     PRIMARY KEY (minute, subscription_id, shard)
 ) WITH (
-    -- A counter row is updated by every batch of its minute; the room lets those updates stay in the page.
+    -- Every batch of a minute updates its counter rows. Free space in the page lets these updates stay in it.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 1,
     vacuum_truncate = off
 );
 
--- Sums of counts, which the janitor makes of minutes that nobody adds to any more: per hour, of everything; and per minute,
--- of everybody (with an empty tenant) and of each tenant, for the last hours.
+-- Sums that the janitor computes from the counts of past minutes, once nobody adds to those: per hour and subscription; and
+-- for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
 CREATE TABLE delivery_hours (
     hour            timestamptz NOT NULL,
     subscription_id bigint NOT NULL,
@@ -439,8 +471,8 @@ CREATE TABLE minute_totals (
     PRIMARY KEY (minute, tenant)
 ) WITH (vacuum_truncate = off);
 
--- How far that is. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is there, and of the hour that begins with
--- it, subscriptions up to `after_subscription_id`.
+-- How far these sums reach. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is summed; of the hour that
+-- begins there, the subscriptions up to `after_subscription_id`.
 CREATE TABLE count_progress (
     sums                  smallint PRIMARY KEY CHECK (sums IN (1, 2)),
     below                 timestamptz NOT NULL DEFAULT 'epoch',
@@ -449,9 +481,9 @@ CREATE TABLE count_progress (
 
 INSERT INTO count_progress (sums) VALUES (1), (2);
 
--- What the janitor removes: events, ended redrives and audit records can only be deleted while they are listed here, and
--- what is open or young does not get here (0002_guards.sql). Empty between transactions, but for an event with very many
--- deliveries, which goes in several: while it is listed nobody sends it again.
+-- What the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
+-- nothing that is open or recent can be listed (0002_guards.sql). The table is empty between transactions, with one
+-- exception: an event with very many deliveries is removed in several. While an event is listed, nobody sends it again.
 CREATE TABLE removals (
     kind       text COLLATE "C" NOT NULL CHECK (kind IN ('event', 'redrive', 'audit')),
     subject_id bigint NOT NULL,
@@ -460,13 +492,13 @@ CREATE TABLE removals (
         autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 10000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 
--- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
--- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
+-- The failures of an endpoint: a row for each that has ever failed. All attempts since `since` have failed, and `failures` is
+-- how many; both are reset by a success, and when the subscription is activated. `gone_url` answered 410 (Gone).
 CREATE TABLE endpoint_failures (
     subscription_id bigint PRIMARY KEY,
     since           timestamptz,
     failures        integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
-    -- Somebody was told of this run.
+    -- This run of failures was announced to operators.
     announced       boolean NOT NULL DEFAULT false,
     last_at         timestamptz NOT NULL,
     last_saga_id    bigint NOT NULL,
@@ -474,7 +506,7 @@ CREATE TABLE endpoint_failures (
     gone_url        text COLLATE "C" CHECK (char_length(gone_url) BETWEEN 1 AND 500),
     CONSTRAINT run_has_failures CHECK ((since IS NULL) = (failures = 0))
 ) WITH (
-    -- As with the counters: updated by every batch that fails.
+    -- As with the counters: every batch with a failure updates a row.
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_cost_delay = 1,
@@ -484,7 +516,7 @@ CREATE TABLE endpoint_failures (
 CREATE INDEX idx_failures_since ON endpoint_failures (since, subscription_id) WHERE since IS NOT NULL;
 CREATE INDEX idx_failures_gone ON endpoint_failures (subscription_id) WHERE gone_url IS NOT NULL;
 
--- What operators are to be told, until it is an event.
+-- What is to be announced to operators. A row stays until its event is stored.
 CREATE TABLE pending_announcements (
     subscription_id bigint NOT NULL,
     kind            text COLLATE "C" NOT NULL CHECK (kind IN ('verified', 'failing', 'disabled')),
@@ -495,8 +527,8 @@ CREATE TABLE pending_announcements (
     PRIMARY KEY (subscription_id, kind, at)
 );
 
--- What rate limits let through: when the bucket of a limited subscription is full again, at its admission and at the start
--- of its attempts.
+-- The buckets of rate limits: when the bucket of a limited subscription is full again. Each has one for the admission of jobs
+-- and one for the start of attempts.
 CREATE TABLE rate_limits (
     subscription_id bigint NOT NULL,
     gate            text COLLATE "C" NOT NULL CHECK (gate IN ('admission', 'start')),
@@ -504,15 +536,15 @@ CREATE TABLE rate_limits (
     PRIMARY KEY (subscription_id, gate)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1, vacuum_truncate = off);
 
--- What the servers were last started with: the outbox (outbox.sql) keeps to it too. One row at most.
+-- The limit that a server was last started with. The outbox (outbox.sql) enforces it, too. One row at most.
 CREATE TABLE ingest_limits (
     id                integer PRIMARY KEY CHECK (id = 1),
     max_payload_bytes bigint NOT NULL CHECK (max_payload_bytes >= 1)
 );
 
--- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
--- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. Written behind the deliveries, asynchronously; no delivery waits for it. `below` is how far.
+-- The coarse index of lists: which blocks of 256 ids contain a row with a value, and the times of the rows in a block.
+-- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below` are indexed.
 CREATE TABLE list_blocks (
     facet smallint NOT NULL CHECK (facet BETWEEN 1 AND 4),
     value text COLLATE "C" NOT NULL CHECK (char_length(value) BETWEEN 1 AND 100),

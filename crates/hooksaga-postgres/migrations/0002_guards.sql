@@ -1,14 +1,18 @@
 -- Version 2: triggers that refuse what no component may do, whoever asks.
 --
--- Every row trigger carries its condition in WHEN, so that a legal write never calls a function. They are
--- AFTER triggers: a BEFORE trigger locks each row a second time before its WHEN is looked at, which a legal
--- write would pay for; an AFTER trigger whose WHEN is false costs one comparison. Raising after the row has
--- changed is as good as before: the statement is undone as a whole.
+-- Every row trigger has its condition in WHEN, so that a legal write never calls a function. They are AFTER triggers: a
+-- BEFORE trigger locks each row a second time before PostgreSQL evaluates its WHEN, and every legal write would pay for that.
+-- An AFTER trigger whose WHEN is false costs one comparison. It may raise after the row has changed: the whole statement is
+-- undone.
 --
--- Every statement reads and plans the WHEN of each trigger that it meets. So the hot tables have few, and those over
--- columns that no component writes (UPDATE OF) are not met. No trigger changes such a column behind a statement's back.
+-- Every statement parses and plans the WHEN of each trigger that applies to it. So the hot tables have few triggers. Those on
+-- columns that no component writes (UPDATE OF) apply to no component's statement; no other trigger changes such a column.
 --
 -- They raise restrict_violation (23001), which the program reports as a refused write.
+
+-- The functions below take this search path (FROM CURRENT). Without pg_temp at its end PostgreSQL looks there first, and a role could
+-- put a temporary table in the place of one of ours.
+SELECT set_config('search_path', quote_ident(current_schema()) || ', pg_temp', true);
 
 CREATE FUNCTION hooksaga_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -18,10 +22,10 @@ $$;
 
 REVOKE ALL ON FUNCTION hooksaga_refuse() FROM PUBLIC;
 
--- The only way out: the janitor lists in `removals` what it removes, whole events at a time. Nothing gets onto the list that
--- is open, waits in a queue, or has been final for less than a minute; nothing goes that is not on it. Statement by
--- statement: a look at all of a batch costs little more than one at a single row. OFFSET 0 keeps each look at another table
--- a look by its key: the planner would put whole tables into hashes.
+-- History is deleted in one way only: the janitor lists in `removals` what it removes, whole events at a time. What is open,
+-- waits in a queue, or has been final for less than a minute cannot be listed, and what is not listed cannot be deleted. These
+-- are statement triggers: checking a whole batch costs little more than checking a single row. OFFSET 0 makes the planner
+-- look up each row of another table by its key; without it, it would hash whole tables.
 
 CREATE FUNCTION hooksaga_refuse_removal(what text, reason text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -149,8 +153,8 @@ CREATE TRIGGER refuse_identity
         OR OLD.created_at <> NEW.created_at)
     EXECUTE FUNCTION hooksaga_refuse('what a saga was created with never changes');
 
--- Whether the result of an attempt is written, an attempt begins, or nothing of that. A retry is later than the attempt
--- before it: else the key of its job would be taken, and the saga stuck.
+-- Three cases: the result of an attempt is written, an attempt begins, or neither. A retry must be later than the previous
+-- attempt: otherwise the key of its job would be taken, and the saga stuck.
 CREATE TRIGGER refuse_change AFTER UPDATE ON webhook_delivery_sagas
     FOR EACH ROW WHEN (NOT CASE
         WHEN OLD.status = 'InProgress' AND NEW.status IN ('Completed', 'PendingRetry', 'DeadLettered') THEN
@@ -204,9 +208,49 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON dead_letters
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON dead_letters
     FOR EACH STATEMENT EXECUTE FUNCTION hooksaga_refuse('dead letters are never deleted');
 
--- The queues: a row comes and goes, it never becomes another. Whoever drains a queue must hold UPDATE on a
--- column to lock its rows (see roles.sql); this makes that right worth nothing else. Only how far routing came with an
--- event may grow.
+-- letter_heads: what lists of letters are filtered by, kept with the rights of the schema's owner.
+
+CREATE FUNCTION hooksaga_keep_head() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM letter_heads WHERE letter_id = OLD.id;
+        RETURN NULL;
+    END IF;
+    INSERT INTO letter_heads
+        (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
+    SELECT NEW.id, NEW.saga_id, NEW.subscription_id, e.tenant, e.event_type, NEW.final_error_code, NEW.created_at, s.created_at,
+           EXISTS (SELECT FROM webhook_delivery_sagas n
+                   WHERE n.event_id = s.event_id AND n.subscription_id = s.subscription_id
+                     AND n.generation = s.generation + 1)
+    FROM webhook_delivery_sagas s JOIN events e ON e.id = NEW.event_id
+    WHERE s.id = NEW.saga_id;
+    RETURN NULL;
+END
+$$;
+
+CREATE FUNCTION hooksaga_mark_requeued() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    sent_again bigint;
+BEGIN
+    SELECT id INTO sent_again FROM webhook_delivery_sagas
+    WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
+    -- Whoever stores its letter at this moment has this locked, or will leave it out.
+    PERFORM FROM pending_dead_letters WHERE saga_id = sent_again FOR SHARE;
+    UPDATE letter_heads SET requeued = true WHERE saga_id = sent_again;
+    RETURN NULL;
+END
+$$;
+
+REVOKE ALL ON FUNCTION hooksaga_keep_head(), hooksaga_mark_requeued() FROM PUBLIC;
+
+CREATE TRIGGER keep_head AFTER INSERT OR DELETE ON dead_letters
+    FOR EACH ROW EXECUTE FUNCTION hooksaga_keep_head();
+-- What is routed has generation 0, and pays for no more than this condition.
+CREATE TRIGGER mark_requeued AFTER INSERT ON webhook_delivery_sagas
+    FOR EACH ROW WHEN (NEW.generation > 0) EXECUTE FUNCTION hooksaga_mark_requeued();
+
+-- The queues: rows are inserted and deleted, never changed. Whoever drains a queue needs UPDATE on a column to lock its rows
+-- (see roles.sql); this trigger makes that right useless for anything else. Only after_subscription_id may grow.
 
 CREATE TRIGGER refuse_update AFTER UPDATE ON unrouted_events
     FOR EACH ROW WHEN (OLD.event_id <> NEW.event_id OR NEW.after_subscription_id < OLD.after_subscription_id)
@@ -216,7 +260,7 @@ CREATE TRIGGER refuse_update AFTER UPDATE ON finished_jobs
 CREATE TRIGGER refuse_update AFTER UPDATE ON pending_dead_letters
     FOR EACH ROW EXECUTE FUNCTION hooksaga_refuse('a queued row never changes');
 
--- redrives: one that has ended never changes, what it was started with never changes, and its progress never goes back.
+-- redrives: an ended redrive never changes. What a redrive was started with never changes, and its progress only grows.
 
 CREATE TRIGGER refuse_birth AFTER INSERT ON redrives
     FOR EACH ROW WHEN (NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined + NEW.created + NEW.skipped <> 0)
@@ -241,9 +285,10 @@ CREATE TRIGGER refuse_delete AFTER DELETE ON redrives
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT
     EXECUTE FUNCTION hooksaga_guard_listed('redrive', 'a redrive only goes when it has ended, as old history');
 
--- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
--- A URL that changes begins the gap; one that was verified before ends it at once. What a check of the former URL found goes
--- with it. With the rights of the schema's owner: whoever changes a URL need not be able to queue anything.
+-- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once. The result of checking the
+-- former URL is cleared. The function has the rights of the schema's owner, so that whoever changes a URL needs no right to
+-- queue anything.
 
 CREATE FUNCTION hooksaga_keep_gap() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN

@@ -1,11 +1,11 @@
--- The transactional outbox (docs/OUTBOX.md): appends an event inside the caller's transaction. Run by each `hooksaga
--- migrate`, which puts the schema in the place of @schema@ and runs it as the role that is to own the function, so that it
--- has that role's rights and no others.
+-- The transactional outbox (docs/OUTBOX.md): appends an event inside the caller's transaction. Every `hooksaga migrate` runs
+-- this, with the schema in place of @schema@, as the role that is to own the function. So the function has that role's rights
+-- and no others.
 --
--- Replaced, never dropped: the grants of applications stay.
+-- The function is replaced, never dropped, so that the grants of applications stay.
 --
--- The caller is not trusted. The search path is fixed, and so is what a backslash means in the literals here. There are no
--- backslashes in the patterns all the same.
+-- The caller is not trusted. The search path is fixed, and so is the meaning of a backslash in the literals here. Even so, the
+-- patterns contain no backslashes.
 
 CREATE OR REPLACE FUNCTION @schema@.hooksaga_append(
     event_type text,
@@ -21,7 +21,7 @@ AS $body$
 #variable_conflict use_column
 <<append>>
 DECLARE
-    -- How deep a payload may be nested, and how many bytes it may have where no server has said so.
+    -- How deep a payload may be nested, and how many bytes it may have where no server has stored a limit.
     max_depth CONSTANT integer := 128;
     max_bytes bigint := 1048576;
     owner text := coalesce(hooksaga_append.tenant, 'default');
@@ -32,7 +32,7 @@ DECLARE
     same boolean;
     reason text;
 BEGIN
-    -- What the API asks of the same fields, in the same words (hooksaga-saga/src/names.rs, hooksaga-http/src/validate.rs).
+    -- The same rules and messages as in the API (hooksaga-saga/src/names.rs, hooksaga-http/src/validate.rs).
     reason := CASE
         WHEN (hooksaga_append.event_type COLLATE "C" ~ '^[A-Za-z0-9_.:-]{1,100}$') IS NOT TRUE
             THEN 'event_type must be 1 to 100 characters of A-Z a-z 0-9 _ . : -'
@@ -60,9 +60,9 @@ BEGIN
             octet_length(hooksaga_append.payload), max_bytes USING ERRCODE = 'OX413';
     END IF;
 
-    -- Nesting, before the server's own parser goes as deep. Fewer brackets than the limit cannot be nested deeper. Else:
-    -- strings go (a valid text has backslashes there only), then everything but brackets; each pass removes what contains
-    -- nothing, so that as many passes are needed as there are levels.
+    -- Checks the nesting before the server's own parser recurses into it. A text with fewer brackets than the limit cannot be
+    -- nested deeper. Otherwise strings are removed (a valid text has backslashes in strings only), then everything but
+    -- brackets. Each pass then removes empty pairs of brackets, so it takes as many passes as there are levels.
     rest := hooksaga_append.payload;
     IF length(rest) - length(translate(rest, '[{', '')) > max_depth THEN
         rest := replace(replace(rest, repeat(chr(92), 2), ''), chr(92) || '"', '');
@@ -87,16 +87,16 @@ BEGIN
         RAISE EXCEPTION 'hooksaga_append: payload is not JSON: %', reason USING ERRCODE = 'OX422';
     END;
 
-    -- As the API makes them: the time in milliseconds, then 20 random digits (of a UUID those that are random).
+    -- As the API creates them: the time in milliseconds, then 20 random digits (the random ones of a UUID).
     IF correlation IS NULL THEN
         rest := replace(gen_random_uuid()::text, '-', '');
         correlation := lpad(to_hex(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0')
             || substr(rest, 1, 12) || substr(rest, 25, 8);
     END IF;
 
-    -- An external_id that is taken: the insert waits for a transaction that has not ended, and the look after it, a
-    -- statement of its own, sees what that has stored. (In REPEATABLE READ it cannot; there the insert fails with 40001.)
-    -- The holder may be undone or removed in between: then once more.
+    -- If the external_id is taken, the insert waits for a transaction that has not ended. The SELECT after it is a separate
+    -- statement, so it sees what that transaction stored. (In REPEATABLE READ it cannot; there the insert fails with 40001.)
+    -- The holder may be rolled back or removed in between: then the loop tries once more.
     FOR attempt IN 1 .. 5 LOOP
         INSERT INTO events (tenant, event_type, payload, external_id, correlation_id, created_at)
         VALUES (owner, hooksaga_append.event_type, hooksaga_append.payload, hooksaga_append.external_id, correlation,
@@ -105,7 +105,7 @@ BEGIN
         RETURNING events.id INTO append.id;
         IF append.id IS NOT NULL THEN
             INSERT INTO unrouted_events (event_id) VALUES (append.id);
-            -- Sent when the transaction commits, and only then.
+            -- PostgreSQL sends it when the transaction commits, and only then.
             PERFORM pg_notify('hooksaga_wake', 'router');
             RETURN append.id;
         END IF;

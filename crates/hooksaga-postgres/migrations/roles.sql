@@ -1,11 +1,11 @@
--- The rights of every component's role, grouped by component. Run by each `hooksaga migrate`, in one
--- transaction: first everything is taken away, so that the rights are exactly these, also after an upgrade
--- that narrows them; running components never see the gap.
+-- The rights of every component's role, grouped by component. Every `hooksaga migrate` runs this in one transaction. It first
+-- revokes everything, so that the rights are exactly these, even after an upgrade that narrows them. Running components never
+-- see the state in between.
 --
--- The roles themselves are made before (they belong to the cluster, these rights to the database).
+-- The roles themselves are created earlier: they belong to the cluster, these rights to the database.
 --
--- "Drain" a queue: FOR UPDATE SKIP LOCKED wants the right to UPDATE at least one column. A trigger refuses what must
--- not change in a queue (0002_guards.sql).
+-- To drain a queue, FOR UPDATE SKIP LOCKED needs the right to UPDATE at least one column. A trigger refuses changes of a
+-- queue's rows (0002_guards.sql).
 --
 -- Identity columns need no right on their sequence; only ingestion draws ids itself.
 
@@ -26,7 +26,7 @@ BEGIN
                 subscription_headers, subscription_topics, api_keys, audit_records, workers, delivery_counts,
                 endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
                 ingest_limits, delivery_hours, minute_totals, count_progress, removals, list_blocks, list_block_times,
-                list_progress, schema_migrations FROM %I', component);
+                list_progress, letter_heads, schema_migrations FROM %I', component);
         EXECUTE format('REVOKE ALL ON SEQUENCE events_id_seq FROM %I', component);
         EXECUTE format('GRANT SELECT ON schema_migrations TO %I', component);
     END LOOP;
@@ -37,18 +37,18 @@ REVOKE ALL ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jo
     unrouted_events, finished_jobs, pending_dead_letters, subscription_secrets, subscription_headers,
     subscription_topics, api_keys, audit_records, workers, delivery_counts, endpoint_failures, pending_announcements,
     rate_limits, catch_ups, unmatched_events, redrives, ingest_limits, delivery_hours, minute_totals, count_progress,
-    removals, list_blocks, list_block_times, list_progress, schema_migrations FROM PUBLIC;
+    removals, list_blocks, list_block_times, list_progress, letter_heads, schema_migrations FROM PUBLIC;
 
--- Ingestion: appends events; says what the servers were started with. It owns hooksaga_append (outbox.sql), which gets its
--- rights from here.
+-- Ingestion: appends events, and stores the limit that a server was started with. It owns hooksaga_append (outbox.sql), which
+-- has these rights.
 GRANT SELECT, INSERT ON events TO event_ingest_writer;
 GRANT USAGE ON SEQUENCE events_id_seq TO event_ingest_writer;
 GRANT INSERT ON unrouted_events TO event_ingest_writer;
 GRANT SELECT ON subscriptions TO event_ingest_writer;
 GRANT SELECT, INSERT, UPDATE (max_payload_bytes) ON ingest_limits TO event_ingest_writer;
 
--- Subscription administration: configuration, never what verification writes, nor the tenant of what exists; secrets
--- go in, not out.
+-- Subscription administration: writes configuration, never what verification writes, nor the tenant of an existing row. It
+-- can write secrets but not read them.
 GRANT SELECT,
       INSERT (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit,
               header_names),
@@ -96,7 +96,7 @@ GRANT SELECT, INSERT,
     ON endpoint_failures TO saga_orchestrator;
 GRANT SELECT, INSERT, UPDATE (full_at) ON rate_limits TO saga_orchestrator, job_worker;
 
--- Worker: leases jobs and reports them, and says that it is alive.
+-- Worker: leases jobs, reports their results, and writes its heartbeat.
 GRANT SELECT ON webhook_delivery_sagas, events, subscriptions, subscription_secrets, subscription_headers
     TO job_worker;
 GRANT SELECT,
@@ -106,16 +106,17 @@ GRANT SELECT,
 GRANT INSERT ON finished_jobs TO job_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON workers TO job_worker;
 
--- Lease cleaner: frees jobs; sees no more of sagas and events than leads to the tenant and the correlation id (by the saga on the
--- other back ends: the rights are the same everywhere).
+-- Lease cleaner: frees jobs. Of sagas and events it can read only what leads to the tenant and the correlation id. (The other
+-- back ends get there by the saga; the rights are the same everywhere.)
 GRANT SELECT, UPDATE (status, lease_until, lease_token, lease_resets, updated_at)
     ON webhook_delivery_jobs TO lease_cleaner;
 GRANT SELECT (id, event_id) ON webhook_delivery_sagas TO lease_cleaner;
 GRANT SELECT (id, tenant, correlation_id) ON events TO lease_cleaner;
 
--- Dead letters: stores letters, and sends again as new sagas, one or many; changes neither sagas nor jobs.
+-- Dead letters: stores letters, and creates new sagas to send deliveries again. It changes neither sagas nor jobs.
 GRANT SELECT, INSERT ON webhook_delivery_sagas, dead_letters TO dead_letter_operator;
--- (The locks that keep the janitor from what is sent again want the right to UPDATE a column; no event ever changes.)
+GRANT SELECT (letter_id, tenant) ON letter_heads TO dead_letter_operator;
+-- (Locking an event against the janitor needs the right to UPDATE a column; triggers keep events from changing.)
 GRANT SELECT, UPDATE (id) ON events TO dead_letter_operator;
 GRANT SELECT ON subscriptions, removals TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (saga_id) ON pending_dead_letters TO dead_letter_operator;
@@ -123,14 +124,14 @@ GRANT SELECT, INSERT, UPDATE (status, error, after_at, after_id, examined, creat
     ON redrives TO dead_letter_operator;
 GRANT SELECT, DELETE, UPDATE (until, after_at, after_id, next_at) ON catch_ups TO dead_letter_operator;
 
--- The index of lists: reads what lists are filtered by, and no payload.
+-- List indexer: reads the columns that lists are filtered by, and no payload.
 GRANT SELECT (id, event_id, subscription_id, created_at) ON webhook_delivery_sagas TO list_indexer;
 GRANT SELECT (id, tenant, event_type, created_at) ON events TO list_indexer;
 GRANT SELECT, INSERT, DELETE ON list_blocks TO list_indexer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON list_block_times TO list_indexer;
 GRANT SELECT, UPDATE (below) ON list_progress TO list_indexer;
 
--- Caretaker: reads counters, disables subscriptions, and announces that as events; no delivery, no payload.
+-- Caretaker: reads counters, disables subscriptions, and announces that as events. It reads no delivery and no payload.
 GRANT SELECT, UPDATE (since, failures, announced, gone_url) ON endpoint_failures TO endpoint_caretaker;
 GRANT SELECT, UPDATE (active, disabled_reason, disabled_at, announced_url) ON subscriptions TO endpoint_caretaker;
 GRANT SELECT, INSERT, DELETE ON pending_announcements TO endpoint_caretaker;
@@ -152,15 +153,15 @@ GRANT SELECT (id, expires_at), DELETE ON api_keys TO history_janitor;
 GRANT SELECT ON events, subscriptions, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters,
     unrouted_events, finished_jobs, pending_dead_letters, subscription_topics, workers, delivery_counts, delivery_hours,
     minute_totals, count_progress, endpoint_failures, pending_announcements, rate_limits, catch_ups, unmatched_events, redrives,
-    audit_records, list_blocks, list_block_times, list_progress TO api_reader;
+    audit_records, list_blocks, list_block_times, list_progress, letter_heads TO api_reader;
 GRANT SELECT (id, name, scopes, created_at, revoked_at, tenant, expires_at, last_used_at) ON api_keys TO api_reader;
 
--- API keys: created and revoked; looked up by their hash, with the time of their last use.
+-- API keys: one role creates and revokes them, the other looks them up by their hash and writes the time of their last use.
 GRANT SELECT, INSERT, UPDATE (revoked_at) ON api_keys TO key_admin;
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO key_reader;
 -- For the API: without by_admin a new key has a tenant and an end (0001_tables.sql).
 GRANT SELECT (id, name, scopes, tenant, created_at, expires_at, revoked_at, last_used_at),
     INSERT (name, scopes, sha256, tenant, expires_at), UPDATE (revoked_at) ON api_keys TO portal_key_writer;
 
--- Who did what: added by those who act, changed by nobody.
+-- The audit log: those who act add to it, and nobody changes it.
 GRANT INSERT ON audit_records TO subscription_admin, dead_letter_operator, key_admin, portal_key_writer;

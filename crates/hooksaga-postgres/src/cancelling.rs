@@ -1,8 +1,8 @@
 //! Ends queries whose callers have gone.
 //!
 //! A future that is dropped leaves its query running: a connection that went back to the pool like that would make
-//! the next user wait for a query whose result nobody reads. So it goes back when the query has ended by itself, at once; one
-//! that takes longer is cancelled and its connection closed, since a request to cancel may arrive late and would then
+//! the next user wait for a query whose result nobody reads. So it goes back when the query has ended by itself, at once;
+//! one that takes longer is cancelled and its connection closed, since a request to cancel may arrive late and would then
 //! end somebody else's query.
 
 use deadpool_postgres::Client;
@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// A query that ends within so long needs no help.
+/// A query that ends within this time needs no help.
 const ENDS_ITSELF: Duration = Duration::from_millis(50);
 
 /// How long a request to cancel may take.
@@ -23,9 +23,9 @@ const CANCEL: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(10);
 
 /// A query that runs; cancelled when this is dropped before it has ended.
-pub(crate) struct Running(Option<Query>);
+pub(crate) struct Running(Option<RunningQuery>);
 
-struct Query {
+struct RunningQuery {
     client: Arc<Client>,
     _turn: Arc<OwnedSemaphorePermit>,
     tls: MakeRustlsConnect,
@@ -37,7 +37,7 @@ impl Running {
         turn: &Arc<OwnedSemaphorePermit>,
         tls: &MakeRustlsConnect,
     ) -> Self {
-        Self(Some(Query { client: Arc::clone(client), _turn: Arc::clone(turn), tls: tls.clone() }))
+        Self(Some(RunningQuery { client: Arc::clone(client), _turn: Arc::clone(turn), tls: tls.clone() }))
     }
 
     /// The query has ended.
@@ -56,7 +56,7 @@ impl Drop for Running {
     }
 }
 
-impl Query {
+impl RunningQuery {
     /// Keeps connection and turn until the query has ended; it asks the server to cancel it.
     async fn cancel(self) {
         let begun = Instant::now();
@@ -69,7 +69,7 @@ impl Query {
         // Where it cannot be cancelled it ends by its session's time limit.
         let cancelled = matches!(cancelled, Ok(Ok(())));
         let ended = tokio::time::timeout(END, ended).await.is_ok();
-        tracing::debug!(cancelled, ended, after = ?begun.elapsed(), "a query whose caller has gone");
+        tracing::debug!(cancelled, ended, after = ?begun.elapsed(), "ended a query whose caller is gone");
         self.close();
     }
 

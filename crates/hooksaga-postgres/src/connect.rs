@@ -39,7 +39,8 @@ pub(crate) const MARK: (&str, &str) = ("hooksaga.session", "on");
 
 /// As the pool wants it.
 type Connecting<'a> = Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + 'a>>;
-type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+/// What a session is read from and written to.
+pub(crate) type SessionStream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
 /// Connects host by host, beginning with the one that was right last time.
 #[derive(Clone)]
@@ -53,7 +54,10 @@ impl HostByHost {
         Self { tls, last_right: Arc::default() }
     }
 
-    pub(crate) async fn open(&self, config: &Config) -> Result<(Client, Connection<Socket, Stream>), Error> {
+    pub(crate) async fn open(
+        &self,
+        config: &Config,
+    ) -> Result<(Client, Connection<Socket, SessionStream>), Error> {
         let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
         let limit = config.get_connect_timeout().copied().unwrap_or(HOST_TIMEOUT);
         // Spread at random, if the URL asks for it: by where it begins.

@@ -1,5 +1,5 @@
-//! What PostgreSQL and the pool fail with, as the boundary's errors: one line each, without passwords, without
-//! row contents (the server's DETAIL is left out for that reason).
+//! Turns errors of PostgreSQL and the pool into the store's: one line each, without passwords and without the contents of
+//! rows (for that reason the server's DETAIL is left out).
 
 use deadpool_postgres::{HookError, PoolError};
 use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};

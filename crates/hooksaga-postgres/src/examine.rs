@@ -6,7 +6,7 @@ use crate::{
     pool::connect_once,
     rights::{self, Right},
     schema::{MIGRATIONS, RECORDED, recorded},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_store::{
     ClockReading, Examination, Fault, Role, RoleFault, RoleMode, RolesFound, SchemaVersion, ServerOptions,
@@ -47,7 +47,7 @@ async fn read_clock(client: &Client) -> StoreResult<ClockReading> {
     let statement = checked(client.prepare(sql).await)?;
     let began = Instant::now();
     let row = checked(client.query_one(&statement, &[]).await)?;
-    let time: Time = checked(row.try_get(0))?;
+    let time: SqlTime = checked(row.try_get(0))?;
     Ok(ClockReading::of_call(time.0, began))
 }
 

@@ -7,6 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `connect`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
+//! | `cancelling` | ends queries whose callers have gone |
 //! | `schema`, `restore` | migrations; ids after a restore |
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
@@ -84,7 +85,7 @@ impl PostgresDatabase {
 
 /// Opens the database: it must be reachable and its schema this version's.
 pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
-    let schema = look(&options).await?;
+    let schema = check_login(&options).await?;
     let pools = Mutex::new(Pools::new());
     let kept = |role: Role, pool: RolePool| {
         pools.lock().unwrap_or_else(PoisonError::into_inner).push((role, pool.clone()));
@@ -131,7 +132,7 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
 
 /// Opens the API keys alone.
 pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
-    let schema = look(&options).await?;
+    let schema = check_login(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
     ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
     Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
@@ -139,7 +140,7 @@ pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>>
 
 /// Opens what `api_reader` may see, alone.
 pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
-    let schema = look(&options).await?;
+    let schema = check_login(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
     let reader = roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt);
     ready(&reader).await?;
@@ -167,9 +168,9 @@ fn prompt_pool(options: &ServerOptions, schema: Option<&str>) -> StoreResult<Rol
     RolePool::new(session, PROMPT_CONNECTIONS, Commits::Durable)
 }
 
-/// A first look as the login itself: that the server is there and lets it in, and where the tables are. Not
-/// taken where the reader has a login of its own: then `database.url` may be one that this process cannot use.
-async fn look(options: &ServerOptions) -> StoreResult<Option<String>> {
+/// Checks as the login itself that the server is there and lets it in, and returns the schema of the tables. Not
+/// done where the reader has a login of its own: then `database.url` may be one that this process cannot use.
+async fn check_login(options: &ServerOptions) -> StoreResult<Option<String>> {
     if !options.shares_login(Role::ApiReader) {
         return Ok(None);
     }

@@ -42,7 +42,7 @@ const KEYED_PLANS: &[(&str, &str)] = &[
     // A cache of what was looked up costs a small batch more than a second look by key.
     ("enable_memoize", "off"),
     // What these statements touch is in memory, and a descent of an index is cheap against reading rows: with the
-    // default costs the plan for a table of a few dozen rows, too, walks all of it.
+    // default costs the plan for a table of a few dozen rows, too, scans all of it.
     ("seq_page_cost", "0.01"),
     ("random_page_cost", "0.01"),
     ("cpu_operator_cost", "0.0001"),
@@ -50,8 +50,8 @@ const KEYED_PLANS: &[(&str, &str)] = &[
 
 /// For the reader, whose statements join more freely, but never need a whole table. Where a list begins depends on what is
 /// asked for (a tenant with ten rows, or with most of them), so each is planned for its own arguments. None takes longer
-/// than [`hooksaga_store::QUERY_LIMIT`]. Compiling a plan would take longer than running it: the estimates are far too high for
-/// statements that look into an index for each of a series of hours or minutes.
+/// than [`hooksaga_store::QUERY_LIMIT`]. Compiling a plan would take longer than running it: the estimates are far too
+/// high for statements that look into an index for each of a series of hours or minutes.
 const READING: &[(&str, &str)] = &[
     ("enable_seqscan", "off"),
     ("plan_cache_mode", "force_custom_plan"),

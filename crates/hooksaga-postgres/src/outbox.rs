@@ -1,7 +1,7 @@
 //! The transactional outbox: `hooksaga_append`, which an application calls inside its own transaction (docs/OUTBOX.md).
 //!
-//! It runs with the rights of its owner, `event_ingest_writer`, and so it is made by that role, which may create something in
-//! the schema for that one transaction only. Without roles it belongs to the login, as the tables do.
+//! It runs with the rights of its owner, `event_ingest_writer`, and so it is made by that role, which may create
+//! something in the schema for that one transaction only. Without roles it belongs to the login, as the tables do.
 
 use crate::{
     error::{checked, store_error},

@@ -6,8 +6,10 @@ use crate::{
     error::{DbError, DbResult, checked, from_connecting, from_pool},
     options::SessionOptions,
 };
-use deadpool_postgres::{Client, Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use hooksaga_store::{ServerCall, StoreError, StoreResult};
+use deadpool_postgres::{
+    Client, Hook, HookError, Manager, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime,
+};
+use hooksaga_store::{CallGuard, StoreError, StoreResult};
 use std::{future::Future, sync::Arc, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::{Config, config::Host};
@@ -20,6 +22,9 @@ const WAIT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(35);
 /// How often a call that lost against others is tried in all.
 const TRIES: u32 = 10;
+/// How many statements a session may have prepared when a call gets it: it keeps the text and the plan of each, 100 KB for
+/// a list. More than a role has, but lists have a text for each combination of filters.
+const MOST_PREPARED: usize = 128;
 
 /// Whether a commit waits until it is on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +73,9 @@ impl RolePool {
         });
         let pool = Pool::builder(manager)
             .max_size(max_size.max(1))
+            // The session that has just worked has its plans and the tables' descriptions in the processor's cache. In
+            // turn, each would find them gone.
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(WAIT))
             .create_timeout(Some(create_timeout))
             .post_create(set_up)
@@ -83,6 +91,15 @@ impl RolePool {
         (status.size.saturating_sub(status.available), status.max_size)
     }
 
+    async fn client(&self) -> StoreResult<Client> {
+        let client = self.pool.get().await.map_err(|error| from_pool(&error))?;
+        if client.statement_cache.size() > MOST_PREPARED {
+            // Those that are in demand are prepared again; an order of use is not known.
+            client.statement_cache.clear();
+        }
+        Ok(client)
+    }
+
     /// Runs `work` on a connection; again, a little later each time, if the database gave up on it in favour
     /// of others (deadlock, serialization failure). `work` is one transaction: what failed left nothing.
     pub(crate) async fn run<T, W, F>(&self, work: W) -> StoreResult<T>
@@ -92,7 +109,7 @@ impl RolePool {
     {
         let mut tried = 1;
         loop {
-            let client = self.pool.get().await.map_err(|error| from_pool(&error))?;
+            let client = self.client().await?;
             let failure = match self.attempt(client, &work).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
@@ -115,7 +132,7 @@ impl RolePool {
         let turn = Arc::new(turn);
         let mut tried = 1;
         loop {
-            let client = Arc::new(self.pool.get().await.map_err(|error| from_pool(&error))?);
+            let client = Arc::new(self.client().await?);
             let running = Running::new(&client, &turn, &self.tls);
             let done = tokio::time::timeout(ANSWER, work(client)).await;
             let Ok(done) = done else {
@@ -152,7 +169,7 @@ impl RolePool {
         W: Fn(Client) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let call = ServerCall::begin(|| drop(self.pool.retain(|_, _| false)));
+        let call = CallGuard::begin(|| drop(self.pool.retain(|_, _| false)));
         let done = tokio::time::timeout(ANSWER, work(client)).await;
         let Ok(done) = call.end(done) else {
             // Its connection went back to the pool with the question still open, and the others are to
@@ -188,7 +205,7 @@ pub(crate) async fn connect_once(session: &SessionOptions) -> StoreResult<tokio_
     Ok(client)
 }
 
-/// How long a new connection may take: every host in turn, and its set-up.
+/// How long a new connection may take: every host one after the other, and its set-up.
 fn connecting_limit(config: &Config) -> Duration {
     let each = config.get_connect_timeout().copied().unwrap_or(HOST_TIMEOUT);
     let hosts = config.get_hosts().len().max(1);

@@ -13,7 +13,7 @@ use crate::{
 };
 use hooksaga_store::{
     RoleMode, ServerOptions, StoreError, StoreResult,
-    migration::{Migration, MigrationReport, Recorded, Told, check_released, latest, pending},
+    migration::{Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest, pending},
 };
 use tokio_postgres::{Client, Row};
 
@@ -38,8 +38,11 @@ pub async fn migrate(options: ServerOptions) -> StoreResult<MigrationReport> {
     migrate_telling(options, &|_| {}).await
 }
 
-/// The same; `told` hears of every step.
-pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreResult<MigrationReport> {
+/// Migrates as `migrate` does; `on_step` is called after each step.
+pub async fn migrate_telling(
+    options: ServerOptions,
+    on_step: OnMigrationStep<'_>,
+) -> StoreResult<MigrationReport> {
     let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     check_server(&client).await?;
     checked(client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await)?;
@@ -49,13 +52,14 @@ pub async fn migrate_telling(options: ServerOptions, told: Told<'_>) -> StoreRes
     let (applied, roles) = match options.roles {
         RoleMode::Switch => {
             let roles = rights::ensure(&client, &options).await?;
-            let applied = apply_steps(&client, told).await?;
+            let applied = apply_steps(&client, on_step).await?;
             rights::grant_rights(&client).await?;
             (applied, roles)
         }
-        RoleMode::Off => {
-            (apply_steps(&client, told).await?, "off: every component uses the login's own rights".to_owned())
-        }
+        RoleMode::Off => (
+            apply_steps(&client, on_step).await?,
+            "off: every component uses the login's own rights".to_owned(),
+        ),
     };
     outbox::install(&client, &options).await?;
     // Ending the session would release it too, but only when the server has noticed.
@@ -93,7 +97,7 @@ async fn check_server(client: &Client) -> StoreResult<()> {
     Ok(())
 }
 
-async fn apply_steps(client: &Client, told: Told<'_>) -> StoreResult<Vec<String>> {
+async fn apply_steps(client: &Client, on_step: OnMigrationStep<'_>) -> StoreResult<Vec<String>> {
     const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\
         version bigint PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), \
         fingerprint text NOT NULL); \
@@ -123,7 +127,7 @@ async fn apply_steps(client: &Client, told: Told<'_>) -> StoreResult<Vec<String>
             });
         }
         let step = format!("{} {}", step.version, step.name);
-        told(&step);
+        on_step(&step);
         applied.push(step);
     }
     Ok(applied)

@@ -2,21 +2,63 @@
 //! statements with typical arguments.
 
 use crate::{
+    PostgresDatabase,
     options::SessionKind,
     roles::{
-        caretaker, cleaner, correlations, dead_letters, endpoint, ingest, janitor, list_indexer,
+        caretaker, cleaner, correlations, dead_letters, endpoint,
+        filter::Filter,
+        ingest, janitor, list_indexer,
         orchestrator::{apply, counts, limited, schedule},
         rate_limits, reader, redrives, router, verifier,
         worker::{claim, parking, report},
     },
+    store_error,
 };
 use hooksaga_conformance::HotStatement;
-use hooksaga_store::{Role, ServerOptions, StoreResult};
-use tokio_postgres::Config;
+use hooksaga_store::{
+    BlockFilter, DeadLetterFilter, DeliveryFilter, ListQuery, Role, ServerOptions, StoreError, StoreResult,
+    TenantScope,
+};
+use tokio_postgres::{Client, Config};
 
 /// The configuration of a component's session.
 pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Config> {
     Ok(SessionKind::Component { role, schema: None }.configuration(options)?.config)
+}
+
+/// How many statements the reader's session for lists has prepared; there must be one session only.
+pub async fn prepared_by_the_reader(database: &PostgresDatabase) -> StoreResult<i64> {
+    let mut readers = database.pools.iter().filter(|(role, _)| *role == Role::ApiReader);
+    let (_, lists) = readers.next_back().ok_or_else(|| StoreError::Setup("no reader".to_owned()))?;
+    let sql = "SELECT count(*) FROM pg_prepared_statements";
+    lists.run(|client| async move { Ok(client.query_one(sql, &[]).await?.try_get(0)?) }).await
+}
+
+/// How the server finds the first page of a list of deliveries: the statement for its blocks, if it has any, or for the rows.
+pub async fn explain_deliveries(
+    client: &Client,
+    scope: &TenantScope,
+    wanted: &DeliveryFilter,
+) -> StoreResult<String> {
+    let blocks = BlockFilter::of_deliveries(scope, wanted).filter(|_| wanted.statuses.is_empty());
+    match blocks {
+        Some(blocks) => explain(client, reader::blocks::blocks_before(&blocks, i64::MAX)).await,
+        None => explain(client, reader::deliveries::page_of(scope, wanted, 51)).await,
+    }
+}
+
+/// The same for dead letters.
+pub async fn explain_letters(
+    client: &Client,
+    wanted: ListQuery<'_, DeadLetterFilter>,
+) -> StoreResult<String> {
+    explain(client, reader::dead_letters::page_of(wanted)).await
+}
+
+async fn explain(client: &Client, (sql, filter): (String, Filter)) -> StoreResult<String> {
+    let rows = client.query(&format!("EXPLAIN {sql}"), &filter.parameters()).await;
+    let rows = rows.map_err(|error| store_error(&error))?;
+    Ok(rows.iter().map(|row| row.get::<_, &str>(0)).collect::<Vec<_>>().join("\n"))
 }
 
 /// A statement of the product.
@@ -42,20 +84,25 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         HotStatement::Route => (
             Role::RouterWorker,
             &[
-                (router::ROUTE_FEW.plain, "1000, 5, 1, 5000, 32"),
-                (router::ROUTE_FEW.careful, "1000, 5, 1, 5000, 32"),
-                (router::ROUTE_MANY.plain, "1000, 5, 1, 5000"),
-                (router::ROUTE_MANY.careful, "1000, 5, 1, 5000"),
-                (router::SMALL, "100, 20"),
+                (router::statements::ROUTE_FEW.plain, "1000, 5, 1, 5000, 32"),
+                (router::statements::ROUTE_FEW.careful, "1000, 5, 1, 5000, 32"),
+                (router::statements::ROUTE_MANY.plain, "1000, 5, 1, 5000"),
+                (router::statements::ROUTE_MANY.careful, "1000, 5, 1, 5000"),
+                (router::statements::ROUTE_FEW_LISTED.plain, "2, 5, '{1,2}', 5000, 32"),
+                (router::statements::ROUTE_FEW_LISTED.careful, "2, 5, '{1,2}', 5000, 32"),
+                (router::statements::ROUTE_MANY_LISTED.plain, "2, 5, '{1,2}', 5000"),
+                (router::statements::ROUTE_MANY_LISTED.careful, "2, 5, '{1,2}', 5000"),
+                (router::statements::QUEUED, "17, 2500"),
+                (router::statements::EXAMINE, "'{1,2}', 32"),
             ],
         ),
         HotStatement::Waiting => (Role::SagaOrchestrator, &[(schedule::WAITING, "0, 1000")]),
         HotStatement::CreateJobs => (
             Role::SagaOrchestrator,
             &[
-                (schedule::CREATE_JOBS.plain, "'{1,2}', '{4,64}', '{-infinity,now}'"),
-                (schedule::CREATE_JOBS.careful, "'{1,2}', '{4,64}', '{-infinity,now}'"),
-                (schedule::CREATE_LIMITED, "'{1,2}', '{4,64}', '{-infinity,-infinity}'"),
+                (schedule::CREATE_JOBS.plain, "'{1,2}', '{4,64}', '{-infinity,now}', '{3,4}'"),
+                (schedule::CREATE_JOBS.careful, "'{1,2}', '{4,64}', '{-infinity,now}', '{3,4}'"),
+                (schedule::CREATE_LIMITED, "'{1,2}', '{4,64}', '{-infinity,-infinity}', '{}'"),
                 (limited::RATES, "'{1,2}'"),
                 (rate_limits::LOCK_BUCKETS, "'{1,2}', 'admission'"),
                 (rate_limits::STORE_BUCKETS, "'{1,2}', 'admission', '{now,now}'"),
@@ -64,7 +111,10 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
         ),
         HotStatement::Load => {
             let failing = (endpoint::FAILING, "10000");
-            (Role::SagaOrchestrator, &[(schedule::OPEN_JOBS, ""), (schedule::WORKERS, "15000000"), failing])
+            (
+                Role::SagaOrchestrator,
+                &[(schedule::OPEN_JOBS, ""), (schedule::WORKERS, "15000000, 60000000"), failing],
+            )
         }
         HotStatement::MarkInProgress => (
             Role::SagaOrchestrator,
@@ -76,7 +126,6 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (claim::CLAIM, "512, 60000000, 1, '2000-01-01', 67108864"),
                 (claim::CLAIM_SOME, "512, 60000000, 1, '2000-01-01', 67108864, '{}'"),
                 (claim::CLAIM_SOME, "512, 60000000, 1, '2000-01-01', 67108864, '{1,2}'"),
-                (claim::TARGETS, "'{1,2}'"),
             ],
         ),
         HotStatement::HandBack => {
@@ -128,8 +177,14 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
             Role::DeadLetterOperator,
             &[
                 (redrives::NEXT, ""),
-                (redrives::walk::NEXT_EVENTS, "now() - interval '1 day', now(), 1, 1000, 1, 'default'"),
-                (redrives::walk::INSERT, "'{1,2}', 1, 'Pending', 0, 5, now()"),
+                (
+                    redrives::missed_events::NEXT_EVENTS,
+                    "now() - interval '1 day', now(), 1, 1000, 1, 'default'",
+                ),
+                (redrives::missed_events::INSERT, "'{1,2}', 1, 'Pending', 0, 5, now()"),
+                (dead_letters::requeue::EXAMINE, "1, 1000"),
+                (dead_letters::requeue::EXAMINE_OF_SUBSCRIPTION, "1, 1000, 1"),
+                (dead_letters::requeue::EXAMINE_OF_TENANT, "1, 1000, 'default'"),
                 (redrives::ADVANCE, "1, now(), 1, 1, 1, 0, 'running', NULL"),
                 (redrives::NEXT_CATCH_UP, ""),
                 (redrives::MOVE_CATCH_UP, "1, now(), now(), 1, 0"),

@@ -10,9 +10,9 @@ const POSTGRES_EPOCH: i64 = 946_684_800_000_000;
 
 /// A [`Timestamp`] as a `timestamptz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Time(pub(crate) Timestamp);
+pub(crate) struct SqlTime(pub(crate) Timestamp);
 
-impl ToSql for Time {
+impl ToSql for SqlTime {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         out.put_i64(self.0.as_micros().saturating_sub(POSTGRES_EPOCH));
         Ok(IsNull::No)
@@ -25,7 +25,7 @@ impl ToSql for Time {
     to_sql_checked!();
 }
 
-impl<'a> FromSql<'a> for Time {
+impl<'a> FromSql<'a> for SqlTime {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         // `infinity` is the largest number there is, and becomes the latest time.
         let micros = i64::from_be_bytes(raw.try_into()?).saturating_add(POSTGRES_EPOCH);
@@ -50,9 +50,9 @@ mod tests {
 
     fn round_trip(micros: i64) -> i64 {
         let mut bytes = BytesMut::new();
-        let result = Time(Timestamp::from_micros(micros)).to_sql(&Type::TIMESTAMPTZ, &mut bytes);
+        let result = SqlTime(Timestamp::from_micros(micros)).to_sql(&Type::TIMESTAMPTZ, &mut bytes);
         assert!(matches!(result, Ok(IsNull::No)));
-        Time::from_sql(&Type::TIMESTAMPTZ, &bytes).map(|time| time.0.as_micros()).unwrap_or(i64::MIN)
+        SqlTime::from_sql(&Type::TIMESTAMPTZ, &bytes).map(|time| time.0.as_micros()).unwrap_or(i64::MIN)
     }
 
     #[test]
@@ -66,8 +66,8 @@ mod tests {
     #[test]
     fn infinity_is_the_latest_time() {
         let infinity = i64::MAX.to_be_bytes();
-        let time = Time::from_sql(&Type::TIMESTAMPTZ, &infinity).ok();
-        assert_eq!(time, Some(Time(Timestamp::MAX)));
+        let time = SqlTime::from_sql(&Type::TIMESTAMPTZ, &infinity).ok();
+        assert_eq!(time, Some(SqlTime(Timestamp::MAX)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! sent inside a transaction that does work: a committing NOTIFY takes a lock that all of them share.
 
 use crate::{
-    connect::HostByHost,
+    connect::{HostByHost, SessionStream},
     error::{checked, from_connecting, store_error},
     options::SessionOptions,
     pool::RolePool,
@@ -14,11 +14,18 @@ use std::{
     future::{Future as _, poll_fn},
     pin::pin,
     task::{Context, Poll},
+    time::Duration,
 };
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::MakeTlsConnect};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 const CHANNEL: &str = "hooksaga_wake";
+/// After so long without a signal the listener asks whether the server is there: a server that is frozen and a connection that
+/// is dead are as silent as one that has nothing to say.
+const QUIET: Duration = Duration::from_secs(10);
+/// How long the server may take to respond to the listener.
+const ANSWER: Duration = Duration::from_secs(5);
+const PROBE: &str = "/* wake.probe */ SELECT 1";
 const NOTIFY: &str = "/* wake.notify */ SELECT pg_notify($1, $2)";
 
 pub(crate) struct Notifications {
@@ -54,43 +61,40 @@ impl Wakeups for Notifications {
         let opening = HostByHost::new(tls.clone());
         let (client, connection) = opening.open(config).await.map_err(|error| from_connecting(&error))?;
         let mut listener = Listener { client, connection, heard: VecDeque::new() };
-        listener.subscribe().await?;
+        listener.execute(&format!("LISTEN {CHANNEL}")).await?;
         Ok(Some(Box::new(listener)))
     }
 }
 
-type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
-
 /// Drives its connection itself, so what nobody asks for waits at the server and not in this process's memory.
 struct Listener {
     client: Client,
-    connection: Connection<Socket, Stream>,
+    connection: Connection<Socket, SessionStream>,
     /// Stages that were heard and not handed out yet, each once.
     heard: VecDeque<Stage>,
 }
 
 impl Listener {
-    async fn subscribe(&mut self) -> StoreResult<()> {
+    /// Runs a statement, and takes in what arrives meanwhile.
+    async fn execute(&mut self, sql: &str) -> StoreResult<()> {
         let Self { client, connection, heard } = self;
-        let sql = format!("LISTEN {CHANNEL}");
-        let mut listening = pin!(client.batch_execute(&sql));
-        poll_fn(|cx| {
-            if let Poll::Ready(result) = listening.as_mut().poll(cx) {
+        let mut executing = pin!(client.batch_execute(sql));
+        let executed = poll_fn(|cx| {
+            if let Poll::Ready(result) = executing.as_mut().poll(cx) {
                 return Poll::Ready(checked(result));
             }
             match hear(connection, heard, cx) {
                 // Driving the connection may have brought the answer.
-                Poll::Pending => listening.as_mut().poll(cx).map(checked),
+                Poll::Pending => executing.as_mut().poll(cx).map(checked),
                 Poll::Ready(error) => Poll::Ready(Err(error)),
             }
+        });
+        timeout(ANSWER, executed).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!("no response to the listener within {} s", ANSWER.as_secs())))
         })
-        .await
     }
-}
 
-#[async_trait]
-impl WakeListener for Listener {
-    async fn next(&mut self) -> StoreResult<Stage> {
+    async fn hear_one(&mut self) -> StoreResult<Stage> {
         let Self { connection, heard, .. } = self;
         poll_fn(|cx| {
             if let Some(stage) = heard.pop_front() {
@@ -105,9 +109,21 @@ impl WakeListener for Listener {
     }
 }
 
+#[async_trait]
+impl WakeListener for Listener {
+    async fn next(&mut self) -> StoreResult<Stage> {
+        loop {
+            match timeout(QUIET, self.hear_one()).await {
+                Ok(heard) => return heard,
+                Err(_) => self.execute(PROBE).await?,
+            }
+        }
+    }
+}
+
 /// Takes in all that has arrived; ready only with the reason why nothing more will.
 fn hear(
-    connection: &mut Connection<Socket, Stream>,
+    connection: &mut Connection<Socket, SessionStream>,
     heard: &mut VecDeque<Stage>,
     cx: &mut Context<'_>,
 ) -> Poll<StoreError> {

@@ -6,15 +6,14 @@ use hooksaga_conformance::{Dialect, HotStatement, TestDatabase};
 use hooksaga_postgres::{PostgresDatabase, connect, migrate, test_support};
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, SubscriptionId, Tenant};
 use hooksaga_store::{
-    Allotted, NewEvent, Rewrap, Role, RoleMode, Scheduled, ServerOptions, StoreResult, Stores,
+    Allotted, Move, NewEvent, Rewrap, Role, RoleMode, Scheduled, ServerOptions, StoreResult, Stores,
 };
 use hooksaga_testkit::{
-    aside::run_aside,
+    blocking_drop::run_aside,
     postgres::{admin_execute, create_database},
 };
 use std::{
     collections::BTreeMap,
-    ops::ControlFlow,
     sync::{Arc, Mutex},
 };
 use tokio::sync::OnceCell;
@@ -180,5 +179,5 @@ pub(crate) fn event(external_id: Option<&str>, correlation_id: &str) -> NewEvent
 pub(crate) async fn create_jobs(stores: &Stores, subscriptions: i64, jobs: u32) -> Scheduled {
     let allotted: Vec<Allotted> =
         (1..=subscriptions).map(|id| Allotted { subscription_id: SubscriptionId(id), jobs }).collect();
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap()
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap()
 }

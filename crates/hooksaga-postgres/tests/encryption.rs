@@ -1,5 +1,5 @@
-//! TLS to a server of a private authority: who is trusted, what is said when nobody is, and that no connection is without it.
-//! The server takes no plain connection to these databases.
+//! TLS to a server of a private authority: who is trusted, what is said when nobody is, and that no connection is without
+//! it. The server takes no plain connection to these databases.
 
 use crate::adapter::{event, failure, options};
 use hooksaga_postgres::{connect, connect_as_login, migrate, open_keys};

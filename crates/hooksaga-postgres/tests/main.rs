@@ -10,6 +10,7 @@ mod counting;
 mod encryption;
 mod failing_writes;
 mod hosts;
+mod letters;
 mod logins;
 mod migrating;
 mod notifying;
@@ -17,8 +18,9 @@ mod outbox;
 mod own_columns;
 mod plans;
 mod poolers;
+mod prepared;
+mod resuming_scans;
 mod scheduling;
 mod slow_queries;
-mod walking;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

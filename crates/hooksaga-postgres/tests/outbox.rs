@@ -11,7 +11,9 @@ use hooksaga_conformance::{
 };
 use hooksaga_postgres::migrate;
 use hooksaga_saga::EventId;
-use hooksaga_store::{EventFilter, List, PageRequest, Role, RoleMode, ServerOptions, Stage, TenantScope};
+use hooksaga_store::{
+    EventFilter, IndexedList, PageRequest, Role, RoleMode, ServerOptions, Stage, TenantScope,
+};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -112,7 +114,7 @@ async fn an_event_that_waited_for_another_transaction_is_listed() {
     let stores = db.stores();
     let index = async || {
         for _ in 0..10 {
-            stores.list_index.index(List::Events, 1000, Duration::ZERO).await.unwrap();
+            stores.list_index.index(IndexedList::Events, 1000, Duration::ZERO).await.unwrap();
         }
     };
     index().await;
@@ -207,6 +209,29 @@ async fn a_callers_settings_and_names_mean_nothing_inside() {
         "SELECT array_to_string(proconfig, ';') || prosecdef FROM pg_proc WHERE proname = 'hooksaga_append'";
     let settings = value(&db.url, settings).await;
     assert!(settings.contains("search_path=public, pg_temp") && settings.ends_with("true"), "{settings}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roles_temporary_tables_do_not_stand_in_for_those_of_the_triggers() {
+    let db = fresh().await;
+    let shadowed = "SELECT count(*) FROM pg_proc WHERE proname LIKE 'hooksaga%' \
+                    AND proconfig::text LIKE '%search_path%' AND proconfig::text NOT LIKE '%, pg_temp%'";
+    assert_eq!(value(&db.url, shadowed).await, "0");
+    let session = db.as_role(Role::HistoryJanitor).await.unwrap();
+    session
+        .execute("INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c')", &[])
+        .await
+        .unwrap_err();
+    value(
+        &db.url,
+        "INSERT INTO events (event_type, payload, correlation_id) VALUES ('t', '1', 'c') RETURNING id",
+    )
+    .await;
+    // As if the event were listed.
+    session.batch_execute("CREATE TEMP TABLE removals (kind text, subject_id bigint)").await.unwrap();
+    session.batch_execute("INSERT INTO pg_temp.removals SELECT 'event', id FROM events").await.unwrap();
+    let refused = session.execute("DELETE FROM events", &[]).await.unwrap_err();
+    assert_eq!(raised(&refused).sqlstate, "23001", "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

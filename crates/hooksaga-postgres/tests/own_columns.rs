@@ -17,7 +17,7 @@ async fn a_jobs_event_and_attempt_never_change() {
     }
 }
 
-/// What a row is created with is looked at when it is created.
+/// What a row is created with is checked when it is created.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_is_not_born_out_of_range() {
     let db = fresh().await;

@@ -3,13 +3,13 @@
 use crate::{
     adapter::{create_jobs, fresh, options, superuser, value},
     migrating::{database_in, new_cluster},
+    resuming_scans::{decide, report},
 };
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_postgres::{connect, migrate};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Allotted, Scheduled, StoreError, Stores};
+use hooksaga_store::{Allotted, Move, Scheduled, StoreError, Stores};
 use std::{
-    ops::ControlFlow,
     process::Command,
     sync::mpsc,
     thread,
@@ -47,7 +47,7 @@ async fn interrupted<F: Future<Output = ()>>(
             done.send(()).unwrap();
         });
         wait.recv().unwrap();
-        ControlFlow::Continue(())
+        Move::Now
     };
     let allotted = [1, 2].map(|id| Allotted { subscription_id: SubscriptionId(id), jobs: 10 });
     stores.orchestrator.create_jobs(&allotted, &created).await
@@ -167,7 +167,7 @@ async fn what_a_process_left_between_the_two_transactions_is_moved_by_the_next_p
     assert_eq!(create_jobs(&stores, 1, 10).await.sagas.len(), 1);
     superuser(&db.url).await.batch_execute(old).await.unwrap();
     let allotted = [Allotted { subscription_id: SubscriptionId(1), jobs: 10 }];
-    let left = other.orchestrator.create_jobs(&allotted, &|| ControlFlow::Break(())).await.unwrap().sagas;
+    let left = other.orchestrator.create_jobs(&allotted, &|| Move::Never).await.unwrap().sagas;
     assert_eq!(left.len(), 1);
     assert_eq!(value(&db.url, IN_PROGRESS).await, "1");
     for stores in [stores, other] {
@@ -176,6 +176,82 @@ async fn what_a_process_left_between_the_two_transactions_is_moved_by_the_next_p
         assert!(moved == "1,2", "{moved}");
         assert!(found.iter().all(|saga| saga.job_id.is_none()), "{found:?}");
     }
+}
+
+/// A pass over these subscriptions that leaves its moves for later. Returns the sagas that it found.
+async fn create_and_move_later(stores: &Stores, subscriptions: &[i64]) -> Vec<i64> {
+    let allotted: Vec<_> =
+        subscriptions.iter().map(|id| Allotted { subscription_id: SubscriptionId(*id), jobs: 10 }).collect();
+    let scheduled = stores.orchestrator.create_jobs(&allotted, &|| Move::Later).await.unwrap();
+    scheduled.sagas.iter().map(|saga| saga.saga_id.0).collect()
+}
+
+const STATUSES: &str = "SELECT string_agg(status::text, ',' ORDER BY id) FROM webhook_delivery_sagas";
+const JOBS: &str = "SELECT count(*) FROM webhook_delivery_jobs";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_left_for_later_is_made_by_the_result_or_with_others() {
+    let db = fresh().await;
+    backlogs(&db.url, 3, 0).await;
+    let stores = db.stores();
+    assert_eq!(stores.orchestrator.until_move(), None);
+    assert_eq!(create_and_move_later(&stores, &[1]).await, [1]);
+    assert_eq!(create_and_move_later(&stores, &[1, 2, 3]).await, [2, 3], "what is to be moved is left out");
+    assert_eq!(value(&db.url, STATUSES).await, "Pending,Pending,Pending");
+    let wait = stores.orchestrator.until_move().unwrap();
+
+    report(&stores, &[1]).await;
+    let applied = stores.orchestrator.apply(10, &decide()).await.unwrap().results;
+    assert!(applied[0].changed, "{applied:?}");
+    assert_eq!(value(&db.url, STATUSES).await, "Completed,Pending,Pending");
+
+    tokio::time::sleep(wait * 2).await;
+    assert_eq!(stores.orchestrator.until_move(), Some(Duration::ZERO));
+    stores.orchestrator.move_rest().await.unwrap();
+    assert_eq!(value(&db.url, STATUSES).await, "Completed,InProgress,InProgress");
+    assert_eq!(stores.orchestrator.until_move(), None);
+    assert_eq!(value(&db.url, JOBS).await, "3");
+}
+
+/// Every other process, and this one after a restart, finds it due: no second job comes of it, and the move is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_left_for_later_is_made_by_any_other_process_that_finds_it() {
+    let db = fresh().await;
+    backlogs(&db.url, 1, 0).await;
+    let (stores, other) = (db.stores(), connect(options(&db.url)).await.unwrap().stores());
+    assert_eq!(create_and_move_later(&stores, &[1]).await, [1]);
+    assert_eq!(create_and_move_later(&other, &[1]).await, [1]);
+    assert_eq!(value(&db.url, STATUSES).await, "InProgress");
+    assert_eq!(other.orchestrator.until_move(), None, "its job was there, so its move did not wait");
+    stores.orchestrator.move_rest().await.unwrap();
+    assert_eq!((&*value(&db.url, STATUSES).await, &*value(&db.url, JOBS).await), ("InProgress", "1"));
+}
+
+/// A crash of the database has forgotten the job before the move was made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_is_left_for_later_looks_for_its_job() {
+    let db = fresh().await;
+    backlogs(&db.url, 2, 0).await;
+    let stores = db.stores();
+    assert_eq!(create_and_move_later(&stores, &[1, 2]).await, [1, 2]);
+    superuser(&db.url).await.batch_execute(LOSE_ONE).await.unwrap();
+    stores.orchestrator.move_rest().await.unwrap();
+    assert_eq!(value(&db.url, STATUSES).await, "Pending,InProgress");
+    assert_eq!(create_and_move_later(&stores, &[1, 2]).await, [1], "it is scheduled again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_of_many_are_not_left_for_later() {
+    let db = fresh().await;
+    let big = backlogs(&db.url, 0, 100).await;
+    let allotted = [Allotted { subscription_id: big, jobs: 100 }];
+    let stores = db.stores();
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Later).await.unwrap();
+    assert_eq!(
+        value(&db.url, "SELECT count(*) FROM webhook_delivery_sagas WHERE status = 'InProgress'").await,
+        "100"
+    );
+    assert_eq!(stores.orchestrator.until_move(), None);
 }
 
 /// A saga that has an active job of another attempt, which no component makes: moved, it would be stuck.

@@ -1,4 +1,4 @@
-//! Lists that take too long are ended, and delay neither readiness nor keys nor ingestion.
+//! Lists that take too long are ended, and delay neither readiness nor keys nor ingestion nor metrics.
 
 use crate::adapter::{fresh, superuser, value};
 use hooksaga_conformance::{
@@ -12,7 +12,7 @@ const LOCK: &str = "BEGIN; LOCK TABLE webhook_delivery_sagas IN ACCESS EXCLUSIVE
 async fn slow_lists_end_in_time_and_delay_nobody() {
     let database = fresh().await;
     let keeper = superuser(&database.url).await;
-    keeper.batch_execute(LOCK).await.unwrap();
+    keeper.batch_execute("BEGIN; LOCK TABLE redrives IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let unlock = keeper.batch_execute("ROLLBACK");
     locked::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
 }

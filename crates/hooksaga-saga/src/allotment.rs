@@ -1,30 +1,49 @@
-//! Who gets how many jobs now: the one decision behind fairness between subscriptions.
+//! How many jobs each subscription gets now: the one decision behind fairness between subscriptions.
 //!
-//! - A job of an endpoint that answers within T = 50 ms weighs `latency ÷ T` of a worker slot, but at least an
-//!   eighth; every other job weighs one slot. What is open never weighs more than the capacity, so that
-//!   a job that is admitted waits for a slot about T at most, while a quick endpoint pipelines deeply.
-//! - Every subscription may fill up to the same level, within its own window. The level is the highest that leaves
-//!   half a level free, at least two slots, for those who come next. No subscription gets more while another has less.
-//! - Unreachable endpoints hold at most half of the capacity together, and 8 jobs each. New ones hold at most
-//!   half of what the unreachable leave of three quarters, and 4 jobs each; beyond that one job in all, while two
-//!   slots are free and the unreachable leave a sixteenth, at least four slots: however many new ones turn out to
-//!   hang, that much stays for those that answer.
-//! - Several new ones leave an eighth of the capacity, at least one slot, of those three quarters to the newcomer: the
-//!   new one that began to wait last, if nothing that is silent was admitted since. So a newcomer gets its job at
-//!   once beside any number of others that were never tried and hang, until that many newcomers hang, too. As much of
-//!   their half the unreachable leave to the new ones meanwhile, so that those are tried hardly more slowly for it.
-//! - The remainder goes one by one: first to the endpoint that was admitted longest ago; among new ones without a job the one
-//!   that has waited for longest and the one that began last take turns. Of those who have nothing open, new ones may
-//!   take the last slot but one, and quick ones the last.
+//! An endpoint is *answering*, *unconfirmed*, *new* or *unreachable* ([`Standing`]). T is 50 ms. The capacity is the slots of
+//! all workers that are alive.
+//!
+//! **Weights.** A job of an answering endpoint weighs `latency ÷ T` of a worker slot, at least an eighth of a slot and at
+//! most one. Every other job weighs one slot: what an endpoint did a while ago does not show that it still answers. The open
+//! jobs never weigh more than the capacity. So an admitted job waits about T for a slot at most, and a quick endpoint can
+//! still have many jobs in flight.
+//!
+//! **Level.** Every subscription is filled up to the same level, or to the end of its own window. The level is the highest
+//! that leaves room for those who come next: half a level, and at least two slots. No subscription gets more while another
+//! has less.
+//!
+//! **Bounds.** Endpoints that are not known to answer must not take the slots of those that do:
+//!
+//! - Unreachable endpoints together hold at most half of the capacity, and 8 jobs each.
+//! - New endpoints together hold at most half of what the unreachable leave of three quarters of the capacity, and 4 jobs
+//!   each. If several are new, they and the unreachable leave an eighth of the capacity to the unconfirmed.
+//! - Unconfirmed endpoints together hold what these leave of three quarters of the capacity, and 4 jobs each. Quick ones are
+//!   confirmed by their first response, so they do not hold it for long.
+//! - Beyond that, up to seven eighths, there is one job for the newcomer. However many endpoints turn out to hang, an eighth
+//!   stays for those that answer.
+//!
+//! **The newcomer** is the new or unconfirmed endpoint that began to wait last, provided that no job went to a silent endpoint
+//! since, or that no other waits. So it gets its job at once beside any number of endpoints that hang, until that many
+//! newcomers hang, too.
+//!
+//! **Too much.** Light jobs may turn out to weigh a slot each, if their endpoints slow down or hang. Workers then bound what
+//! each subscription holds, and keep an eighth of the slots for those with nothing in flight. Accordingly, the largest count
+//! as holding at most three quarters together, and everybody else still finds room.
+//!
+//! **Remainder.** What does not divide is given out one job at a time: first to the newcomer, then to new and unconfirmed
+//! endpoints without a job, then to others of them, then to the rest. Of those without a job, the one that has waited longest
+//! and the one that began to wait last go alternately; everybody else goes in the order in which they were last admitted. Of
+//! those with nothing open, a new or unconfirmed endpoint may take the last slot but one, and a quick one the last.
 
 use crate::Standing;
 use std::{collections::VecDeque, time::Duration};
 
-/// One worker slot, in the unit of weights: microseconds of the time T that a slot is good for.
+/// One worker slot. The unit of weights is a microsecond of the time T.
 const SLOT: u64 = 50_000;
 /// The lightest job: no endpoint has more than eight jobs open per slot that it may fill.
 const LIGHTEST: u64 = SLOT / 8;
 const MOST_OF_NEW: u32 = 4;
+const MOST_OF_UNCONFIRMED: u32 = 4;
 const MOST_OF_UNREACHABLE: u32 = 8;
 
 /// What one subscription asks for.
@@ -59,45 +78,56 @@ pub fn allot(capacity: u32, demands: &[Demand]) -> Vec<u32> {
     demands.iter().zip(&claims).map(|(demand, claim)| claim.jobs.saturating_sub(demand.open)).collect()
 }
 
-/// What a level leaves free for those who come next.
+/// What is left free at a level for those who come next.
 fn spare(level: u64) -> u64 {
     (level / 2).max(2 * SLOT)
 }
 
-/// What the unreachable and the new may hold together.
-fn most_of_silent(capacity: u64) -> u64 {
-    capacity / 4 * 3
-}
-
-/// What several new endpoints leave to the newcomer.
-fn kept_for_newcomer(capacity: u64) -> u64 {
+/// An eighth of the slots, at least one: the unit of what each class may hold.
+fn eighth(capacity: u64) -> u64 {
     (capacity / 8 / SLOT).max(1) * SLOT
 }
 
-/// What new endpoints that hang one after the other leave to those that answer.
-fn kept_for_answering(capacity: u64) -> u64 {
-    (capacity / 16).max(4 * SLOT)
+/// What may be held by endpoints that are not known to answer. The rest stays for those that are.
+fn most_of_silent(capacity: u64) -> u64 {
+    capacity.saturating_sub(eighth(capacity))
+}
+
+/// The part of it that is not kept for the newcomer. New and unreachable endpoints together hold an eighth less, if
+/// several are new.
+fn most_of_crowd(capacity: u64) -> u64 {
+    capacity / 4 * 3
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     New = 0,
-    Answering = 1,
-    Unreachable = 2,
+    Unconfirmed = 1,
+    Answering = 2,
+    Unreachable = 3,
 }
 
-/// One subscription's part of the slots. Weights are in units of [`SLOT`].
+impl Class {
+    const ALL: [Self; 4] = [Self::New, Self::Unconfirmed, Self::Answering, Self::Unreachable];
+
+    /// It has to be seen whether it answers.
+    fn is_untested(self) -> bool {
+        matches!(self, Self::New | Self::Unconfirmed)
+    }
+}
+
+/// One subscription's part of the slots.
 struct Claim {
     class: Class,
     /// The weight of one job.
     weight: u64,
     /// How many jobs it has open.
     open: u32,
-    /// How many jobs it has open together with those that it is given.
+    /// Its open jobs, and those that it is given now.
     jobs: u32,
-    /// How many it could use.
+    /// The most jobs that it could have open.
     most: u32,
-    /// What it holds already, however much it may hold.
+    /// The weight that it counts as holding already, even if that is more than it may hold.
     held: u64,
     last_turn: u64,
     waits_since: u64,
@@ -108,6 +138,7 @@ impl Claim {
         let (class, weight, bound) = match demand.standing {
             Standing::New => (Class::New, SLOT, MOST_OF_NEW),
             Standing::Answering { latency } => (Class::Answering, weight(latency), u32::MAX),
+            Standing::Unconfirmed => (Class::Unconfirmed, SLOT, MOST_OF_UNCONFIRMED),
             Standing::Unreachable => (Class::Unreachable, SLOT, MOST_OF_UNREACHABLE),
         };
         let most = demand.window.max(1).min(bound).min(demand.open.saturating_add(demand.waiting));
@@ -116,9 +147,9 @@ impl Claim {
         Self { class, weight, open, jobs: open, most, held, last_turn, waits_since }
     }
 
-    /// It is new, has nothing, and waits.
+    /// Whether it answers has to be seen, it has nothing, and waits.
     fn is_untried(&self) -> bool {
-        self.class == Class::New && self.jobs == 0 && self.most > 0
+        self.class.is_untested() && self.jobs == 0 && self.most > 0
     }
 
     /// What it holds when it fills up to `level`.
@@ -131,9 +162,14 @@ impl Claim {
         self.jobs = self.jobs.max(jobs);
     }
 
-    /// What it holds now.
-    fn holds(&self) -> u64 {
+    /// What it counts as holding now.
+    fn counts(&self) -> u64 {
         self.held + u64::from(self.jobs - self.open) * self.weight
+    }
+
+    /// What all of its jobs weigh.
+    fn weighs(&self) -> u64 {
+        u64::from(self.jobs) * self.weight
     }
 }
 
@@ -141,18 +177,26 @@ fn weight(latency: Duration) -> u64 {
     u64::try_from(latency.as_micros()).unwrap_or(SLOT).clamp(LIGHTEST, SLOT)
 }
 
-/// An endpoint that was quick may have far more jobs open than there are slots when it slows down or hangs. Workers let one
-/// subscription hold two thirds of what the others leave, so that is what it holds, however much is open. As long as
-/// everything that is open fits, everybody holds what it has open.
+/// Endpoints that were quick and slow down or hang may have far more jobs open than there are slots. Workers let a subscription
+/// have two thirds of what the larger ones leave, and keep an eighth of the slots for those with nothing in flight. So that is
+/// what the others count as holding. As long as all open jobs fit, every subscription counts as holding what it has open.
 fn bound_what_is_held(claims: &mut [Claim], capacity: u64) {
-    if claims.iter().map(|claim| claim.held).sum::<u64>() <= capacity {
+    let sum =
+        |held: &dyn Fn(&&Claim) -> bool| claims.iter().filter(held).map(|claim| claim.held).sum::<u64>();
+    let is_too_much = sum(&|_| true) > capacity
+        // Of what was admitted as silent and as slow, so much is always left.
+        || sum(&|claim| claim.class != Class::Answering) > most_of_silent(capacity)
+        || sum(&|claim| claim.weight == SLOT) + SLOT > capacity;
+    if !is_too_much {
         return;
     }
     let mut left = capacity;
     let mut largest_first: Vec<&mut Claim> = claims.iter_mut().filter(|claim| claim.held > 0).collect();
-    largest_first.sort_unstable_by_key(|claim| std::cmp::Reverse(claim.held));
+    largest_first.sort_unstable_by_key(|claim| (std::cmp::Reverse(claim.held), claim.last_turn));
     for claim in largest_first {
-        claim.held = claim.held.min(left - left / 3);
+        // A quarter, so that an eighth of it remains for newcomers, if they hang, too.
+        let kept = eighth(capacity) * if claim.held > SLOT { 2 } else { 1 };
+        claim.held = claim.held.min(left - left / 3).min(left.saturating_sub(kept));
         left -= claim.held;
     }
 }
@@ -160,36 +204,36 @@ fn bound_what_is_held(claims: &mut [Claim], capacity: u64) {
 /// What each class holds at a level, and how much each may hold.
 struct Zones {
     level: u64,
-    held: [u64; 3],
-    bounds: [u64; 3],
+    held: [u64; 4],
+    bounds: [u64; 4],
 }
 
 impl Zones {
     fn at(claims: &[Claim], capacity: u64, level: u64) -> Self {
-        let mut sums = [0_u64; 3];
-        let mut held = [0_u64; 3];
+        let mut sums = [0_u64; 4];
+        let mut held = [0_u64; 4];
         let mut new = 0;
         for claim in claims {
             sums[claim.class as usize] += claim.at(level);
             held[claim.class as usize] += claim.held;
             new += usize::from(claim.class == Class::New && claim.at(u64::MAX) > 0);
         }
-        let kept = if new > 1 { kept_for_newcomer(capacity) } else { 0 };
-        let mut zones = Self { level, held, bounds: [0, u64::MAX, (capacity / 2).saturating_sub(kept)] };
-        for class in [Class::Answering, Class::Unreachable, Class::New] {
+        let kept = if new > 1 { eighth(capacity) } else { 0 };
+        let mut zones = Self { level, held: [0; 4], bounds: [0; 4] };
+        // What the silent ones leave, one class after the other.
+        let mut left = most_of_crowd(capacity);
+        for class in [Class::Answering, Class::Unreachable, Class::New, Class::Unconfirmed] {
             let zone = class as usize;
-            if class == Class::New {
-                let hung = zones.held[Class::Unreachable as usize];
-                let left = most_of_silent(capacity).saturating_sub(hung);
-                let half = left.div_ceil(2 * SLOT) * SLOT;
-                zones.bounds[zone] = if new > 1 {
-                    half.min(left.saturating_sub(kept))
-                } else {
-                    let known = held[Class::Answering as usize] + held[Class::Unreachable as usize];
-                    half.max(if fits_alone(capacity, known, hung) { SLOT } else { 0 })
-                };
-            }
+            zones.bounds[zone] = match class {
+                Class::Answering => u64::MAX,
+                Class::Unreachable => (capacity / 2).saturating_sub(kept),
+                Class::New => (left.div_ceil(2 * SLOT) * SLOT).min(left.saturating_sub(kept)),
+                Class::Unconfirmed => left,
+            };
             zones.held[zone] = sums[zone].min(zones.bounds[zone]).max(held[zone]);
+            if class != Class::Answering {
+                left = left.saturating_sub(zones.held[zone]);
+            }
         }
         zones
     }
@@ -199,36 +243,24 @@ impl Zones {
     }
 }
 
-/// Whether one job of a new endpoint fits, beyond what the new ones may hold: the others hold `known`, and of that the
-/// unreachable `hung`.
-fn fits_alone(capacity: u64, known: u64, hung: u64) -> bool {
-    known + 2 * SLOT <= capacity && hung + SLOT + kept_for_answering(capacity) <= capacity
-}
-
-/// Who was admitted last of those that have jobs and have not answered.
+/// The endpoint that was admitted last, of those that have open jobs and are not answering.
 fn last_of_silent(claims: &[Claim]) -> Option<&Claim> {
     let silent = claims.iter().filter(|claim| claim.class != Class::Answering && claim.open > 0);
     silent.max_by_key(|claim| claim.last_turn)
 }
 
-/// The new endpoint that began to wait last, if nothing was admitted since that has not answered: its place. One that has
-/// waited for longer is one of many, and leaves the slots that are kept to those who come next.
+/// The place of the newcomer: the untested endpoint that began to wait last, if no job went to a silent endpoint since, or if
+/// no other waits. One that has waited longer is one of many, and leaves the kept slots to those who come next.
 fn newcomer(claims: &[Claim]) -> Option<usize> {
     let last_turn = last_of_silent(claims).map_or(0, |last| last.last_turn);
-    let untried = claims.iter().enumerate().filter(|(_, claim)| claim.is_untried());
-    let (place, newest) = untried.max_by_key(|(place, claim)| (claim.waits_since, *place))?;
-    (newest.waits_since >= last_turn).then_some(place)
+    let untried = || claims.iter().enumerate().filter(|(_, claim)| claim.is_untried());
+    let (place, newest) = untried().max_by_key(|(place, claim)| (claim.waits_since, *place))?;
+    (newest.waits_since >= last_turn || untried().count() == 1).then_some(place)
 }
 
-/// Whether the newcomer may have a job, given what each class holds.
-fn admits_newcomer(capacity: u64, held: &[u64; 3]) -> bool {
-    let [new, answering, hung] = *held;
-    hung + new + SLOT <= most_of_silent(capacity)
-        || (new == 0 && fits_alone(capacity, answering + hung, hung))
-}
-
-/// The order in which claims get what does not divide: new ones without a job first, from both ends of their line, then
-/// other new ones, then the rest, by turns. Which end begins depends on which was served last.
+/// The order in which claims get what does not divide. New ones without a job go first, alternately the one that has waited
+/// longest and the one that began to wait last; whichever was not served last begins. Then other new ones, then the rest, in
+/// the order in which they were last admitted.
 fn in_turn(claims: &[Claim]) -> Vec<usize> {
     let places = || (0..claims.len()).filter(|place| claims[*place].jobs < claims[*place].most);
     let mut untried: VecDeque<usize> = places().filter(|place| claims[*place].is_untried()).collect();
@@ -241,14 +273,14 @@ fn in_turn(claims: &[Claim]) -> Vec<usize> {
         newest_next = !newest_next;
     }
     let mut others: Vec<usize> = places().filter(|place| !claims[*place].is_untried()).collect();
-    others.sort_by_key(|place| (claims[*place].class != Class::New, claims[*place].last_turn));
+    others.sort_by_key(|place| (!claims[*place].class.is_untested(), claims[*place].last_turn));
     order.extend(others);
     order
 }
 
-/// Gives up to each class's level, then the remainder one by one.
+/// Fills every claim up to its class's level, then gives out the remainder one job at a time.
 fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
-    let levels = [Class::New, Class::Answering, Class::Unreachable].map(|class| {
+    let levels = Class::ALL.map(|class| {
         let bound = zones.bounds[class as usize];
         let sum = |level| of_class(claims, class).map(|claim| claim.at(level)).sum::<u64>();
         highest(zones.level, |level| sum(level) <= bound)
@@ -256,23 +288,23 @@ fn hand_out(claims: &mut [Claim], capacity: u64, zones: &Zones) {
     for claim in claims.iter_mut() {
         claim.fill(levels[claim.class as usize]);
     }
-    let mut held = [Class::New, Class::Answering, Class::Unreachable]
-        .map(|class| of_class(claims, class).map(Claim::holds).sum::<u64>());
-    // More than there is, because several slowed down at once: the last slot is kept free all the same.
-    let mut free = capacity.checked_sub(held.iter().sum()).unwrap_or(SLOT.min(capacity));
+    let mut held = Class::ALL.map(|class| of_class(claims, class).map(Claim::counts).sum::<u64>());
+    let mut free = capacity.saturating_sub(held.iter().sum());
     let newcomer = newcomer(claims);
     for place in newcomer.into_iter().chain(in_turn(claims)) {
         let claim = &mut claims[place];
         let zone = claim.class as usize;
-        let is_newcomer = newcomer == Some(place) && claim.jobs == 0;
+        let has_nothing = claim.jobs == 0;
+        let is_newcomer = newcomer == Some(place) && has_nothing;
         let spared = match claim.class {
-            Class::New if claim.jobs == 0 => SLOT,
-            Class::Answering if claim.jobs == 0 && claim.weight < SLOT => 0,
+            Class::New | Class::Unconfirmed if has_nothing => SLOT,
+            Class::Answering if has_nothing && claim.weight < SLOT => 0,
             _ => spare(zones.level),
         };
-        let is_behind = claim.holds() <= levels[zone];
+        let is_behind = claim.weighs() <= levels[zone];
+        let silent = held.iter().sum::<u64>() - held[Class::Answering as usize];
         let is_within = held[zone] + claim.weight <= zones.bounds[zone]
-            || (is_newcomer && admits_newcomer(capacity, &held));
+            || (is_newcomer && silent + SLOT <= most_of_silent(capacity));
         let fits = is_within && claim.weight + spared <= free;
         if is_behind && fits {
             claim.jobs += 1;
@@ -286,7 +318,7 @@ fn of_class(claims: &[Claim], class: Class) -> impl Iterator<Item = &Claim> {
     claims.iter().filter(move |claim| claim.class == class)
 }
 
-/// The highest level up to `end` that is low enough; 0 if none is. What is too high stays too high.
+/// The highest level up to `end` that is low enough; 0 if none is. Every level above one that is too high is too high.
 fn highest(end: u64, low_enough: impl Fn(u64) -> bool) -> u64 {
     if low_enough(end) {
         return end;

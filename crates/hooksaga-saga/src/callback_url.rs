@@ -131,3 +131,40 @@ fn label_is_valid(label: &str) -> bool {
         && !label.starts_with('-')
         && !label.ends_with('-')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origin_is_the_scheme_the_host_and_the_port() {
+        let same = |one: &str, other: &str| {
+            let same = CallbackUrl::same_origin(one, other);
+            assert_eq!(same, CallbackUrl::same_origin(other, one), "{one} {other}");
+            same
+        };
+        for other in [
+            "https://a.example/other?x=1",
+            "https://a.example",
+            "https://a.example:443/hook",
+            "HTTPS://A.example/hook",
+            "https://a.example?x",
+        ] {
+            assert!(same("https://a.example/hook", other), "{other}");
+        }
+        for other in [
+            "http://a.example/hook",
+            "http://a.example:443/hook",
+            "https://a.example:8443/hook",
+            "https://b.example/hook",
+            "https://a.example.evil/hook",
+            "https://www.a.example/hook",
+        ] {
+            assert!(!same("https://a.example/hook", other), "{other}");
+        }
+        assert!(same("http://[::1]:80/", "http://[::1]/other") && !same("http://[::1]/", "http://[::2]/"));
+        for unreadable in ["", "a.example", "ftp://a.example/", "https://a.example:99999/"] {
+            assert!(!same(unreadable, unreadable), "{unreadable}");
+        }
+    }
+}

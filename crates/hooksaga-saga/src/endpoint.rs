@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 const FIRST_WINDOW: u32 = 4;
 /// The shortest silence after which an endpoint with open jobs counts as hanging.
 const SILENCE: Duration = Duration::from_millis(500);
+/// How long a response shows, at least, that the endpoint answers. Whoever answers quickly shows it again within milliseconds.
+const CONFIRMED_FOR: Duration = Duration::from_millis(150);
 /// Close to where it was last refused, a window grows this many times more slowly.
 const CAUTION: u32 = 8;
 /// Close to where it was last refused, a window grows after at least this many deliveries.
@@ -17,7 +19,7 @@ const CAUTIOUS_AT_LEAST: u32 = 40;
 
 /// What one result says about its endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum EndpointReaction {
     /// It accepted the delivery.
     Served,
     /// It gave another response, which says nothing about its load.
@@ -28,7 +30,7 @@ pub enum Answer {
     Unreachable,
 }
 
-impl Answer {
+impl EndpointReaction {
     /// What the outcome of an attempt says about its endpoint.
     pub fn of(outcome: &Outcome) -> Self {
         match outcome {
@@ -52,8 +54,11 @@ impl Answer {
 pub enum Standing {
     /// Nothing was heard of it yet, and it has not been silent for long.
     New,
-    /// Its last result was a response. `latency` is how long one of its jobs holds a worker slot, on average.
+    /// Its last result was a response, a moment ago. `latency` is how long one of its jobs holds a worker slot, on average.
     Answering { latency: Duration },
+    /// Its last result was a response, but not lately. Whether it still answers is not known, however quick it was: many such
+    /// endpoints may have begun to hang together.
+    Unconfirmed,
     /// Its last result was none, or it has open jobs and has been silent for too long.
     Unreachable,
 }
@@ -80,6 +85,8 @@ pub struct Endpoint {
     /// Mean time of all its results, timeouts included: how long a job holds a slot.
     slot_time: Option<Duration>,
     unreachable: bool,
+    /// When it last had a result.
+    answered_at: Option<Instant>,
     /// Since when jobs have been open without any result.
     silent_since: Option<Instant>,
     last_activity: Option<Instant>,
@@ -97,6 +104,7 @@ impl Default for Endpoint {
             answer_time: None,
             slot_time: None,
             unreachable: false,
+            answered_at: None,
             silent_since: None,
             last_activity: None,
         }
@@ -106,12 +114,12 @@ impl Default for Endpoint {
 impl Endpoint {
     /// One that another process saw fail, and that this one has not tried: its last failure was this.
     pub fn failing(code: &ErrorCode) -> Self {
-        match Answer::of_failure(code) {
-            Answer::Unreachable => {
+        match EndpointReaction::of_failure(code) {
+            EndpointReaction::Unreachable => {
                 Self { unreachable: true, window: 1, refused_at: FIRST_WINDOW, ..Self::default() }
             }
-            Answer::Throttled => Self { window: 1, refused_at: FIRST_WINDOW, ..Self::default() },
-            Answer::Served | Answer::Refused => Self::default(),
+            EndpointReaction::Throttled => Self { window: 1, refused_at: FIRST_WINDOW, ..Self::default() },
+            EndpointReaction::Served | EndpointReaction::Refused => Self::default(),
         }
     }
 
@@ -132,21 +140,22 @@ impl Endpoint {
     }
 
     /// A result of one of its jobs, which took `took` from the start of the attempt.
-    pub fn answered(&mut self, answer: Answer, took: Duration, now: Instant) {
+    pub fn answered(&mut self, answer: EndpointReaction, took: Duration, now: Instant) {
         let was_used = u64::from(self.peak) * 2 >= u64::from(self.window);
         let is_older = self.before_shrink > 0;
         self.open = self.open.saturating_sub(1);
         self.before_shrink = self.before_shrink.saturating_sub(1);
         self.silent_since = (self.open > 0).then_some(now);
         self.last_activity = Some(now);
-        self.unreachable = answer == Answer::Unreachable;
+        self.answered_at = Some(now);
+        self.unreachable = answer == EndpointReaction::Unreachable;
         self.slot_time = Some(mean(self.slot_time, took));
         if !self.unreachable {
             self.answer_time = Some(mean(self.answer_time, took));
         }
         match answer {
-            Answer::Served if was_used => self.grow(),
-            Answer::Throttled | Answer::Unreachable if !is_older => self.shrink(),
+            EndpointReaction::Served if was_used => self.grow(),
+            EndpointReaction::Throttled | EndpointReaction::Unreachable if !is_older => self.shrink(),
             _ => {}
         }
     }
@@ -185,10 +194,13 @@ impl Endpoint {
 
     /// How it stands now.
     pub fn standing(&self, now: Instant) -> Standing {
-        let patience = self.answer_time.unwrap_or_default().saturating_mul(4).max(SILENCE);
-        let silent = |since| now.saturating_duration_since(since) > patience;
+        let mean = self.answer_time.unwrap_or_default();
+        let is_past = |since, bound| now.saturating_duration_since(since) > bound;
+        let silent = |since| is_past(since, mean.saturating_mul(4).max(SILENCE));
+        let long_ago = |at| is_past(at, mean.saturating_mul(2).max(CONFIRMED_FOR));
         match self.slot_time {
             _ if self.unreachable || self.silent_since.is_some_and(silent) => Standing::Unreachable,
+            Some(_) if self.answered_at.is_none_or(long_ago) => Standing::Unconfirmed,
             Some(latency) => Standing::Answering { latency },
             None => Standing::New,
         }

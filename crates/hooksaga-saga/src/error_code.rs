@@ -69,7 +69,7 @@ impl ErrorCode {
     /// Whether no further attempt makes sense: the endpoint says that it is gone, or its subscription is deleted.
     /// Such a failure ends the delivery, whatever its limit.
     pub fn is_final(&self) -> bool {
-        self.as_str() == "HTTP_410" || *self == Self::SUBSCRIPTION_DELETED
+        self.means_gone() || *self == Self::SUBSCRIPTION_DELETED
     }
 
     /// Whether the endpoint could not be reached in time: what shrinks its admission window.

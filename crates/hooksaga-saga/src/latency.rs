@@ -21,7 +21,7 @@ pub struct Latencies {
 impl Latencies {
     pub const RANGES: usize = 12;
 
-    /// How long an attempt took, in milliseconds; nothing if no request was sent.
+    /// How long an attempt took, in milliseconds; `None` if no request was sent.
     pub fn measured(outcome: &Outcome, took: Duration) -> Option<u32> {
         match outcome {
             Outcome::Failed(code) if !code.counts_against_endpoint() => None,
@@ -46,9 +46,9 @@ impl Latencies {
         self.slowest_ms = self.slowest_ms.max(took_ms);
     }
 
-    /// The number of milliseconds within which 95 of 100 attempts ended; `None` if there was none. An estimate: it lies in the
-    /// range of the true value, as far into it as attempts spread evenly over the range would put it, and no attempt was
-    /// slower than the slowest.
+    /// The number of milliseconds within which 95 of 100 attempts ended; `None` if there was none. An estimate: it lies
+    /// in the range of the true value, as far into it as attempts spread evenly over the range would put it, and no
+    /// attempt was slower than the slowest.
     pub fn p95_ms(&self) -> Option<u32> {
         let all = self.ranges.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
         let rank = all - all / 20;

@@ -5,21 +5,20 @@
 //!
 //! Read [`step`] first: it is the whole state machine. [`apply_result`] is what the orchestrator does
 //! with a finished job, [`may_create_job`] when a saga may get one, [`send_again`] what an
-//! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`] has
-//! observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
+//! operator's requeue or resend creates, [`allot`] how many jobs each subscription may have open, given what [`Endpoint`]
+//! has observed; [`judge`] when an endpoint that keeps failing is disabled, [`RateLimit`] how many attempts may start;
 //! [`may_go`] when finished history may be removed.
 
 mod allotment;
+mod backoff;
 mod callback_url;
 mod care;
 mod disabled;
 mod endpoint;
 mod error_code;
-mod held;
 mod ids;
 mod latency;
 mod names;
-mod policy;
 mod rate_limit;
 mod redrive;
 mod request_headers;
@@ -31,19 +30,19 @@ mod step;
 mod stranded;
 mod time;
 mod topics;
+mod why_held;
 mod wording;
 
 pub use allotment::{Demand, allot};
+pub use backoff::{RetryPolicy, backoff};
 pub use callback_url::CallbackUrl;
 pub use care::{CareStep, FailureRun, LEAST_FAILURES, judge};
 pub use disabled::DisabledReason;
-pub use endpoint::{Answer, Endpoint, Standing};
+pub use endpoint::{Endpoint, EndpointReaction, Standing};
 pub use error_code::ErrorCode;
-pub use held::Held;
 pub use ids::{DeadLetterId, EventId, JobId, KeyId, RedriveId, SagaId, SecretId, SubscriptionId};
 pub use latency::Latencies;
-pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant};
-pub use policy::{RetryPolicy, backoff};
+pub use names::{CorrelationId, EventType, ExternalId, Invalid, Tenant, is_visible_ascii};
 pub use rate_limit::{Gate, Passage, RateLimit};
 pub use redrive::{Chosen, Fate, choose};
 pub use request_headers::{RequestHeaderName, RequestHeaderValue, RequestHeaders};
@@ -57,4 +56,5 @@ pub use step::{
 pub use stranded::{FurthestAttempt, counts_as_due, furthest_hand_back, furthest_lease};
 pub use time::Timestamp;
 pub use topics::{Topic, Topics};
+pub use why_held::Held;
 pub use wording::Wording;

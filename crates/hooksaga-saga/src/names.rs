@@ -139,7 +139,8 @@ impl FromStr for EventType {
     }
 }
 
-fn is_visible_ascii(text: &str, max: usize) -> bool {
+/// Whether a text consists of 1 to `max` visible ASCII characters, without blanks: what identifiers are made of.
+pub fn is_visible_ascii(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

@@ -30,7 +30,7 @@ pub enum Gate {
 /// What a gate lets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// So many may pass now.
+    /// How many may pass now.
     pub passed: u32,
     /// The bucket afterwards, to be stored.
     pub full_at: Timestamp,
@@ -50,7 +50,7 @@ impl RateLimit {
         self.0.div_ceil(10)
     }
 
-    /// Lets as many of `wanted` pass as may. `full_at` is what the last passage left; nothing if there was none.
+    /// Lets as many of `wanted` pass as may. `full_at` is what the last passage left; `None` if there was none.
     pub fn pass(self, gate: Gate, full_at: Option<Timestamp>, wanted: u32, now: Timestamp) -> Passage {
         let empty_for = self.empty_for(gate, full_at, now);
         let free = (self.capacity(gate) - empty_for) * i64::from(self.0) / SECOND;
@@ -58,8 +58,9 @@ impl RateLimit {
         Passage { passed, full_at: now.after(micros(empty_for + self.cost(passed))) }
     }
 
-    /// The bucket to store after this many have passed; `None` if it stays as it is. One that a clock which was ahead has put
-    /// further ahead than it is large is put right also where nothing passed: else it would hold everything until then.
+    /// The bucket to store after this many have passed; `None` if it stays as it is. One that a clock which was ahead has
+    /// put further ahead than it is large is put right also where nothing passed: else it would hold everything until
+    /// then.
     pub fn to_store(
         self,
         gate: Gate,

@@ -1,6 +1,6 @@
-//! What one bounded step of a redrive does with the rows that it looks at.
+//! What one bounded step of a redrive does with the rows that it examines.
 
-/// What a redrive does with one row of its walk.
+/// What a redrive does with one row that it scans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is not what was asked for: another tenant's, another type, another code. It is passed, and not counted.
@@ -14,7 +14,7 @@ pub enum Fate {
 /// What one step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen<K> {
-    /// The rows to make sagas of, in the order of the walk.
+    /// The rows to make sagas of, in the order of the scan.
     pub send: Vec<K>,
     /// Rows that were asked for: those to send, and those that are skipped.
     pub examined: u64,
@@ -25,7 +25,7 @@ pub struct Chosen<K> {
     pub is_end: bool,
 }
 
-/// Takes the rows of a walk in their order until `most` are to be sent. `is_end` says that there are no rows behind these.
+/// Takes the rows of a scan in their order until `most` are to be sent. `is_end` says that there are no rows behind these.
 ///
 /// Every row is either taken or left for the next step, whole: the progress that is stored with the sagas of a step
 /// is the last row that was taken.

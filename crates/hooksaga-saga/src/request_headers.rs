@@ -137,7 +137,7 @@ impl RequestHeaders {
         self.iter().map(|(name, value)| format!("{name}: {}\n", value.reveal())).collect()
     }
 
-    /// Reads [`reveal`](Self::reveal)'s text; nothing if it is another one.
+    /// Reads [`reveal`](Self::reveal)'s text; `None` if it is another one.
     pub fn from_revealed(text: &str) -> Option<Self> {
         let headers = text.lines().map(|line| {
             let (name, value) = line.split_once(": ")?;

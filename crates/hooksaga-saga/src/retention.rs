@@ -6,9 +6,9 @@ use std::time::Duration;
 /// How long finished history stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// An event whose deliveries have all been final for so long may go.
+    /// An event whose deliveries have all been final for this long may go.
     pub finished: Duration,
-    /// A dead letter stays so long, and with it all that its requeue needs; nothing: for good.
+    /// A dead letter stays for this long, with all that its requeue needs. `None`: for good.
     pub dead_letters: Option<Duration>,
 }
 
@@ -26,7 +26,7 @@ impl Retention {
         now.before(self.finished.max(Self::SHORTEST))
     }
 
-    /// The same for dead letters; nothing: all of them stay.
+    /// Dead letters that are younger than this stay; `None`: all of them do.
     fn letters_before(&self, now: Timestamp) -> Option<Timestamp> {
         self.dead_letters.map(|kept| now.before(kept.max(self.finished).max(Self::SHORTEST)))
     }

@@ -2,7 +2,7 @@
 
 use crate::{Saga, Timestamp};
 
-/// The saga that follows one that has ended, and its generation; nothing while the saga is open.
+/// The saga that follows one that has ended, and its generation; `None` while the saga is open.
 ///
 /// The ended saga itself is not touched. Whoever asks computes the same generation, and the unique key
 /// (event, subscription, generation) lets only one of them in.

@@ -26,12 +26,13 @@ impl FurthestAttempt {
     }
 }
 
-/// The same for the end of a lease. Other processes may have somewhat longer ones configured, so it is twice this one's.
+/// The latest possible end of a lease, from now on. Other processes may have somewhat longer ones configured, so it is
+/// twice this one's.
 pub fn furthest_lease(lease_duration: Duration) -> Duration {
     lease_duration.saturating_mul(2).saturating_add(ALLOWANCE)
 }
 
-/// The same for the not-before of a job that was given back, or has just been created.
+/// The latest possible not-before of a job that was given back, or has just been created, from now on.
 pub fn furthest_hand_back() -> Duration {
     LONGEST_HAND_BACK.saturating_add(ALLOWANCE)
 }

@@ -12,11 +12,21 @@ pub struct Wording {
     pub meaning: &'static str,
     /// What to do about it: the same.
     pub advice: &'static str,
+    /// What somebody can do who runs the endpoint, but not this server.
+    pub advice_for_customers: &'static str,
 }
 
 const fn say(meaning: &'static str, advice: &'static str) -> Wording {
-    Wording { meaning, advice }
+    Wording { meaning, advice, advice_for_customers: advice }
 }
+
+/// What the operators of this server can do, and what their customers can.
+const fn say_to_each(meaning: &'static str, operators: &'static str, customers: &'static str) -> Wording {
+    Wording { meaning, advice: operators, advice_for_customers: customers }
+}
+
+/// Where nothing is wrong with the endpoint.
+const NOT_THE_ENDPOINT: &str = "nothing is wrong with the endpoint: ask whoever sends these webhooks";
 
 impl ErrorCode {
     /// What this code means and what to do about it.
@@ -26,7 +36,7 @@ impl ErrorCode {
         match self.as_str() {
             "REDIRECT" => say(
                 "the endpoint redirected, and redirects are not followed",
-                "set callback_url to the address that it redirects to",
+                "set the callback URL to the address that it redirects to",
             ),
             "TIMEOUT" => say(
                 "the endpoint did not respond in time",
@@ -34,34 +44,42 @@ impl ErrorCode {
             ),
             "CONNECT_FAILED" => say(
                 "no connection to the endpoint",
-                "check that it runs, that host and port in callback_url are right, and that no firewall is in between",
+                "check that it runs, that host and port in the callback URL are right, and that no firewall is in between",
             ),
             "DNS_FAILED" => say(
-                "the host name in callback_url did not resolve",
+                "the host name in the callback URL did not resolve",
                 "check the spelling of the host name and its DNS records",
             ),
-            "TLS_FAILED" => say(
+            "TLS_FAILED" => say_to_each(
                 "the TLS handshake failed",
                 "check that the endpoint's certificate is valid, complete and issued for this host name \
                  (callbacks.ca_file adds an authority of your own)",
+                "check that the endpoint's certificate is valid, complete and issued for this host name",
             ),
-            "BLOCKED_ADDRESS" => say(
-                "callback_url leads to an address that must not be called: private, loopback or otherwise special",
+            "BLOCKED_ADDRESS" => say_to_each(
+                "the callback URL leads to an address that must not be called: private, loopback or otherwise special",
                 "use a public address, or allow the network with callbacks.allow_networks",
+                // Customers see it as a name that does not resolve.
+                "check the spelling of the host name and its DNS records",
             ),
             "RESPONSE_INVALID" => say(
                 "the endpoint closed the connection without a response, or what it sent was not HTTP",
-                "check that callback_url has the right scheme and port, and look into the endpoint's log",
+                "check that the callback URL has the right scheme and port, and look into the endpoint's log",
             ),
-            "LEASE_EXHAUSTED" => say(
+            "LEASE_EXHAUSTED" => say_to_each(
                 "the workers that took this delivery ended before they had a result, too often",
-                "look into the log of the workers for crashes or kills for lack of memory, then requeue it",
+                "look into the log of the workers for crashes or kills for lack of memory, then send it again",
+                NOT_THE_ENDPOINT,
             ),
             "SUBSCRIPTION_DELETED" => say(
                 "the subscription was deleted before this delivery was made",
                 "nothing: create the subscription again if it was deleted by mistake",
             ),
-            "INTERNAL" => say("a fault of this server", "look into the server's log for this delivery"),
+            "INTERNAL" => say_to_each(
+                "a fault of this server",
+                "look into the server's log for this delivery",
+                NOT_THE_ENDPOINT,
+            ),
             "CHALLENGE_MISMATCH" => say(
                 "the endpoint responded to the verification, but not with the challenge",
                 "return 2xx with the body {\"challenge\":\"…\"}, the challenge that came, or the challenge as plain text",
@@ -77,7 +95,7 @@ impl DisabledReason {
         match self {
             Self::Gone => say(
                 "its endpoint returned 410 Gone",
-                "give it another callback_url if the endpoint has moved, and resume it; what waits is delivered then",
+                "give it another callback URL if the endpoint has moved, and resume it; what waits is delivered then",
             ),
             Self::Failing => say(
                 "every attempt had failed for too long",
@@ -121,12 +139,12 @@ fn http(code: &str) -> Wording {
         ),
         Some(404 | 405) => say(
             "the endpoint has nothing at this path that takes a POST",
-            "check the path in callback_url, and that the endpoint is deployed",
+            "check the path in the callback URL, and that the endpoint is deployed",
         ),
         Some(408) => say("the endpoint gave up waiting for the request", "look into the endpoint's log"),
         Some(410) => say(
             "the endpoint says that it is gone for good",
-            "give the subscription another callback_url if the endpoint has moved",
+            "give the subscription another callback URL if the endpoint has moved",
         ),
         Some(413) => {
             say("the payload is too large for the endpoint", "raise the endpoint's limit for request bodies")
@@ -137,23 +155,24 @@ fn http(code: &str) -> Wording {
         ),
         Some(400..=499) => say(
             "the endpoint refused the request",
-            "the response of the attempt and the endpoint's log say why; requeue what was given up once it is repaired",
+            "the response of the attempt and the endpoint's log say why; send what was given up again once it is repaired",
         ),
         Some(502..=504) => say(
             "what stands in front of the endpoint could not reach it, or it is overloaded",
-            "check that the endpoint runs; what was given up can be requeued",
+            "check that the endpoint runs; what was given up can be sent again",
         ),
         Some(500..=599) => say(
             "the endpoint failed",
-            "look into the endpoint's log; requeue what was given up once it is repaired",
+            "look into the endpoint's log; send what was given up again once it is repaired",
         ),
         Some(_) => say(
             "the endpoint responded with a status that no delivery expects",
             "let it return 2xx for what it took",
         ),
-        None => say(
+        None => say_to_each(
             "a code that this version does not know",
             "upgrade: a newer version of the server has written it",
+            "ask whoever sends these webhooks",
         ),
     }
 }
@@ -184,10 +203,20 @@ mod tests {
     fn wordings_fit_behind_a_colon() {
         let statuses = [302, 400, 401, 404, 408, 410, 413, 429, 500, 503].map(ErrorCode::http);
         for code in ErrorCode::ALL.iter().chain(&statuses) {
-            let Wording { meaning, advice } = code.wording();
-            for text in [meaning, advice] {
+            let Wording { meaning, advice, advice_for_customers } = code.wording();
+            for text in [meaning, advice, advice_for_customers] {
                 assert!(!text.is_empty() && !text.ends_with('.') && !text.contains('\n'), "{code}: {text}");
                 assert!(!text.contains("  "), "{code}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn customers_are_not_told_about_the_settings_of_the_server() {
+        for code in ErrorCode::ALL.iter().chain([&ErrorCode::from_stored("NEW".to_owned())]) {
+            let advice = code.wording().advice_for_customers;
+            for operators in ["callbacks.", "workers", "server's log", "upgrade"] {
+                assert!(!advice.contains(operators), "{code}: {advice}");
             }
         }
     }

@@ -1,9 +1,9 @@
 -- The tables and indexes of docs/SCHEMA.md. Times are microseconds since the Unix epoch, UTC.
--- Large columns (payload, response_excerpt) stand last in their row: SQLite reads a row from its
--- beginning, and what lies behind a large value costs a walk over the overflow pages.
--- A status is checked with = and OR: a list of more than two after IN becomes a temporary table, made anew
--- for every row that is written.
--- Ids are AUTOINCREMENT: none is given out twice, whatever is removed, and after a restore from a backup they can be moved
+-- Large columns (payload, response_excerpt) come last in their row: SQLite reads a row from its beginning, and a column
+-- behind a large value costs a scan of the overflow pages.
+-- A status is checked with = and OR: SQLite turns a list of more than two values after IN into a temporary table, for every
+-- row that is written.
+-- Ids are AUTOINCREMENT: no id is used twice, whatever is removed, and after a restore from a backup they can be moved
 -- forward (sqlite_sequence).
 
 PRAGMA application_id = 0x686B7361;
@@ -18,7 +18,7 @@ CREATE TABLE events (
     payload        TEXT    NOT NULL
 ) STRICT;
 
--- Unique within the tenant. The external_id comes first: who may see every tenant looks for it alone.
+-- Unique within the tenant. The external_id comes first: a caller who may see every tenant searches for it alone.
 CREATE UNIQUE INDEX uniq_event_external_id ON events (external_id, tenant) WHERE external_id IS NOT NULL;
 CREATE INDEX idx_event_tenant ON events (tenant, id);
 CREATE INDEX idx_event_created ON events (created_at);
@@ -50,24 +50,24 @@ CREATE TABLE subscriptions (
     verified_url       TEXT    CHECK (length(verified_url) BETWEEN 1 AND 500),
     verified           INTEGER NOT NULL
                        GENERATED ALWAYS AS (verified_url IS NOT NULL AND verified_url = callback_url) VIRTUAL,
-    -- Whether its open deliveries go on: to its endpoint, or, once it is deleted, to their end.
+    -- Whether its open deliveries continue. Those of a deleted subscription do, until they fail.
     deliverable        INTEGER NOT NULL
                        GENERATED ALWAYS AS (deleted_at IS NOT NULL OR (active AND verified)) VIRTUAL,
     -- Who vouched for verified_url, if it did not prove itself.
     trusted_by         TEXT    CHECK (length(trusted_by) BETWEEN 1 AND 100),
     trusted_at         INTEGER,
-    -- The verified_url that operators were told of.
+    -- The verified_url that was announced to operators.
     announced_url      TEXT    CHECK (length(announced_url) BETWEEN 1 AND 500),
     check_round        INTEGER NOT NULL DEFAULT 0,
     check_attempts     INTEGER NOT NULL DEFAULT 0 CHECK (check_attempts >= 0),
     check_done         INTEGER NOT NULL DEFAULT 0 CHECK (check_done IN (0, 1)),
     check_number       INTEGER NOT NULL DEFAULT 0 CHECK (check_number >= 0),
-    -- A default cannot name created_at; the moment of the insert is the same time.
+    -- A default cannot refer to created_at; the time of the insert is the same.
     next_check_at      INTEGER NOT NULL DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     check_error        TEXT    CHECK (length(check_error) BETWEEN 1 AND 100),
     checked_at         INTEGER,
-    -- Since when it has missed events because it was not verified: since its creation, or since its URL changed.
-    -- Null once it has been queued to catch up.
+    -- The time since which it has missed events because it was not verified: its creation, or the change of its URL.
+    -- Null once it is queued to catch up.
     unverified_since   INTEGER DEFAULT (CAST(unixepoch('subsec') * 1000000 AS INTEGER)),
     created_at         INTEGER NOT NULL,
     updated_at         INTEGER NOT NULL,
@@ -85,14 +85,14 @@ CREATE INDEX idx_sub_url ON subscriptions (callback_url);
 CREATE INDEX idx_sub_active ON subscriptions (active);
 CREATE INDEX idx_sub_open_check ON subscriptions (next_check_at)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
--- By tenant, when the open round is due: a new one at once.
+-- By tenant: when the open round of verification is due. A new round is due at once.
 CREATE INDEX idx_sub_open_check_tenant ON subscriptions
     (tenant, CASE WHEN check_round <> verification_round THEN 0 ELSE next_check_at END)
     WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL;
 CREATE INDEX idx_sub_unannounced ON subscriptions (id)
     WHERE verified_url IS NOT NULL AND announced_url IS NOT verified_url AND deleted_at IS NULL;
 
--- The routing index: a row per topic of a subscription, in step with subscriptions.event_type.
+-- The router finds subscriptions here: a row per topic of a subscription, written in the same transaction as its event_type.
 CREATE TABLE subscription_topics (
     tenant          TEXT    NOT NULL,
     topic           TEXT    NOT NULL CHECK (length(topic) BETWEEN 1 AND 100),
@@ -121,8 +121,7 @@ CREATE TABLE webhook_delivery_sagas (
 -- Has idx_saga_event (event_id, subscription_id) as its prefix.
 CREATE UNIQUE INDEX uniq_saga_event_subscription
     ON webhook_delivery_sagas (event_id, subscription_id, generation);
--- Has idx_saga_status (status) as its prefix. Over the retries only: what is new is found by its subscription, in the
--- next one.
+-- Has idx_saga_status (status) as its prefix. Retries only: new sagas are found by their subscription, in the next index.
 CREATE INDEX idx_saga_status_retry ON webhook_delivery_sagas (status, next_attempt_at)
     WHERE status = 'PendingRetry';
 CREATE INDEX idx_saga_waiting ON webhook_delivery_sagas (subscription_id, next_attempt_at)
@@ -141,7 +140,7 @@ CREATE TABLE webhook_delivery_jobs (
     response_status  INTEGER,
     error_code       TEXT    CHECK (length(error_code) BETWEEN 1 AND 100),
     duration_ms      INTEGER CHECK (duration_ms >= 0),
-    -- When it was really sent, and when the endpoint wants to be asked again.
+    -- When it was really sent, and when the endpoint asked for the next attempt.
     started_at       INTEGER,
     retry_at         INTEGER,
     created_at       INTEGER NOT NULL,
@@ -171,11 +170,36 @@ CREATE TABLE dead_letters (
 
 CREATE UNIQUE INDEX uniq_dead_letter_saga ON dead_letters (saga_id);
 CREATE INDEX idx_dead_letter_subscription ON dead_letters (subscription_id, id);
--- For the janitor: a letter keeps its event.
+-- For the janitor: an event with a dead letter stays.
 CREATE INDEX idx_dead_letter_event ON dead_letters (event_id);
 
--- The hand-over queues. An event is routed to its subscriptions in the order of their ids, in as many steps as it
--- takes: after_subscription_id is how far it came.
+-- What lists of dead letters are filtered by: a narrow row for each letter, with what is otherwise found by its event, and
+-- whether it was sent again. Kept by triggers (0002_guards.sql), whoever stores a letter, sends it again or removes it.
+CREATE TABLE letter_heads (
+    letter_id        INTEGER PRIMARY KEY,
+    saga_id          INTEGER NOT NULL,
+    subscription_id  INTEGER NOT NULL,
+    tenant           TEXT    NOT NULL,
+    event_type       TEXT    NOT NULL,
+    final_error_code TEXT    NOT NULL,
+    created_at       INTEGER NOT NULL,
+    saga_created_at  INTEGER NOT NULL,
+    requeued         INTEGER NOT NULL
+) STRICT;
+
+-- With all else that lists are filtered by: one subscription, tenant or type may have all letters.
+CREATE INDEX idx_head_subscription ON letter_heads
+    (subscription_id, letter_id, requeued, event_type, final_error_code, created_at, saga_id, saga_created_at);
+CREATE INDEX idx_head_tenant
+    ON letter_heads (tenant, letter_id, requeued, event_type, final_error_code, created_at);
+CREATE INDEX idx_head_type ON letter_heads (event_type, letter_id, requeued, final_error_code, created_at);
+-- Dead deliveries in their order: of a tenant, and by type or time.
+CREATE INDEX idx_head_dead ON letter_heads (tenant, saga_id, event_type, saga_created_at);
+CREATE INDEX idx_head_saga ON letter_heads (saga_id, event_type, saga_created_at);
+CREATE INDEX idx_head_requeued ON letter_heads (requeued, letter_id);
+
+-- The hand-over queues. An event is routed to its subscriptions in the order of their ids, in one step or several:
+-- after_subscription_id is how far routing has got.
 CREATE TABLE unrouted_events (
     event_id              INTEGER PRIMARY KEY,
     after_subscription_id INTEGER NOT NULL DEFAULT 0
@@ -183,9 +207,9 @@ CREATE TABLE unrouted_events (
 CREATE TABLE finished_jobs (job_id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE pending_dead_letters (saga_id INTEGER PRIMARY KEY) STRICT;
 
--- Subscriptions that were verified, and the events that they missed until then; the router adds what is older
--- than their gap, with its end (`until`), else the first step sets it;
--- after_at and after_id are how far the walk over the events came.
+-- Subscriptions that were verified and have missed events until then. `until` is the end of the gap: the first step sets
+-- it. The router adds a row with its own end for an event that is older than the gap. after_at and after_id are where the
+-- scan of the events resumes.
 CREATE TABLE catch_ups (
     id              INTEGER PRIMARY KEY,
     subscription_id INTEGER NOT NULL,
@@ -198,7 +222,8 @@ CREATE TABLE catch_ups (
 
 CREATE INDEX idx_catch_up_next ON catch_ups (next_at);
 
--- How many subscriptions with a matching topic an event could not go to when it was routed; only where there were any.
+-- How many subscriptions with a matching topic could not get an event when it was routed. A row exists only if any could
+-- not.
 CREATE TABLE unmatched_events (
     event_id   INTEGER PRIMARY KEY,
     paused     INTEGER NOT NULL CHECK (paused >= 0),
@@ -206,11 +231,11 @@ CREATE TABLE unmatched_events (
     unverified INTEGER NOT NULL CHECK (unverified >= 0)
 ) STRICT;
 
--- Large work: dead letters that match a filter, or the events of a subscription since a time. after_at and after_id are
--- how far it came.
+-- Redrives: of the dead letters that match a filter, or of a subscription's events since a time. after_at and after_id are
+-- where the scan resumes.
 CREATE TABLE redrives (
     id               INTEGER PRIMARY KEY AUTOINCREMENT,
-    -- Null: every tenant's.
+    -- Null: of every tenant.
     tenant           TEXT    CHECK (length(tenant) BETWEEN 1 AND 100),
     kind             TEXT    NOT NULL CHECK (kind = 'dead_letters' OR kind = 'events'),
     subscription_id  INTEGER,
@@ -247,7 +272,8 @@ CREATE TABLE subscription_secrets (
 
 CREATE INDEX idx_secret_subscription ON subscription_secrets (subscription_id);
 
--- Static request headers, sealed as secrets are: all of a subscription together, so that they are read with its URL.
+-- Static request headers, encrypted like secrets. A subscription has all of them in one row, so that they are read together
+-- with its URL.
 CREATE TABLE subscription_headers (
     subscription_id INTEGER PRIMARY KEY,
     key_id          TEXT    NOT NULL CHECK (length(key_id) BETWEEN 1 AND 64),
@@ -265,16 +291,16 @@ CREATE TABLE api_keys (
     expires_at   INTEGER,
     revoked_at   INTEGER,
     last_used_at INTEGER,
-    -- Created by key_admin, not by the API: only such a key may lack a tenant or an end.
+    -- Created by key_admin. The keys that the API creates always have a tenant and an end.
     by_admin     INTEGER NOT NULL DEFAULT 0 CHECK (by_admin IN (0, 1)),
     CHECK (by_admin OR (tenant IS NOT NULL AND expires_at IS NOT NULL))
 ) STRICT;
 
 CREATE UNIQUE INDEX uniq_api_key_sha256 ON api_keys (sha256);
--- For the janitor: every portal session has a key, and most keys there ever were have expired.
+-- For the janitor: every portal session creates a key, so in time most keys have expired.
 CREATE INDEX idx_key_expiry ON api_keys (expires_at) WHERE expires_at IS NOT NULL;
 
--- Who did what. Only ever added to, until the janitor removes what is old.
+-- Who did what. Rows are only added, until the janitor removes old ones.
 CREATE TABLE audit_records (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     at       INTEGER NOT NULL,
@@ -296,7 +322,8 @@ CREATE TABLE delivery_counts (
     delivered       INTEGER NOT NULL,
     failed          INTEGER NOT NULL,
     dead_lettered   INTEGER NOT NULL,
-    -- Attempts that took at most so many milliseconds and longer than the column before says; and the slowest.
+    -- A histogram: attempts that took at most this many milliseconds, and more than the previous column's limit. Then the
+    -- slowest.
     ms_10           INTEGER NOT NULL DEFAULT 0,
     ms_20           INTEGER NOT NULL DEFAULT 0,
     ms_50           INTEGER NOT NULL DEFAULT 0,
@@ -313,8 +340,8 @@ CREATE TABLE delivery_counts (
     PRIMARY KEY (minute, subscription_id, shard)
 ) STRICT, WITHOUT ROWID;
 
--- Sums of counts, which the janitor makes of minutes that nobody adds to any more: per hour, of everything; and per minute,
--- of everybody (with an empty tenant) and of each tenant, for the last hours.
+-- Sums that the janitor computes from the counts of past minutes, once nobody adds to those: per hour and subscription; and
+-- for the last hours per minute, over all subscriptions (with an empty tenant) and of each tenant.
 CREATE TABLE delivery_hours (
     hour            INTEGER NOT NULL,
     subscription_id INTEGER NOT NULL,
@@ -333,8 +360,8 @@ CREATE TABLE minute_totals (
     PRIMARY KEY (minute, tenant)
 ) STRICT, WITHOUT ROWID;
 
--- How far that is. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is there, and of the hour that begins with
--- it, subscriptions up to `after_subscription_id`.
+-- How far these sums reach. `sums`: 1 totals of minutes, 2 hours. Everything before `below` is summed; of the hour that
+-- begins there, the subscriptions up to `after_subscription_id`.
 CREATE TABLE count_progress (
     sums                  INTEGER PRIMARY KEY CHECK (sums IN (1, 2)),
     below                 INTEGER NOT NULL DEFAULT 0,
@@ -343,16 +370,16 @@ CREATE TABLE count_progress (
 
 INSERT INTO count_progress (sums) VALUES (1), (2);
 
--- What the janitor removes: events, ended redrives and audit records can only be deleted while they are listed here, and
--- what is open or young does not get here (0002_guards.sql). Empty between transactions, but for an event with very many
--- deliveries, which goes in several: while it is listed nobody sends it again.
+-- What the janitor removes. Events, ended redrives and audit records can only be deleted while they are listed here, and
+-- nothing that is open or recent can be listed (0002_guards.sql). The table is empty between transactions, with one
+-- exception: an event with very many deliveries is removed in several. While an event is listed, nobody sends it again.
 CREATE TABLE removals (
     kind       TEXT    NOT NULL CHECK (kind = 'event' OR kind = 'redrive' OR kind = 'audit'),
     subject_id INTEGER NOT NULL,
     PRIMARY KEY (kind, subject_id)
 ) STRICT, WITHOUT ROWID;
 
--- Worker processes, by their heartbeats.
+-- Worker processes that are alive, by the heartbeat that each writes every few seconds.
 CREATE TABLE workers (
     id         INTEGER PRIMARY KEY,
     slots      INTEGER NOT NULL CHECK (slots >= 0),
@@ -361,13 +388,13 @@ CREATE TABLE workers (
     seen_at    INTEGER NOT NULL
 ) STRICT;
 
--- What an endpoint's results say about it: a row for each that ever failed. `since`: attempts have all failed since then,
--- so many of them; null after a success, or once the subscription is activated. `gone_url`: this URL said that it is gone.
+-- The failures of an endpoint: a row for each that has ever failed. All attempts since `since` have failed, and `failures` is
+-- how many; both are reset by a success, and when the subscription is activated. `gone_url` answered 410 (Gone).
 CREATE TABLE endpoint_failures (
     subscription_id INTEGER PRIMARY KEY,
     since           INTEGER,
     failures        INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
-    -- Somebody was told of this run.
+    -- This run of failures was announced to operators.
     announced       INTEGER NOT NULL DEFAULT 0 CHECK (announced IN (0, 1)),
     last_at         INTEGER NOT NULL,
     last_saga_id    INTEGER NOT NULL,
@@ -379,7 +406,7 @@ CREATE TABLE endpoint_failures (
 CREATE INDEX idx_failures_since ON endpoint_failures (since, subscription_id) WHERE since IS NOT NULL;
 CREATE INDEX idx_failures_gone ON endpoint_failures (subscription_id) WHERE gone_url IS NOT NULL;
 
--- What operators are to be told, until it is an event.
+-- What is to be announced to operators. A row stays until its event is stored.
 CREATE TABLE pending_announcements (
     subscription_id INTEGER NOT NULL,
     kind            TEXT    NOT NULL CHECK (kind = 'verified' OR kind = 'failing' OR kind = 'disabled'),
@@ -390,8 +417,8 @@ CREATE TABLE pending_announcements (
     PRIMARY KEY (subscription_id, kind, at)
 ) STRICT, WITHOUT ROWID;
 
--- What rate limits let through: when the bucket of a limited subscription is full again, at its admission and at the start
--- of its attempts.
+-- The buckets of rate limits: when the bucket of a limited subscription is full again. Each has one for the admission of jobs
+-- and one for the start of attempts.
 CREATE TABLE rate_limits (
     subscription_id INTEGER NOT NULL,
     gate            TEXT    NOT NULL CHECK (gate IN ('admission', 'start')),
@@ -399,15 +426,15 @@ CREATE TABLE rate_limits (
     PRIMARY KEY (subscription_id, gate)
 ) STRICT, WITHOUT ROWID;
 
--- What the server was last started with. One row at most.
+-- The limit that the server was last started with. One row at most.
 CREATE TABLE ingest_limits (
     id                INTEGER PRIMARY KEY CHECK (id = 1),
     max_payload_bytes INTEGER NOT NULL CHECK (max_payload_bytes >= 1)
 ) STRICT;
 
--- The coarse index of lists: in which blocks of 256 ids there is something with a value, and of which times. `facet`: of
--- deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
--- 2 events. Written behind the deliveries, asynchronously; no delivery waits for it. `below` is how far.
+-- The coarse index of lists: which blocks of 256 ids contain a row with a value, and the times of the rows in a block.
+-- `facet`: of deliveries 1 the subscription, 2 the tenant, 3 the event type; of events 4 the event type. `list`: 1 deliveries,
+-- 2 events. It is written asynchronously, and no delivery waits for it. Ids before `below` are indexed.
 CREATE TABLE list_blocks (
     facet INTEGER NOT NULL CHECK (facet BETWEEN 1 AND 4),
     value TEXT    NOT NULL CHECK (length(value) BETWEEN 1 AND 100),

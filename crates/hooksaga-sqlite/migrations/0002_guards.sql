@@ -1,17 +1,16 @@
--- The guards of docs/SCHEMA.md: what nobody may do, whoever asks. Each carries its whole condition in
--- WHEN and can do nothing but refuse; the authorizer relies on that and lets a guard read what it looks at.
--- They refuse with FAIL, before the row is touched: ABORT would make SQLite keep a journal of every single
--- statement, to undo it, which costs a third of an update. Whatever came before in the transaction is undone
--- by whoever began it.
--- One trigger per table and kind of write: each costs a call per row, however small its condition.
--- INSERT OR REPLACE deletes rows; the delete guards see it where recursive_triggers is on, as it is on
--- every connection of this program.
+-- The guards of docs/SCHEMA.md: they refuse what nobody may do. Each has its whole condition in WHEN and can do nothing but
+-- refuse. The authorizer relies on that, and lets a guard read the columns in its condition.
+-- They refuse with FAIL, before the row is written. ABORT would make SQLite keep a journal of every statement in order to
+-- undo it, which costs a third of an update. Whoever began the transaction undoes what came before in it.
+-- There is one trigger per table and kind of write: each costs a call per row, however small its condition.
+-- INSERT OR REPLACE deletes rows. The delete guards fire for it where recursive_triggers is on, as on every connection of
+-- this program.
 
 CREATE TRIGGER guard_event_update BEFORE UPDATE ON events
 BEGIN SELECT RAISE(FAIL, 'events are append-only: no event is ever changed'); END;
 
--- The only way out: the janitor lists what it removes, whole events at a time. Nothing gets onto the list that is open,
--- waits in a queue, or has been final for less than a minute.
+-- History is deleted in one way only: the janitor lists what it removes, whole events at a time. What is open, waits in a
+-- queue, or has been final for less than a minute cannot be listed.
 CREATE TRIGGER guard_removal_insert BEFORE INSERT ON removals
 WHEN (NEW.kind = 'event' AND (
         NOT EXISTS (SELECT 1 FROM events WHERE id = NEW.subject_id
@@ -42,7 +41,7 @@ WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OL
     OR EXISTS (SELECT 1 FROM dead_letters WHERE event_id = OLD.id)
 BEGIN SELECT RAISE(FAIL, 'events are append-only: one only goes as finished history, after all that belongs to it'); END;
 
--- Rights know the columns of an UPDATE but not those of an INSERT: without this, whoever may create a
+-- The authorizer sees the columns of an UPDATE but not those of an INSERT. Without this guard, whoever may create a
 -- subscription could create a verified one.
 CREATE TRIGGER guard_subscription_insert BEFORE INSERT ON subscriptions
 WHEN NEW.verified_url IS NOT NULL OR NEW.trusted_by IS NOT NULL OR NEW.disabled_reason IS NOT NULL
@@ -53,7 +52,7 @@ CREATE TRIGGER guard_subscription_update BEFORE UPDATE ON subscriptions
 WHEN OLD.deleted_at IS NOT NULL
 BEGIN SELECT RAISE(FAIL, 'a deleted subscription never changes'); END;
 
--- How far routing came never shrinks: sagas would be looked for again, or for ever.
+-- after_subscription_id only grows: otherwise the event would be routed again, perhaps for ever.
 CREATE TRIGGER guard_unrouted_update BEFORE UPDATE ON unrouted_events
 WHEN NEW.event_id <> OLD.event_id OR NEW.after_subscription_id < OLD.after_subscription_id
 BEGIN SELECT RAISE(FAIL, 'of a queued event only after_subscription_id changes, and it only grows'); END;
@@ -64,7 +63,7 @@ BEGIN SELECT RAISE(FAIL, 'a saga is born Pending, with attempt_count 0'); END;
 
 CREATE TRIGGER guard_saga_update BEFORE UPDATE ON webhook_delivery_sagas
 WHEN
-    -- What a saga is never changes.
+    -- The identity of a saga never changes.
     NEW.id <> OLD.id
     OR NEW.event_id <> OLD.event_id
     OR NEW.subscription_id <> OLD.subscription_id
@@ -80,8 +79,8 @@ WHEN
         OR (OLD.status = 'InProgress' AND NEW.status <> 'Pending')))
     -- An attempt is counted on leaving InProgress, always and only then.
     OR NEW.attempt_count <> OLD.attempt_count + (OLD.status = 'InProgress' AND NEW.status <> 'InProgress')
-    -- The next attempt is set on leaving InProgress, and a retry is later than the attempt before it: else
-    -- the key of its job would be taken, and the saga stuck.
+    -- The next attempt is set on leaving InProgress. A retry must be later than the previous attempt: otherwise the key
+    -- of its job would be taken, and the saga stuck.
     OR (NEW.next_attempt_at <> OLD.next_attempt_at AND NOT (
         OLD.status = 'InProgress' AND NEW.status <> 'InProgress'
         AND NEW.next_attempt_at > OLD.next_attempt_at))
@@ -103,7 +102,7 @@ BEGIN SELECT RAISE(FAIL, 'a job is born Pending'); END;
 
 CREATE TRIGGER guard_job_update BEFORE UPDATE ON webhook_delivery_jobs
 WHEN
-    -- What a job is never changes.
+    -- The identity of a job never changes.
     NEW.id <> OLD.id
     OR NEW.saga_id <> OLD.saga_id
     OR NEW.subscription_id <> OLD.subscription_id
@@ -143,7 +142,32 @@ WHEN OLD.created_at > CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000
     OR NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'event' AND subject_id = OLD.event_id)
 BEGIN SELECT RAISE(FAIL, 'a dead letter can be deleted only together with its event'); END;
 
--- Configuration is changed and marked as deleted, but its rows stay; not by way of REPLACE either.
+-- What lists of letters are filtered by. Not a guard: the authorizer lets these three write letter_heads, by their names.
+CREATE TRIGGER keep_head AFTER INSERT ON dead_letters
+BEGIN
+    INSERT INTO letter_heads
+        (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at, saga_created_at, requeued)
+    SELECT NEW.id, NEW.saga_id, NEW.subscription_id, e.tenant, e.event_type, NEW.final_error_code, NEW.created_at, g.created_at,
+           EXISTS (SELECT 1 FROM webhook_delivery_sagas AS n
+                    WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
+                      AND n.generation = g.generation + 1)
+      FROM webhook_delivery_sagas AS g CROSS JOIN events AS e ON e.id = NEW.event_id
+     WHERE g.id = NEW.saga_id;
+END;
+
+CREATE TRIGGER forget_head AFTER DELETE ON dead_letters
+BEGIN DELETE FROM letter_heads WHERE letter_id = OLD.id; END;
+
+CREATE TRIGGER mark_requeued AFTER INSERT ON webhook_delivery_sagas
+WHEN NEW.generation > 0
+BEGIN
+    UPDATE letter_heads SET requeued = 1
+     WHERE saga_id = (SELECT id FROM webhook_delivery_sagas
+                       WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id
+                         AND generation = NEW.generation - 1);
+END;
+
+-- Rows of the configuration are changed or marked as deleted, but never deleted, not even by REPLACE.
 CREATE TRIGGER guard_subscription_delete BEFORE DELETE ON subscriptions
 BEGIN SELECT RAISE(FAIL, 'no subscription is ever deleted'); END;
 
@@ -151,7 +175,8 @@ CREATE TRIGGER guard_secret_delete BEFORE DELETE ON subscription_secrets
 WHEN (SELECT deleted_at FROM subscriptions WHERE id = OLD.subscription_id) IS NULL
 BEGIN SELECT RAISE(FAIL, 'secrets go with their subscription only'); END;
 
--- The table has the same rule; here the API's role reads by_admin as NULL, whatever it wrote (authorizer.rs).
+-- The table has the same rule. It is repeated here because the API's role reads by_admin as NULL, whatever it wrote
+-- (authorizer.rs).
 CREATE TRIGGER guard_key_insert BEFORE INSERT ON api_keys
 WHEN (NEW.tenant IS NULL OR NEW.expires_at IS NULL) AND NEW.by_admin IS NOT 1
 BEGIN SELECT RAISE(FAIL, 'a key that key_admin did not create has a tenant and an end'); END;
@@ -164,7 +189,7 @@ CREATE TRIGGER guard_key_revival BEFORE UPDATE OF revoked_at ON api_keys
 WHEN OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS NOT OLD.revoked_at
 BEGIN SELECT RAISE(FAIL, 'a key that was revoked stays revoked'); END;
 
--- A redrive that has ended never changes, what it was started with never changes, and its progress never goes back.
+-- An ended redrive never changes. What a redrive was started with never changes, and its progress only grows.
 CREATE TRIGGER guard_redrive_insert BEFORE INSERT ON redrives
 WHEN NEW.status <> 'running' OR NEW.after_id <> 0 OR NEW.examined <> 0 OR NEW.created <> 0 OR NEW.skipped <> 0
 BEGIN SELECT RAISE(FAIL, 'a redrive begins running, at its beginning'); END;
@@ -185,13 +210,13 @@ CREATE TRIGGER guard_redrive_delete BEFORE DELETE ON redrives
 WHEN NOT EXISTS (SELECT 1 FROM removals WHERE kind = 'redrive' AND subject_id = OLD.id)
 BEGIN SELECT RAISE(FAIL, 'a redrive only goes when it has ended, as old history'); END;
 
--- No gap at verification, whoever makes a subscription verified: its missed events are queued in the same transaction.
--- A URL that changes begins the gap; one that was verified before ends it at once.
+-- A verified subscription misses no events, whoever verifies it: this queues the missed events in the same transaction. A
+-- change of the URL begins the gap; if the new URL is the verified one, the gap ends at once.
 CREATE TRIGGER note_unverified AFTER UPDATE OF callback_url ON subscriptions
 WHEN NEW.callback_url <> OLD.callback_url AND NEW.unverified_since IS NULL
 BEGIN UPDATE subscriptions SET unverified_since = NEW.updated_at WHERE id = NEW.id; END;
 
--- What a check of the former URL found goes with it.
+-- Clears the result of checking the former URL.
 CREATE TRIGGER forget_check AFTER UPDATE OF callback_url ON subscriptions
 WHEN NEW.callback_url <> OLD.callback_url AND OLD.checked_at IS NOT NULL
 BEGIN UPDATE subscriptions SET check_error = NULL, checked_at = NULL WHERE id = NEW.id; END;

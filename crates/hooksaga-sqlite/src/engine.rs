@@ -1,21 +1,21 @@
-//! Who runs transactions: one writer thread with one connection, and the readers (`readers`).
+//! Runs transactions: one writer thread with one connection, and the readers (`readers`).
 //!
-//! SQLite has one writer at a time anyway; a thread of its own makes callers queue in memory instead of
-//! fighting for the file's lock, and keeps one warm page cache. Async callers await an answer.
+//! SQLite has one writer at a time anyway. With a writer thread, callers queue in memory instead of fighting for the file's
+//! lock, and share one warm page cache. Async callers await the result.
 //!
-//! Transactions that have queued up meanwhile are committed together, a few at a time: each is a savepoint of its own,
-//! kept or undone by itself, and one write to disk makes all that are kept durable. Nobody is answered before that.
+//! Transactions that have queued up meanwhile are committed together, a few at a time. Each is a savepoint, which is kept or
+//! undone by itself, and one write to disk makes all that are kept durable. None of them returns before that.
 //!
-//! While nobody else waits, the steps that follow from one another share a commit, too: route, schedule, move and claim;
-//! report and apply. The first three are answered before it ([`Commit::Deferred`]); the claim, on which a request goes
-//! out, never is. If the commit fails, what they did is undone and done again: the queues still hold it.
+//! While nobody else waits, steps that follow from one another share a commit, too: route, schedule, move and claim; report
+//! and apply. The first three return before the commit ([`Commit::Deferred`]). The claim never does, because a request goes
+//! out on it. If the commit fails, what they did is undone and done again: the queues still hold it.
 
 use crate::{
     error::DbResult,
-    line::{Group, Line},
     location::ServerLock,
     readers::{ReadLane, ReadLanes, Readers},
     session::{Commit, Part, Purpose, Session, Tx},
+    writer_queue::{CommitGroup, WriterQueue},
 };
 use hooksaga_store::{Role, StoreError, StoreResult};
 use std::{
@@ -36,7 +36,7 @@ pub(crate) struct Engine {
     /// Nothing only while the engine is dropped.
     jobs: Option<mpsc::Sender<Box<dyn Part>>>,
     writer: Option<thread::JoinHandle<()>>,
-    /// Something was answered and is not committed yet.
+    /// Something has returned and is not committed yet.
     deferred: Arc<AtomicBool>,
     /// Let go of last, when no connection is open any more.
     _lock: Option<ServerLock>,
@@ -64,14 +64,16 @@ impl Engine {
         commit: Commit,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { role, commit, job: Some(job), outcome: None, answer };
+        let (result, returned) = oneshot::channel();
+        let waiting = QueuedTransaction { role, commit, job: Some(job), outcome: None, result };
         let stopped = || StoreError::Unavailable("the database's writer has stopped".to_owned());
         self.jobs.as_ref().ok_or_else(stopped)?.send(Box::new(waiting)).map_err(|_| stopped())?;
-        answered.await.unwrap_or_else(|_| Err(StoreError::Other("the transaction broke off".to_owned())))
+        returned
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Other("the transaction was interrupted".to_owned())))
     }
 
-    /// Runs `job` as one read of `role`, on one consistent state of the database, with everything in it that was answered
+    /// Runs `job` as one read of `role`, on one consistent state of the database, with everything in it that has returned
     /// before.
     async fn read<T: Send + 'static>(
         &self,
@@ -89,20 +91,20 @@ impl Engine {
 
 /// The writer's life: what has queued up is committed together, until the engine is dropped.
 fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, deferred: &AtomicBool) {
-    let mut line = Line::default();
+    let mut waiting = WriterQueue::default();
     loop {
-        if line.is_empty() {
+        if waiting.is_empty() {
             let Ok(first) = queue.recv() else { return };
-            line.push(first);
+            waiting.push(first);
         }
-        queue.try_iter().for_each(|part| line.push(part));
-        let mut parts = line.next();
+        queue.try_iter().for_each(|part| waiting.push(part));
+        let mut parts = waiting.next();
         // A caller that has given up meanwhile would not learn what was done for it: better not begun.
         parts.retain(|part| part.is_wanted());
         let Some(role) = parts.first().map(|part| part.role()) else { continue };
-        let mut group = Group::new(parts, &mut line, queue, deferred);
+        let mut group = CommitGroup::new(parts, &mut waiting, queue, deferred);
         let committed = session.run_together(role, &mut group);
-        group.answer(&committed);
+        group.complete(&committed);
         if deferred.swap(false, Ordering::AcqRel)
             && let Err(error) = committed
         {
@@ -112,17 +114,17 @@ fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, defer
 }
 
 /// A transaction on its way through the writer's queue.
-struct Waiting<T, F> {
+struct QueuedTransaction<T, F> {
     role: Role,
     commit: Commit,
     /// Nothing once it has begun.
     job: Option<F>,
     /// Nothing if it has not begun, or panicked.
     outcome: Option<StoreResult<T>>,
-    answer: oneshot::Sender<StoreResult<T>>,
+    result: oneshot::Sender<StoreResult<T>>,
 }
 
-impl<T, F> Part for Waiting<T, F>
+impl<T, F> Part for QueuedTransaction<T, F>
 where
     T: Send,
     F: FnOnce(&Tx<'_>) -> DbResult<T> + Send,
@@ -136,7 +138,7 @@ where
     }
 
     fn is_wanted(&self) -> bool {
-        !self.answer.is_closed()
+        !self.result.is_closed()
     }
 
     fn run(&mut self, tx: &Tx<'_>) -> bool {
@@ -144,15 +146,15 @@ where
         matches!(self.outcome, Some(Ok(_)))
     }
 
-    fn answer(self: Box<Self>, committed: &StoreResult<()>) {
+    fn complete(self: Box<Self>, committed: &StoreResult<()>) {
         let outcome = match (self.outcome, committed) {
             (Some(Err(own)), _) => Err(own),
             (_, Err(error)) => Err(error.clone()),
             (Some(Ok(value)), Ok(())) => Ok(value),
-            (None, Ok(())) => Err(StoreError::Other("the transaction broke off".to_owned())),
+            (None, Ok(())) => Err(StoreError::Other("the transaction was interrupted".to_owned())),
         };
-        // The caller may have given up during the work; what was committed stays, like a lost answer.
-        let _ = self.answer.send(outcome);
+        // The caller may have given up during the work; what was committed stays, like a lost response.
+        let _ = self.result.send(outcome);
     }
 }
 
@@ -189,7 +191,7 @@ impl RoleHandle {
         self.engine.write(self.role, Commit::AtOnce, job).await
     }
 
-    /// The same for a step from which another follows, with which it may share a commit.
+    /// Runs `job` as a step from which another follows, with which it may share a commit.
     pub(crate) async fn write_linked<T: Send + 'static>(
         &self,
         commit: Commit,
@@ -206,13 +208,21 @@ impl RoleHandle {
         self.engine.read(ReadLane::Prompt, self.role, job).await
     }
 
-    /// The same for what may be slow: it delays nobody but its like, and ends after
+    /// Runs `job` as a read that may be slow: it delays nobody but its like, and ends after
     /// [`QUERY_LIMIT`](hooksaga_store::QUERY_LIMIT).
     pub(crate) async fn list<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
         self.engine.read(ReadLane::Lists, self.role, job).await
+    }
+
+    /// Runs `job` as a read for the metrics, which waits behind no list.
+    pub(crate) async fn watch<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.engine.read(ReadLane::Watch, self.role, job).await
     }
 }
 
@@ -267,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_reads_sees_what_was_answered_before_its_commit() {
+    async fn whoever_reads_sees_what_returned_before_its_commit() {
         let (folder, handle) = database("deferred");
         handle.write_linked(Commit::Deferred, |tx| tx.execute(INSERT, [])).await.unwrap();
         assert_eq!(keys(&handle).await, 1);
@@ -286,14 +296,14 @@ mod tests {
             assert!(started.elapsed() < std::time::Duration::from_secs(10));
             tokio::task::yield_now().await;
         }
-        // One that waits for the next step is answered, too.
+        // One that waits for the next step returns, too.
         handle.write_linked(Commit::WithNext, |tx| tx.execute(DELETE, [])).await.unwrap_err();
         drop(handle);
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]
-    async fn a_step_learns_that_an_answered_one_was_undone() {
+    async fn a_step_learns_that_one_that_returned_was_undone() {
         let (folder, handle) = database("undone");
         let before = handle.write(|tx| Ok(tx.undone)).await.unwrap();
         // As SQLite does by itself when the disk is full.
@@ -309,11 +319,11 @@ mod tests {
         let worker = RoleHandle { role: Role::JobWorker, ..keys.clone() };
         keys.write(|tx| tx.execute(INSERT, [])).await.unwrap();
         // The same text is in the writer's cache by now, checked for the other role.
-        let answer = worker.write(|tx| tx.execute(INSERT, [])).await;
-        assert!(matches!(answer, Err(StoreError::Denied(_))), "{answer:?}");
+        let result = worker.write(|tx| tx.execute(INSERT, [])).await;
+        assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
         let renamed = INSERT.replace("key_admin", "job_worker");
-        let answer = worker.write(move |tx| tx.execute(&renamed, [])).await;
-        assert!(matches!(answer, Err(StoreError::Denied(_))), "{answer:?}");
+        let result = worker.write(move |tx| tx.execute(&renamed, [])).await;
+        assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
         drop((keys, worker));
         fs::remove_dir_all(folder).unwrap();
     }
@@ -347,6 +357,10 @@ mod tests {
         for _ in 0..20 {
             let asked = Instant::now();
             keys(&handle).await;
+            handle
+                .watch(|tx| Ok(tx.prepare(COUNT)?.query_row([], |row| row.get::<_, i64>(0))?))
+                .await
+                .unwrap();
             handle.write(|tx| tx.execute(INSERT_ONE, [])).await.unwrap();
             assert!(asked.elapsed() < QUERY_LIMIT / 2, "{:?}", asked.elapsed());
             tokio::time::sleep(Duration::from_millis(20)).await;

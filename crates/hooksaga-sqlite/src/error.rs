@@ -63,7 +63,7 @@ pub fn store_error(error: &SqliteError) -> StoreError {
             StoreError::Unwritable(format!("{text}: make its file and folder writable for this user"))
         }
         Code::NotADatabase | Code::DatabaseCorrupt => StoreError::Setup(format!(
-            "the database file is damaged or no database ({text}): restore it from a backup, or name another \
+            "the database file is damaged or not a database ({text}): restore it from a backup, or name another \
              file in database.url"
         )),
         _ => StoreError::Other(text),

@@ -1,4 +1,4 @@
-//! A look at the database for `hooksaga doctor`, beside a running server too. Nothing is changed, and nothing created.
+//! Examines the database for `hooksaga doctor`, also beside a running server. It changes and creates nothing.
 
 use crate::{
     blocking,
@@ -20,7 +20,7 @@ use std::{path::Path, sync::Arc};
 pub async fn examine(path: &Path) -> StoreResult<Examination> {
     let path = path.to_owned();
     blocking(move || {
-        let schema = if is_there(&path) { schema::look(&Location::check(&path)?) } else { none_yet() };
+        let schema = if is_there(&path) { schema::judge(&Location::check(&path)?) } else { none_yet() };
         let server = format!("SQLite {}", rusqlite::version());
         Ok(Examination { server, clock: None, schema, roles: RolesFound::Embedded, hazards: Vec::new() })
     })
@@ -38,7 +38,7 @@ pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
             none_yet()?;
         }
         let location = Location::check(&path)?;
-        schema::look(&location)?;
+        schema::judge(&location)?;
         let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
         Ok(Arc::new(roles::Reader(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
     })

@@ -6,7 +6,7 @@
 //! | `schema`, `restore` | migrations; ids after a restore |
 //! | `examine` | the queries of `hooksaga doctor` |
 //! | `rewrap` | seals secrets with another key |
-//! | `engine`, `readers`, `session` | one writer thread, a few readers in two lanes; transactions, each of one role |
+//! | `engine`, `writer_queue`, `readers`, `session` | one writer thread and its queue, readers in lanes; transactions of one role each |
 //! | `rights`, `authorizer` | what each role may do, and who sees to it |
 //! | `roles` | the store traits, a file per role; the files with other names are shared by them |
 //! | `error`, `time` | from the driver's errors to the store's; the clock |
@@ -17,7 +17,6 @@ mod authorizer;
 mod engine;
 mod error;
 mod examine;
-mod line;
 mod location;
 mod readers;
 mod restore;
@@ -29,6 +28,7 @@ mod session;
 #[cfg(feature = "test-support")]
 pub mod test_support;
 mod time;
+mod writer_queue;
 
 pub use error::store_error;
 pub use examine::{examine, open_reader};
@@ -151,7 +151,7 @@ async fn blocking<T: Send + 'static>(
 ) -> StoreResult<T> {
     tokio::task::spawn_blocking(work)
         .await
-        .unwrap_or_else(|_| Err(StoreError::Other("opening the database broke off".to_owned())))
+        .unwrap_or_else(|_| Err(StoreError::Other("opening the database was interrupted".to_owned())))
 }
 
 /// The version of the schema that this program makes and works on.

@@ -29,7 +29,7 @@ pub(crate) struct ServerLock {
 
 impl Location {
     /// Checks that the path names a usable database, or a place for a new one, whose folder is then
-    /// created. An existing file is only looked at.
+    /// created. An existing file is only examined.
     pub(crate) fn check(path: &Path) -> StoreResult<Self> {
         let shown = path.display().to_string();
         let Some(name) = path.file_name() else {
@@ -115,7 +115,7 @@ impl Location {
         })
     }
 
-    /// The same; nothing if somebody else holds it.
+    /// The same; `None` if somebody else holds it.
     pub(crate) fn try_lock(&self) -> StoreResult<Option<ServerLock>> {
         let mut path = self.path.clone().into_os_string();
         path.push(".lock");

@@ -1,14 +1,14 @@
-//! The reading connections: opened once, each with a thread of its own, in two lanes.
+//! The reading connections: opened once, each with a thread of its own, in three lanes.
 //!
 //! What the API lists may be slow; whoever looks up a key, asks for readiness or works for a delivery must not wait
-//! behind it. So lists have their lane, and everything else has another. A list that takes too long is ended, and so
-//! is one whose caller has gone.
+//! behind it. So lists have their lane, what the metrics show has one, and everything else has another. A list that takes
+//! too long is ended, and so is one whose caller has gone.
 //!
 //! Nothing is opened later: an open can fail where a read cannot (no descriptor left, a file that was moved).
 
 use crate::{
     error::DbResult,
-    session::{Patience, Purpose, Session, Tx},
+    session::{Purpose, ReadLimit, Session, Tx},
 };
 use hooksaga_store::{QUERY_LIMIT, Role, StoreError, StoreResult};
 use std::{
@@ -31,6 +31,8 @@ pub(crate) enum ReadLane {
     Prompt,
     /// What the API shows: ended [`QUERY_LIMIT`] after it was asked for.
     Lists,
+    /// Reads for the metrics: however slow lists are, alerts have what they need.
+    Watch,
 }
 
 /// How many connections each lane has. Each has a page cache of its own.
@@ -38,13 +40,14 @@ pub(crate) enum ReadLane {
 pub(crate) struct ReadLanes {
     pub(crate) prompt: usize,
     pub(crate) lists: usize,
+    pub(crate) watch: usize,
 }
 
 impl ReadLanes {
     /// A server's.
-    pub(crate) const SERVER: Self = Self { prompt: 2, lists: 3 };
+    pub(crate) const SERVER: Self = Self { prompt: 2, lists: 3, watch: 1 };
     /// A tool's, beside a server: one for everything.
-    pub(crate) const TOOL: Self = Self { prompt: 1, lists: 0 };
+    pub(crate) const TOOL: Self = Self { prompt: 1, lists: 0, watch: 0 };
 }
 
 type Read = Box<dyn FnOnce(&mut Session) + Send>;
@@ -53,6 +56,7 @@ type Read = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) struct Readers {
     prompt: mpsc::Sender<Read>,
     lists: mpsc::Sender<Read>,
+    watch: mpsc::Sender<Read>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
@@ -61,11 +65,12 @@ impl Readers {
     pub(crate) fn start(path: &Path, lanes: ReadLanes) -> StoreResult<Self> {
         let mut threads = Vec::new();
         let prompt = start_lane(path, "sqlite-reader", lanes.prompt, &mut threads)?;
-        let lists = match lanes.lists {
-            0 => prompt.clone(),
-            size => start_lane(path, "sqlite-lists", size, &mut threads)?,
+        let mut lane = |name, size| match size {
+            0 => Ok(prompt.clone()),
+            size => start_lane(path, name, size, &mut threads),
         };
-        Ok(Self { prompt, lists, threads })
+        let (lists, watch) = (lane("sqlite-lists", lanes.lists)?, lane("sqlite-watch", lanes.watch)?);
+        Ok(Self { prompt, lists, watch, threads })
     }
 
     /// Runs `job` as one read of `role`, on one consistent state of the database.
@@ -75,7 +80,7 @@ impl Readers {
         role: Role,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T> + Send + 'static,
     ) -> StoreResult<T> {
-        let (answer, answered) = oneshot::channel();
+        let (sender, returned) = oneshot::channel();
         let caller = WaitingCaller::default();
         let gone = caller.0.clone();
         let asked = Instant::now();
@@ -84,23 +89,24 @@ impl Readers {
                 return;
             }
             let result = match lane {
-                ReadLane::Prompt => session.read(role, Patience::endless(), job),
+                ReadLane::Prompt => session.read(role, ReadLimit::endless(), job),
                 // The wait counts: a queue this long consists of slow reads, and its last caller would wait forever.
-                ReadLane::Lists => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
-                    Some(left) => session.read(role, Patience::new(left, gone), job),
+                ReadLane::Lists | ReadLane::Watch => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
+                    Some(left) => session.read(role, ReadLimit::new(left, gone), job),
                     None => Err(StoreError::TooSlow("other slow queries were before it".to_owned())),
                 },
             };
             // The caller may have given up meanwhile.
-            let _ = answer.send(result);
+            let _ = sender.send(result);
         });
         let line = match lane {
             ReadLane::Prompt => &self.prompt,
             ReadLane::Lists => &self.lists,
+            ReadLane::Watch => &self.watch,
         };
         let stopped = || StoreError::Unavailable("the database's readers have stopped".to_owned());
         line.send(read).map_err(|_| stopped())?;
-        answered.await.unwrap_or_else(|_| Err(StoreError::Other("the read broke off".to_owned())))
+        returned.await.unwrap_or_else(|_| Err(StoreError::Other("the read was interrupted".to_owned())))
     }
 }
 
@@ -150,7 +156,7 @@ impl Drop for Readers {
     /// Waits until every connection is closed.
     fn drop(&mut self) {
         // Without a sender the threads end.
-        (self.prompt, self.lists) = (mpsc::channel().0, mpsc::channel().0);
+        (self.prompt, self.lists, self.watch) = (mpsc::channel().0, mpsc::channel().0, mpsc::channel().0);
         for thread in self.threads.drain(..) {
             // Reads cannot make it panic, and there is nothing to do about it here.
             let _ = thread.join();

@@ -1,4 +1,4 @@
-//! Who may do what: the rights of every role, grouped by component. All that is not here is refused.
+//! The rights of every role, grouped by component. Everything else is refused.
 //!
 //! The same table as the other back ends' GRANTs. It is enforced by the [authorizer](crate::authorizer).
 
@@ -51,6 +51,7 @@ const INGEST_LIMITS: Right = on("ingest_limits");
 const LIST_BLOCKS: Right = on("list_blocks");
 const LIST_BLOCK_TIMES: Right = on("list_block_times");
 const LIST_PROGRESS: Right = on("list_progress");
+const LETTER_HEADS: Right = on("letter_heads");
 const SCHEMA_MIGRATIONS: Right = on("schema_migrations");
 
 /// Every component may see which schema it works on.
@@ -210,6 +211,7 @@ const LEASE_CLEANER: &[Right] = &[
 const DEAD_LETTER_OPERATOR: &[Right] = &[
     PENDING_DEAD_LETTERS.drain(),
     DEAD_LETTERS.select().insert(),
+    LETTER_HEADS.select_only(&["letter_id", "tenant"]),
     SAGAS.select().insert(),
     EVENTS.select(),
     SUBSCRIPTIONS.select(),
@@ -297,6 +299,7 @@ const API_READER: &[Right] = &[
     LIST_BLOCKS.select(),
     LIST_BLOCK_TIMES.select(),
     LIST_PROGRESS.select(),
+    LETTER_HEADS.select(),
 ];
 
 // API keys: who creates and revokes them, and who looks them up

@@ -1,4 +1,4 @@
-//! The schema's versions: looks at a database file, and brings it up to date.
+//! The schema's versions: checks a database file, and brings it up to date.
 
 use crate::{
     error::store_error,
@@ -72,7 +72,7 @@ pub(crate) fn ensure_current(location: &Location) -> StoreResult<MigrationReport
 }
 
 /// Judges the schema of a file that has content, without changing anything.
-pub(crate) fn look(location: &Location) -> StoreResult<SchemaVersion> {
+pub(crate) fn judge(location: &Location) -> StoreResult<SchemaVersion> {
     let recorded = recorded(&connect(location.path())?).map_err(|error| store_error(&error))?;
     SchemaVersion::judge(&recorded.ok_or_else(|| location.foreign())?, MIGRATIONS)
 }

@@ -61,8 +61,8 @@ fn wait_for_the_lock(looks: i32) -> bool {
 }
 
 /// The settings of every connection that works with the schema. `page_size` is that of a new file: a commit of few rows
-/// writes as many pages as it touches, and half the usual size costs nothing else. `recursive_triggers`: else the deletes that
-/// INSERT OR REPLACE makes would pass by the guards.
+/// writes as many pages as it touches, and half the usual size costs nothing else. `recursive_triggers`: else the deletes
+/// that INSERT OR REPLACE makes would pass by the guards.
 pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResult<()> {
     // The file is in this mode for good once its first writer has been here. A reader does not ask for it: where it had
     // to be changed that needs a lock which the others hold.
@@ -87,19 +87,19 @@ pub(crate) fn configure(connection: &Connection, purpose: Purpose) -> StoreResul
         u8::from(purpose == Purpose::Read),
     );
     connection.execute_batch(&settings).map_err(|error| store_error(&error))?;
-    // A plan never depends on the values of parameters. Else a statement with `LIMIT ?` is prepared again whenever a value is
-    // bound to it, which was a tenth of the writer's time.
+    // A plan never depends on the values of parameters. Else a statement with `LIMIT ?` is prepared again whenever a
+    // value is bound to it, which was a tenth of the writer's time.
     let is_stable = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
     is_stable.map(drop).map_err(|error| store_error(&error))
 }
 
-/// How many steps of SQLite's machine go by between two looks at the clock: a few times per millisecond.
+/// How many steps of SQLite's machine go by between two reads of the clock: a few times per millisecond.
 const STEPS_BETWEEN_LOOKS: i32 = 5_000;
 
 /// How long a read may take, and for whom it runs.
-pub(crate) struct Patience(Option<(Duration, Arc<AtomicBool>)>);
+pub(crate) struct ReadLimit(Option<(Duration, Arc<AtomicBool>)>);
 
-impl Patience {
+impl ReadLimit {
     /// For reads that are bounded by what they read.
     pub(crate) const fn endless() -> Self {
         Self(None)
@@ -136,7 +136,7 @@ impl Session {
     pub(crate) fn read<T>(
         &mut self,
         role: Role,
-        patience: Patience,
+        patience: ReadLimit,
         job: impl FnOnce(&Tx<'_>) -> DbResult<T>,
     ) -> StoreResult<T> {
         self.role.set(role);
@@ -151,7 +151,7 @@ impl Session {
     }
 
     /// From now on statements are interrupted when patience ends.
-    fn watch(&mut self, patience: Patience) -> rusqlite::Result<()> {
+    fn watch(&mut self, patience: ReadLimit) -> rusqlite::Result<()> {
         let begun = Instant::now();
         let handler =
             patience.0.map(|(limit, gone)| move || gone.load(Ordering::Relaxed) || begun.elapsed() >= limit);
@@ -209,22 +209,22 @@ impl Session {
 
 /// What is committed together.
 pub(crate) trait Together {
-    /// What runs next; nothing: it is time to commit.
+    /// What runs next; `None`: it is time to commit.
     fn next(&mut self) -> Option<&mut dyn Part>;
 
     /// What came last from `next` has run. `changed`: it has written something.
     fn ran(&mut self, changed: bool);
 }
 
-/// When a transaction is answered and committed, if nobody else waits for the writer.
+/// When a transaction returns and is committed, if nobody else waits for the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Commit {
     /// At once. Somebody waits for it, or acts outside on it.
     AtOnce,
-    /// With what follows from it, which is on its way. It is answered afterwards.
+    /// With what follows from it, which is on its way. It returns afterwards.
     WithNext,
-    /// With what follows from it. It is answered before, so that this can follow: what it tells is only used inside this
-    /// process, which ends with everything that it was told, and whatever acts outside is committed first.
+    /// With what follows from it. It returns before, so that the next step can follow. Its result is only used inside this
+    /// process, and is lost with it; whatever acts outside is committed first.
     Deferred,
 }
 
@@ -234,14 +234,14 @@ pub(crate) trait Part: Send {
 
     fn commit(&self) -> Commit;
 
-    /// Whether anybody still waits for its answer.
+    /// Whether anybody still waits for its result.
     fn is_wanted(&self) -> bool;
 
     /// Does the work; false undoes it.
     fn run(&mut self, tx: &Tx<'_>) -> bool;
 
-    /// Tells whoever waits for it, given what became of the commit.
-    fn answer(self: Box<Self>, committed: &StoreResult<()>);
+    /// Hands its result to whoever waits for it, given what became of the commit.
+    fn complete(self: Box<Self>, committed: &StoreResult<()>);
 }
 
 /// An open transaction of one role.
@@ -250,8 +250,8 @@ pub(crate) struct Tx<'c> {
     role: Role,
     /// The database's clock, read once.
     pub(crate) now: Timestamp,
-    /// How many commits have failed so far. Whoever was answered before its commit ([`Commit::Deferred`]) and relies on
-    /// that in a later transaction compares: with the same number, what it did is there.
+    /// How many commits have failed so far. A transaction that returned before its commit
+    /// ([`Commit::Deferred`]) and on which a later one relies is still there if the number is the same.
     pub(crate) undone: u64,
 }
 

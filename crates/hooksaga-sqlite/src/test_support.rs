@@ -61,7 +61,7 @@ impl RawConnection {
         Ok(self.0.changes())
     }
 
-    /// Every column of every row as text. The product may have answered a moment before it commits: its commits are waited
+    /// Every column of every row as text. A call may have returned a moment before its commit: its commits are waited
     /// for.
     pub fn query(&self, sql: &str) -> StoreResult<Vec<Vec<Option<String>>>> {
         if self.0.is_autocommit() {

@@ -4,10 +4,10 @@ use crate::{adapter::fresh, event};
 use hooksaga_conformance::TestDatabase;
 use hooksaga_saga::{CallbackUrl, Outcome, RetryPolicy, SagaStatus, Tenant, Topics, apply_result};
 use hooksaga_store::{
-    Allotted, CheckOutcome, ClaimLimits, CreateOutcome, Decide, JobReport, LeaseToken, NewSubscription,
+    Allotted, CheckOutcome, ClaimLimits, CreateOutcome, Decide, JobReport, LeaseToken, Move, NewSubscription,
     RouteLimits, SealedSecret, StoreError, Stores,
 };
-use std::{ops::ControlFlow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// One delivered job in the orchestrator's queue.
 async fn one_result(stores: &Stores) {
@@ -31,7 +31,7 @@ async fn one_result(stores: &Stores) {
     stores.ingest.append(&[event("t")]).await.unwrap();
     stores.router.route(RouteLimits { events: 1, sagas: 1 }, 5).await.unwrap();
     let allotted = [Allotted { subscription_id: subscription.id, jobs: 1 }];
-    stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Break(())).await.unwrap();
+    stores.orchestrator.create_jobs(&allotted, &|| Move::Never).await.unwrap();
     let limits = ClaimLimits { jobs: 1, payload_bytes: u64::MAX, skip: Vec::new() };
     let claimed = stores.worker.claim(&limits, LeaseToken(1).lasting(Duration::from_secs(60))).await.unwrap();
     let report = JobReport {

@@ -90,7 +90,7 @@ async fn a_damaged_database_is_refused() {
     let mut content = b"SQLite format 3\0".to_vec();
     content.resize(8192, 0xAA);
     fs::write(folder.database(), &content).unwrap();
-    assert!(refusal(open(&folder.database()).await).contains("damaged or no database"));
+    assert!(refusal(open(&folder.database()).await).contains("damaged or not a database"));
     assert_eq!(fs::read(folder.database()).unwrap(), content);
 }
 

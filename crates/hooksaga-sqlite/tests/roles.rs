@@ -80,3 +80,24 @@ async fn a_guards_name_opens_nothing_else() {
         assert!(matches!(answer, Err(StoreError::Denied(_))), "{role}: {sql}: {answer:?}");
     }
 }
+
+/// As above, of the triggers that keep what lists of letters are filtered by: nothing but ids shows.
+#[tokio::test]
+async fn the_name_of_a_trigger_of_letter_heads_opens_nothing_else() {
+    let db = fresh().await;
+    for (trigger, column) in
+        [("mark_requeued", "requeued"), ("forget_head", "event_type"), ("keep_head", "final_error_code")]
+    {
+        let sql = format!(
+            "WITH {trigger} AS MATERIALIZED (SELECT {column} FROM letter_heads) SELECT * FROM {trigger}"
+        );
+        for role in [Role::RouterWorker, Role::DeadLetterOperator, Role::HistoryJanitor] {
+            let answer = db.execute_as(role, &sql).await;
+            assert!(matches!(answer, Err(StoreError::Denied(_))), "{role}: {sql}: {answer:?}");
+        }
+    }
+    for sql in ["UPDATE letter_heads SET requeued = 1", "DELETE FROM letter_heads"] {
+        let answer = db.execute_as(Role::DeadLetterOperator, sql).await;
+        assert!(matches!(answer, Err(StoreError::Denied(_))), "{sql}: {answer:?}");
+    }
+}

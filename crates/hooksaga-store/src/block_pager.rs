@@ -22,9 +22,9 @@ pub struct BlockPager {
 /// What to read next, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PagerStep {
-    /// So many rows at most with these ids, which are not in the index.
+    /// At most this many rows with these ids, which are not in the index.
     Newest(Range<i64>, usize),
-    /// So many rows at most with these ids, which are of blocks that were found.
+    /// At most this many rows with these ids, which are of blocks that were found.
     Rows(Range<i64>, usize),
     /// At most [`BLOCKS_AT_ONCE`] blocks before this one.
     Blocks(i64),
@@ -44,7 +44,7 @@ impl BlockPager {
         }
     }
 
-    /// What to read next; nothing once the page is full or there is nothing more.
+    /// What to read next; `None` once the page is full or there is nothing more.
     pub fn step(&mut self) -> Option<PagerStep> {
         if self.missing == 0 {
             return None;
@@ -58,7 +58,7 @@ impl BlockPager {
         }
     }
 
-    /// So many rows were found.
+    /// Notes that this many rows were found.
     pub fn found_rows(&mut self, rows: usize) {
         self.missing = self.missing.saturating_sub(rows);
     }
@@ -69,6 +69,16 @@ impl BlockPager {
         let full = blocks.len() >= BLOCKS_AT_ONCE as usize;
         self.before_block = blocks.last().copied().filter(|_| full);
     }
+}
+
+/// Ids below `top` that rows of some times can have, newest first: those that are not indexed (`below` and more), and those
+/// of the blocks from the first to the last that holds something of the times.
+pub fn ranges_between(top: i64, below: i64, first: Option<i64>, last: Option<i64>) -> [Range<i64>; 2] {
+    let between = match (first, last) {
+        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
+        _ => 0..0,
+    };
+    [below..top, between]
 }
 
 #[cfg(test)]
@@ -108,5 +118,23 @@ mod tests {
         assert_eq!(pager.step(), Some(PagerStep::Blocks(195 - 2 * (FULL - 1))), "they were as many as fit");
         pager.found_blocks(&[]);
         assert_eq!(pager.step(), None);
+    }
+
+    #[test]
+    fn ids_of_times_are_the_unindexed_ones_and_those_from_the_first_block_to_the_last() {
+        let below = 10 * BLOCK;
+        assert_eq!(
+            ranges_between(i64::MAX, below, Some(2), Some(4)),
+            [below..i64::MAX, 2 * BLOCK..5 * BLOCK]
+        );
+        assert_eq!(
+            ranges_between(i64::MAX, below - 1, Some(2), Some(9))[1],
+            2 * BLOCK..below - 1,
+            "never beyond the index"
+        );
+        assert_eq!(ranges_between(3 * BLOCK, below, Some(2), Some(4))[1], 2 * BLOCK..3 * BLOCK);
+        for (first, last) in [(None, Some(4)), (Some(2), None)] {
+            assert!(ranges_between(i64::MAX, below, first, last)[1].is_empty());
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! in `pending_announcements`; an announcement becomes an event of the reserved tenant in a transaction of its own, under
 //! an `external_id` that is derived from it. So it is announced exactly once, even if a process crashes in between.
 
-use crate::{NewEvent, StoreResult, Walk};
+use crate::{NewEvent, ScanStep, StoreResult};
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, FailureRun, SubscriptionId, Tenant, Timestamp};
 use std::time::Duration;
@@ -112,7 +112,11 @@ pub trait CaretakerStore: Send + Sync {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>>;
 
     /// The next runs of failures that have lasted at least `failing_for`, by index.
-    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage>;
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        step: ScanStep<TroubledPlace>,
+    ) -> StoreResult<TroubledPage>;
 
     /// One transaction. Where the cause is still what it was, it is taken off the counters, the subscription is disabled if
     /// it is active (and, where its endpoint is gone, if that is still its URL), and an announcement is noted; for a

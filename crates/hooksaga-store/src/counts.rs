@@ -15,7 +15,7 @@ pub const MINUTES_SETTLED: Duration = Duration::from_secs(5 * 60);
 /// How long totals of minutes stay: a little longer than statistics show them.
 pub const TOTALS_KEPT: Duration = Duration::from_secs(4 * 3600);
 
-/// How many of a tenant's subscriptions, the first ones, are looked at for their counts.
+/// How many of a tenant's subscriptions, the first ones, are examined for their counts.
 pub const SUBSCRIPTIONS_LOOKED_AT: u32 = 5000;
 
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -65,8 +65,8 @@ impl CountProgress {
         (hour < open.end).then_some(hour)
     }
 
-    /// The subscriptions of the hour that are summed up next, from the first that has counts: from which id to which. Nothing
-    /// if there is none: then it goes on behind the hour.
+    /// The subscriptions of the hour that are summed up next, from the first that has counts: from which id to which.
+    /// Nothing if there is none: then it goes on behind the hour.
     pub fn take(&mut self, first: Option<i64>, limit: u32) -> Option<(i64, i64)> {
         let Some(first) = first else {
             (self.hours_below, self.after_subscription_id) = (self.hours_below.after(HOUR), 0);

@@ -33,8 +33,8 @@ pub enum TlsMode {
 /// The parameters of a URL that are about TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsParameters {
-    /// As it is written, if it is. With an authority or a client certificate it is [`TlsMode::VerifyFull`] where nothing else
-    /// is said.
+    /// As it is written, if it is. With an authority or a client certificate it is [`TlsMode::VerifyFull`] where nothing
+    /// else is said.
     pub mode: Option<TlsMode>,
     /// A file with the certificates of the authorities that are trusted, instead of the public ones.
     pub authority: Option<PathBuf>,
@@ -136,13 +136,13 @@ fn mode(key: &str, name: &str, value: &str) -> StoreResult<TlsMode> {
         "verify-ca" => Ok(TlsMode::VerifyCa),
         "require" | "required" | "verify-full" | "verify-identity" => Ok(TlsMode::VerifyFull),
         _ => Err(StoreError::Setup(format!(
-            "{key}: the value of {name} makes no sense: disable, prefer, require, verify-ca or verify-full"
+            "{key}: the value of {name} must be disable, prefer, require, verify-ca or verify-full"
         ))),
     }
 }
 
-/// The same URL with this authority, unless it names one itself. The path is made absolute, so that the URL means the same in
-/// every folder.
+/// The same URL with this authority, unless it names one itself. The path is made absolute, so that the URL means the
+/// same in every folder.
 pub fn with_authority(url: &str, file: &Path) -> String {
     let parameters = url.split_once('?').map_or("", |(_, query)| query);
     let has = |name: &str| parameters.split('&').any(|parameter| parameter.split('=').next() == Some(name));

@@ -1,6 +1,6 @@
 //! `dead_letter_operator`: stores dead letters, and sends again what has ended, as new sagas.
 
-use crate::{StoreResult, TenantScope, Trace};
+use crate::{StepLimits, StoreResult, TenantScope, Trace};
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId, Timestamp};
 
@@ -116,7 +116,7 @@ pub struct RequeueStep {
     pub filter: DeadLetterFilter,
     /// Only letters behind this one.
     pub after: Option<DeadLetterId>,
-    /// Letters that this step may look at.
+    /// Letters that this step may examine.
     pub examine: u32,
     /// Letters that this step may requeue; skipped ones do not count.
     pub requeue: u32,
@@ -124,6 +124,30 @@ pub struct RequeueStep {
     pub dry_run: bool,
     /// For sagas whose subscription has no limit of its own.
     pub default_limit: u32,
+}
+
+/// Which letters a step examines: of a requeue of many, or of a redrive.
+#[derive(Clone, Copy, Debug)]
+pub struct LetterWindow<'a> {
+    pub filter: &'a DeadLetterFilter,
+    /// Only letters behind this one.
+    pub after: Option<DeadLetterId>,
+    pub most: u32,
+    /// For sagas whose subscription has no limit of its own.
+    pub default_limit: u32,
+}
+
+impl<'a> LetterWindow<'a> {
+    pub fn of_requeue(step: &'a RequeueStep) -> Self {
+        let RequeueStep { filter, after, examine: most, default_limit, .. } = step;
+        Self { filter, after: *after, most: *most, default_limit: *default_limit }
+    }
+
+    /// `after`: the id of the letter behind which the redrive resumes.
+    pub fn of_redrive(filter: &'a DeadLetterFilter, after: i64, limits: StepLimits) -> Self {
+        let (after, most) = (Some(DeadLetterId(after)), limits.examined());
+        Self { filter, after, most, default_limit: limits.default_limit }
+    }
 }
 
 /// What a step did.
@@ -135,7 +159,7 @@ pub struct RequeuedBatch {
     pub skipped: u64,
     /// The new sagas; empty in a dry run.
     pub sagas: Vec<RequeuedSaga>,
-    /// The last letter that was looked at: the next step resumes behind it. `None` when there are no more.
+    /// The last letter that was examined: the next step resumes behind it. `None` when there are no more.
     pub resume_after: Option<DeadLetterId>,
 }
 
@@ -181,6 +205,6 @@ pub trait DeadLetterStore: Send + Sync {
     /// The delivery of a test event; once, however often. The event is of the subscription's tenant.
     async fn send_test(&self, scope: &TenantScope, wanted: SendTest) -> StoreResult<TestOutcome>;
 
-    /// The same as a requeue for the next letters that match, within the step's bounds, in one short transaction.
+    /// Requeues the next letters that match, within the step's bounds, in one short transaction.
     async fn requeue_step(&self, scope: &TenantScope, step: &RequeueStep) -> StoreResult<RequeuedBatch>;
 }

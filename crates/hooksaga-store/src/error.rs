@@ -55,8 +55,8 @@ impl StoreError {
         matches!(self, Self::Unavailable(_) | Self::TimedOut(_) | Self::Unwritable(_) | Self::Contended(_))
     }
 
-    /// Whether it says something about the rows that the call was about, and not about the database as a whole: the same call
-    /// for other rows may succeed.
+    /// Whether it says something about the rows that the call was about, and not about the database as a whole: the same
+    /// call for other rows may succeed.
     pub fn is_of_rows(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::TimedOut(_) | Self::Contended(_) | Self::Other(_))
     }

@@ -1,4 +1,5 @@
-//! What `hooksaga doctor` finds out about a database. An examination changes nothing, and each of its steps may fail by itself.
+//! What `hooksaga doctor` finds out about a database. An examination changes nothing, and each of its steps may fail by
+//! itself.
 
 use crate::{
     Role, StoreError, StoreResult,
@@ -91,6 +92,6 @@ pub enum Fault {
 }
 
 impl RoleFault {
-    /// So many missing rights are named.
+    /// How many missing rights are named at most.
     pub const SHOWN: usize = 5;
 }

@@ -5,7 +5,7 @@
 //! [`may_go`](hooksaga_saga::may_go), once when an event is found and again, under its lock, when it is removed: as of the
 //! time at which it was found, so that whatever changed since then is too young to go.
 
-use crate::{Attempt, StoreResult, Walk};
+use crate::{Attempt, ScanStep, StoreResult};
 use async_trait::async_trait;
 use hooksaga_saga::{
     DeadLetterId, ErrorCode, EventId, EventRemains, Expiry, Retention, SagaId, SagaStatus, SubscriptionId,
@@ -26,7 +26,7 @@ pub struct OldEvent {
     pub payload_bytes: u64,
 }
 
-/// Some of the events that are old enough to be looked at, oldest first.
+/// Some of the events that are old enough to be examined, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OldEvents {
     pub may_go: Vec<OldEvent>,
@@ -34,13 +34,13 @@ pub struct OldEvents {
     pub kept: u32,
     /// The database's clock when it looked. It means nothing where it found no events.
     pub as_of: Timestamp,
-    /// The last that was looked at; the walk resumes behind it.
+    /// The last that was examined; the scan resumes behind it.
     pub last: Option<EventPlace>,
     /// There were no more.
     pub is_end: bool,
 }
 
-/// An event that is old enough to be looked at.
+/// An event that is old enough to be examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundEvent {
     pub id: EventId,
@@ -52,7 +52,7 @@ pub struct FoundEvent {
 }
 
 impl OldEvents {
-    /// Decides about an event that was looked at.
+    /// Decides about an event that was examined.
     pub fn add(&mut self, found: &FoundEvent, expiry: Expiry) {
         if expiry.may_go(&found.remains) {
             let (rows, payload_bytes) = (found.rows.saturating_add(1), found.payload_bytes);
@@ -111,8 +111,8 @@ pub struct RemovedRecords {
     pub keys: u64,
 }
 
-/// How long a key that has expired can still be seen; then its row goes, whether history is kept or not. Every portal session
-/// has a key of its own.
+/// How long a key that has expired can still be seen; then its row goes, whether history is kept or not. Every portal
+/// session has a key of its own.
 pub const EXPIRED_KEYS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// An event as it was stored.
@@ -179,7 +179,7 @@ pub struct ArchivedLetter {
 #[async_trait]
 pub trait JanitorStore: Send + Sync {
     /// Looks at events that are old enough, in the order of their creation.
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents>;
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents>;
 
     /// These events, in the order of their ids. Those that are gone are left out.
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>>;
@@ -194,8 +194,8 @@ pub trait JanitorStore: Send + Sync {
     /// else has locked are left alone.
     ///
     /// What may go is decided as of the moment that `expiry` names, or of now if that is earlier. As of
-    /// [`OldEvents::as_of`], an event stays of which anything changed since it was found, even if all of it is old and final by
-    /// now: what was read of it since then, for an archive, is all that goes.
+    /// [`OldEvents::as_of`], an event stays of which anything changed since it was found, even if all of it is old and
+    /// final by now: what was read of it since then, for an archive, is all that goes.
     async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed>;
 
     /// Removes some sagas of one event, if it may go as [`JanitorStore::remove`] says. The event itself goes with its last
@@ -207,8 +207,8 @@ pub trait JanitorStore: Send + Sync {
     /// expired [`EXPIRED_KEYS_KEPT`] ago.
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords>;
 
-    /// One step of summing up counts: a minute into its totals, up to `limit` subscriptions into their hour, or up to `limit`
-    /// counts and totals that are no longer needed go ([`MINUTES_KEPT`](crate::MINUTES_KEPT)). Returns whether there is
-    /// more to do.
+    /// One step of summing up counts: a minute into its totals, up to `limit` subscriptions into their hour, or up to
+    /// `limit` counts and totals that are no longer needed go ([`MINUTES_KEPT`](crate::MINUTES_KEPT)). Returns whether
+    /// there is more to do.
     async fn roll_up_counts(&self, limit: u32) -> StoreResult<bool>;
 }

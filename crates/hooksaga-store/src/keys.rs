@@ -1,5 +1,6 @@
 //! `key_admin` creates and revokes API keys, and records who did what; `portal_key_writer` does so for the API, and creates
-//! only the keys of portal sessions, which have a tenant and an end; `key_reader` looks them up. Only their SHA-256 is stored.
+//! only the keys of portal sessions, which have a tenant and an end; `key_reader` looks them up. Only their SHA-256 is
+//! stored.
 
 use crate::{NewAuditRecord, Page, PageRequest, StoreResult};
 use async_trait::async_trait;
@@ -143,9 +144,9 @@ pub trait KeyStore: Send + Sync {
 /// What the API does with keys.
 ///
 /// Keys are the server's own data, not a tenant's, also those that are bound to one: no method takes a
-/// [`TenantScope`](crate::TenantScope). So a caller asks for these only for a key that is bound to no tenant, and bound keys get
-/// 403 (the test `keys_are_seen_and_revoked_by_those_who_administer_the_whole_server`). A session of the portal gets a new key of its
-/// tenant, which `create` is told.
+/// [`TenantScope`](crate::TenantScope). So a caller asks for these only for a key that is bound to no tenant, and bound
+/// keys get 403 (the test `keys_are_seen_and_revoked_by_those_who_administer_the_whole_server`). A session of the portal
+/// gets a new key of its tenant, which `create` is told.
 #[async_trait]
 pub trait PortalKeyStore: Send + Sync {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey>;

@@ -27,6 +27,7 @@
 mod admin;
 mod audit;
 mod block_pager;
+mod call_guard;
 mod caretaker;
 mod check_picker;
 mod cleaner;
@@ -35,36 +36,38 @@ pub mod database_tls;
 mod dead_letters;
 mod endpoint;
 mod error;
-mod event_walk;
 mod examination;
 mod ingest;
 mod janitor;
 mod keys;
 mod lease;
 mod list_index;
+mod listing;
 pub mod migration;
+mod missed_events;
 mod orchestrator;
-mod query_line;
+mod query_queue;
 mod reader;
 mod redrives;
 mod rewrap;
 mod role;
 mod router;
+mod scan_step;
 mod secret;
 mod send_again;
-mod server_call;
 mod server_options;
+mod statistics;
 mod stores;
 mod tenant;
 mod trace;
 mod verifier;
 mod wake;
-mod walk;
 mod worker;
 
 pub use admin::{CreateOutcome, NewSubscription, SubscriptionAdminStore, SubscriptionPatch, UpdateOutcome};
 pub use audit::{AuditFilter, AuditRecord, NewAuditRecord};
-pub use block_pager::{BlockPager, PagerStep};
+pub use block_pager::{BlockPager, PagerStep, ranges_between};
+pub use call_guard::CallGuard;
 pub use caretaker::{
     Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, Troubled, TroubledPage, TroubledPlace,
 };
@@ -75,12 +78,11 @@ pub use counts::{
     SUBSCRIPTIONS_LOOKED_AT, TOTALS_KEPT, each, floor,
 };
 pub use dead_letters::{
-    Buried, DeadLetterFilter, DeadLetterStore, EndedDelivery, RequeueOutcome, RequeueStep, Requeued,
-    RequeuedBatch, RequeuedSaga, ResendOutcome, SendAgain, SendTest, TestOutcome,
+    Buried, DeadLetterFilter, DeadLetterStore, EndedDelivery, LetterWindow, RequeueOutcome, RequeueStep,
+    Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome, SendAgain, SendTest, TestOutcome,
 };
 pub use endpoint::{EndpointNews, endpoint_news};
 pub use error::{QUERY_LIMIT, StoreError, StoreResult};
-pub use event_walk::{EventSpan, Walked, WalkedEvent, Walker};
 pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{
@@ -90,41 +92,46 @@ pub use janitor::{
 pub use keys::{ApiKey, KeyReaderStore, KeyStore, NewApiKey, NewPortalKey, PortalKeyStore, Scope, Scopes};
 pub use lease::{Lease, LeaseRef, LeaseRequest, LeaseToken};
 pub use list_index::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, List, ListIndexStore, SETTLED, Trimmed,
+    BLOCK, BLOCKS_AT_ONCE, BlockFilter, Facet, IndexBatch, IndexStep, IndexedList, ListIndexStore, SETTLED,
+    Trimmed,
 };
+pub use listing::{ListQuery, Page, PageRequest};
+pub use missed_events::{EventSpan, MissedEvents, PastEvent, Recipient};
 pub use orchestrator::{
-    Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Load, OrchestratorStore,
-    QueuedResult, Scheduled, ScheduledSaga, StrandedStep, WaitingPage,
+    Allotted, AppliedResult, ApplyBatch, Decide, FinishedJob, JobsCreated, Limited, Move, OrchestratorStore,
+    QueuedResult, Scheduled, ScheduledSaga, StrandedStep, WaitingPage, WorkerLoad,
 };
-pub use query_line::QueryLine;
+pub use query_queue::QueryQueue;
 pub use reader::{
     Attempt, DeadLetterDetail, DeadLetterSummary, Delivery, DeliveryDetail, DeliveryFilter, Disabled,
-    EventDetail, EventFilter, FailingEndpoint, Gauges, Health, Inventory, LastFailure, Listing, LivingWorker,
-    MinuteCount, Page, PageRequest, PoolUse, QueueGauges, ReaderStore, Stats, Subscription,
-    SubscriptionCount, SubscriptionDetail, SubscriptionFilter, TenantGauges, Trusted, Verification,
-    VerificationStatus,
+    EventDetail, EventFilter, FailingEndpoint, Health, LastFailure, ReaderStore, Subscription,
+    SubscriptionDetail, SubscriptionFilter, Trusted, Verification, VerificationStatus,
 };
 pub use redrives::{
     CancelOutcome, CatchUp, CatchUpTurn, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns, RedriveStatus,
-    RedriveStep, RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, TooMany,
-    UnknownRedriveStatus,
+    RedriveStep, RedriveStore, RedriveWork, RunningLimits, StartOutcome, Starter, StepLimits, StepOf,
+    TooMany, UnknownRedriveStatus,
 };
 pub use rewrap::{REWRAP_BATCH, Reseal, Rewrap, SEALED_TABLES};
 pub use role::{Role, UnknownRole};
 pub use router::{
-    Gap, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, Unmatched,
+    Examined, Gap, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
+    SmallLimits, Unmatched,
 };
+pub use scan_step::ScanStep;
 pub use secret::{SealedHeaders, SealedParts, SealedSecret, Sealer, Seals, StoredSecret};
 pub use send_again::{Ended, FoundSaga, NextSaga};
-pub use server_call::ServerCall;
 pub use server_options::{RoleMode, ServerOptions};
+pub use statistics::{
+    Gauges, Inventory, LivingWorker, MinuteCount, PoolUse, QueueGauges, Stats, SubscriptionCount,
+    TenantGauges,
+};
 pub use stores::Stores;
 pub use tenant::TenantScope;
 pub use trace::Trace;
 pub use verifier::{Check, CheckOutcome, CheckTurn, TakenChecks, VerifierStore};
 pub use wake::{NoWakeups, Stage, WakeListener, Wakeups};
-pub use walk::Walk;
 pub use worker::{
     ClaimLimits, ClaimedBatch, DeliveryJob, JobReport, Started, Starting, Target, WORKER_GONE_AFTER,
-    WorkerBeat, WorkerStore,
+    WORKER_LEASES_END_AFTER, WorkerBeat, WorkerStore,
 };

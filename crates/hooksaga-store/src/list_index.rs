@@ -30,12 +30,12 @@ pub const BLOCKS_AT_ONCE: u32 = 64;
 
 /// A list that is indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub enum IndexedList {
     Deliveries,
     Events,
 }
 
-impl List {
+impl IndexedList {
     /// Its number in the database.
     pub const fn number(self) -> i16 {
         match self {
@@ -56,10 +56,12 @@ pub enum Facet {
 
 impl Facet {
     /// Those of a list.
-    pub const fn of(list: List) -> &'static [Self] {
+    pub const fn of(list: IndexedList) -> &'static [Self] {
         match list {
-            List::Deliveries => &[Self::DeliverySubscription, Self::DeliveryTenant, Self::DeliveryType],
-            List::Events => &[Self::EventType],
+            IndexedList::Deliveries => {
+                &[Self::DeliverySubscription, Self::DeliveryTenant, Self::DeliveryType]
+            }
+            IndexedList::Events => &[Self::EventType],
         }
     }
 
@@ -77,7 +79,7 @@ impl Facet {
 /// Which blocks of a list are of interest: those that hold all of the values, and something of the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockFilter {
-    pub list: List,
+    pub list: IndexedList,
     pub values: Vec<(Facet, String)>,
     pub created_after: Option<Timestamp>,
     pub created_before: Option<Timestamp>,
@@ -95,7 +97,7 @@ impl BlockFilter {
         let tenant = tenant.map(|tenant| (Facet::DeliveryTenant, tenant.to_owned()));
         let event_type = wanted.event_type.clone().map(|event_type| (Facet::DeliveryType, event_type));
         Self {
-            list: List::Deliveries,
+            list: IndexedList::Deliveries,
             values: [subscription, tenant, event_type].into_iter().flatten().collect(),
             created_after: wanted.created_after,
             created_before: wanted.created_before,
@@ -109,7 +111,7 @@ impl BlockFilter {
             return None;
         }
         Self {
-            list: List::Events,
+            list: IndexedList::Events,
             values: wanted.event_type.clone().map(|value| (Facet::EventType, value)).into_iter().collect(),
             created_after: wanted.created_after,
             created_before: wanted.created_before,
@@ -198,15 +200,15 @@ impl IndexStep {
 pub trait ListIndexStore: Send + Sync {
     /// Indexes up to `limit` rows of a list, in the order of their ids, that are older than `settled`. Of two at once, one
     /// waits or does nothing.
-    async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep>;
+    async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep>;
 
     /// Which lists it indexes.
-    fn lists(&self) -> &'static [List] {
-        &[List::Deliveries]
+    fn lists(&self) -> &'static [IndexedList] {
+        &[IndexedList::Deliveries]
     }
 
     /// Looks at up to `limit` blocks behind `after`, and forgets those that hold no row any more.
-    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed>;
+    async fn trim(&self, list: IndexedList, after: i64, limit: u32) -> StoreResult<Trimmed>;
 }
 
 /// What a step of trimming did.

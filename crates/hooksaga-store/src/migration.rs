@@ -57,8 +57,8 @@ pub struct MigrationReport {
     pub roles: String,
 }
 
-/// Is told each step that a run has applied, at once.
-pub type Told<'a> = &'a (dyn Fn(&str) + Sync);
+/// Called after each step of a migration, with its name.
+pub type OnMigrationStep<'a> = &'a (dyn Fn(&str) + Sync);
 
 /// How far ids move after a restore from a backup: further than any that can have been given out since the backup was made.
 /// There is room for tens of thousands of restores below 2^53, which JSON numbers hold exactly.
@@ -85,8 +85,9 @@ pub fn pending(current: i64, all: &[Migration]) -> Result<&[Migration], StoreErr
     Ok(&all[done.min(all.len())..])
 }
 
-/// Checks that a schema can be used as it is; `recorded` are its steps, in order. A newer one can, if its last step says that
-/// programs as old as this one work on it: so `hooksaga migrate` does not stop the processes that run. Returns its version.
+/// Checks that a schema can be used as it is; `recorded` are its steps, in order. A newer one can, if its last step says
+/// that programs as old as this one work on it: so `hooksaga migrate` does not stop the processes that run. Returns its
+/// version.
 ///
 /// # Errors
 /// If it is older than `all`, or newer and not compatible, with what to do about it.

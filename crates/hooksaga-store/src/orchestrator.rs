@@ -6,7 +6,7 @@ use hooksaga_saga::{
     Applied, ErrorCode, FurthestAttempt, JobId, JobResult, Saga, SagaId, SagaStatus, SubscriptionId,
     Timestamp,
 };
-use std::{collections::HashMap, ops::ControlFlow, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// Subscriptions with due work, as one bounded look finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,18 +26,32 @@ pub struct Allotted {
 
 /// What the workers can do, and what they have to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct WorkerLoad {
     /// Worker processes whose heartbeat is recent.
     pub workers: u32,
     /// Their slots together.
     pub slots: u32,
+    /// How long ago the last heartbeat was of the worker that has been silent for longest, of those that may hold leases
+    /// ([`WORKER_LEASES_END_AFTER`](crate::WORKER_LEASES_END_AFTER)). `None` if there are none: a worker that is told to
+    /// stop removes its row.
+    pub silence: Option<Duration>,
     /// Open jobs by subscription: Pending (parked ones aside), Leased, or finished with a result that is not applied yet.
     pub open: HashMap<SubscriptionId, u32>,
 }
 
 /// Called between the two transactions of [`OrchestratorStore::create_jobs`], when the jobs exist: workers need not wait for
-/// the move. `Break` ends the call there, as a crash would; the next pass moves the sagas.
-pub type JobsCreated<'a> = &'a (dyn Fn() -> ControlFlow<()> + Send + Sync);
+/// the move. Says when that is made.
+pub type JobsCreated<'a> = &'a (dyn Fn() -> Move + Send + Sync);
+
+/// When a pass moves the sagas whose jobs it has created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    Now,
+    /// Now or later ([`OrchestratorStore::move_rest`]): the back end decides.
+    Later,
+    /// As after a crash: the next pass moves them.
+    Never,
+}
 
 /// A due saga, whose job now exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,16 +174,29 @@ pub trait OrchestratorStore: Send + Sync {
 
     /// Two transactions. The first inserts, for each allotted subscription that is active and verified, the job with key
     /// (saga, `next_attempt_at`) for its oldest due sagas, no more than allotted; a job that exists stays as it is, and the
-    /// saga counts and is returned all the same. New jobs may be claimed from now on, in the order in which they were admitted.
-    /// The second moves those sagas to InProgress, where the status is still Pending or PendingRetry and `next_attempt_at`
-    /// is the job's. Of a subscription with a rate limit no more jobs are created than the limit lets through now; what was
-    /// let through is stored in the first transaction. A back end that can lose a job which it has reported as created must see that it is still there.
+    /// saga counts and is returned all the same. New jobs may be claimed from now on, in the order in which they were
+    /// admitted. The second moves those sagas to InProgress, where the status is still Pending or PendingRetry and
+    /// `next_attempt_at` is the job's. Of a subscription with a rate limit no more jobs are created than the limit lets
+    /// through now; what was let through is stored in the first transaction. A back end that can lose a job which it has
+    /// reported as created must see that it is still there.
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled>;
 
+    /// How long until [`move_rest`](Self::move_rest) is to be called; `None` if no move was left for later. Until it is
+    /// made, passes of this process leave such a saga out.
+    fn until_move(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Makes the moves that were left for later and that no result has made since. Where it fails, the next pass makes them.
+    async fn move_rest(&self) -> StoreResult<()> {
+        Ok(())
+    }
+
     /// For sagas that a clock which was ahead has stranded: those whose `next_attempt_at` lies further from now than a first
-    /// attempt or a retry could have put it count as due, if their subscription can be delivered to. Does for them what [`create_jobs`](Self::create_jobs) does, in
-    /// two transactions: `next_attempt_at` itself is not touched. Works on a bounded number of subscriptions behind `after`,
-    /// and of sagas of each. First attempts among very many retries may be passed over, until some of those are due.
+    /// attempt or a retry could have put it count as due, if their subscription can be delivered to. Does for them what
+    /// [`create_jobs`](Self::create_jobs) does, in two transactions: `next_attempt_at` itself is not touched. Works on a
+    /// bounded number of subscriptions behind `after`, and of sagas of each. First attempts among very many retries may
+    /// be passed over, until some of those are due.
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
@@ -177,16 +204,16 @@ pub trait OrchestratorStore: Send + Sync {
     ) -> StoreResult<StrandedStep>;
 
     /// Reads open work and heartbeats only.
-    async fn load(&self) -> StoreResult<Load>;
+    async fn load(&self) -> StoreResult<WorkerLoad>;
 
     /// Up to `limit` subscriptions whose attempts all fail at present, each with the code of the last failure; those that
     /// have failed for longest first. By index, from the counters: for a process that starts.
     async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>>;
 
     /// Locks up to `limit` queued results (those that nobody else has locked), reads their finished jobs (unless the
-    /// queue holds everything that is needed of them) and their sagas, asks `decide`, writes the decisions in the order of saga
-    /// ids (guarded by InProgress and the JOB's `attempt_at`; a promotion is written first), queues those that this
-    /// write made DeadLettered, counts them for the statistics and for their endpoints' runs of failures, and takes the results off the queue. A queued job
-    /// that is not seen finished is left where it is, if it can be queued at all.
+    /// queue holds everything that is needed of them) and their sagas, asks `decide`, writes the decisions in the order
+    /// of saga ids (guarded by InProgress and the JOB's `attempt_at`; a promotion is written first), queues those that
+    /// this write made DeadLettered, counts them for the statistics and for their endpoints' runs of failures, and takes
+    /// the results off the queue. A queued job that is not seen finished is left where it is, if it can be queued at all.
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch>;
 }

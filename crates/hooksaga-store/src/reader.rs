@@ -1,69 +1,15 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
 use crate::{
-    AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Redrive, Role, StoreResult, TenantScope, Unmatched,
+    AuditFilter, AuditRecord, DeadLetterFilter, EventHead, Inventory, ListQuery, LivingWorker, Page,
+    PageRequest, QueueGauges, Redrive, Stats, StoreResult, TenantScope, Unmatched,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{
     DeadLetterId, DisabledReason, ErrorCode, EventId, Held, JobId, JobStatus, Latencies, RedriveId, SagaId,
     SagaStatus, SubscriptionId, Timestamp, Topic,
 };
-use std::{sync::Arc, time::Duration};
-
-/// Which page of a list, newest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageRequest {
-    pub limit: u32,
-    /// Only rows with a smaller id.
-    pub before: Option<i64>,
-}
-
-impl PageRequest {
-    /// This page of a list.
-    pub fn of<'a, F>(self, scope: &'a TenantScope, filter: &'a F) -> Listing<'a, F> {
-        Listing { scope, filter, page: self }
-    }
-
-    /// Below this all its ids are.
-    pub fn top(self) -> i64 {
-        self.before.unwrap_or(i64::MAX)
-    }
-}
-
-/// What is asked of a list: whose rows, which of them, and which page.
-#[derive(Debug)]
-pub struct Listing<'a, F> {
-    pub scope: &'a TenantScope,
-    pub filter: &'a F,
-    pub page: PageRequest,
-}
-
-// Not derived: a filter need not be `Copy` for this, which only borrows it.
-impl<F> Clone for Listing<'_, F> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<F> Copy for Listing<'_, F> {}
-
-/// A page, newest first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page<T> {
-    pub items: Vec<T>,
-    /// The `before` of the page that follows, if there is more.
-    pub next: Option<i64>,
-}
-
-impl<T> Page<T> {
-    /// The page of a query that returned one row more than `limit` if there is more.
-    pub fn cut(mut items: Vec<T>, limit: u32, id: impl Fn(&T) -> i64) -> Self {
-        let more = items.len() > limit as usize;
-        items.truncate(limit as usize);
-        let next = items.last().filter(|_| more).map(id);
-        Self { items, next }
-    }
-}
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter {
@@ -102,7 +48,7 @@ pub enum VerificationStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verification {
     pub status: VerificationStatus,
-    /// Why the last check failed; nothing after one that succeeded.
+    /// Why the last check failed; `None` after one that succeeded.
     pub last_error: Option<ErrorCode>,
     pub checked_at: Option<Timestamp>,
     /// Who vouched for the present URL, if nobody asked the endpoint itself.
@@ -254,8 +200,9 @@ pub struct Delivery {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeliveryFilter {
-    /// Any of these; all if there is none.
-    pub statuses: Vec<SagaStatus>,
+    /// Any of these; all if there is none. A set, because statements are prepared once for each: a caller who repeats them or
+    /// changes their order asks for nothing new.
+    pub statuses: BTreeSet<SagaStatus>,
     pub subscription_id: Option<SubscriptionId>,
     pub event_id: Option<EventId>,
     pub event_type: Option<String>,
@@ -313,144 +260,15 @@ pub struct DeadLetterDetail {
     pub payload: Arc<str>,
 }
 
-/// How much waits where: for metrics and statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueGauges {
-    pub unrouted_events: u64,
-    pub pending_sagas: u64,
-    pub pending_retry_sagas: u64,
-    /// Open sagas of subscriptions that are not active and verified.
-    pub held_sagas: u64,
-    pub pending_jobs: u64,
-    pub leased_jobs: u64,
-    pub finished_jobs: u64,
-    pub pending_dead_letters: u64,
-    /// How long the oldest saga that could run has been due, in microseconds; 0 if none is.
-    pub oldest_due_age_micros: u64,
-}
-
-impl QueueGauges {
-    /// Sagas in progress: those with a job that is open, or whose result waits to be applied. For the moment between
-    /// a job's creation and its saga's move it counts as Pending, too.
-    pub fn in_progress_sagas(&self) -> u64 {
-        self.pending_jobs + self.leased_jobs + self.finished_jobs
-    }
-}
-
-/// What ended in one minute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MinuteCount {
-    /// Its beginning.
-    pub minute: Timestamp,
-    pub delivered: u64,
-    /// Failed attempts.
-    pub failed: u64,
-    pub dead_lettered: u64,
-}
-
-/// What ended for one subscription in the last 24 hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SubscriptionCount {
-    pub subscription_id: SubscriptionId,
-    pub delivered: u64,
-    pub failed: u64,
-    pub dead_lettered: u64,
-}
-
-/// Open deliveries of one tenant. A count ends at [`TenantGauges::MOST`]: a statistic must stay cheap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TenantGauges {
-    pub pending_sagas: u64,
-    pub pending_retry_sagas: u64,
-    pub in_progress_sagas: u64,
-    /// Open sagas of its subscriptions that are not active and verified.
-    pub held_sagas: u64,
-    /// How long its oldest saga that could run has been due, in microseconds; 0 if none is.
-    pub oldest_due_age_micros: u64,
-}
-
-impl TenantGauges {
-    pub const MOST: u32 = 10_000;
-}
-
-/// How much waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gauges {
-    Server(QueueGauges),
-    Tenant(TenantGauges),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// The database's clock.
-    pub now: Timestamp,
-    /// The server's for [`TenantScope::All`], else the tenant's.
-    pub gauges: Gauges,
-    /// The last three hours, oldest first; minutes in which nothing ended are left out.
-    pub minutes: Vec<MinuteCount>,
-    /// Subscriptions with any in the last 24 hours, by id, at most 1000.
-    pub subscriptions: Vec<SubscriptionCount>,
-}
-
-/// What there is, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inventory {
-    /// Subscriptions that get deliveries.
-    pub active: u64,
-    /// Active ones whose URL is not verified.
-    pub unverified: u64,
-    pub paused: u64,
-    /// Switched off by the caretaker.
-    pub disabled: u64,
-    /// Dead letters that were not sent again.
-    pub open_dead_letters: u64,
-}
-
-impl Inventory {
-    /// So many subscriptions are looked at, those with the smallest ids.
-    pub const MOST_SUBSCRIPTIONS: u32 = 100_000;
-    /// So many dead letters are looked at, the newest.
-    pub const MOST_LETTERS: u32 = 10_000;
-}
-
-/// Connections to the database server that one role uses in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolUse {
-    pub role: Role,
-    /// That may be open.
-    pub most: u64,
-    pub busy: u64,
-}
-
-impl PoolUse {
-    /// Every role's. `pools`: of each pool its role, how many of its connections are busy, and how many may be open.
-    pub fn of_roles(pools: &(impl Iterator<Item = (Role, (usize, usize))> + Clone)) -> Vec<Self> {
-        let of_role = |role: Role| {
-            let own = pools.clone().filter(|(of, _)| *of == role);
-            let (busy, most) = own.fold((0, 0), |sum, (_, (busy, most))| (sum.0 + busy, sum.1 + most));
-            Self { role, most: most as u64, busy: busy as u64 }
-        };
-        Role::ALL.iter().map(|role| of_role(*role)).collect()
-    }
-}
-
-/// A worker process that is alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LivingWorker {
-    pub worker_id: i64,
-    pub slots: u32,
-    pub version: String,
-    pub started_at: Timestamp,
-    pub seen_at: Timestamp,
-}
-
 #[async_trait]
 pub trait ReaderStore: Send + Sync {
-    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>>;
+    async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>>;
     async fn event(&self, scope: &TenantScope, id: EventId) -> StoreResult<Option<EventDetail>>;
 
-    async fn subscriptions(&self, wanted: Listing<'_, SubscriptionFilter>)
-    -> StoreResult<Page<Subscription>>;
+    async fn subscriptions(
+        &self,
+        wanted: ListQuery<'_, SubscriptionFilter>,
+    ) -> StoreResult<Page<Subscription>>;
     async fn subscription(
         &self,
         scope: &TenantScope,
@@ -464,12 +282,12 @@ pub trait ReaderStore: Send + Sync {
         id: SubscriptionId,
     ) -> StoreResult<Option<SubscriptionDetail>>;
 
-    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>>;
+    async fn deliveries(&self, wanted: ListQuery<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>>;
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>>;
 
     async fn dead_letters(
         &self,
-        wanted: Listing<'_, DeadLetterFilter>,
+        wanted: ListQuery<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>>;
     async fn dead_letter(
         &self,
@@ -482,7 +300,7 @@ pub trait ReaderStore: Send + Sync {
     async fn redrive(&self, scope: &TenantScope, id: RedriveId) -> StoreResult<Option<Redrive>>;
 
     /// Who did what, newest first.
-    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>>;
+    async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>>;
 
     /// Endpoints that fail, those that have failed for longest first. Takes as long as there are runs of failures, however
     /// much waits.
@@ -492,7 +310,7 @@ pub trait ReaderStore: Send + Sync {
     async fn gauges(&self) -> StoreResult<QueueGauges>;
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats>;
 
-    /// The same without what each subscription did, which costs most of it.
+    /// The statistics without what each subscription did, which costs most of it.
     async fn stats_in_all(&self, scope: &TenantScope) -> StoreResult<Stats>;
 
     /// Worker processes whose heartbeat is recent, oldest first, at most 1000.

@@ -94,7 +94,7 @@ pub struct Redrive {
     pub status: RedriveStatus,
     /// Why it failed.
     pub error: Option<String>,
-    /// Letters or events that were asked for and looked at.
+    /// Letters or events that were asked for and examined.
     pub examined: u64,
     /// Sagas made of them.
     pub created: u64,
@@ -167,7 +167,7 @@ pub struct RunningLimits {
     /// Of all that run when one tenant asks: the rest is kept for whoever speaks for every tenant, so that customers cannot
     /// lock the operator out.
     pub for_tenants: u32,
-    /// Of one tenant's. Those of every tenant count for none.
+    /// At most this many of one tenant; redrives of all tenants are not counted.
     pub of_a_tenant: u32,
 }
 
@@ -189,9 +189,9 @@ impl RunningLimits {
 /// Why no other redrive may run now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooMany {
-    /// So many of this tenant's run.
+    /// This many of the tenant's own run.
     OfTenant(u64),
-    /// Others' do; how many is nobody's business.
+    /// Redrives of other tenants run; their number is not shown.
     InAll,
 }
 
@@ -226,7 +226,7 @@ pub enum CancelOutcome {
 /// What one step may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepLimits {
-    /// Rows looked at, whosever they are.
+    /// Rows examined, whosever they are.
     pub examine: u32,
     /// Sagas made.
     pub create: u32,
@@ -235,17 +235,24 @@ pub struct StepLimits {
 }
 
 impl StepLimits {
-    /// How many rows a step looks at: one that looked at none would never get on.
+    /// How many rows a step examines: one that looked at none would never get on.
     pub fn examined(&self) -> u32 {
         self.examine.max(1)
     }
 }
 
+/// Whose a step was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepOf {
+    Redrive(RedriveId),
+    /// A subscription that was verified, and catches up.
+    CatchUp(SubscriptionId),
+}
+
 /// What a step did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedriveStep {
-    /// `None` means that a subscription that was verified caught up.
-    pub redrive_id: Option<RedriveId>,
+    pub of: StepOf,
     pub sagas: Vec<RequeuedSaga>,
     pub examined: u64,
     pub skipped: u64,
@@ -255,8 +262,8 @@ pub struct RedriveStep {
 
 impl RedriveStep {
     /// A step that did nothing, so far.
-    pub fn nothing(redrive_id: Option<RedriveId>) -> Self {
-        Self { redrive_id, sagas: Vec::new(), examined: 0, skipped: 0, ended: None }
+    pub fn nothing(of: StepOf) -> Self {
+        Self { of, sagas: Vec::new(), examined: 0, skipped: 0, ended: None }
     }
 
     pub fn created(&self) -> u64 {
@@ -290,24 +297,24 @@ pub struct CatchUp {
 }
 
 impl CatchUp {
-    /// What its next step looks at.
+    /// What its next step examines.
     pub fn span(&self, oldest: Timestamp, now: Timestamp) -> EventSpan {
         let at = self.after_at.unwrap_or_else(|| self.since.max(oldest));
         EventSpan { after: (at, EventId(self.after_id)), until: self.until.unwrap_or(now) }
     }
 
-    /// Where it stands after that step; nothing: it has caught up.
+    /// Where it stands after that step; `None`: it has caught up.
     pub fn onward(&self, span: EventSpan, chosen: &Chosen<EventPlace>) -> Option<Self> {
         let (at, id) = chosen.reached.filter(|_| !chosen.is_end)?;
         Some(Self { until: Some(span.until), after_at: Some(at), after_id: id.0, ..*self })
     }
 }
 
-/// What a look at a subscription that catches up leads to.
+/// What to do with a subscription that catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CatchUpTurn {
     /// It goes on, with events of this time at the earliest.
-    Walk {
+    Scan {
         oldest: Timestamp,
     },
     /// It waits for `wait`. `until`: the end of what it missed, as far as that is known.
@@ -319,12 +326,12 @@ pub enum CatchUpTurn {
 }
 
 impl CatchUpTurn {
-    /// Between looks at one that has lost its verification again.
+    /// Between two checks of one that has lost its verification again.
     const UNVERIFIED: Duration = Duration::from_secs(5);
-    /// Between looks at one that is paused or disabled, which may last.
+    /// Between two checks of one that is paused or disabled, which may last.
     const INACTIVE: Duration = Duration::from_secs(60);
 
-    /// `subscription`: whether it is active and whether it is verified; nothing once it is deleted. What it missed until it
+    /// `subscription`: whether it is active and whether it is verified; `None` once it is deleted. What it missed until it
     /// was verified waits while it is paused or disabled, as its deliveries do, for `window` after that.
     pub fn decide(
         subscription: Option<(bool, bool)>,
@@ -335,7 +342,7 @@ impl CatchUpTurn {
         let (Some((active, verified)), Some(window)) = (subscription, window) else { return Self::Forget };
         let oldest = now.before(window);
         if active && verified {
-            return Self::Walk { oldest };
+            return Self::Scan { oldest };
         }
         // What comes while it is paused it misses for another reason.
         let until = until.or_else(|| verified.then_some(now));
@@ -361,7 +368,7 @@ pub trait RedriveStore: Send + Sync {
     /// The same for the subscriptions that were verified: the events since it was created or its URL changed, as far back
     /// as `window`, for which it has no saga yet. A `window` of `None` means that they are forgotten.
     ///
-    /// The end of the walk is the time of its first step, which is later than the verification: an event that was routed
+    /// The end of the scan is the time of its first step, which is later than the verification: an event that was routed
     /// when the verification could not be seen yet was stored before it, and is found; whatever is stored later
     /// finds the subscription verified. What is older than that time and was routed in between the router has queued with
     /// its own end ([`MissedEarly`](crate::MissedEarly)). What several do is made once, by the saga's key.
@@ -371,8 +378,8 @@ pub trait RedriveStore: Send + Sync {
         window: Option<Duration>,
     ) -> StoreResult<Option<RedriveStep>>;
 
-    /// Lets others go before the subscription whose turn it is to catch up, which cannot go on: it is looked at again after
-    /// `wait`.
+    /// Lets others go before the subscription whose turn it is to catch up, which cannot continue: it is examined again
+    /// after `wait`.
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()>;
 
     /// Lets others go before the redrive whose turn it is, which cannot go on.

@@ -97,6 +97,7 @@ impl MissedEarly {
 pub struct RoutedEvent {
     pub event_id: EventId,
     pub tenant: String,
+    pub event_type: String,
     pub correlation_id: String,
     /// The sagas that are new; one that was there already is not listed.
     pub sagas: Vec<RoutedSaga>,
@@ -108,6 +109,34 @@ pub struct RoutedEvent {
     /// Nobody gets it: this pass considered every matching subscription, from the first to the last, and none could be
     /// delivered to. Never so for a test event, which is not routed to its subscription.
     pub unwanted: bool,
+}
+
+/// What examining some events may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmallLimits {
+    /// The most subscriptions that a small event matches.
+    pub each: u32,
+    /// Subscriptions of all small events together. At least `each`.
+    pub sagas: u32,
+}
+
+/// A queued event that matches more subscriptions than a small one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeEvent {
+    pub event_id: EventId,
+    pub tenant: String,
+    pub event_type: String,
+}
+
+/// What became of the events that were examined. One that is in neither list has left the queue, or somebody else has
+/// locked it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Examined {
+    /// The small ones, all complete, in the order of event ids.
+    pub routed: Vec<RoutedEvent>,
+    pub large: Vec<LargeEvent>,
+    /// The first one that was not examined, because there was no room left for it.
+    pub next: Option<EventId>,
 }
 
 /// One pass of routing, in the order of event ids.
@@ -124,14 +153,30 @@ pub trait RouterStore: Send + Sync {
     ///
     /// An event whose subscriptions have all been considered leaves the queue. The event at which `limits.sagas` was
     /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
-    /// behind it are not touched. What an event's topics matched in vain is stored beside it, where there is any; for a subscription
-    /// that is not verified, and an event older than its gap, the event's time is queued for catching up. Never more than one event of a pass is incomplete, and it is the last one.
+    /// behind it are not touched. Subscriptions that matched but could not get the event are counted beside it;
+    /// for one that is not verified, and an event older than its gap, the event's time is queued for catching up. Never
+    /// more than one event of a pass is incomplete, and it is the last one.
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 
-    /// The same for small events behind a crowd: of the newest `limits.events` in the queue, each that matches no more than
-    /// `limits.sagas` subscriptions, whole. The others are not touched. So an event that few want does not wait for those
-    /// before it that many want.
-    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
+    /// The first `limit` events in the queue behind `after`, by its key and without a lock.
+    async fn queued(&self, after: EventId, limit: u32) -> StoreResult<Vec<EventId>>;
+
+    /// Of these events, which are in the order of their ids: each that matches no more than `limits.each` further subscriptions is
+    /// routed to its end, until the next small one exceeds `limits.sagas`. The large ones are not touched, and are named.
+    async fn route_small(
+        &self,
+        events: &[EventId],
+        limits: SmallLimits,
+        default_limit: u32,
+    ) -> StoreResult<Examined>;
+
+    /// [`Self::route`], of these events only.
+    async fn route_listed(
+        &self,
+        events: &[EventId],
+        sagas: u32,
+        default_limit: u32,
+    ) -> StoreResult<RouteBatch>;
 }
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ pub struct SealedParts {
 /// Seals for the subscription with this id. It is owned, since a store may call it in another thread.
 pub type Sealer = Arc<dyn Fn(SubscriptionId) -> SealedParts + Send + Sync>;
 
-/// What is secret of a subscription that does not exist yet. Sealed text opens for its own subscription only, so it is sealed
-/// once the store has given that an id.
+/// What is secret of a subscription that does not exist yet. Sealed text opens for its own subscription only, so it is
+/// sealed once the store has given that an id.
 pub trait Seals: Send + Sync {
     fn sealer(&self) -> Sealer;
 }

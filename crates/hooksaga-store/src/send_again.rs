@@ -2,6 +2,7 @@
 
 use crate::{Requeued, RequeuedSaga, Trace};
 use hooksaga_saga::{EventId, Saga, SagaId, SubscriptionId, Timestamp, send_again};
+use std::collections::HashMap;
 
 /// A saga that has ended.
 #[derive(Clone, Debug)]
@@ -62,6 +63,17 @@ impl NextSaga {
     /// In the order of these, sagas are inserted.
     pub fn key(&self) -> (i64, i64, u32) {
         (self.event_id.0, self.subscription_id.0, self.generation)
+    }
+
+    /// What was made of these, given the rows that were inserted: each with its id, event and subscription.
+    pub fn all_made(
+        sagas: &[&Self],
+        inserted: impl IntoIterator<Item = (SagaId, EventId, SubscriptionId)>,
+    ) -> Vec<RequeuedSaga> {
+        let by_key: HashMap<_, &Self> =
+            sagas.iter().map(|next| ((next.event_id, next.subscription_id), *next)).collect();
+        let made = |(id, event, subscription)| Some(by_key.get(&(event, subscription))?.made(id));
+        inserted.into_iter().filter_map(made).collect()
     }
 
     /// What was made of it.

@@ -38,7 +38,8 @@ impl TenantScope {
         }
     }
 
-    /// Whether a stored error code matches a filter. It compares the code that is shown, so that filters reveal no more than lists.
+    /// Whether a stored error code matches a filter. It compares the code that is shown, so that filters reveal no more
+    /// than lists.
     pub fn matches_code(&self, wanted: Option<&str>, stored: &str) -> bool {
         wanted.is_none_or(|wanted| self.shown_code(stored) == wanted)
     }

@@ -41,11 +41,11 @@ pub enum CheckOutcome {
 /// else's behind them.
 #[derive(Clone, Debug, Default)]
 pub struct CheckTurn {
-    /// The turn begins behind this tenant; nothing: with the first one.
+    /// The turn begins behind this tenant; `None`: with the first one.
     pub after: Option<String>,
-    /// So many checks in all,
+    /// The most checks in all.
     pub limit: u32,
-    /// and so many of one tenant.
+    /// The most checks of one tenant.
     pub per_tenant: u32,
     /// These tenants are passed over.
     pub full: Vec<String>,

@@ -124,6 +124,9 @@ pub struct WorkerBeat {
 /// A worker whose last heartbeat is older than this counts as gone.
 pub const WORKER_GONE_AFTER: Duration = Duration::from_secs(15);
 
+/// A worker whose last heartbeat is older than this holds no leases any more: the default lease.
+pub const WORKER_LEASES_END_AFTER: Duration = Duration::from_secs(60);
+
 #[async_trait]
 pub trait WorkerStore: Send + Sync {
     /// Leases Pending jobs whose not-before has passed, in the order in which they were admitted, within `limits`,
@@ -143,8 +146,8 @@ pub trait WorkerStore: Send + Sync {
     /// deliverable by now can be claimed at once instead. Returns the jobs that changed.
     async fn park(&self, leases: &[LeaseRef]) -> StoreResult<Vec<JobId>>;
 
-    /// Parked jobs of subscriptions that are active and verified again, or deleted, can be claimed from now on, in short transactions of
-    /// at most `limit` jobs each. Returns how many; fewer than `limit` only when none is left.
+    /// Parked jobs of subscriptions that are active and verified again, or deleted, can be claimed from now on, in short
+    /// transactions of at most `limit` jobs each. Returns how many; fewer than `limit` only when none is left.
     async fn unpark(&self, limit: u32) -> StoreResult<u64>;
 
     /// Says that this process is alive, and forgets those that have been gone for an hour.

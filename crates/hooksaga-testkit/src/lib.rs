@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
-pub mod aside;
 pub mod authority;
+pub mod blocking_drop;
 pub mod galera;
 pub mod https;
 pub mod mariadb;

@@ -1,5 +1,5 @@
-//! A server between the product and its database that misbehaves on demand: cuts every connection, falls silent without
-//! closing any, loses connections for good without closing them, or cuts one at the n-th thing that a client says.
+//! A server between the product and its database that misbehaves on demand: cuts every connection, refuses new ones, falls
+//! silent without closing any, loses connections for good without closing them, or cuts one at the n-th thing that a client says.
 
 use std::sync::{
     Arc, Mutex,
@@ -34,6 +34,8 @@ pub struct Proxy {
 struct State {
     server: String,
     passing: watch::Sender<bool>,
+    /// New connections are closed at once.
+    refusing: AtomicBool,
     /// How often everything was cut.
     cuts: watch::Sender<u64>,
     /// What clients have said so far: one piece of bytes that arrived together is one of them.
@@ -54,6 +56,7 @@ impl Proxy {
         let state = Arc::new(State {
             server: server.to_owned(),
             passing: watch::Sender::new(true),
+            refusing: AtomicBool::new(false),
             cuts: watch::Sender::new(0),
             said: AtomicU64::new(0),
             cut_at: Mutex::default(),
@@ -64,7 +67,9 @@ impl Proxy {
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connect(client, Arc::clone(&shared)));
+                if !shared.refusing.load(Ordering::SeqCst) {
+                    tokio::spawn(connect(client, Arc::clone(&shared)));
+                }
             }
         });
         Self { port, state }
@@ -84,6 +89,17 @@ impl Proxy {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// Closes every connection, and new ones at once.
+    pub fn refuse(&self) {
+        self.state.refusing.store(true, Ordering::SeqCst);
+        self.cut_all();
+    }
+
+    /// New connections go through again.
+    pub fn accept_again(&self) {
+        self.state.refusing.store(false, Ordering::SeqCst);
+    }
+
     /// From now on nothing goes through, and nothing is closed; new connections are accepted and silent too.
     pub fn fall_silent(&self) {
         self.state.passing.send_replace(false);
@@ -99,8 +115,8 @@ impl Proxy {
         self.state.lost.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The same for the next connection on which a client says COMMIT, before the server hears it: a client that is frozen in
-    /// the middle of its transaction.
+    /// The same for the next connection on which a client says COMMIT, before the server hears it: a client that is
+    /// frozen in the middle of its transaction.
     pub fn lose_a_commit(&self) {
         self.state.loses_a_commit.store(true, Ordering::SeqCst);
     }

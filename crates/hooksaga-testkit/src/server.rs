@@ -105,7 +105,7 @@ impl ReceivedRequest {
     }
 }
 
-/// The next request of a connection; nothing once the client has closed it.
+/// The next request of a connection; `None` once the client has closed it.
 pub async fn read_request<S: AsyncRead + Unpin>(stream: &mut S) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     let head_end = loop {

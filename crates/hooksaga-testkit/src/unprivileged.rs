@@ -15,7 +15,7 @@ struct User {
     gid: u32,
 }
 
-/// The user to drop to; nothing unless this process is root.
+/// The user to drop to; `None` unless this process is root.
 fn fallback_user() -> Option<User> {
     let me = fs::metadata("/proc/self").unwrap().uid();
     (me == 0).then(|| {

@@ -53,7 +53,7 @@ pub(crate) fn connections_beside(deliveries: u32, checks: usize) -> usize {
     usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
-/// The limit that [`raise_limit`] gives this process; nothing if there is none.
+/// The limit that [`raise_limit`] gives this process; `None` if there is none.
 pub(crate) fn highest() -> Option<u64> {
     getrlimit(Resource::Nofile).maximum
 }
@@ -67,7 +67,7 @@ fn checks_within(limit: Option<u64>) -> u64 {
     limit.map_or(MOST_CHECKS, |limit| (limit / PART_FOR_CHECKS).clamp(FEWEST_CHECKS, MOST_CHECKS))
 }
 
-/// The clients' connections that a limit has room for beside so many of this process's own, and whether these all fit.
+/// How many connections of clients a limit has room for beside this many of the process's own, and whether these all fit.
 fn share(limit: Option<u64>, own: u64) -> (u64, bool) {
     let Some(limit) = limit else { return (MOST_CONNECTIONS, true) };
     let left = limit.saturating_sub(OTHERS.saturating_add(own));

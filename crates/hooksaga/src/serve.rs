@@ -5,7 +5,7 @@
 //! flight finishes within the grace period while the API still serves, then the listeners and the database close.
 
 use crate::{
-    config::{Backend, Config, ServerConfig, show_duration},
+    config::{BackendUrl, Config, ServerConfig, show_duration},
     data_folder, descriptors,
     error::{CliError, CliResult},
     signals,
@@ -39,12 +39,12 @@ impl Server {
         };
         let metrics_address = metrics.as_ref().map(address_of).transpose()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
-        announce(&config, &components, &format!("{scheme}://{address}"));
+        announce(&config, &components, scheme);
         let grace = config.server.shutdown_grace;
         let mut warnings = config.warnings();
         let embedded = match &config.database.backend {
-            Backend::Sqlite(path) => Some(path.clone()),
-            Backend::Postgres(_) | Backend::MySql(_) => None,
+            BackendUrl::Sqlite(path) => Some(path.clone()),
+            BackendUrl::Postgres(_) | BackendUrl::MySql(_) => None,
         };
 
         let wiring = Wiring::open(config, components).await?;
@@ -102,21 +102,27 @@ impl Server {
     }
 }
 
-/// The first line of every log: what starts here. It is there before the database is, whatever becomes of that.
-fn announce(config: &Config, components: &[Component], url: &str) {
+/// The first line of every log: what starts here, and where. It is there before the database is, whatever becomes of
+/// that. A port that is taken from the free ones is not named yet: a script reads it from the line that comes once the
+/// server responds there.
+fn announce(config: &Config, components: &[Component], scheme: &str) {
     let version = env!("CARGO_PKG_VERSION");
     let database = config.database.masked_url();
     let schema = wiring::schema_version(&config.database.backend);
     let names: Vec<&str> = components.iter().map(|component| component.as_str()).collect();
     let components = names.join(",");
+    let listen = match config.server.listen {
+        address if address.port() == 0 => format!("a free port of {}", address.ip()),
+        address => format!("{scheme}://{address}"),
+    };
     tracing::info!(
         target: ANNOUNCEMENT,
         version,
         database,
         schema,
         components,
-        url,
-        "hooksaga {version} (for schema {schema}) starts on {url} with {database}: {components}"
+        listen,
+        "hooksaga {version} (for schema {schema}) starts on {listen} with {database}: {components}"
     );
 }
 

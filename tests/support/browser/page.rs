@@ -243,7 +243,7 @@ impl Page {
         }
     }
 
-    /// Writes into a field, in place of what is there.
+    /// Replaces the content of a field.
     pub(crate) async fn fill(&self, selector: &str, text: &str) {
         self.click(selector).await;
         self.eval("document.activeElement.select()").await;

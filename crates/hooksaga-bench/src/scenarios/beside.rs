@@ -7,7 +7,7 @@ use crate::{
     millis,
     receiver::Tally,
     report::Bar,
-    targets::Target,
+    targets::Yardstick,
 };
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,15 @@ const CONCURRENCY: &str = "HOOKSAGA_WORKER_CONCURRENCY";
 /// Numbers of worker slots to measure with; nothing for the default.
 const SLOTS: [Option<&str>; 3] = [None, Some("64"), Some("16")];
 /// A measurement of that many seconds outlasts the timeout of what hangs: what is tried next is seen, too.
-const BEYOND_A_TIMEOUT: u32 = 18;
+pub(super) const BEYOND_A_TIMEOUT: u32 = 18;
 
 const LONGER_THAN_A_TIMEOUT: Duration = Duration::from_secs(20);
 
-fn settings(slots: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
+pub(super) fn settings(slots: Option<&'static str>) -> Vec<(&'static str, &'static str)> {
     slots.map(|slots| (CONCURRENCY, slots)).into_iter().collect()
 }
 
-fn at(slots: Option<&str>) -> String {
+pub(super) fn at(slots: Option<&str>) -> String {
     slots.map(|slots| format!(", {slots} slots")).unwrap_or_default()
 }
 
@@ -62,7 +62,7 @@ impl Scenarios<'_> {
             // So long, or longer.
             let first = newcomer.arrival(0).unwrap_or_else(|| newcomer.now());
             let first = millis(first / 1000);
-            let goal = Target { bar: None, goal: Some(Bar::AtMost(most(alone.p95))) };
+            let goal = Yardstick { bar: None, goal: Some(Bar::AtMost(most(alone.p95))) };
             self.report.hold(format!("never tried before, behind {what}"), first, "ms", goal);
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::{
     error::{BenchError, BenchResult},
     measure::Throughput,
     server::Server,
-    targets::Target,
+    targets::Yardstick,
     workspace::Workspace,
 };
 
@@ -50,7 +50,7 @@ impl Scenarios<'_> {
 
     fn add_copies(&mut self, count: usize, summary: Summary) {
         let name = if count == 1 { "1 copy".to_owned() } else { format!("{count} copies") };
-        let none = Target::default();
+        let none = Yardstick::default();
         self.report.hold(format!("{name}: delivered"), summary.per_second, "deliveries/s", none);
         if let Some(cpu) = summary.database_cpu {
             self.report.hold(format!("{name}: the database's CPU per delivery"), cpu, "ms", none);

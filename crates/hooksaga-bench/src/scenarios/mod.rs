@@ -1,7 +1,7 @@
 //! Scenarios: each has a workspace, servers and receivers of its own, and can be measured alone.
 //!
-//! *Costs*: what a delivery costs at each rate, what more copies of the server gain, what large payloads cost, and what it is
-//! like after a while with history being removed.
+//! *Costs*: what a delivery costs at each rate, what more copies of the server gain, what large payloads cost, and what
+//! it is like after a while with history being removed.
 //!
 //! *Isolation*: whatever other endpoints do, a healthy one's deliveries are hardly later than without them. The healthy
 //! endpoint's p95 from post to arrival is measured alone and beside the trouble, on the same machine in the same minute, and
@@ -12,6 +12,7 @@
 
 mod beside;
 mod copies;
+mod known;
 mod limited;
 mod many;
 mod paused;
@@ -24,8 +25,8 @@ mod throttled;
 mod verification;
 
 use super::{
-    Plan, Report, Reporter, error::BenchResult, measure::Bench, report::Bar, targets::Targets,
-    workspaces::Workspaces,
+    Plan, ProgressDisplay, Report, error::BenchResult, measure::MeasureContext, report::Bar,
+    targets::Targets, workspaces::Workspaces,
 };
 use setup::Setup;
 
@@ -45,6 +46,13 @@ pub enum Scenario {
     /// The same with few.
     HangingAt64,
     HangingAt16,
+    /// Endpoints that have answered before and begin to hang together, with the default number of worker slots.
+    KnownHanging,
+    /// The same with few.
+    KnownHangingAt64,
+    KnownHangingAt16,
+    /// Endpoints that hang, with large payloads.
+    LargeHanging,
     /// Endpoints that answer slowly, with thousands of deliveries waiting.
     Slow,
     /// An endpoint at full load that begins to hang.
@@ -61,10 +69,12 @@ pub enum Scenario {
     Limited,
     /// Thousands of old events that are sent to a new endpoint.
     Redrive,
+    /// Thousands of dead letters that are sent again.
+    RedriveLetters,
 }
 
 impl Scenario {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::Rates,
         Self::Copies,
         Self::Payloads,
@@ -72,6 +82,10 @@ impl Scenario {
         Self::Hanging,
         Self::HangingAt64,
         Self::HangingAt16,
+        Self::KnownHanging,
+        Self::KnownHangingAt64,
+        Self::KnownHangingAt16,
+        Self::LargeHanging,
         Self::Slow,
         Self::Turning,
         Self::Verification,
@@ -80,6 +94,7 @@ impl Scenario {
         Self::Many,
         Self::Limited,
         Self::Redrive,
+        Self::RedriveLetters,
     ];
 
     pub fn name(self) -> &'static str {
@@ -91,6 +106,10 @@ impl Scenario {
             Self::Hanging => "hanging",
             Self::HangingAt64 => "hanging-64",
             Self::HangingAt16 => "hanging-16",
+            Self::KnownHanging => "known-hanging",
+            Self::KnownHangingAt64 => "known-hanging-64",
+            Self::KnownHangingAt16 => "known-hanging-16",
+            Self::LargeHanging => "large-hanging",
             Self::Slow => "slow",
             Self::Turning => "turning",
             Self::Verification => "verification",
@@ -99,6 +118,7 @@ impl Scenario {
             Self::Many => "many",
             Self::Limited => "limited",
             Self::Redrive => "redrive",
+            Self::RedriveLetters => "redrive-letters",
         }
     }
 }
@@ -107,7 +127,7 @@ impl Scenario {
 pub(super) struct Scenarios<'a> {
     pub(super) plan: &'a Plan,
     pub(super) workspaces: &'a Workspaces,
-    pub(super) progress: &'a dyn Reporter,
+    pub(super) progress: &'a dyn ProgressDisplay,
     pub(super) report: &'a mut Report,
 }
 
@@ -121,6 +141,10 @@ impl<'a> Scenarios<'a> {
             Scenario::Hanging => self.hanging(None).await,
             Scenario::HangingAt64 => self.hanging(Some("64")).await,
             Scenario::HangingAt16 => self.hanging(Some("16")).await,
+            Scenario::KnownHanging => self.known_hanging(None).await,
+            Scenario::KnownHangingAt64 => self.known_hanging(Some("64")).await,
+            Scenario::KnownHangingAt16 => self.known_hanging(Some("16")).await,
+            Scenario::LargeHanging => self.large_hanging().await,
             Scenario::Slow => self.slow().await,
             Scenario::Turning => self.turning().await,
             Scenario::Verification => self.verification().await,
@@ -129,6 +153,7 @@ impl<'a> Scenarios<'a> {
             Scenario::Many => self.many().await,
             Scenario::Limited => self.limited().await,
             Scenario::Redrive => self.redrive().await,
+            Scenario::RedriveLetters => self.redrive_letters().await,
         }
     }
 
@@ -137,8 +162,8 @@ impl<'a> Scenarios<'a> {
     }
 
     /// Clients and a receiver.
-    async fn bench(&self, payload_bytes: usize) -> BenchResult<Bench<'a>> {
-        Bench::open(self.progress, self.plan.clients, payload_bytes).await
+    async fn bench(&self, payload_bytes: usize) -> BenchResult<MeasureContext<'a>> {
+        MeasureContext::open(self.progress, self.plan.clients, payload_bytes).await
     }
 
     async fn setup(&self, name: &str, settings: &[(&'static str, &'static str)]) -> BenchResult<Setup<'a>> {

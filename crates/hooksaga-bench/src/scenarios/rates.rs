@@ -4,11 +4,11 @@
 use super::Scenarios;
 use crate::{
     error::BenchResult,
-    measure::{Bench, Steady},
+    measure::{MeasureContext, Steady},
     meter::Cost,
     millis,
     server::Server,
-    targets::{LIGHT, Target},
+    targets::{LIGHT, Yardstick},
     workspace::Workspace,
 };
 use std::slice;
@@ -49,7 +49,7 @@ impl Scenarios<'_> {
                 self.report.hold(format!("{rate}/s: {what}"), value, unit, target);
             }
         };
-        let none = Target::default();
+        let none = Yardstick::default();
         add("delivered", Some(steady.per_second), unit, none);
         add("p50", Some(millis(steady.latency.p50)), "ms", targets.p50.only_goal().when(light));
         add("p99", Some(millis(steady.latency.p99)), "ms", targets.p99.only_goal().when(light));
@@ -68,7 +68,7 @@ impl Scenarios<'_> {
 /// Deliveries at one rate, and what each of them cost. The database's own counts are complete only a while after the load;
 /// what it does while it idles is then among them.
 async fn at(
-    bench: &Bench<'_>,
+    bench: &MeasureContext<'_>,
     workspace: &Workspace,
     server: &Server,
     rate: u32,

@@ -2,9 +2,10 @@
 
 use super::Scenarios;
 use crate::{
-    error::BenchResult,
-    measure::{Bench, Latency},
+    error::{BenchError, BenchResult},
+    measure::{Latency, MeasureContext},
     receiver::{Receiver, payload},
+    scratch::Filling,
     server::Server,
     workspace::Workspace,
     workspaces::Workspaces,
@@ -21,7 +22,7 @@ pub(super) struct Setup<'a> {
     settings: Environment,
     pub(super) server: Server,
     /// Measures the healthy endpoint, whose receiver has a port of its own.
-    healthy: Bench<'a>,
+    healthy: MeasureContext<'a>,
     pub(super) others: Arc<Receiver>,
     name: String,
     rate: u32,
@@ -81,6 +82,20 @@ impl<'a> Setup<'a> {
         Ok(ids)
     }
 
+    /// Subscribes one more.
+    pub(super) async fn subscribe_one(&mut self, what: &str, path: &str) -> BenchResult<i64> {
+        let ids = self.subscribe(std::iter::once((what.to_owned(), path.to_owned()))).await?;
+        ids.first().copied().ok_or_else(|| BenchError::new("a subscription without an id"))
+    }
+
+    /// With rows of long ago, and a server that was started since.
+    pub(super) async fn filled(self, filling: Filling, count: u64, subscription: i64) -> BenchResult<Self> {
+        self.server.stop().await;
+        self.workspace.fill(filling, count, subscription).await?;
+        let (server, _) = self.workspace.start_with(&self.settings).await?;
+        Ok(Self { server, ..self })
+    }
+
     /// The healthy endpoint without the others, once connections and plans are warm.
     pub(super) async fn alone(&self) -> BenchResult<Latency> {
         self.latency(1).await?;
@@ -103,14 +118,26 @@ impl<'a> Setup<'a> {
 
     /// Posts `count` events, as fast as batches are answered: their types, by their number.
     pub(super) async fn post(&self, count: usize, what: impl Fn(usize) -> String) -> BenchResult {
+        self.post_large(count, self.healthy.payload_bytes, what).await
+    }
+
+    /// The same with payloads of another size.
+    pub(super) async fn post_large(
+        &self,
+        count: usize,
+        payload_bytes: usize,
+        what: impl Fn(usize) -> String,
+    ) -> BenchResult {
+        const BATCH_BYTES: usize = 4 * 1024 * 1024;
         let event = |number: usize| {
-            let text = payload(number as u64, self.healthy.payload_bytes);
+            let text = payload(number as u64, payload_bytes);
             let payload: Value = serde_json::from_str(&text).unwrap_or_default();
             json!({"event_type": self.event_type(&what(number)), "payload": payload})
         };
-        let events: Vec<_> = (0..count).map(event).collect();
-        for batch in events.chunks(1000) {
-            self.server.post_batch(batch).await?;
+        let together = (BATCH_BYTES / payload_bytes.max(1)).clamp(1, 1000);
+        for first in (0..count).step_by(together) {
+            let batch: Vec<_> = (first..count.min(first + together)).map(&event).collect();
+            self.server.post_batch(&batch).await?;
         }
         Ok(())
     }

@@ -4,8 +4,9 @@ use super::{Scenarios, middle};
 use crate::{
     ROUNDS,
     error::{BenchError, BenchResult},
-    measure::{Bench, Steady},
+    measure::{MeasureContext, Steady},
     millis,
+    report::TablesOfMinute,
     server::Server,
     workspace::Workspace,
 };
@@ -21,7 +22,7 @@ const UNTIL_OLD: Duration = Duration::from_secs(60);
 
 /// What a sustained load runs on.
 struct Ground<'a> {
-    bench: Bench<'a>,
+    bench: MeasureContext<'a>,
     workspace: &'a Workspace,
     events: u64,
     /// Deliveries that came more than once.
@@ -50,7 +51,12 @@ impl Scenarios<'_> {
         for minute in 1..=minutes {
             let steady = ground.bench.steady(&server, EVENT_TYPE, rate, 60).await?;
             ground.repeats += steady.repeats;
-            self.add_minute(minute, rate, &steady, workspace.bytes().await?);
+            let database_bytes = workspace.bytes().await?;
+            self.add_minute(minute, rate, &steady, database_bytes);
+            let tables = workspace.tables().await?;
+            if !tables.is_empty() {
+                self.report.tables.push(TablesOfMinute { minute, database_bytes, tables });
+            }
         }
         let removed = server.api.metric(REMOVED).await?;
         server.stop().await;
@@ -83,8 +89,8 @@ impl Ground<'_> {
         Ok(measured.per_second)
     }
 
-    /// The speed at full load while the janitor removes, as a part of the speed without it, measured alternately; and what it removes a
-    /// second meanwhile. The minutes before have left enough that is old.
+    /// The speed at full load while the janitor removes, as a part of the speed without it, measured alternately; and
+    /// what it removes a second meanwhile. The minutes before have left enough that is old.
     async fn beside_janitor(&mut self, settings: &[(&str, &str)]) -> BenchResult<(f64, f64)> {
         let (mut ratios, mut removals) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {

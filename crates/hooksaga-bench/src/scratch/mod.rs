@@ -8,6 +8,17 @@ pub(crate) mod sqlite;
 
 use hooksaga_store::{StoreError, StoreResult};
 
+/// Deliveries that plain SQL adds, with an event each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Filling {
+    /// Completed, with the job of the only attempt.
+    Finished,
+    /// To be tried again tomorrow.
+    Waiting,
+    /// Given up, with their dead letters.
+    Letters,
+}
+
 /// A database that was made for a measurement, whichever server it is on.
 pub(crate) enum Scratch {
     Postgres(postgres::Scratch),

@@ -1,6 +1,6 @@
 //! Scratch databases on MySQL and MariaDB.
 
-use super::beside;
+use super::{Filling, beside};
 use crate::meter::DatabaseCounters;
 use hooksaga_mysql::{connect_as_login, connect_to_server, identifier, role_name, store_error};
 use hooksaga_store::{Role, StoreResult};
@@ -108,37 +108,53 @@ impl Observer {
         self.number(sql).await
     }
 
-    /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each. Every row goes
-    /// the legal way there: triggers cannot be set aside here.
-    pub(crate) async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
-        let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6)").await?;
-        self.run(&[
-            format!(
-                "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
-                 SELECT id, subscription_id, next_attempt_at, next_attempt_at FROM webhook_delivery_sagas
-                 WHERE {new}"
-            ),
-            format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
-            "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE status = 'Pending'".to_owned(),
-            "UPDATE webhook_delivery_jobs SET status = 'Completed', lease_token = NULL, response_status = 200,
-             duration_ms = 3 WHERE status = 'Leased'"
-                .to_owned(),
-            format!("UPDATE webhook_delivery_sagas SET status = 'Completed', attempt_count = 1 WHERE {new}"),
-        ])
-        .await
-    }
-
-    /// Adds deliveries that wait until tomorrow: an event and a PendingRetry saga each.
-    pub(crate) async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
-        let new = self.add_sagas(count, subscription, "UTC_TIMESTAMP(6) + INTERVAL 1 DAY").await?;
-        self.run(&[
-            format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}"),
-            format!(
-                "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', attempt_count = 1,
-                 next_attempt_at = next_attempt_at + INTERVAL 1 MICROSECOND, final_error_code = 'TIMEOUT' WHERE {new}"
-            ),
-        ])
-        .await
+    /// Adds deliveries, as if they had been made. Every row goes the legal way there: triggers cannot be set aside here.
+    pub(crate) async fn fill(&self, filling: Filling, count: i64, subscription: i64) -> StoreResult<()> {
+        let next = match filling {
+            Filling::Finished | Filling::Letters => "UTC_TIMESTAMP(6)",
+            Filling::Waiting => "UTC_TIMESTAMP(6) + INTERVAL 1 DAY",
+        };
+        let new = self.add_sagas(count, subscription, next).await?;
+        let begun = format!("UPDATE webhook_delivery_sagas SET status = 'InProgress' WHERE {new}");
+        let statements = match filling {
+            Filling::Finished => vec![
+                format!(
+                    "INSERT INTO webhook_delivery_jobs (saga_id, subscription_id, attempt_at, lease_until)
+                     SELECT id, subscription_id, next_attempt_at, next_attempt_at FROM webhook_delivery_sagas
+                     WHERE {new}"
+                ),
+                begun,
+                "UPDATE webhook_delivery_jobs SET status = 'Leased', lease_token = 1 WHERE status = 'Pending'"
+                    .to_owned(),
+                "UPDATE webhook_delivery_jobs SET status = 'Completed', lease_token = NULL, response_status = 200,
+                 duration_ms = 3 WHERE status = 'Leased'"
+                    .to_owned(),
+                format!(
+                    "UPDATE webhook_delivery_sagas SET status = 'Completed', attempt_count = 1 WHERE {new}"
+                ),
+            ],
+            Filling::Waiting => vec![
+                begun,
+                format!(
+                    "UPDATE webhook_delivery_sagas SET status = 'PendingRetry', attempt_count = 1,
+                     next_attempt_at = next_attempt_at + INTERVAL 1 MICROSECOND, final_error_code = 'TIMEOUT'
+                     WHERE {new}"
+                ),
+            ],
+            Filling::Letters => vec![
+                begun,
+                format!(
+                    "UPDATE webhook_delivery_sagas SET status = 'DeadLettered', attempt_count = 1,
+                     final_error_code = 'HTTP_500' WHERE {new}"
+                ),
+                format!(
+                    "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload)
+                     SELECT s.id, e.id, {subscription}, 'HTTP_500', e.payload
+                     FROM webhook_delivery_sagas s JOIN events e ON e.id = s.event_id WHERE s.{new} ORDER BY s.id"
+                ),
+            ],
+        };
+        self.run(&statements).await
     }
 
     /// Adds events with a Pending saga each; a condition that fits these sagas.
@@ -148,7 +164,7 @@ impl Observer {
         self.run(&[
             format!(
                 "INSERT INTO events (event_type, payload, correlation_id)
-                 SELECT 'bench.filling', CONCAT('{{\"pad\":\"', REPEAT('x', 380), '\"}}'), MD5(n) FROM {}",
+                 SELECT 'bench.filling', CONCAT('{{\"n\":', n, ',\"pad\":\"', REPEAT('x', 380), '\"}}'), MD5(n) FROM {}",
                 numbers(count)
             ),
             format!(
@@ -169,7 +185,7 @@ impl Observer {
         }
         checked(
             connection
-                .query_drop("ANALYZE TABLE events, webhook_delivery_sagas, webhook_delivery_jobs")
+                .query_drop("ANALYZE TABLE events, webhook_delivery_sagas, webhook_delivery_jobs, dead_letters, letter_heads")
                 .await,
         )
     }

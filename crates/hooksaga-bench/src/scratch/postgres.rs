@@ -1,7 +1,7 @@
 //! Scratch databases on PostgreSQL.
 
-use super::beside;
-use crate::meter::DatabaseCounters;
+use super::{Filling, beside};
+use crate::{meter::DatabaseCounters, report::TableState};
 use hooksaga_postgres::{connect_as_login, store_error};
 use hooksaga_store::StoreResult;
 use tokio_postgres::{Client, Error};
@@ -89,19 +89,39 @@ impl Observer {
         checked(checked(self.0.query_one(sql, &[]).await)?.try_get(0))
     }
 
-    /// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-    pub(crate) async fn add_finished(&self, count: i64, subscription: i64) -> StoreResult<()> {
-        checked(
-            self.0.batch_execute(&format!("{UNGUARDED}{}{GUARDED}", finished(count, subscription))).await,
-        )?;
-        self.settle().await
+    /// The tables that every delivery writes, as the server counts them.
+    pub(crate) async fn tables(&self) -> StoreResult<Vec<TableState>> {
+        const TABLES: &[&str] = &[
+            "events",
+            "webhook_delivery_sagas",
+            "webhook_delivery_jobs",
+            "unrouted_events",
+            "finished_jobs",
+            "removals",
+        ];
+        let sql = "SELECT s.relname::text, s.n_live_tup, s.n_dead_tup, pg_total_relation_size(s.relid) \
+                   FROM pg_stat_user_tables s JOIN unnest($1::text[]) WITH ORDINALITY t (name, place) \
+                   ON s.relname = t.name AND s.schemaname = ANY (current_schemas(false)) ORDER BY t.place";
+        let rows = checked(self.0.query(sql, &[&TABLES]).await)?;
+        let state = |row: &tokio_postgres::Row| -> Result<TableState, Error> {
+            Ok(TableState {
+                name: row.try_get(0)?,
+                rows: row.try_get(1)?,
+                dead_rows: row.try_get(2)?,
+                bytes: row.try_get(3)?,
+            })
+        };
+        rows.iter().map(|row| checked(state(row))).collect()
     }
 
-    /// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-    pub(crate) async fn add_waiting(&self, count: i64, subscription: i64) -> StoreResult<()> {
-        checked(
-            self.0.batch_execute(&format!("{UNGUARDED}{}{GUARDED}", waiting(count, subscription))).await,
-        )?;
+    /// Adds deliveries, as if they had been made.
+    pub(crate) async fn fill(&self, filling: Filling, count: i64, subscription: i64) -> StoreResult<()> {
+        let rows = match filling {
+            Filling::Finished => finished(count, subscription),
+            Filling::Waiting => waiting(count, subscription),
+            Filling::Letters => letters(count, subscription),
+        };
+        checked(self.0.batch_execute(&format!("{UNGUARDED}{rows}{GUARDED}")).await)?;
         self.settle().await
     }
 
@@ -131,7 +151,7 @@ fn events(count: i64) -> String {
     format!(
         "CREATE TEMP TABLE filled ON COMMIT DROP AS WITH new AS (
            INSERT INTO events (event_type, payload, correlation_id)
-           SELECT 'bench.filling', '{{\"pad\":\"' || repeat('x', 380) || '\"}}', md5(n::text)
+           SELECT 'bench.filling', '{{\"n\":' || n - 1 || ',\"pad\":\"' || repeat('x', 380) || '\"}}', md5(n::text)
            FROM generate_series(1, {count}) n RETURNING id)
          SELECT id FROM new;"
     )
@@ -158,6 +178,22 @@ fn waiting(count: i64, subscription: i64) -> String {
         INSERT INTO webhook_delivery_sagas
           (event_id, subscription_id, status, attempt_count, max_retry_limit, next_attempt_at, final_error_code)
         SELECT id, {subscription}, 'PendingRetry', 1, 5, now() + interval '1 day', 'TIMEOUT' FROM filled;",
+        events(count)
+    )
+}
+
+/// The triggers of letters stay in force: they keep what lists are filtered by.
+fn letters(count: i64, subscription: i64) -> String {
+    format!(
+        "{}
+        WITH sagas AS (
+          INSERT INTO webhook_delivery_sagas
+            (event_id, subscription_id, status, attempt_count, max_retry_limit, next_attempt_at, final_error_code)
+          SELECT id, {subscription}, 'DeadLettered', 5, 5, now(), 'HTTP_500' FROM filled ORDER BY id
+          RETURNING id, event_id)
+        INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload)
+        SELECT s.id, e.id, {subscription}, 'HTTP_500', e.payload FROM sagas s JOIN events e ON e.id = s.event_id
+        ORDER BY s.id;",
         events(count)
     )
 }

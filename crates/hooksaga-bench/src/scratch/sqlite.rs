@@ -1,5 +1,6 @@
 //! Fills and watches a scratch database for measurements. Never the live tables.
 
+use super::Filling;
 use hooksaga_sqlite::store_error;
 use hooksaga_store::{StoreError, StoreResult};
 use rusqlite::{Connection, InterruptHandle};
@@ -17,20 +18,10 @@ pub(crate) fn commits(path: &Path) -> Option<u64> {
     Some(u32::from_ne_bytes(count).into())
 }
 
-/// Adds finished deliveries, as if they had been made: an event, a Completed saga and its job each.
-pub(crate) async fn add_finished(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, FINISHED).await
-}
-
-/// Adds deliveries that wait for a retry tomorrow: an event and a PendingRetry saga each.
-pub(crate) async fn add_waiting(path: &Path, count: i64, subscription: i64) -> StoreResult<()> {
-    fill(path, count, subscription, WAITING).await
-}
-
 const EVENTS: &str = "
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count)
 INSERT INTO events (id, event_type, created_at, payload, correlation_id)
-SELECT :first + i, 'bench.filling', :now, '{\"pad\":\"' || hex(zeroblob(190)) || '\"}', hex(randomblob(16)) FROM n";
+SELECT :first + i, 'bench.filling', :now, '{\"n\":' || (i - 1) || ',\"pad\":\"' || hex(zeroblob(190)) || '\"}', hex(randomblob(16)) FROM n";
 
 const FINISHED: &[&str] = &[
     "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count,
@@ -48,6 +39,20 @@ const WAITING: &[&str] =
      SELECT id, :subscription, 0, 'PendingRetry', 1, 5, :now + 86400000000, 'TIMEOUT', :now, :now
      FROM events WHERE id > :first"];
 
+const LETTERS: &[&str] = &[
+    "INSERT INTO webhook_delivery_sagas (event_id, subscription_id, generation, status, attempt_count,
+       max_retry_limit, next_attempt_at, final_error_code, created_at, updated_at)
+     SELECT id, :subscription, 0, 'DeadLettered', 5, 5, :now, 'HTTP_500', :now, :now FROM events WHERE id > :first",
+    "INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, payload, created_at)
+     SELECT g.id, e.id, :subscription, 'HTTP_500', e.payload, :now
+     FROM events e JOIN webhook_delivery_sagas g ON g.event_id = e.id WHERE e.id > :first ORDER BY g.id",
+    // The trigger that keeps them is set aside, too.
+    "INSERT INTO letter_heads (letter_id, saga_id, subscription_id, tenant, event_type, final_error_code, created_at,
+       saga_created_at, requeued)
+     SELECT d.id, d.saga_id, :subscription, e.tenant, e.event_type, d.final_error_code, :now, :now, 0
+     FROM dead_letters d JOIN events e ON e.id = d.event_id WHERE e.id > :first",
+];
+
 /// Ends a statement that takes minutes as soon as nobody waits for it any more.
 struct Abandon(InterruptHandle);
 
@@ -57,12 +62,13 @@ impl Drop for Abandon {
     }
 }
 
-async fn fill(
-    path: &Path,
-    count: i64,
-    subscription: i64,
-    statements: &'static [&'static str],
-) -> StoreResult<()> {
+/// Adds deliveries, as if they had been made.
+pub(crate) async fn fill(path: &Path, filling: Filling, count: i64, subscription: i64) -> StoreResult<()> {
+    let statements = match filling {
+        Filling::Finished => FINISHED,
+        Filling::Waiting => WAITING,
+        Filling::Letters => LETTERS,
+    };
     let mut connection = Connection::open(path).map_err(|error| store_error(&error))?;
     let sql = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE event_type NOT LIKE 'bench.%')";
     let live: bool = connection.query_row(sql, [], |row| row.get(0)).map_err(|error| store_error(&error))?;

@@ -2,7 +2,7 @@
 
 use crate::{
     auth::{Admin, Allowed},
-    cursor::List,
+    cursor::ListKind,
     dto::{AuditItem, AuditQuery, PageOf, PageQuery},
     errors::FieldErrors,
     openapi::{KeyProblems, ListProblems},
@@ -34,7 +34,7 @@ pub(crate) async fn list(
     let mut errors = FieldErrors::default();
     let scope = params.scope(&caller, &mut errors)?;
     let query = AuditQuery::read(&mut params, &mut errors);
-    let page = params.page(List::Audit, errors)?;
+    let page = params.page(ListKind::Audit, errors)?;
     let records = state.reader.audit(page.of(&scope, &query.into())).await?;
-    Ok(Json(PageOf::new(records, List::Audit)))
+    Ok(Json(PageOf::new(records, ListKind::Audit)))
 }

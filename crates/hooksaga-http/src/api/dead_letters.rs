@@ -5,14 +5,14 @@ use crate::{
     audit,
     auth::{Allowed, Operator, Read},
     body::{SMALL, Unread},
-    cursor::List,
+    cursor::ListKind,
     dto::{
         DeadLetterItem, DeadLetterView, DeadLettersQuery, PageOf, PageQuery, RequeueAllRequest,
         RequeueResult, RequeuedSaga,
     },
     errors::{FieldErrors, complete},
     json::Object,
-    listing::Listing,
+    listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::Problem,
@@ -43,11 +43,11 @@ use std::time::Instant;
     )
 )]
 pub(crate) async fn list(
-    Listing { scope, query, page, .. }: Listing<DeadLettersQuery>,
+    ListRequest { scope, query, page, .. }: ListRequest<DeadLettersQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<DeadLetterItem>>, Problem> {
     let letters = state.reader.dead_letters(page.of(&scope, &query.into())).await?;
-    Ok(Json(PageOf::new(letters, List::DeadLetters)))
+    Ok(Json(PageOf::new(letters, ListKind::DeadLetters)))
 }
 
 /// Show a dead letter

@@ -5,9 +5,9 @@ use crate::{
     audit,
     auth::{Allowed, Operator, Read},
     body::Unread,
-    cursor::List,
+    cursor::ListKind,
     dto::{DeliveriesQuery, DeliveryItem, DeliveryView, PageOf, PageQuery, RequeuedSaga},
-    listing::Listing,
+    listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
@@ -35,11 +35,11 @@ use hooksaga_store::{Delivery, ResendOutcome, StoreResult, TenantScope};
     )
 )]
 pub(crate) async fn list(
-    Listing { scope, query, page, .. }: Listing<DeliveriesQuery>,
+    ListRequest { scope, query, page, .. }: ListRequest<DeliveriesQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<DeliveryItem>>, Problem> {
     let deliveries = state.reader.deliveries(page.of(&scope, &query.into())).await?;
-    Ok(Json(PageOf::new(deliveries, List::Deliveries)))
+    Ok(Json(PageOf::new(deliveries, ListKind::Deliveries)))
 }
 
 /// Show a delivery
@@ -63,7 +63,7 @@ pub(crate) async fn show(
     Ok(Json(DeliveryView::new(detail, held)))
 }
 
-/// Why an open delivery waits, as its subscription stands; nothing if that does not keep it.
+/// Why an open delivery waits, as its subscription stands; `None` if that does not keep it.
 pub(crate) async fn why_held(
     state: &ApiState,
     scope: &TenantScope,

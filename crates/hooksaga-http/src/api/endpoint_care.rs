@@ -112,7 +112,7 @@ fn test_event(subscription: &Subscription) -> Result<NewEvent, Problem> {
     let tenant: Tenant = subscription
         .tenant
         .parse()
-        .map_err(|_| Problem::new(Kind::Internal, "the subscription's tenant is no tenant"))?;
+        .map_err(|_| Problem::new(Kind::Internal, "the subscription's tenant is not valid"))?;
     let payload = json!({
         "type": EventType::TEST, "tenant": tenant.as_str(), "subscription_id": subscription.id.0,
         "message": "This is a test event. It was sent to this subscription only.",

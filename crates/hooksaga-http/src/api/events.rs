@@ -3,11 +3,11 @@
 use crate::{
     auth::{Allowed, Ingest, Read},
     body::{ENVELOPE_ALLOWANCE, Unread},
-    cursor::List,
+    cursor::ListKind,
     dto::{EventItem, EventRequest, EventView, EventsQuery, IngestedEvent, PageOf, PageQuery},
     errors::{FieldErrors, complete},
     json::Object,
-    listing::Listing,
+    listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::EventIdInPath,
     problem::{Kind, Problem},
@@ -86,11 +86,11 @@ pub(crate) async fn create(
     responses((status = 200, description = "A page of events", body = PageOf<EventItem>), ListProblems, KeyProblems)
 )]
 pub(crate) async fn list(
-    Listing { scope, query, page, .. }: Listing<EventsQuery>,
+    ListRequest { scope, query, page, .. }: ListRequest<EventsQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<EventItem>>, Problem> {
     let events = state.reader.events(page.of(&scope, &query.into())).await?;
-    Ok(Json(PageOf::new(events, List::Events)))
+    Ok(Json(PageOf::new(events, ListKind::Events)))
 }
 
 /// Show an event

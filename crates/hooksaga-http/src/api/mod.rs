@@ -18,13 +18,13 @@ use crate::{
     body::BodyBudget,
     cached::CachedBy,
     dashboard::{self, Appearance, PortalLook},
-    discreet::Discreet,
     docs,
+    hide_blocked_addresses::Discreet,
     observe::observe,
     openapi,
     probes::Probes,
     problem::{Kind, Problem},
-    rates::{HostRates, KeyRates},
+    request_rates::{HostRates, KeyRates},
     state::{ApiState, SharedState},
 };
 use axum::{
@@ -165,7 +165,10 @@ pub(crate) fn finish(routes: axum::Router, metrics: Arc<Metrics>) -> axum::Route
     let routes = routes
         .fallback(|| async { Problem::new(Kind::NotFound, "there is no such route; see /docs") })
         .method_not_allowed_fallback(|| async {
-            Problem::new(Kind::MethodNotAllowed, "this route has other methods; see the allow header")
+            Problem::new(
+                Kind::MethodNotAllowed,
+                "this route does not support this method; see the allow header",
+            )
         });
     layered(routes, metrics)
 }

@@ -59,9 +59,10 @@ pub(crate) async fn create(
     }
     let body = body.json(SMALL, &state.bodies).await?;
     let mut errors = FieldErrors::default();
-    let request = PortalSessionRequest::read(Object::from_body(&body.bytes)?, &mut errors);
+    let request =
+        PortalSessionRequest::read(Object::from_body(&body.bytes)?, caller.tenant.is_some(), &mut errors);
     let request = complete(errors, request)?;
-    let tenant = caller.owner(Some(request.tenant))?;
+    let tenant = caller.owner(request.tenant)?;
     let ttl = within(request.ttl, caller.expires_at, now()).ok_or_else(|| {
         Problem::new(
             Kind::NotForThisKey,
@@ -87,7 +88,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, Json(session)))
 }
 
-/// How long a session of this length is valid that ends with its opener's key at the latest; nothing if that has ended.
+/// How long a session of this length is valid that ends with its opener's key at the latest; `None` if that has ended.
 fn within(ttl: Duration, key_expires_at: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
     let Some(end) = key_expires_at else { return Some(ttl) };
     Some(ttl.min(end.since(now))).filter(|left| !left.is_zero())

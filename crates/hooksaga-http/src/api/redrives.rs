@@ -5,11 +5,11 @@ use crate::{
     audit,
     auth::{Allowed, Caller, Operator, Read},
     body::{SMALL, Unread},
-    cursor::List,
+    cursor::ListKind,
     dto::{NewRedriveRequest, PageOf, PageQuery, RedriveView, RedrivesQuery},
     errors::{FieldErrors, complete},
     json::Object,
-    listing::Listing,
+    listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
@@ -104,12 +104,12 @@ fn too_many(refusal: TooMany) -> Problem {
     )
 )]
 pub(crate) async fn list(
-    Listing { caller, scope, page, .. }: Listing<RedrivesQuery>,
+    ListRequest { caller, scope, page, .. }: ListRequest<RedrivesQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<RedriveView>>, Problem> {
     let found = state.reader.redrives(&scope, page).await?;
     let items = found.items.into_iter().map(|redrive| RedriveView::for_caller(&caller, redrive)).collect();
-    Ok(Json(PageOf::new(Page { items, next: found.next }, List::Redrives)))
+    Ok(Json(PageOf::new(Page { items, next: found.next }, ListKind::Redrives)))
 }
 
 /// Show a redrive

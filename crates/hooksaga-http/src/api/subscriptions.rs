@@ -6,14 +6,14 @@ use crate::{
     audit,
     auth::{Admin, Allowed, Caller, Read},
     body::{SMALL, Unread},
-    cursor::List,
+    cursor::ListKind,
     dto::{
         NewSubscriptionRequest, NewSubscriptionView, PageOf, PageQuery, RotatedSecret, SubscriptionChange,
         SubscriptionDetailView, SubscriptionView, SubscriptionsQuery, VerificationRequest,
     },
     errors::{FieldErrors, complete},
     json::Object,
-    listing::Listing,
+    listing::ListRequest,
     openapi::{BodyProblems, Conflict, KeyProblems, ListProblems, NoSuchRow},
     path::Id,
     problem::{Kind, Problem},
@@ -113,11 +113,11 @@ fn may_be_called(state: &ApiState, url: &CallbackUrl) -> Result<(), Problem> {
     )
 )]
 pub(crate) async fn list(
-    Listing { scope, query, page, .. }: Listing<SubscriptionsQuery>,
+    ListRequest { scope, query, page, .. }: ListRequest<SubscriptionsQuery>,
     State(state): State<SharedState>,
 ) -> Result<Json<PageOf<SubscriptionView>>, Problem> {
     let subscriptions = state.reader.subscriptions(page.of(&scope, &query.into())).await?;
-    Ok(Json(PageOf::new(subscriptions, List::Subscriptions)))
+    Ok(Json(PageOf::new(subscriptions, ListKind::Subscriptions)))
 }
 
 /// Show a subscription
@@ -190,7 +190,12 @@ pub(crate) async fn update_from(
                 state.signals.wake(Stage::Resume);
             }
             audit::about(format!("subscriptions/{id}"), &subscription.tenant);
-            tracing::info!(subscription_id = id, "subscription changed");
+            let what = match patch.active {
+                Some(true) => "subscription resumed",
+                Some(false) => "subscription paused",
+                None => "subscription changed",
+            };
+            tracing::info!(subscription_id = id, tenant = %subscription.tenant, "{what}");
             Ok(subscription)
         }
         UpdateOutcome::Exists(existing) => Err(exists(existing)),

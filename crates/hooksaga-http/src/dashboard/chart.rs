@@ -1,7 +1,7 @@
 //! The last hour as stacked bars, one per minute, drawn by the server.
 
 use super::parts::{number, plural};
-use crate::time::Time;
+use crate::time::ApiTime;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::MinuteCount;
 use maud::{Markup, html};
@@ -103,7 +103,7 @@ pub(super) fn bars(minutes: &[MinuteCount], now: Timestamp) -> Markup {
 }
 
 fn time_of(minute: Timestamp) -> String {
-    let civil = Time(minute).civil();
+    let civil = ApiTime(minute).civil();
     format!("{:02}:{:02} UTC", civil.hour(), civil.minute())
 }
 

@@ -6,9 +6,12 @@
   const root = document.documentElement;
   const skew = root.dataset.now ? Number(root.dataset.now) - Date.now() : 0;
 
-  // The link to the portal carries its token in the fragment, which no server sees: it is posted once.
-  if (root.dataset.site === "portal" && location.hash.startsWith("#token=")) {
-    const token = decodeURIComponent(location.hash.slice("#token=".length));
+  // The link to the portal carries its token in the fragment, which no server sees: it is posted once. Where the portal is
+  // open already, a link with another token changes the fragment only, and loads nothing.
+  const enter = () => {
+    if (root.dataset.site !== "portal" || !location.hash.startsWith("#token=")) return false;
+    let token = location.hash.slice("#token=".length);
+    try { token = decodeURIComponent(token); } catch { /* Not a token that was ever given out: the server says so. */ }
     history.replaceState(null, "", location.pathname + location.search);
     const form = document.createElement("form");
     form.method = "post";
@@ -23,8 +26,10 @@
     }
     document.body.append(form);
     form.submit();
-    return;
-  }
+    return true;
+  };
+  addEventListener("hashchange", enter);
+  if (enter()) return;
   // A page between a link of another site and the page that it leads to.
   const onward = document.querySelector("a[data-onward]");
   if (onward) return location.replace(onward.href);
@@ -161,6 +166,13 @@
     const focused = links.indexOf(document.activeElement);
     const details = [...fresh.querySelectorAll("details")];
     if (details.length === opened.length) details.forEach((one, index) => { one.open = opened[index]; });
+    // What somebody has filled in, and not sent yet.
+    const fields = (within) => [...within.querySelectorAll("input:not([type=hidden]), textarea, select")];
+    const filled = fields(part);
+    fields(fresh).forEach((one, index) => {
+      const before = filled[index];
+      if (before && before.name === one.name && one.type !== "checkbox") one.value = before.value;
+    });
     const scrolled = [...part.querySelectorAll(".scroll, pre")].map((one) => [one.scrollLeft, one.scrollTop]);
     ready(fresh);
     part.replaceWith(fresh);

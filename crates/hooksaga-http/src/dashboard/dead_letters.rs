@@ -3,21 +3,21 @@
 use super::{
     OnPage, PageResult, Visitor,
     events::payload_views,
+    filter_form::{self, View},
     form::Form,
     keys,
-    layout::{self, Page, Section},
+    layout::{self, HtmlPage, Section},
     list::{self, Asked},
-    narrow::{self, View},
     parts, words,
 };
 use crate::{
     api::dead_letters::requeue_many,
     audit,
-    cursor::List,
+    cursor::ListKind,
     dto::{DeadLettersQuery, RequeueAllRequest},
     errors::{FieldErrors, complete},
     json::Object,
-    listing::Listing,
+    listing::ListRequest,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -34,7 +34,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// So many are sent again at a time, oldest first; the page says so, and the rest can follow.
+/// How many are sent again at a time, oldest first. The page says so, and the rest can follow.
 const AT_A_TIME: u32 = 1000;
 
 /// A count ends here, as the API's does.
@@ -50,7 +50,7 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
     let path = visitor.path("/dead-letters");
     let read = async {
-        let Listing { scope, query, page, .. } = asked.listing::<DeadLettersQuery>(visitor)?;
+        let ListRequest { scope, query, page, .. } = asked.listing::<DeadLettersQuery>(visitor)?;
         let page = state.reader.dead_letters(page.of(&scope, &query.into())).await?;
         let ids = page.items.iter().map(|letter| letter.subscription_id);
         let urls = list::callback_urls(state, &scope, ids).await?;
@@ -83,17 +83,17 @@ async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Mar
     let body = html! {
         h1 { "Dead letters" }
         p.quiet { "Deliveries that were given up. Sending one again makes a new delivery; the old one stays as it is." }
-        (narrow::filter(&path, asked, &views, problem.is_some(), &fields))
-        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if asked.filters() && letters.is_empty() { (narrow::none_matches(&path, "No dead letter matches.")) }
+        (filter_form::filter(&path, asked, &views, problem.is_some(), &fields))
+        @if let Some(problem) = &problem { (filter_form::refused(problem)) }
+        @else if asked.filters() && letters.is_empty() { (filter_form::none_matches(&path, "No dead letter matches.")) }
         @else if letters.is_empty() { (parts::empty("There is none. That is how it should be.", &html! {})) }
         @else {
             (selectable(visitor, &letters, &beside, asked))
-            (asked.pager(&path, List::DeadLetters, next))
+            (asked.pager(&path, ListKind::DeadLetters, next))
         }
     };
     let at = Some(asked.address(&path));
-    let page = Page { at, said, ..Page::new("Dead letters", Section::DeadLetters, body) };
+    let page = HtmlPage { at, said, ..HtmlPage::new("Dead letters", Section::DeadLetters, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
@@ -182,7 +182,7 @@ pub(super) async fn show(
                 }
             }
         }
-        p.sentence { (meaning.what) " " (meaning.advice) }
+        p.sentence { (meaning.what) " " (meaning.advice(visitor.site)) }
         @if let Some(saga) = summary.requeued_saga_id { p {
             "It was sent again"
             @if let Some(again) = &again { " " (parts::time(again.created_at, visitor.now)) }
@@ -190,21 +190,21 @@ pub(super) async fn show(
             " as delivery " (parts::delivery_link(&visitor, saga.0))
             @if let Some(again) = &again { " " (parts::delivery_status(again)) }
         } }
-        (parts::facts(&[
-            ("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (summary.event_type) }),
-            ("To", parts::subscription_link(&visitor, summary.subscription_id, urls.get(&summary.subscription_id).map(String::as_str))),
-            ("Delivery", parts::delivery_link(&visitor, summary.saga_id.0)),
-            ("Tenant", html! { (summary.tenant) }),
-            ("Error", html! { code { (summary.final_error_code) } }),
-            ("Given up", parts::time(summary.created_at, visitor.now)),
-        ]))
+        (parts::facts([
+            Some(("Event", html! { (parts::event_link(&visitor, summary.event_id.0)) " " (summary.event_type) })),
+            Some(("To", parts::subscription_link(&visitor, summary.subscription_id, urls.get(&summary.subscription_id).map(String::as_str)))),
+            Some(("Delivery", parts::delivery_link(&visitor, summary.saga_id.0))),
+            parts::tenant_fact(&visitor, &summary.tenant),
+            Some(("Error", html! { code { (summary.final_error_code) } })),
+            Some(("Given up", parts::time(summary.created_at, visitor.now))),
+        ].into_iter().flatten()))
         section.card { h2 { "Payload" } (payload_views(&visitor, summary.event_id.0, &letter.payload)) }
     };
-    let page = Page::new(format!("Dead letter {id}"), Section::DeadLetters, body);
+    let page = HtmlPage::new(format!("Dead letter {id}"), Section::DeadLetters, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
-/// Who sent it again, for those who may read audit records; nothing if it was sent with many others, whose record names
+/// Who sent it again, for those who may read audit records; `None` if it was sent with many others, whose record names
 /// none of them.
 async fn sent_again_by(
     state: &ApiState,

@@ -1,19 +1,20 @@
 //! Deliveries: the list, and one with the story of its attempts.
 
 use super::{
-    OnPage, PageResult, Visitor,
+    OnPage, PageResult, Site, Visitor,
     dead_letters::not_deliverable,
-    layout::{self, Page, Section},
-    list::{self, Asked, Listed},
-    narrow::{self, View},
+    filter_form::{self, View},
+    layout::{self, HtmlPage, Section},
+    list::{self, Asked, PageOrProblem},
     parts, words,
 };
 use crate::{
     api::deliveries::why_held,
     audit,
-    cursor::List,
+    cursor::ListKind,
     dto::DeliveriesQuery,
-    listing::Listing,
+    explanation::explain,
+    listing::ListRequest,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -22,7 +23,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
 };
-use hooksaga_saga::{Held, JobStatus, SagaId, SagaStatus};
+use hooksaga_saga::{Held, JobStatus, SagaId, SagaStatus, Timestamp};
 use hooksaga_store::{
     Attempt, Delivery, DeliveryDetail, DeliveryFilter, PageRequest, ResendOutcome, Scope, StoreResult,
     TenantScope,
@@ -33,10 +34,10 @@ use std::{fmt::Write as _, time::Duration};
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/deliveries");
     let read = async {
-        let Listing { scope, query, page, .. } = asked.listing::<DeliveriesQuery>(&visitor)?;
+        let ListRequest { scope, query, page, .. } = asked.listing::<DeliveriesQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.deliveries(page.of(&scope, &query.into())).await?)
     };
-    let Listed { items: deliveries, next, problem } = Listed::of(read.await)?;
+    let PageOrProblem { items: deliveries, next, problem } = PageOrProblem::of(read.await)?;
     let fields = html! {
         fieldset { legend { "Status" }
             @for status in SagaStatus::ALL {
@@ -56,18 +57,18 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     let views: Vec<_> = [View::all()].into_iter().chain(views).collect();
     let body = html! {
         h1 { "Deliveries" }
-        (narrow::filter(&path, &asked, &views, problem.is_some(), &fields))
-        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if asked.filters() && deliveries.is_empty() { (narrow::none_matches(&path, "No delivery matches.")) }
+        (filter_form::filter(&path, &asked, &views, problem.is_some(), &fields))
+        @if let Some(problem) = &problem { (filter_form::refused(problem)) }
+        @else if asked.filters() && deliveries.is_empty() { (filter_form::none_matches(&path, "No delivery matches.")) }
         @else if deliveries.is_empty() {
             (parts::empty("Nothing has been delivered yet: a delivery begins when an event matches a subscription.", &html! { a href=(visitor.site.home()) { "What to do next" } }))
         }
         @else {
             (table(&visitor, &deliveries, TableScope::Anything))
-            (asked.pager(&path, List::Deliveries, next))
+            (asked.pager(&path, ListKind::Deliveries, next))
         }
     };
-    let page = Page::new("Deliveries", Section::Deliveries, body);
+    let page = HtmlPage::new("Deliveries", Section::Deliveries, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -119,44 +120,59 @@ pub(super) async fn show(
 async fn page(state: &ApiState, visitor: &Visitor, id: i64, said: Markup) -> PageResult {
     let scope = visitor.scope();
     let found = state.reader.delivery(&scope, SagaId(id)).await?;
-    let DeliveryDetail { delivery, attempts } = found.ok_or_else(|| no_such(id))?;
-    let held = why_held(state, &scope, &delivery).await?;
-    let again = sent_again(state, &scope, &delivery).await?;
-    let mut facts = vec![
-        ("Event", html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) }),
-        ("To", parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url))),
-        ("Tenant", html! { (delivery.tenant) }),
-        ("Attempts", html! { (delivery.attempt_count) " of " (delivery.max_retry_limit) }),
-        ("Created", parts::time(delivery.created_at, visitor.now)),
-        ("External id", parts::id_fact(delivery.external_id.as_deref())),
-        ("Correlation id", parts::id_fact(Some(&delivery.correlation_id))),
+    let detail = found.ok_or_else(|| no_such(id))?;
+    let DeliveryDetail { delivery, attempts } = &detail;
+    let held = why_held(state, &scope, delivery).await?;
+    let again = sent_again(state, &scope, delivery).await?;
+    let facts = [
+        Some((
+            "Event",
+            html! { (parts::event_link(visitor, delivery.event_id.0)) " " (delivery.event_type) },
+        )),
+        Some((
+            "To",
+            parts::subscription_link(visitor, delivery.subscription_id, Some(&delivery.callback_url)),
+        )),
+        parts::tenant_fact(visitor, &delivery.tenant),
+        Some(("Attempts", html! { (delivery.attempt_count) " of " (delivery.max_retry_limit) })),
+        Some(("Created", parts::time(delivery.created_at, visitor.now))),
+        delivery.status.is_final().then(|| ("Ended", parts::time(delivery.updated_at, visitor.now))),
+        Some(("External id", parts::id_fact(delivery.external_id.as_deref()))),
+        Some(("Correlation id", parts::id_fact(Some(&delivery.correlation_id)))),
+        (delivery.generation > 0)
+            .then(|| ("Sent before", html! { (parts::plural(delivery.generation.into(), "time", "times")) })),
     ];
-    if delivery.generation > 0 {
-        facts.push(("Sent before", html! { (parts::plural(delivery.generation.into(), "time", "times")) }));
-    }
+    let (title, button) = match visitor.site {
+        Site::Dashboard => ("For the customer", "Copy for the customer"),
+        Site::Portal => ("As text, to pass on", "Copy"),
+    };
     let body = html! {
         div.heading {
-            h1 { "Delivery " code { (id) } " " (parts::delivery_status(&delivery)) }
+            h1 { "Delivery " code { (id) } " " (parts::delivery_status(delivery)) }
             @if delivery.status.is_final() && again.is_none() && visitor.may(Scope::Operator) {
                 form method="post" action=(visitor.path(&format!("/deliveries/{id}/resend"))) {
                     button.plain[delivery.status == SagaStatus::Completed] { "Send again" }
                 }
             }
         }
-        p.sentence { (explanation(visitor, &delivery, held, again)) }
-        (parts::facts(&facts))
-        section.card { h2 { "Attempts" } (timeline(visitor, &delivery, &attempts)) }
+        p.sentence {
+            (explanation(visitor.site, visitor.now, &detail, held))
+            @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
+        }
+        (parts::facts(facts.into_iter().flatten()))
+        section.card { h2 { "Attempts" } (timeline(visitor, delivery, attempts)) }
         section.card {
-            h2 { "For the customer" }
-            @let text = for_the_customer(&delivery, &attempts);
+            h2 { (title) }
+            @let text = for_the_customer(delivery, attempts, held);
             pre tabindex="0" { (text) }
-            button.plain type="button" data-copy=(text) hidden { "Copy for the customer" }
+            button.plain type="button" data-copy=(text) hidden { (button) }
         }
     };
     // Also while it is held: it goes on as soon as its subscription does.
     let live = !delivery.status.is_final();
     let at = Some(visitor.path(&format!("/deliveries/{id}")));
-    let page = Page { live, at, said, ..Page::new(format!("Delivery {id}"), Section::Deliveries, body) };
+    let page =
+        HtmlPage { live, at, said, ..HtmlPage::new(format!("Delivery {id}"), Section::Deliveries, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
@@ -218,37 +234,19 @@ pub(super) async fn resend(
     }
 }
 
-/// What happened, and what happens next.
-fn explanation(visitor: &Visitor, delivery: &Delivery, held: Option<Held>, again: Option<SagaId>) -> Markup {
-    let attempts = parts::plural(delivery.attempt_count.into(), "attempt", "attempts");
+/// What happened and what happens next, in the words of the API, and what to do about it.
+fn explanation(site: Site, now: Timestamp, detail: &DeliveryDetail, held: Option<Held>) -> Markup {
+    let (said, delivery) = (explain(detail, held), &detail.delivery);
+    let waits = delivery.status == SagaStatus::Pending && said.held.is_none();
+    let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
+    let advice = said.held.map(|held| words::sentence(held.advice()));
+    let advice = advice.or_else(|| failed.map(|code| words::meaning(code).advice(site)));
     html! {
-        @if let Some(held) = held.filter(|held| delivery.held || *held == Held::Deleted) {
-            @if held == Held::Deleted { "It ends without another attempt because " } @else { "It is held because " }
-            (held.because()) ". " (words::capitalised(held.advice())) "."
-        } @else { @match delivery.status {
-            SagaStatus::Pending => {
-                "Nothing was sent yet: it is about to be sent for the first time."
-                @if visitor.now.since(delivery.created_at) > LONG_WAIT {
-                    " Endpoints take turns: one that is slow, fails or has a rate limit is sent a few at a time."
-                }
-            }
-            SagaStatus::InProgress => { "An attempt is under way." }
-            SagaStatus::PendingRetry => {
-                (attempts) " failed. The next one is " (parts::due(delivery.next_attempt_at, visitor.now)) "."
-            }
-            SagaStatus::Completed => {
-                "Delivered " (parts::time(delivery.updated_at, visitor.now))
-                @if delivery.attempt_count > 1 { ", after " (attempts) } "."
-            }
-            SagaStatus::DeadLettered => {
-                "Given up " (parts::time(delivery.updated_at, visitor.now)) " after " (attempts) "."
-            }
-        } }
-        @if let Some(code) = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed) {
-            @let meaning = words::meaning(code);
-            " " (meaning.what) " " (meaning.advice)
+        (said.text) @if let Some(due) = said.due { " " (parts::due(due, now)) } "."
+        @if waits && now.since(delivery.created_at) > LONG_WAIT {
+            " Endpoints take turns: one that is slow, fails or has a rate limit is sent a few at a time."
         }
-        @if let Some(again) = again { " It was sent again as delivery " (parts::delivery_link(visitor, again.0)) "." }
+        @if let Some(advice) = advice { " " (advice) }
     }
 }
 
@@ -279,7 +277,10 @@ fn attempt_line(visitor: &Visitor, number: u32, attempt: &Attempt) -> Markup {
             JobStatus::Pending => { "Waits for a worker." }
             JobStatus::Leased => { "Is being sent." }
             JobStatus::Completed => { "Delivered" @if let Some(status) = attempt.response_status { ": HTTP " (status) } "." }
-            JobStatus::Failed => { @if let Some(code) = &attempt.error_code { (words::meaning(code).what) } }
+            JobStatus::Failed => { @if let Some(code) = &attempt.error_code {
+                @let what = words::meaning(code).what;
+                (what) @if let Some(status) = attempt.response_status.filter(|_| !what.contains("(HTTP ")) { " The response was HTTP " (status) "." }
+            } }
         } }
         p.meta {
             span { (parts::exact(at)) }
@@ -299,28 +300,127 @@ const fn attempt_class(status: JobStatus) -> &'static str {
     }
 }
 
-/// The story of a delivery as text that can be sent to somebody.
-fn for_the_customer(delivery: &Delivery, attempts: &[Attempt]) -> String {
+/// The story of a delivery as text that can be sent to whoever runs the endpoint.
+fn for_the_customer(delivery: &Delivery, attempts: &[Attempt], held: Option<Held>) -> String {
     let (event, created) = (delivery.event_id, parts::exact(delivery.created_at));
-    let mut text =
-        format!("Webhook evt_{event} ({}) of {created}\nTo {}", delivery.event_type, delivery.callback_url);
+    let mut text = format!("Webhook evt_{event} ({}) of {created}", delivery.event_type);
+    if let Some(id) = &delivery.external_id {
+        let _ = write!(text, "\nExternal id {id}");
+    }
+    let _ = write!(text, "\nTo {}", delivery.callback_url);
     for (number, attempt) in (1u32..).zip(attempts) {
         let _ =
             write!(text, "\n{number}. {}: ", parts::exact(attempt.started_at.unwrap_or(attempt.attempt_at)));
         match (attempt.status, &attempt.error_code) {
             (JobStatus::Completed, _) => text.push_str("delivered"),
-            (JobStatus::Failed, Some(code)) => text.push_str(words::meaning(code).what.trim_end_matches('.')),
+            (JobStatus::Failed, Some(code)) => {
+                let what = words::meaning_for_customers(code).what;
+                text.push_str(what.trim_end_matches('.'));
+                if let Some(status) = attempt.response_status.filter(|_| !what.contains("(HTTP ")) {
+                    let _ = write!(text, ", HTTP {status}");
+                }
+            }
             _ => text.push_str("under way"),
         }
         if let Some(ms) = attempt.duration_ms {
             let _ = write!(text, " ({})", parts::milliseconds(ms));
         }
     }
-    let status = words::status(delivery.status).to_lowercase();
+    let held = held.filter(|_| delivery.held);
+    let status = held.map_or_else(|| words::status(delivery.status).to_lowercase(), |_| "held".to_owned());
     let _ = write!(
         text,
         "\nStatus: {status}, {} of {} attempts",
         delivery.attempt_count, delivery.max_retry_limit
     );
+    if let Some(held) = held {
+        let _ = write!(text, ", because {}", held.because());
+    } else if delivery.status == SagaStatus::PendingRetry {
+        let _ = write!(text, "\nNext attempt: {}", parts::exact(delivery.next_attempt_at));
+    }
+    let failed = delivery.final_error_code.as_ref().filter(|_| delivery.status != SagaStatus::Completed);
+    let repair = |code| words::meaning_for_customers(code).advice(Site::Portal);
+    let advice = held.map(|held| words::sentence(held.advice()));
+    if let Some(advice) = advice.or_else(|| failed.map(repair)) {
+        let _ = write!(text, "\nWhat to do: {advice}");
+    }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        explanation::tests::{delivery, with_job},
+        time::ApiTime,
+    };
+    use hooksaga_saga::{DisabledReason, ErrorCode};
+
+    /// As a reader sees it.
+    fn text_of(markup: Markup) -> String {
+        let mut text = String::new();
+        for (outside, piece) in markup.into_string().split('<').enumerate() {
+            text.push_str(if outside == 0 { piece } else { piece.split_once('>').expect("a tag").1 });
+        }
+        text.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    }
+
+    #[test]
+    fn the_page_says_what_the_api_says_and_adds_what_to_do() {
+        let reasons = DisabledReason::ALL.map(Held::Disabled);
+        let helds: Vec<_> =
+            reasons.into_iter().chain([Held::Paused, Held::Unverified, Held::Deleted]).collect();
+        let jobs = [JobStatus::Pending, JobStatus::Leased, JobStatus::Completed, JobStatus::Failed];
+        let codes = [None, Some(ErrorCode::http(410)), Some(ErrorCode::SUBSCRIPTION_DELETED)];
+        for status in SagaStatus::ALL {
+            for (count, code) in
+                [0, 1, 2, 5].into_iter().flat_map(|count| codes.iter().map(move |code| (count, code)))
+            {
+                for job in [None].into_iter().chain(jobs.map(Some)) {
+                    for held in [None].into_iter().chain(helds.iter().copied().map(Some)) {
+                        let mut detail = delivery(*status, count, code.clone());
+                        detail.delivery.held = held.is_some_and(|held| held != Held::Deleted);
+                        let detail = job.map_or(detail.clone(), |job| with_job(detail, job));
+                        // The page tells the time as a distance.
+                        let due = detail.delivery.next_attempt_at;
+                        let api = explain(&detail, held)
+                            .to_string()
+                            .replace(&format!("due at {}", ApiTime(due)), "due now");
+                        for site in [Site::Dashboard, Site::Portal] {
+                            let page = text_of(explanation(site, due, &detail, held));
+                            let advice = page.strip_prefix(&api);
+                            assert!(advice.is_some(), "the API: {api}\nthe page: {page}");
+                            assert!(
+                                advice.is_some_and(|advice| advice.is_empty() || advice.starts_with(' ')),
+                                "{page}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_advice_fits_what_is_said() {
+        let advice = |detail: &DeliveryDetail, held| {
+            let (api, page) = (
+                explain(detail, held).to_string(),
+                explanation(Site::Dashboard, Timestamp::from_micros(0), detail, held),
+            );
+            text_of(page).strip_prefix(&api).map(str::to_owned)
+        };
+        let mut paused = delivery(SagaStatus::InProgress, 0, None);
+        paused.delivery.held = true;
+        assert_eq!(
+            advice(&paused, Some(Held::Paused)).as_deref(),
+            Some(" Resume it; what waits is delivered then.")
+        );
+        let sent = with_job(paused, JobStatus::Leased);
+        assert_eq!(advice(&sent, Some(Held::Paused)).as_deref(), Some(""), "it does not wait");
+        let failed = delivery(SagaStatus::DeadLettered, 5, Some(ErrorCode::http(413)));
+        assert_eq!(advice(&failed, None).as_deref(), Some(" Raise the endpoint's limit for request bodies."));
+        let taken = delivery(SagaStatus::Completed, 2, Some(ErrorCode::http(413)));
+        assert_eq!(advice(&taken, None).as_deref(), Some(""), "all is well");
+    }
 }

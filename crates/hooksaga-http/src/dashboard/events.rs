@@ -3,16 +3,17 @@
 use super::{
     OnPage, PageResult, Visitor,
     deliveries::{TableScope, table},
+    filter_form,
     home::SEND,
-    layout::{self, Page, Section},
-    list::{self, Asked, Listed},
-    narrow, parts,
+    layout::{self, HtmlPage, Section},
+    list::{self, Asked, PageOrProblem},
+    parts,
     pretty::pretty,
 };
 use crate::{
-    cursor::List,
+    cursor::ListKind,
     dto::EventsQuery,
-    listing::Listing,
+    listing::ListRequest,
     path::EventIdInPath,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -35,10 +36,10 @@ const LOOKED_AT: u32 = 20;
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/events");
     let read = async {
-        let Listing { scope, query, page, .. } = asked.listing::<EventsQuery>(&visitor)?;
+        let ListRequest { scope, query, page, .. } = asked.listing::<EventsQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.events(page.of(&scope, &query.into())).await?)
     };
-    let Listed { items: events, next, problem } = Listed::of(read.await)?;
+    let PageOrProblem { items: events, next, problem } = PageOrProblem::of(read.await)?;
     let fields = html! {
         (list::field(&asked, "event_type", "Type", "order.created"))
         (list::field(&asked, "external_id", "External id", ""))
@@ -48,16 +49,16 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
     };
     let body = html! {
         h1 { "Events" }
-        (narrow::filter(&path, &asked, &[], problem.is_some(), &fields))
-        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if asked.filters() && events.is_empty() { (narrow::none_matches(&path, "No event matches.")) }
+        (filter_form::filter(&path, &asked, &[], problem.is_some(), &fields))
+        @if let Some(problem) = &problem { (filter_form::refused(problem)) }
+        @else if asked.filters() && events.is_empty() { (filter_form::none_matches(&path, "No event matches.")) }
         @else if events.is_empty() { (parts::empty("No event has been sent yet.", &html! { @if visitor.tenant().is_none() { (parts::copy_line(SEND)) } })) }
         @else {
             (heads(&visitor, &events))
-            (asked.pager(&path, List::Events, next))
+            (asked.pager(&path, ListKind::Events, next))
         }
     };
-    let page = Page::new("Events", Section::Events, body);
+    let page = HtmlPage::new("Events", Section::Events, body);
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -94,18 +95,18 @@ pub(super) async fn show(
     let open = event.deliveries.iter().any(|delivery| !delivery.status.is_final());
     let body = html! {
         h1 { "Event " code { "evt_" (id) } }
-        (parts::facts(&[
-            ("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (head.event_type) } }),
-            ("Tenant", html! { (head.tenant) }),
-            ("Received", parts::time(head.created_at, visitor.now)),
-            ("External id", parts::id_fact(head.external_id.as_deref())),
-            ("Correlation id", parts::id_fact(Some(&head.correlation_id))),
-        ]))
+        (parts::facts([
+            Some(("Type", html! { a href=(visitor.path(&format!("/events?event_type={}", head.event_type))) { (head.event_type) } })),
+            parts::tenant_fact(&visitor, &head.tenant),
+            Some(("Received", parts::time(head.created_at, visitor.now))),
+            Some(("External id", parts::id_fact(head.external_id.as_deref()))),
+            Some(("Correlation id", parts::id_fact(Some(&head.correlation_id)))),
+        ].into_iter().flatten()))
         section.card {
             h2 { "Where it went" }
             @if !event.routed { p { "Its subscriptions are being looked up." } }
             @if let Some(matching) = &nowhere { (why_nowhere(&visitor, head, event.unmatched, matching)) }
-            @else { (left_out(event.unmatched)) }
+            @else { (left_out(&visitor, event.unmatched)) }
             @if !event.deliveries.is_empty() { (table(&visitor, &event.deliveries, TableScope::AnEvent)) }
             @if event.deliveries.len() >= 500 {
                 p.quiet { "The first 500. " a href=(visitor.path(&format!("/deliveries?event_id={id}"))) { "All of them" } }
@@ -114,7 +115,7 @@ pub(super) async fn show(
         section.card { h2 { "Payload" } (payload_views(&visitor, id, &event.payload)) }
     };
     let live = !event.routed || open;
-    let page = Page { live, ..Page::new(format!("evt_{id}"), Section::Events, body) };
+    let page = HtmlPage { live, ..HtmlPage::new(format!("evt_{id}"), Section::Events, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -169,7 +170,7 @@ fn why_nowhere(
             @if visitor.may(Scope::Admin) { p { a href=(new_for(visitor, head)) { "Subscribe an endpoint to it" } ", for the events to come." } }
         } @else {
             p { "Nowhere: no subscription with a matching topic was active and verified when it came." }
-            (left_out(unmatched))
+            (left_out(visitor, unmatched))
         }
         @if !matching.is_empty() {
             p { "How the subscriptions with a matching topic stand now:" }
@@ -191,7 +192,7 @@ fn new_for(visitor: &Visitor, head: &EventHead) -> String {
 }
 
 /// Which subscriptions it could not go to when it was routed.
-fn left_out(unmatched: Unmatched) -> Markup {
+fn left_out(visitor: &Visitor, unmatched: Unmatched) -> Markup {
     let Unmatched { paused, disabled, unverified } = unmatched;
     let counts = [(paused, "paused"), (disabled, "switched off"), (unverified, "not verified")];
     let counts: Vec<_> = counts
@@ -205,7 +206,7 @@ fn left_out(unmatched: Unmatched) -> Markup {
                 "When it came, it could not go to " (parts::plural(unmatched.total(), "subscription", "subscriptions"))
                 " with a matching topic: " (counts.join(", ")) "."
                 @if unverified > 0 { " One that was not verified gets it once it is verified, unless the event is too old by then." }
-                @if paused + disabled > 0 { " A redrive sends it to one that was paused or switched off." }
+                @if paused + disabled > 0 { " A " a href=(visitor.path("/redrives")) { "redrive" } " sends it to one that was paused or switched off." }
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{
     PageResult, Visitor, chart,
-    layout::{self, Page, Section},
-    overview::{self, LOOKED_AT, Situation},
+    home_summary::{self, LOOKED_AT, Situation},
+    layout::{self, HtmlPage, Section},
     parts, words,
 };
 use crate::{problem::Problem, state::SharedState};
@@ -33,8 +33,8 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
 
     let workers = visitor.tenant().is_none().then_some(situation.workers.len());
     let hour = chart::sum(&stats.minutes, stats.now);
-    let due = overview::oldest_due(&stats);
-    let (mood, sentence) = overview::sentence(stats.now, &situation, due, workers, hour.delivered);
+    let due = home_summary::oldest_due(&stats);
+    let (mood, sentence) = home_summary::sentence(stats.now, &situation, due, workers, hour.delivered);
     let body = html! {
         h1.unseen { "Overview" }
         @if situation.has_subscriptions && situation.has_events {
@@ -49,7 +49,7 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>) -> 
         (failing(&visitor, &situation))
         @if visitor.tenant().is_none() && situation.has_events && !situation.workers.is_empty() { (workers_table(&visitor, &situation)) }
     };
-    let page = Page { live: true, ..Page::new("Overview", Section::Overview, body) };
+    let page = HtmlPage { live: true, ..HtmlPage::new("Overview", Section::Overview, body) };
     Ok(layout::show(&state, &visitor, &page))
 }
 
@@ -105,7 +105,7 @@ fn figures(visitor: &Visitor, stats: &Stats, situation: &Situation) -> Markup {
     let by_status = |status: SagaStatus| visitor.path(&format!("/deliveries?status={status}"));
     let letters = situation.open_letters;
     let looked_at = |value: u64| format!("{value}{}", if value >= u64::from(LOOKED_AT) { "+" } else { "" });
-    let due = overview::oldest_due(stats);
+    let due = home_summary::oldest_due(stats);
     let slots: u64 = situation.workers.iter().map(|worker| u64::from(worker.slots)).sum();
     html! {
         section.figures aria-label="Figures" {
@@ -134,7 +134,7 @@ fn failing(visitor: &Visitor, situation: &Situation) -> Markup {
                 div.scroll { table {
                     thead { tr { th { "Endpoint" } th { "Last error" } th { "Since" } th { "Next retry" } th.number { "Failed attempts" } th.number { "Waiting" } } }
                     tbody { @for endpoint in &situation.failing { tr {
-                        td { (parts::subscription_link(visitor, endpoint.subscription_id, Some(&endpoint.callback_url))) }
+                        td.endpoint { (parts::subscription_link(visitor, endpoint.subscription_id, Some(&endpoint.callback_url))) }
                         td.wrap { span title=(endpoint.last_error) { (words::meaning(&endpoint.last_error).what) } }
                         td data-name="Since" { (parts::time(endpoint.since, visitor.now)) }
                         td data-name="Next retry" { @match endpoint.next_attempt_at { Some(at) => (parts::due(at, visitor.now)), None => span.quiet { "none" } } }

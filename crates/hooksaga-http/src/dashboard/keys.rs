@@ -2,12 +2,12 @@
 
 use super::{
     OnPage, PageResult, Visitor,
-    layout::{self, Page, Section},
+    layout::{self, HtmlPage, Section},
     list::Asked,
     parts,
 };
 use crate::{
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     path::Id,
     problem::Problem,
@@ -34,20 +34,21 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
 }
 
 async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
-    let place = asked.params().page(List::Keys, FieldErrors::default())?;
+    let place = asked.params().page(ListKind::Keys, FieldErrors::default())?;
     let keys = state.portal_keys.newest(place).await?;
     let body = html! {
         h1 { "API keys" }
         p.quiet { "A key is shown once, when it is made; only its hash is stored. Links to the portal are keys, too." }
         @if keys.items.is_empty() { (parts::empty("No key is stored: the one that is configured opens everything.", &html! {})) }
-        @else { (table(visitor, &keys.items)) (asked.pager("/keys", List::Keys, keys.next)) }
+        @else { (table(visitor, &keys.items)) (asked.pager("/keys", ListKind::Keys, keys.next)) }
         section.card {
             h2 { "A new key" }
             p.quiet { "Keys are made on the command line, so that none passes through a browser:" }
             (parts::copy_line("hooksaga keys create --name shop --scopes ingest,read"))
         }
     };
-    let page = Page { at: Some(asked.address("/keys")), said, ..Page::new("API keys", Section::Keys, body) };
+    let page =
+        HtmlPage { at: Some(asked.address("/keys")), said, ..HtmlPage::new("API keys", Section::Keys, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
@@ -66,6 +67,7 @@ fn table(visitor: &Visitor, keys: &[ApiKey]) -> Markup {
                 td data-name="Ends" { @match key.expires_at { Some(at) => (parts::time(at, visitor.now)), None => span.quiet { "never" } } }
                 td { @if is_valid(key, visitor.now) { details.inline {
                     summary { "Revoke…" }
+                    @if visitor.caller.key_id == Some(key.id) { span.quiet { "Your session ends with it." } }
                     form method="post" action=(format!("/keys/{}/revoke", key.id)) {
                         button.danger { "Revoke for good" }
                     }

@@ -7,7 +7,7 @@ use http::{StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// A page to be put into the frame.
-pub(super) struct Page {
+pub(super) struct HtmlPage {
     pub(super) title: String,
     /// The entry of the navigation that it belongs to.
     pub(super) section: Section,
@@ -20,7 +20,7 @@ pub(super) struct Page {
     pub(super) body: Markup,
 }
 
-impl Page {
+impl HtmlPage {
     /// A page that does not change by itself.
     pub(super) fn new(title: impl Into<String>, section: Section, body: Markup) -> Self {
         Self { title: title.into(), section, live: false, at: None, said: html! {}, body }
@@ -55,21 +55,40 @@ pub(super) fn html(page: Markup) -> Response {
 }
 
 /// The page for this visitor, or only its part that changes.
-pub(super) fn show(state: &ApiState, visitor: &Visitor, page: &Page) -> Response {
+pub(super) fn show(state: &ApiState, visitor: &Visitor, page: &HtmlPage) -> Response {
     show_with(state, visitor, page, StatusCode::OK)
 }
 
-pub(super) fn show_with(state: &ApiState, visitor: &Visitor, page: &Page, status: StatusCode) -> Response {
+pub(super) fn show_with(
+    state: &ApiState,
+    visitor: &Visitor,
+    page: &HtmlPage,
+    status: StatusCode,
+) -> Response {
     let part = html! { div id="part" data-live[page.live] data-at=[&page.at] { (page.body) } };
     if visitor.part_only {
         return html(part);
     }
-    let header = html! {
+    let now = visitor.now.as_micros() / 1000;
+    let main = html! {
+        p #stale .alert role="status" hidden {
+            "This page cannot be refreshed at the moment. It shows how things stood " (parts::time(visitor.now, visitor.now)) "."
+        }
+        (page.said)
+        (part)
+    };
+    let top = top(state, visitor, page.section);
+    (status, html(frame(state, visitor.site, &page.title, &top, &main, Some(now)))).into_response()
+}
+
+/// Navigation, search and account.
+fn top(state: &ApiState, visitor: &Visitor, current: Section) -> Markup {
+    html! {
         (brand(state, visitor.site))
         nav aria-label="Main" {
             @for (section, path, name) in SECTIONS.into_iter().filter(|(section, ..)| may_see(visitor, *section)) {
                 @let path = if path.is_empty() { visitor.site.home().to_owned() } else { visitor.path(path) };
-                a href=(path) aria-current=[(section == page.section).then_some("page")] { (name) }
+                a href=(path) aria-current=[(section == current).then_some("page")] { (name) }
             }
         }
         form.search role="search" action=(visitor.path("/search")) {
@@ -79,16 +98,7 @@ pub(super) fn show_with(state: &ApiState, visitor: &Visitor, page: &Page, status
             kbd aria-hidden="true" { "/" }
         }
         (account(visitor))
-    };
-    let now = visitor.now.as_micros() / 1000;
-    let main = html! {
-        p #stale .alert role="status" hidden {
-            "This page cannot be refreshed at the moment. It shows how things stood " (parts::time(visitor.now, visitor.now)) "."
-        }
-        (page.said)
-        (part)
-    };
-    (status, html(frame(state, visitor.site, &page.title, &header, &main, Some(now)))).into_response()
+    }
 }
 
 /// Whether a visitor has this part of the site.
@@ -134,7 +144,12 @@ fn account(visitor: &Visitor) -> Markup {
 
 /// A page without a visitor: sign-in and failures.
 pub(super) fn bare(state: &ApiState, site: Site, title: &str, body: &Markup) -> Response {
-    html(frame(state, site, title, &brand(state, site), &html! { div.narrow { (body) } }, None))
+    within(state, site, title, &brand(state, site), body)
+}
+
+/// A page that shows nothing but this, and so needs no clock.
+fn within(state: &ApiState, site: Site, title: &str, header: &Markup, body: &Markup) -> Response {
+    html(frame(state, site, title, header, &html! { div.narrow { (body) } }, None))
 }
 
 fn frame(
@@ -175,8 +190,13 @@ fn frame(
     }
 }
 
-/// A page that says what failed and what to do.
-pub(super) fn failure(state: &ApiState, site: Site, problem: &Problem) -> Response {
+/// A page that says what failed and what to do. Somebody who is signed in finds the way on: navigation and search are there.
+pub(super) fn failure(
+    state: &ApiState,
+    site: Site,
+    visitor: Option<&Visitor>,
+    problem: &Problem,
+) -> Response {
     let (title, advice) = match problem.status() {
         StatusCode::SERVICE_UNAVAILABLE => (
             "The database is not available",
@@ -191,10 +211,14 @@ pub(super) fn failure(state: &ApiState, site: Site, problem: &Problem) -> Respon
     let body = html! {
         div.card {
             h1 { (title) }
-            p { (words::capitalised(problem.detail())) "." }
+            p { (words::sentence(problem.detail())) }
             @if !advice.is_empty() { p.quiet { (advice) } }
             p { a href=(site.home()) { "To the first page" } }
         }
     };
-    bare(state, site, title, &body)
+    let page = match visitor {
+        Some(visitor) => within(state, site, title, &top(state, visitor, Section::None), &body),
+        None => bare(state, site, title, &body),
+    };
+    (problem.status(), page).into_response()
 }

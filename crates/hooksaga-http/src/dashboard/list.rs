@@ -2,8 +2,8 @@
 
 use super::Visitor;
 use crate::{
-    cursor::{self, List},
-    listing::{ListQuery, Listing},
+    cursor::{self, ListKind},
+    listing::{ListParameters, ListRequest},
     problem::Problem,
     query::Params,
     state::ApiState,
@@ -20,6 +20,9 @@ use std::{
 
 /// The most related rows that one page looks up; the others are shown by their id only.
 const MOST_LOOKED_UP: usize = 50;
+
+/// The parameters of a page that narrow no list.
+const BESIDE: [&str; 4] = ["cursor", "done", "for", "limit"];
 
 /// The query of a page as it was sent, without empty fields: browsers send those of a form, too.
 #[derive(Default)]
@@ -51,19 +54,19 @@ impl Asked {
 
     /// Whether anything but the place in the list was asked for.
     pub(super) fn filters(&self) -> bool {
-        self.0.iter().any(|(name, _)| !["cursor", "done", "limit"].contains(&name.as_str()))
+        self.pairs().next().is_some()
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
-            .filter(|(name, _)| !["cursor", "done", "limit"].contains(&name.as_str()))
+            .filter(|(name, _)| !BESIDE.contains(&name.as_str()))
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The parameters, read as the API reads them.
-    pub(super) fn listing<Q: ListQuery>(&self, visitor: &Visitor) -> Result<Listing<Q>, Problem> {
-        Listing::read(&visitor.caller, self.params())
+    pub(super) fn listing<Q: ListParameters>(&self, visitor: &Visitor) -> Result<ListRequest<Q>, Problem> {
+        ListRequest::read(&visitor.caller, self.params())
     }
 
     /// The parameters as the API reads them.
@@ -80,13 +83,13 @@ impl Asked {
             };
             (name.clone(), format!("{value}{zone}"))
         };
-        self.0.iter().filter(|(name, _)| name != "done").map(read)
+        self.0.iter().filter(|(name, _)| !["done", "for"].contains(&name.as_str())).map(read)
     }
 
     /// The same query with another place in the list.
     fn query(&self, cursor: Option<&str>) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(self.pairs());
+        query.extend_pairs(self.pairs().chain(self.get("limit").map(|limit| ("limit", limit))));
         if let Some(cursor) = cursor {
             query.append_pair("cursor", cursor);
         }
@@ -114,7 +117,7 @@ impl Asked {
     }
 
     /// The way to newer and older rows.
-    pub(super) fn pager(&self, path: &str, list: List, next: Option<i64>) -> Markup {
+    pub(super) fn pager(&self, path: &str, list: ListKind, next: Option<i64>) -> Markup {
         let deeper = self.get("cursor").is_some();
         html! {
             @if deeper || next.is_some() {
@@ -141,13 +144,13 @@ fn missing_zone(text: &str) -> &'static str {
 }
 
 /// A page of a list, or what is wrong with what was asked for, which the page then says in place of the rows.
-pub(super) struct Listed<T> {
+pub(super) struct PageOrProblem<T> {
     pub(super) items: Vec<T>,
     pub(super) next: Option<i64>,
     pub(super) problem: Option<Problem>,
 }
 
-impl<T> Listed<T> {
+impl<T> PageOrProblem<T> {
     /// What is not the visitor's fault has a page of its own.
     pub(super) fn of(read: Result<Page<T>, Problem>) -> Result<Self, Problem> {
         match read {

@@ -1,7 +1,7 @@
 //! The dashboard at `/` and the customers' portal at `/portal`: pages that the server renders, over the same store
 //! methods, scopes and tenants as the API.
 //!
-//! A request passes the layer `dress` (other sites' posts are refused, failures become pages, every response gets the
+//! A request passes the layer `page_layer` (other sites' posts are refused, failures become pages, every response gets the
 //! content security policy), then the [`Visitor`] extractor (a session cookie, or the way to the sign-in), then the
 //! page. What changes something is a form: it is turned into the JSON that the API takes, so that the rules are the
 //! same. Everything works without the script, which only refreshes, counts down and copies.
@@ -10,20 +10,20 @@ mod assets;
 mod chart;
 mod dead_letters;
 mod deliveries;
-mod dress;
 mod endpoint_care;
 mod events;
+mod filter_form;
 mod form;
 mod health;
 mod home;
+mod home_summary;
 mod keys;
 mod layout;
 mod list;
-mod look;
-mod narrow;
 mod origin;
-mod overview;
+mod page_layer;
 mod parts;
+mod portal_look;
 mod pretty;
 mod redrives;
 mod search;
@@ -34,10 +34,10 @@ mod subscription_form;
 mod subscriptions;
 mod words;
 
-pub(crate) use look::Appearance;
-pub use look::PortalLook;
-pub(crate) use overview::Situation;
-pub use overview::warm_up;
+pub(crate) use home_summary::Situation;
+pub use home_summary::warm_up;
+pub(crate) use portal_look::Appearance;
+pub use portal_look::PortalLook;
 pub(crate) use session::now;
 
 use crate::state::SharedState;
@@ -45,8 +45,8 @@ use axum::{
     middleware,
     routing::{get, post},
 };
-use dress::{OnPage, PageError, dress};
-pub(crate) use dress::{no_such_method, no_such_page};
+use page_layer::{OnPage, PageError, page_layer};
+pub(crate) use page_layer::{no_such_method, no_such_page};
 use session::Visitor;
 use site::Site;
 
@@ -57,7 +57,7 @@ type PageResult = Result<axum::response::Response, PageError>;
 pub(crate) fn routes(state: &SharedState) -> axum::Router<SharedState> {
     site(Site::Dashboard)
         .merge(site(Site::Portal))
-        .layer(middleware::from_fn_with_state(SharedState::clone(state), dress))
+        .layer(middleware::from_fn_with_state(SharedState::clone(state), page_layer))
         .route("/assets/{name}", get(assets::show))
 }
 

@@ -1,37 +1,39 @@
 //! Small parts that pages are made of.
 
 use super::{Visitor, words};
-use crate::time::Time;
+use crate::time::ApiTime;
 use hooksaga_saga::{SagaStatus, SubscriptionId, Timestamp};
 use hooksaga_store::{Delivery, Subscription, VerificationStatus};
 use maud::{Markup, html};
 use std::time::Duration;
 
-/// An id of so many characters fits beside others.
+/// An id of this many characters fits beside others.
 const LONG: usize = 40;
 
 /// A time relative to now, with the exact one on hover.
 pub(super) fn time(at: Timestamp, now: Timestamp) -> Markup {
     html! {
-        time datetime=(Time(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) { (relative(at, now)) }
+        time datetime=(ApiTime(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) { (relative(at, now)) }
     }
 }
 
 /// When something is to happen next; that it is late says nothing to a reader but that it is due.
 pub(super) fn due(at: Timestamp, now: Timestamp) -> Markup {
-    let text = if at <= now { "due now".to_owned() } else { relative(at, now) };
-    html! { time datetime=(Time(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) data-due { (text) } }
+    // The script, too, counts down to a second.
+    let soon = at.since(now) < Duration::from_secs(1);
+    let text = if soon { "due now".to_owned() } else { relative(at, now) };
+    html! { time datetime=(ApiTime(at)) title=(exact(at)) data-ms=(at.as_micros() / 1000) data-due { (text) } }
 }
 
 /// To the millisecond, in UTC.
 pub(super) fn exact(at: Timestamp) -> String {
-    let civil = Time(at).civil();
+    let civil = ApiTime(at).civil();
     format!("{} {:.3} UTC", civil.date(), civil.time())
 }
 
 /// `14:03 UTC`, or with the date if that was longer ago than a day.
 pub(super) fn clock(at: Timestamp, now: Timestamp) -> String {
-    let time = Time(at).civil();
+    let time = ApiTime(at).civil();
     let of_day = format!("{:02}:{:02} UTC", time.hour(), time.minute());
     if now.since(at) < Duration::from_secs(24 * 3600) { of_day } else { format!("{} {of_day}", time.date()) }
 }
@@ -133,6 +135,11 @@ pub(super) fn short_url(url: &str) -> &str {
     url.strip_prefix("https://").unwrap_or(url)
 }
 
+/// Whose it is, as one of the facts, for those who may see more than one tenant.
+pub(super) fn tenant_fact(visitor: &Visitor, tenant: &str) -> Option<(&'static str, Markup)> {
+    visitor.tenant().is_none().then(|| ("Tenant", html! { (tenant) }))
+}
+
 /// A cell with a text that somebody else chose: cut where it is long, whole on hover.
 pub(super) fn cut(text: &str) -> Markup {
     html! { td.cut title=(text) { (text) } }
@@ -168,7 +175,7 @@ pub(super) fn figure(name: &str, value: &str, link: Option<&str>, class: &str, h
 }
 
 /// Pairs of names and values.
-pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
+pub(super) fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, Markup)>) -> Markup {
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
 }
 
@@ -177,8 +184,14 @@ pub(super) fn notice(done: Option<&str>) -> Markup {
     let text = match done {
         Some("saved") => "Saved.",
         Some("saved-url") => "Saved. The new URL has to be verified before anything is delivered to it.",
-        Some("paused") => "Paused. Its deliveries wait until it is resumed.",
-        Some("resumed") => "Resumed. What waited goes on now.",
+        Some("saved-url-alone") => {
+            "Saved. The new URL has to be verified before anything is delivered to it. The headers were removed, since it \
+             is another server's: write them again if it needs any."
+        }
+        Some("paused") => {
+            "Paused. Its deliveries wait until it is resumed. A redrive can send what comes meanwhile."
+        }
+        Some("resumed") => "Resumed. What waited goes on now. A redrive can send what came meanwhile.",
         Some("test") => "The test event is on its way: this is its delivery.",
         Some("not-tested") => "No test event was sent: the subscription must be active and verified first.",
         Some("deleted") => "Deleted. What was still to be delivered to it is given up.",
@@ -218,6 +231,10 @@ mod tests {
             (3600 * 5, "in 5 h"),
         ] {
             assert_eq!(relative(at(seconds), now), text);
+        }
+        for (micros, text) in [(-5_000_000, "due now"), (999_999, "due now"), (1_000_000, "in 1 s")] {
+            let at = Timestamp::from_micros(now.as_micros() + micros);
+            assert!(due(at, now).into_string().contains(&format!(">{text}<")), "{micros}");
         }
         assert_eq!(exact(now), "2023-11-14 22:13:20.000 UTC");
         assert_eq!(clock(at(-60), now), "22:12 UTC");

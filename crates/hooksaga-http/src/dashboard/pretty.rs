@@ -1,6 +1,6 @@
 //! JSON with line breaks and indentation, every token unchanged: numbers keep their digits, members their order.
 
-/// The text, laid out; nothing if it would become longer than `most` bytes.
+/// The text, laid out; `None` if it would become longer than `most` bytes.
 pub(super) fn pretty(json: &str, most: usize) -> Option<String> {
     let mut out = String::with_capacity(json.len() * 2);
     let mut depth = 0usize;

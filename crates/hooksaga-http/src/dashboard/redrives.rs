@@ -3,54 +3,78 @@
 use super::{
     OnPage, PageResult, Visitor,
     form::Form,
-    layout::{self, Page, Section},
-    list::Asked,
+    layout::{self, HtmlPage, Section},
+    list::{self, Asked},
     parts,
-    words::capitalised,
+    words::sentence,
 };
 use crate::{
     api::redrives as api,
     audit,
-    cursor::List,
+    cursor::ListKind,
     dto::RedrivesQuery,
-    listing::Listing,
+    listing::ListRequest,
     path::Id,
     problem::{Kind, Problem},
     state::{ApiState, SharedState},
-    time::Time,
+    time::ApiTime,
     validate,
 };
 use axum::{
     extract::State,
     response::{IntoResponse, Redirect},
 };
-use hooksaga_saga::{RedriveId, Timestamp};
+use hooksaga_saga::{RedriveId, SubscriptionId, Timestamp};
 use hooksaga_store::{DeadLetterFilter, Redrive, RedriveStatus, RedriveWork, Scope};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
-    list_page(&state, &visitor, &asked, html! {}).await
+    let given = asked.get("for").map(|id| ("subscription_id".to_owned(), id.to_owned()));
+    let given = Asked::from_pairs(given.into_iter());
+    list_page(&state, &visitor, &asked, &given, html! {}).await
 }
 
-async fn list_page(state: &ApiState, visitor: &Visitor, asked: &Asked, said: Markup) -> PageResult {
+/// `given`: what the form for another one holds.
+async fn list_page(
+    state: &ApiState,
+    visitor: &Visitor,
+    asked: &Asked,
+    given: &Asked,
+    said: Markup,
+) -> PageResult {
     let path = visitor.path("/redrives");
-    let Listing { scope, page, .. } = asked.listing::<RedrivesQuery>(visitor)?;
+    let ListRequest { scope, page, .. } = asked.listing::<RedrivesQuery>(visitor)?;
     let redrives = state.reader.redrives(&scope, page).await?;
+    let urls = list::callback_urls(state, &scope, redrives.items.iter().filter_map(subscription)).await?;
     let live = redrives.items.iter().any(|redrive| redrive.status == RedriveStatus::Running);
     let body = html! {
         h1 { "Redrives" }
         p.quiet { "A redrive sends many again in the background: dead letters that match a filter, or the events that a subscription missed. It goes on after a restart." }
         @if redrives.items.is_empty() { (parts::empty("There is none yet.", &html! {})) }
-        @else { (table(visitor, &redrives.items)) (asked.pager(&path, List::Redrives, redrives.next)) }
-        @if visitor.may(Scope::Operator) { (start_forms(visitor)) }
+        @else { (table(visitor, &redrives.items, &urls)) (asked.pager(&path, ListKind::Redrives, redrives.next)) }
+        @if visitor.may(Scope::Operator) { (start_form(visitor, given)) }
     };
-    let at = Some(asked.address(&path));
-    let page = Page { live, at, said, ..Page::new("Redrives", Section::Redrives, body) };
+    let at = match asked.get("for") {
+        Some(id) => asked.with(&path, |_, _| true, &[("for", id)]),
+        None => asked.address(&path),
+    };
+    let page = HtmlPage { live, at: Some(at), said, ..HtmlPage::new("Redrives", Section::Redrives, body) };
     Ok(layout::show(state, visitor, &page))
 }
 
-fn table(visitor: &Visitor, redrives: &[Redrive]) -> Markup {
+/// Whose work it is, if it is that of one subscription.
+fn subscription(redrive: &Redrive) -> Option<SubscriptionId> {
+    match &redrive.work {
+        RedriveWork::Events { subscription_id, .. } => Some(*subscription_id),
+        RedriveWork::DeadLetters(filter) => filter.subscription_id,
+    }
+}
+
+type Urls = HashMap<SubscriptionId, String>;
+
+fn table(visitor: &Visitor, redrives: &[Redrive], urls: &Urls) -> Markup {
     // A tenant sees neither other tenants nor who started it, which can be somebody of the operator's.
     let tenants = visitor.tenant().is_none();
     html! {
@@ -62,7 +86,7 @@ fn table(visitor: &Visitor, redrives: &[Redrive]) -> Markup {
             tbody { @for redrive in redrives { tr {
                 td.first { a href=(visitor.path(&format!("/redrives/{}", redrive.id))) { (redrive.id) } }
                 td.first { (status(redrive.status)) }
-                td.wrap { (what(visitor, &redrive.work)) }
+                td.wrap { (what(visitor, &redrive.work, urls)) }
                 @if tenants { td.cut data-name="Tenant" title=[&redrive.tenant] { @match &redrive.tenant { Some(tenant) => (tenant), None => span.quiet { "all" } } } }
                 td.number data-name="Looked at" { (parts::number(redrive.examined)) }
                 td.number data-name="Sent again" { (parts::number(redrive.created)) }
@@ -85,15 +109,16 @@ fn status(status: RedriveStatus) -> Markup {
 }
 
 /// What it sends, in words.
-fn what(visitor: &Visitor, work: &RedriveWork) -> Markup {
+fn what(visitor: &Visitor, work: &RedriveWork, urls: &Urls) -> Markup {
+    let link = |id: SubscriptionId| parts::subscription_link(visitor, id, urls.get(&id).map(String::as_str));
     html! { @match work {
         RedriveWork::Events { subscription_id, since, until } => {
-            "Events that " (parts::subscription_link(visitor, *subscription_id, None)) " missed since " (parts::exact(*since))
+            "Events that " (link(*subscription_id)) " missed since " (parts::exact(*since))
             @if let Some(until) = until { ", before " (parts::exact(*until)) }
         }
         RedriveWork::DeadLetters(filter) => {
             "Dead letters"
-            @if let Some(id) = filter.subscription_id { " of " (parts::subscription_link(visitor, id, None)) }
+            @if let Some(id) = filter.subscription_id { " of " (link(id)) }
             @if let Some(event_type) = &filter.event_type { ", type " code { (event_type) } }
             @if let Some(code) = &filter.final_error_code { ", error " code { (code) } }
             @if let Some(at) = filter.created_after { ", since " (parts::exact(at)) }
@@ -102,11 +127,20 @@ fn what(visitor: &Visitor, work: &RedriveWork) -> Markup {
     } }
 }
 
+const fn why_skipped(work: &RedriveWork) -> &'static str {
+    match work {
+        RedriveWork::Events { .. } => "Skipped: events that the subscription has a delivery of already.",
+        RedriveWork::DeadLetters(_) => {
+            "Skipped: dead letters that had been sent again before, or whose subscription is not active and verified."
+        }
+    }
+}
+
 /// The list of the dead letters that match this filter and were sent again, each with what became of it.
 fn letters_sent_again(filter: &DeadLetterFilter) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("requeued", "true");
-    let time = |at: Timestamp| Time(at).to_string();
+    let time = |at: Timestamp| ApiTime(at).to_string();
     for (name, value) in [
         ("subscription_id", filter.subscription_id.map(|id| id.to_string())),
         ("event_type", filter.event_type.clone()),
@@ -119,16 +153,19 @@ fn letters_sent_again(filter: &DeadLetterFilter) -> String {
     format!("/dead-letters?{}", query.finish())
 }
 
-fn start_forms(visitor: &Visitor) -> Markup {
+/// What is asked for to send what a subscription missed.
+const FIELDS: [&str; 3] = ["subscription_id", "since", "until"];
+
+fn start_form(visitor: &Visitor, given: &Asked) -> Markup {
     html! {
-        section.card {
+        section.card #missed {
             h2 { "Send what a subscription missed" }
             p.quiet { "Events of its tenant and topics that it has no delivery of. Dead letters are sent again from " a href=(visitor.path("/dead-letters?requeued=false")) { "their list" } ", where they can be filtered and counted first." }
             form.row method="post" action=(visitor.path("/redrives")) {
                 input type="hidden" name="kind" value="events";
-                label { span { "Subscription" } input name="subscription_id" required inputmode="numeric" pattern="[0-9]+" placeholder="3" autocomplete="off"; }
-                label { span { "Since (UTC)" } input type="datetime-local" step="1" name="since" required; }
-                label { span { "Before (UTC)" } input type="datetime-local" step="1" name="until"; }
+                label { span { "Subscription" } input name="subscription_id" value=[given.get("subscription_id")] required inputmode="numeric" pattern="[0-9]+" placeholder="3" autocomplete="off"; }
+                label { span { "Since (UTC)" } input type="datetime-local" step="1" name="since" value=[given.get("since")] required; }
+                label { span { "Before (UTC)" } input type="datetime-local" step="1" name="until" value=[given.get("until")]; }
                 div.actions { button { "Start" } }
             }
         }
@@ -143,14 +180,15 @@ pub(super) async fn show(
 ) -> PageResult {
     let found = state.reader.redrive(&visitor.scope(), RedriveId(id)).await?;
     let redrive = found.ok_or_else(|| Problem::no_such("redrive", id))?;
+    let urls = list::callback_urls(&state, &visitor.scope(), subscription(&redrive)).await?;
     let running = redrive.status == RedriveStatus::Running;
-    let mut facts = vec![("Tenant", html! { (redrive.tenant.as_deref().unwrap_or("all")) })];
-    if visitor.tenant().is_none() {
-        facts.push(("Started by", html! { (redrive.started_by.name) }));
-    }
-    facts.push(("Started", parts::time(redrive.created_at, visitor.now)));
     let last = if running { "Last step" } else { "Ended" };
-    facts.push((last, parts::time(redrive.updated_at, visitor.now)));
+    let facts = [
+        parts::tenant_fact(&visitor, redrive.tenant.as_deref().unwrap_or("all")),
+        visitor.tenant().is_none().then(|| ("Started by", html! { (redrive.started_by.name) })),
+        Some(("Started", parts::time(redrive.created_at, visitor.now))),
+        Some((last, parts::time(redrive.updated_at, visitor.now))),
+    ];
     let body = html! {
         div.heading {
             h1 { "Redrive " code { (id) } " " (status(redrive.status)) }
@@ -158,24 +196,25 @@ pub(super) async fn show(
                 form method="post" action=(visitor.path(&format!("/redrives/{id}/cancel"))) { button.plain { "Cancel" } }
             }
         }
-        p.sentence { (what(&visitor, &redrive.work)) "." }
-        @if let Some(error) = &redrive.error { (parts::alert(&format!("{}.", capitalised(error)))) }
+        p.sentence { (what(&visitor, &redrive.work, &urls)) "." }
+        @if let Some(error) = &redrive.error { (parts::alert(&sentence(error))) }
         section.figures aria-label="How far it came" {
             (parts::figure("Looked at", &parts::number(redrive.examined), None, "", ""))
             (parts::figure("Sent again", &parts::number(redrive.created), None, "", "New deliveries"))
-            (parts::figure("Skipped", &parts::number(redrive.skipped), None, "", "Sent before, or not deliverable now"))
+            (parts::figure("Skipped", &parts::number(redrive.skipped), None, "", ""))
         }
-        (parts::facts(&facts))
+        @if redrive.skipped > 0 { p.quiet { (why_skipped(&redrive.work)) } }
+        (parts::facts(facts.into_iter().flatten()))
         p { @match &redrive.work {
             RedriveWork::Events { subscription_id, .. } => a href=(visitor.path(&format!("/deliveries?subscription_id={subscription_id}"))) { "The deliveries of that subscription" },
             RedriveWork::DeadLetters(filter) => a href=(visitor.path(&letters_sent_again(filter))) { "What became of these dead letters" },
         } }
     };
-    let page = Page {
+    let page = HtmlPage {
         live: running,
         at: Some(visitor.path(&format!("/redrives/{id}"))),
         said: parts::notice(asked.get("done")),
-        ..Page::new(format!("Redrive {id}"), Section::Redrives, body)
+        ..HtmlPage::new(format!("Redrive {id}"), Section::Redrives, body)
     };
     Ok(layout::show(&state, &visitor, &page))
 }
@@ -194,8 +233,10 @@ pub(super) async fn start(visitor: Visitor, State(state): State<SharedState>, fo
         }
         Err(problem) if problem.status().is_client_error() => {
             audit::changed_nothing();
-            let said = parts::alert(&format!("{}.", capitalised(problem.detail())));
-            list_page(&state, &visitor, &Asked::default(), said).await
+            let said = parts::alert(&sentence(problem.detail()));
+            let given = FIELDS.map(|name| (name.to_owned(), form.get(name).to_owned()));
+            let given = Asked::from_pairs(given.into_iter());
+            list_page(&state, &visitor, &Asked::default(), &given, said).await
         }
         Err(problem) => Err(problem.into()),
     }

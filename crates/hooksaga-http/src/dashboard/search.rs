@@ -4,7 +4,7 @@ use super::{
     PageResult, Visitor,
     deliveries::{TableScope, table},
     events::heads,
-    layout::{self, Page, Section},
+    layout::{self, HtmlPage, Section},
     list::{Asked, event_head},
     subscriptions::rows,
 };
@@ -59,12 +59,22 @@ pub(super) async fn show(visitor: Visitor, State(state): State<SharedState>, ask
         @else {
             p.quiet { "Found for " strong { (text) } ":" }
             @if let Some(delivery) = &found.delivery { section.found { h2 { "Delivery" } (table(&visitor, std::slice::from_ref(delivery), TableScope::Anything)) } }
-            @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions)) } }
-            @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events)) } }
+            @if !found.subscriptions.is_empty() { section.found { h2 { "Subscriptions" } (rows(&visitor, &found.subscriptions))
+                (more(&visitor, found.subscriptions.len(), "/subscriptions", &[("callback_url", found.subscriptions[0].callback_url.as_str())]))
+            } }
+            @if !found.events.is_empty() { section.found { h2 { "Events" } (heads(&visitor, &found.events))
+                (more(&visitor, found.events.len(), "/events", &[("correlation_id", text)]))
+            } }
         }
     };
-    let page = Page::new("Search", Section::None, body);
+    let page = HtmlPage::new("Search", Section::None, body);
     Ok(layout::show(&state, &visitor, &page))
+}
+
+/// The list of all, where search shows the newest only.
+fn more(visitor: &Visitor, found: usize, path: &str, filter: &[(&str, &str)]) -> Markup {
+    let list = Asked::default().with(&visitor.path(path), |_, _| true, filter);
+    html! { @if found >= MOST.limit as usize { p { "These are the newest. " a href=(list) { "Show all" } } } }
 }
 
 fn hint() -> Markup {
@@ -79,7 +89,7 @@ fn hint() -> Markup {
 async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<SearchHits> {
     let (scope, reader) = (visitor.scope(), &state.reader);
     let mut found = SearchHits::default();
-    if let Some(id) = text.strip_prefix("evt_").and_then(|id| validate::id(id).ok()) {
+    if let Some(id) = event_id(text) {
         found.events.extend(event_head(state, &scope, EventId(id)).await?);
         return Ok(found);
     }
@@ -88,8 +98,7 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
         found.delivery = reader.delivery(&scope, SagaId(id)).await?.map(|found| found.delivery);
         found.subscriptions.extend(reader.subscription(&scope, SubscriptionId(id)).await?);
     }
-    // As the API reads it: nothing else is a callback URL.
-    if let Some(url) = validate::visible_ascii(text.to_owned(), 500).ok().filter(|url| url.contains("://")) {
+    for url in callback_urls(text) {
         let filter = SubscriptionFilter { callback_url: Some(url), ..SubscriptionFilter::default() };
         found.subscriptions.extend(reader.subscriptions(MOST.of(&scope, &filter)).await?.items);
     }
@@ -104,4 +113,45 @@ async fn find(state: &ApiState, visitor: &Visitor, text: &str) -> StoreResult<Se
     found.events.sort_by_key(|event| std::cmp::Reverse(event.id.0));
     found.events.dedup_by_key(|event| event.id.0);
     Ok(found)
+}
+
+/// `evt_17`, however it is written.
+fn event_id(text: &str) -> Option<i64> {
+    let (prefix, id) = text.split_at_checked(4)?;
+    prefix.eq_ignore_ascii_case("evt_").then(|| validate::id(id).ok()).flatten()
+}
+
+/// The callback URLs that a text can mean: as the API reads them, and without the scheme, as tables show them.
+fn callback_urls(text: &str) -> Vec<String> {
+    let urls = if text.contains("://") {
+        vec![text.to_owned()]
+    } else if text.contains(['.', '/']) {
+        vec![format!("https://{text}"), format!("http://{text}")]
+    } else {
+        Vec::new()
+    };
+    urls.into_iter().filter_map(|url| validate::visible_ascii(url, 500).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_found_in_capitals_too() {
+        for (text, id) in
+            [("evt_17", Some(17)), ("EVT_17", Some(17)), ("evt_", None), ("evt_x", None), ("é17", None)]
+        {
+            assert_eq!(event_id(text), id, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_found_as_a_table_shows_it() {
+        assert_eq!(callback_urls("http://a.example/x"), ["http://a.example/x"]);
+        assert_eq!(callback_urls("a.example/x"), ["https://a.example/x", "http://a.example/x"]);
+        for text in ["order-42", "two words.", "\0://", "", "evt_17"] {
+            assert_eq!(callback_urls(text), Vec::<String>::new(), "{text}");
+        }
+    }
 }

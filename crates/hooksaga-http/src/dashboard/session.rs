@@ -4,7 +4,7 @@
 //! server can read it, nobody else can, and nothing is kept. Each request looks the key up as if it had been sent, so that a
 //! session ends with its key, within the same 5 seconds. A session ends by itself after [`LONGEST`].
 
-use super::{PageError, Site, dress};
+use super::{PageError, Site, page_layer};
 use crate::{
     auth::{Caller, KeyHash, scope_missing},
     problem::Problem,
@@ -92,13 +92,17 @@ fn set_cookie(state: &ApiState, site: Site, value: &str, more: &str) -> HeaderVa
     HeaderValue::try_from(text).expect("base64 and names are visible ASCII")
 }
 
-/// The key of a session that has not ended by its age.
-fn key_of(state: &ApiState, site: Site, headers: &HeaderMap) -> Option<KeyHash> {
+/// The sealed value of a site's cookie.
+fn cookie<'a>(state: &ApiState, site: Site, headers: &'a HeaderMap) -> Option<&'a str> {
     let name = site.cookie(is_secure(state));
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(known, value)| *known == name && value.len() <= MAX_COOKIE)?;
-    let sealed = BASE64_URL_SAFE_NO_PAD.decode(value).ok()?;
+    pairs.find(|(known, value)| *known == name && value.len() <= MAX_COOKIE).map(|(_, value)| value)
+}
+
+/// The key of a session that has not ended by its age.
+fn key_of(state: &ApiState, site: Site, headers: &HeaderMap) -> Option<KeyHash> {
+    let sealed = BASE64_URL_SAFE_NO_PAD.decode(cookie(state, site, headers)?).ok()?;
     let opened = state.secret_key.open_as(site.context(), &sealed)?;
     let (began, key) = opened.split_first_chunk::<8>()?;
     let (began, now) = (Timestamp::from_micros(i64::from_be_bytes(*began)), now());
@@ -106,7 +110,7 @@ fn key_of(state: &ApiState, site: Site, headers: &HeaderMap) -> Option<KeyHash> 
     valid.then(|| key.try_into().ok()).flatten()
 }
 
-/// Whose session this is; nothing if there is none or its key is no longer valid.
+/// Whose session this is; `None` if there is none or its key is no longer valid.
 pub(super) async fn caller(
     state: &ApiState,
     site: Site,
@@ -116,6 +120,18 @@ pub(super) async fn caller(
     let Some(caller) = state.keys.caller(key).await? else { return Ok(None) };
     state.keys.count(key)?;
     Ok(may_enter(site, &caller).is_ok().then_some(caller))
+}
+
+/// Who asked for a page that could not be shown. The request was counted before.
+pub(super) async fn visitor(state: &ApiState, site: Site, headers: &HeaderMap) -> Option<Visitor> {
+    let caller = state.keys.caller(key_of(state, site, headers)?).await.ok()??;
+    may_enter(site, &caller).ok()?;
+    Some(Visitor { site, caller, now: now(), part_only: false })
+}
+
+/// Whether the browser has a cookie of this site, though it may stand for nobody any more.
+pub(super) fn is_remembered(state: &ApiState, site: Site, headers: &HeaderMap) -> bool {
+    cookie(state, site, headers).is_some()
 }
 
 /// Whether a key's owner may use the site, or why not.
@@ -191,7 +207,7 @@ impl FromRequestParts<SharedState> for Visitor {
                 let part_only = parts.headers.contains_key(PART);
                 Ok(Self { site, caller, now: now(), part_only })
             }
-            None => Err(Turned::ToSignIn(dress::to_sign_in(site, parts))),
+            None => Err(Turned::ToSignIn(page_layer::to_sign_in(site, parts))),
         }
     }
 }

@@ -23,7 +23,8 @@ pub(super) async fn show(State(state): State<SharedState>, uri: Uri, headers: He
     if session::caller(&state, site, &headers).await?.is_some() {
         return Ok(Redirect::to(next).into_response());
     }
-    Ok(page(&state, site, next, None))
+    let ended = session::is_remembered(&state, site, &headers).then(|| has_ended(site));
+    Ok(page(&state, site, next, ended))
 }
 
 pub(super) async fn sign_in(
@@ -65,6 +66,15 @@ const fn unknown(site: Site) -> &'static str {
     }
 }
 
+const fn has_ended(site: Site) -> &'static str {
+    match site {
+        Site::Dashboard => {
+            "Your session has ended: its key has expired or been revoked, or you signed in a week ago."
+        }
+        Site::Portal => "Your session has ended. Ask for a new link.",
+    }
+}
+
 fn page(state: &ApiState, site: Site, next: &str, refused: Option<&str>) -> Response {
     let (title, label, hint) = match site {
         Site::Dashboard => ("Sign in", "API key", "hsk_…"),
@@ -85,6 +95,7 @@ fn page(state: &ApiState, site: Site, next: &str, refused: Option<&str>) -> Resp
                 Site::Dashboard => {
                     p.quiet { "A key with the scope " code { "read" } " sees, " code { "admin" } " configures, " code { "operator" } " sends again. This makes one:" }
                     (parts::copy_line("hooksaga keys create --name me --scopes read,admin,operator"))
+                    p.quiet { "With the embedded database, the first start writes a key with every scope to " code { "root.key" } ", beside the database file." }
                     p.quiet { "The browser does not keep the key: it gets a cookie, which ends with the key." }
                 }
                 Site::Portal => p.quiet { "Open the link that you were given: it signs you in by itself." },

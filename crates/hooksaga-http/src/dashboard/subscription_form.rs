@@ -3,13 +3,14 @@
 use super::{
     OnPage, PageResult, Visitor,
     form::Form,
-    layout::{self, Page, Section},
+    layout::{self, HtmlPage, Section},
     list::Asked,
     subscriptions::{back, find, new_secret, page},
     words::capitalised,
 };
 use crate::{
     api::subscriptions as api,
+    errors::FieldErrors,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -19,10 +20,11 @@ use hooksaga_store::{Scope, Subscription};
 use http::StatusCode;
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 
 /// What the form's fields hold.
 #[derive(Default)]
-struct Fields {
+struct FormFields {
     topics: String,
     callback_url: String,
     description: String,
@@ -36,7 +38,7 @@ struct Fields {
     tenant: String,
 }
 
-impl Fields {
+impl FormFields {
     fn of(subscription: &Subscription) -> Self {
         Self {
             topics: subscription.event_type.replace(',', "\n"),
@@ -66,6 +68,17 @@ impl Fields {
         }
     }
 
+    /// What an object could not tell the API: a header with two values.
+    fn check(&self) -> Result<(), Problem> {
+        let (mut seen, mut errors) = (HashSet::new(), FieldErrors::default());
+        for (name, _) in headers(&self.headers) {
+            if !seen.insert(name.to_ascii_lowercase()) {
+                errors.add("headers", format!("{name} stands twice; a header has one value"));
+            }
+        }
+        errors.check()
+    }
+
     /// As the API takes them. What is not a number stays text, so that the API says what is wrong with it.
     fn json(&self) -> Map<String, Value> {
         let topics: Vec<_> = self
@@ -90,40 +103,44 @@ impl Fields {
         if self.drop_headers {
             json.insert("headers".to_owned(), Value::Null);
         } else if !self.headers.is_empty() {
-            json.insert("headers".to_owned(), headers(&self.headers).into());
+            let headers: Map<_, _> =
+                headers(&self.headers).map(|(name, value)| (name.to_owned(), value.into())).collect();
+            json.insert("headers".to_owned(), headers.into());
         }
         json
     }
 }
 
 /// Lines of `name: value`. One without a colon is a name without a value, and the API says what is wrong with it.
-fn headers(text: &str) -> Map<String, Value> {
+fn headers(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let header = |line: &str| {
-        let (name, value) = line.split_once(':').unwrap_or((line, ""));
-        (name.trim().to_owned(), value.trim().into())
-    };
-    lines.map(header).collect()
+    lines
+        .map(|line| line.split_once(':').unwrap_or((line, "")))
+        .map(|(name, value)| (name.trim(), value.trim()))
 }
 
 /// An empty form, or what a link to it fills in.
 pub(super) async fn new(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let text = |name| asked.get(name).unwrap_or_default().to_owned();
-    let fields = Fields { topics: text("topics"), tenant: text("tenant"), ..Fields::default() };
+    let fields = FormFields { topics: text("topics"), tenant: text("tenant"), ..FormFields::default() };
     Ok(form_page(&state, &visitor, None, &fields, None))
 }
 
 pub(super) async fn create(visitor: Visitor, State(state): State<SharedState>, form: Form) -> PageResult {
     visitor.needs(Scope::Admin)?;
-    let fields = Fields::sent(&form);
+    let fields = FormFields::sent(&form);
     let mut body = fields.json();
     body.insert("active".to_owned(), (!form.has("paused")).into());
     if form.has("tenant") && !fields.tenant.is_empty() {
         body.insert("tenant".to_owned(), fields.tenant.as_str().into());
     }
     let body = Value::Object(body).to_string();
-    match api::create_from(&state, &visitor.caller, body.as_bytes()).await {
+    let created = match fields.check() {
+        Ok(()) => api::create_from(&state, &visitor.caller, body.as_bytes()).await,
+        Err(problem) => Err(problem),
+    };
+    match created {
         Ok((subscription, secret)) => {
             let said = html! {
                 p.notice role="status" { "Created. A challenge is sent to the endpoint now; deliveries begin when it comes back." }
@@ -142,7 +159,7 @@ pub(super) async fn edit(
 ) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let subscription = find(&state, &visitor, id).await?;
-    Ok(form_page(&state, &visitor, Some(id), &Fields::of(&subscription), None))
+    Ok(form_page(&state, &visitor, Some(id), &FormFields::of(&subscription), None))
 }
 
 pub(super) async fn update(
@@ -153,10 +170,17 @@ pub(super) async fn update(
 ) -> PageResult {
     visitor.needs(Scope::Admin)?;
     let before = find(&state, &visitor, id).await?;
-    let fields = Fields::sent(&form);
+    let fields = FormFields::sent(&form);
     let body = Value::Object(fields.json()).to_string();
-    match api::update_from(&state, &visitor.caller, id, body.as_bytes()).await {
-        Ok(after) if after.callback_url != before.callback_url => Ok(back(&visitor, id, "saved-url")),
+    let updated = match fields.check() {
+        Ok(()) => api::update_from(&state, &visitor.caller, id, body.as_bytes()).await,
+        Err(problem) => Err(problem),
+    };
+    match updated {
+        Ok(after) if after.callback_url != before.callback_url => {
+            let dropped = after.headers.is_empty() && !before.headers.is_empty() && !fields.drop_headers;
+            Ok(back(&visitor, id, if dropped { "saved-url-alone" } else { "saved-url" }))
+        }
         Ok(_) => Ok(back(&visitor, id, "saved")),
         Err(problem) => refused(&state, &visitor, Some(id), &fields, problem),
     }
@@ -167,7 +191,7 @@ fn refused(
     state: &ApiState,
     visitor: &Visitor,
     id: Option<i64>,
-    fields: &Fields,
+    fields: &FormFields,
     problem: Problem,
 ) -> PageResult {
     match problem.status() {
@@ -182,7 +206,7 @@ fn form_page(
     state: &ApiState,
     visitor: &Visitor,
     id: Option<i64>,
-    fields: &Fields,
+    fields: &FormFields,
     problem: Option<&Problem>,
 ) -> Response {
     let title = id.map_or_else(|| "New subscription".to_owned(), |id| format!("Edit subscription {id}"));
@@ -205,7 +229,10 @@ fn form_page(
                     input type="url" name="callback_url" value=(fields.callback_url) required maxlength="500" placeholder="https://example.com/webhooks" spellcheck="false" aria-describedby="url-hint";
                     (wrong("callback_url"))
                 }
-                p #url-hint .quiet { @if id.is_some() { "A new URL has to be verified before anything is delivered to it." } @else { "It is sent a challenge, and has to return it before anything is delivered." } }
+                p #url-hint .quiet { @if id.is_some() {
+                    "A new URL has to be verified before anything is delivered to it."
+                    @if !fields.stored_headers.is_empty() { " The stored headers do not go to another server: write them again below if the URL leads to one." }
+                } @else { "It is sent a challenge, and has to return it before anything is delivered." } }
                 label { span { "Topics" }
                     textarea name="topics" required rows="4" spellcheck="false" placeholder="order.created\ninvoice.*" aria-describedby="topics-hint" { (fields.topics) }
                     (wrong("event_type"))
@@ -248,7 +275,7 @@ fn form_page(
             }
         }
     };
-    let page = Page::new(title, Section::Subscriptions, body);
+    let page = HtmlPage::new(title, Section::Subscriptions, body);
     let status = problem.map_or(StatusCode::OK, Problem::status);
     layout::show_with(state, visitor, &page, status)
 }

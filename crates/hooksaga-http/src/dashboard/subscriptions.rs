@@ -4,19 +4,19 @@ use super::{
     OnPage, PageResult, Visitor,
     deliveries::{TableScope, table},
     endpoint_care,
+    filter_form::{self, View},
     form::Form,
     health,
     home::SUBSCRIBE,
-    layout::{self, Page, Section},
-    list::{self, Asked, Listed},
-    narrow::{self, View},
+    layout::{self, HtmlPage, Section},
+    list::{self, Asked, PageOrProblem},
     parts, words,
 };
 use crate::{
     api::subscriptions as api,
-    cursor::List,
+    cursor::ListKind,
     dto::SubscriptionsQuery,
-    listing::Listing,
+    listing::ListRequest,
     path::Id,
     problem::Problem,
     state::{ApiState, SharedState},
@@ -35,10 +35,10 @@ const LATEST: u32 = 10;
 pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, asked: Asked) -> PageResult {
     let path = visitor.path("/subscriptions");
     let read = async {
-        let Listing { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
+        let ListRequest { scope, query, page, .. } = asked.listing::<SubscriptionsQuery>(&visitor)?;
         Ok::<_, Problem>(state.reader.subscriptions(page.of(&scope, &query.into())).await?)
     };
-    let Listed { items: subscriptions, next, problem } = Listed::of(read.await)?;
+    let PageOrProblem { items: subscriptions, next, problem } = PageOrProblem::of(read.await)?;
     let choice = |name: &str, label: &str, yes: &str, no: &str| {
         html! { label { span { (label) } select name=(name) {
             option value="" { "any" }
@@ -66,22 +66,22 @@ pub(super) async fn list(visitor: Visitor, State(state): State<SharedState>, ask
             h1 { "Subscriptions" }
             @if visitor.may(Scope::Admin) { a.button href=(visitor.path("/subscriptions/new")) { "New subscription" } }
         }
-        (narrow::filter(&path, &asked, &views, problem.is_some(), &fields))
-        @if let Some(problem) = &problem { (parts::alert(problem.detail())) }
-        @else if asked.filters() && subscriptions.is_empty() { (narrow::none_matches(&path, "No subscription matches.")) }
+        (filter_form::filter(&path, &asked, &views, problem.is_some(), &fields))
+        @if let Some(problem) = &problem { (filter_form::refused(problem)) }
+        @else if asked.filters() && subscriptions.is_empty() { (filter_form::none_matches(&path, "No subscription matches.")) }
         @else if subscriptions.is_empty() {
             (parts::empty("There is no subscription yet. One says which events go to which URL.", &html! { @if visitor.tenant().is_none() { (parts::copy_line(SUBSCRIBE)) } }))
         }
         @else {
             (rows(&visitor, &subscriptions))
-            (asked.pager(&path, List::Subscriptions, next))
+            (asked.pager(&path, ListKind::Subscriptions, next))
         }
     };
     let said = parts::notice(asked.get("done"));
-    let page = Page {
+    let page = HtmlPage {
         at: Some(asked.address(&path)),
         said,
-        ..Page::new("Subscriptions", Section::Subscriptions, body)
+        ..HtmlPage::new("Subscriptions", Section::Subscriptions, body)
     };
     Ok(layout::show(&state, &visitor, &page))
 }
@@ -96,9 +96,9 @@ pub(super) fn rows(visitor: &Visitor, subscriptions: &[Subscription]) -> Markup 
                 td.number.first { (subscription.id) }
                 td {
                     (parts::subscription_link(visitor, subscription.id, Some(&subscription.callback_url)))
-                    @if let Some(text) = &subscription.description { div.quiet.cut title=(text) { (text) } }
+                    @if let Some(text) = &subscription.description { div.quiet.cut.long title=(text) { (text) } }
                 }
-                td { (topics(subscription, 3)) }
+                td.topics { (topics(subscription, 3)) }
                 @if tenants { (parts::cut(&subscription.tenant)) }
                 td.first { (parts::subscription_state(subscription)) }
                 td.first.end { (parts::time(subscription.created_at, visitor.now)) }
@@ -152,15 +152,15 @@ pub(super) async fn page(
         p.address { code { (subscription.callback_url) } }
         @if let Some(text) = &subscription.description { p.quiet { (text) } }
         @if let Some(disabled) = subscription.disabled { (why_disabled(visitor, disabled)) }
-        (parts::facts(&[
-            ("Topics", topics(subscription, 50)),
-            ("Tenant", html! { (subscription.tenant) }),
-            ("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } }),
-            ("Attempts a second", html! { @match subscription.rate_limit { Some(limit) => { "at most " (parts::number(limit.into())) }, None => "not limited" } }),
-            ("Headers", html! { @if subscription.headers.is_empty() { "none" } @else { (subscription.headers.join(", ")) } }),
-            ("Created", parts::time(subscription.created_at, visitor.now)),
-            ("Changed", parts::time(subscription.updated_at, visitor.now)),
-        ]))
+        (parts::facts([
+            Some(("Topics", topics(subscription, 50))),
+            parts::tenant_fact(visitor, &subscription.tenant),
+            Some(("Attempts", html! { @match subscription.max_retry_limit { Some(limit) => { (limit) " in all" }, None => "the server's setting" } })),
+            Some(("Attempts a second", html! { @match subscription.rate_limit { Some(limit) => { "at most " (parts::number(limit.into())) }, None => "not limited" } })),
+            Some(("Headers", html! { @if subscription.headers.is_empty() { "none" } @else { (subscription.headers.join(", ")) } })),
+            Some(("Created", parts::time(subscription.created_at, visitor.now))),
+            Some(("Changed", parts::time(subscription.updated_at, visitor.now))),
+        ].into_iter().flatten()))
         (health::show(visitor, id, &health))
         (verification(state, visitor, subscription))
         section.card {
@@ -170,6 +170,10 @@ pub(super) async fn page(
                 (table(visitor, &latest, TableScope::ASubscription))
                 p { a href=(visitor.path(&format!("/deliveries?subscription_id={id}"))) { "All deliveries" } " · "
                     a href=(visitor.path(&format!("/dead-letters?subscription_id={id}&requeued=false"))) { "Open dead letters" } }
+            }
+            @if visitor.may(Scope::Operator) && subscription.active && subscription.verified {
+                p.quiet { "Events of a time when it was paused, switched off or not there yet can be "
+                    a href=(visitor.path(&format!("/redrives?for={id}#missed"))) { "sent to it afterwards" } "." }
             }
         }
         @if visitor.may(Scope::Admin) { section.card {
@@ -182,11 +186,11 @@ pub(super) async fn page(
             (endpoint_care::delete_form(visitor, subscription))
         } }
     };
-    let page = Page {
+    let page = HtmlPage {
         live: subscription.verification.status == VerificationStatus::Pending,
         at: Some(visitor.path(&format!("/subscriptions/{id}"))),
         said,
-        ..Page::new(format!("Subscription {id}"), Section::Subscriptions, body)
+        ..HtmlPage::new(format!("Subscription {id}"), Section::Subscriptions, body)
     };
     Ok(layout::show(state, visitor, &page))
 }
@@ -197,7 +201,7 @@ fn why_disabled(visitor: &Visitor, disabled: Disabled) -> Markup {
     html! {
         p.alert role="alert" {
             "The server switched it off " (parts::time(disabled.at, visitor.now)) ": " (wording.meaning)
-            ". " (words::capitalised(wording.advice)) "."
+            ". " (words::sentence(wording.advice))
         }
     }
 }
@@ -238,7 +242,7 @@ fn verification(state: &ApiState, visitor: &Visitor, subscription: &Subscription
             }
             @if let Some(code) = &subscription.verification.last_error {
                 @let meaning = words::meaning(code);
-                p.alert { (meaning.what) " " (meaning.advice) " " code { (code) } }
+                p.alert { (meaning.what) " " (meaning.advice(visitor.site)) " " code { (code) } }
             }
             details open[!subscription.verified] {
                 summary { "What the endpoint must return" }

@@ -1,6 +1,8 @@
 //! Codes and statuses in plain words: what happened, and what to do about it.
 
-use hooksaga_saga::{ErrorCode, SagaStatus};
+use super::Site;
+use hooksaga_saga::{ErrorCode, SagaStatus, Tenant};
+use hooksaga_store::TenantScope;
 
 pub(super) const fn status(status: SagaStatus) -> &'static str {
     match status {
@@ -15,7 +17,18 @@ pub(super) const fn status(status: SagaStatus) -> &'static str {
 /// What an error code means, and what to do: sentences made of the wordings that everything shares.
 pub(super) struct Meaning {
     pub(super) what: String,
-    pub(super) advice: String,
+    advice: &'static str,
+    for_customers: &'static str,
+}
+
+impl Meaning {
+    /// What somebody who looks at this site can do.
+    pub(super) fn advice(&self, site: Site) -> String {
+        match site {
+            Site::Dashboard => sentence(self.advice),
+            Site::Portal => sentence(self.for_customers),
+        }
+    }
 }
 
 pub(super) fn meaning(code: &ErrorCode) -> Meaning {
@@ -26,8 +39,20 @@ pub(super) fn meaning(code: &ErrorCode) -> Meaning {
     };
     Meaning {
         what: format!("{}{status}.", capitalised(wording.meaning)),
-        advice: format!("{}.", capitalised(wording.advice)),
+        advice: wording.advice,
+        for_customers: wording.advice_for_customers,
     }
+}
+
+/// The same for a text that an operator passes on to a customer: no more than the customer's own pages show.
+pub(super) fn meaning_for_customers(code: &ErrorCode) -> Meaning {
+    let shown = TenantScope::One(Tenant::default()).shown_code(code.as_str()).to_owned();
+    meaning(&ErrorCode::from_stored(shown))
+}
+
+/// A clause as a sentence.
+pub(super) fn sentence(clause: &str) -> String {
+    format!("{}.", capitalised(clause))
 }
 
 /// A clause as the beginning of a sentence.
@@ -44,7 +69,16 @@ mod tests {
     fn codes_become_sentences_that_name_the_status() {
         let meaning = meaning(&ErrorCode::http(503));
         assert!(meaning.what.starts_with("What stands in front") && meaning.what.ends_with(" (HTTP 503)."));
-        assert!(meaning.advice.ends_with('.'));
+        assert!(meaning.advice(Site::Dashboard).ends_with("can be sent again."));
         assert!(super::meaning(&ErrorCode::TIMEOUT).what.ends_with("in time."));
+    }
+
+    #[test]
+    fn customers_are_told_what_they_can_do() {
+        let tls = meaning(&ErrorCode::TLS_FAILED);
+        assert!(tls.advice(Site::Dashboard).contains("callbacks.ca_file"));
+        assert!(tls.advice(Site::Portal).ends_with("issued for this host name."));
+        let blocked = meaning_for_customers(&ErrorCode::BLOCKED_ADDRESS);
+        assert_eq!(blocked.what, meaning(&ErrorCode::DNS_FAILED).what, "which names exist is not told");
     }
 }

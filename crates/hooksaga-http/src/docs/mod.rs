@@ -1,8 +1,8 @@
 //! The pages for people: `/docs` shows the OpenAPI document and lets one try the routes out. It works offline:
 //! everything comes from this server, and the content security policy allows nothing else.
 //!
-//! It is written for this server: the usual viewers of OpenAPI documents are large bundles of JavaScript, most of which set styles inline,
-//! which the policy forbids, and they would have to be kept up to date. This one is three small files.
+//! It is written for this server: the usual viewers of OpenAPI documents are large bundles of JavaScript, most of which
+//! set styles inline, which the policy forbids, and they would have to be kept up to date. This one is three small files.
 
 use crate::listener::Unmetered;
 use axum::{

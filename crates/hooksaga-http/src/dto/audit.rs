@@ -3,7 +3,7 @@
 use crate::{
     errors::FieldErrors,
     query::Params,
-    time::{self, Time},
+    time::{self, ApiTime},
     validate,
 };
 use hooksaga_saga::Timestamp;
@@ -15,7 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AuditItem {
     id: i64,
-    at: Time,
+    at: ApiTime,
     /// The key that was used; null for the root key and for the command line.
     #[schema(required)]
     key_id: Option<i64>,

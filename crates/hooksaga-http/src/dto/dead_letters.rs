@@ -1,12 +1,12 @@
 //! Dead letters and their requeue.
 
 use crate::{
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     json::{self, Object},
-    listing::ListQuery,
+    listing::ListParameters,
     query::Params,
-    time::{self, Time},
+    time::{self, ApiTime},
     validate,
 };
 use hooksaga_pipeline::RequeueTally;
@@ -27,7 +27,7 @@ pub(crate) struct DeadLetterItem {
     subscription_id: i64,
     #[schema(example = "HTTP_503")]
     final_error_code: String,
-    created_at: Time,
+    created_at: ApiTime,
     /// The delivery that a requeue made of it.
     #[schema(required)]
     requeued_saga_id: Option<i64>,
@@ -79,8 +79,8 @@ pub(crate) struct DeadLettersQuery {
     created_before: Option<Timestamp>,
 }
 
-impl ListQuery for DeadLettersQuery {
-    const LIST: List = List::DeadLetters;
+impl ListParameters for DeadLettersQuery {
+    const LIST: ListKind = ListKind::DeadLetters;
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {

@@ -1,12 +1,12 @@
 //! Deliveries.
 
 use crate::{
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     explanation::explain,
-    listing::ListQuery,
+    listing::ListParameters,
     query::Params,
-    time::{self, Time},
+    time::{self, ApiTime},
     validate,
 };
 use hooksaga_saga::{
@@ -38,15 +38,15 @@ pub(crate) struct DeliveryItem {
     attempt_count: u32,
     /// Attempts in all, the first included.
     max_retry_limit: u32,
-    next_attempt_at: Time,
+    next_attempt_at: ApiTime,
     /// The last failure; kept when a later attempt succeeded.
     #[schema(required, example = "HTTP_503")]
     final_error_code: Option<String>,
     /// Of the last attempt that the callback responded to.
     #[schema(required)]
     last_response_status: Option<u16>,
-    created_at: Time,
-    updated_at: Time,
+    created_at: ApiTime,
+    updated_at: ApiTime,
     /// Open, and waiting for its subscription to be active and verified.
     held: bool,
 }
@@ -81,10 +81,10 @@ impl From<Delivery> for DeliveryItem {
 pub(crate) struct AttemptView {
     job_id: i64,
     /// When it was due.
-    attempt_at: Time,
+    attempt_at: ApiTime,
     /// When it was really sent; null if it was not.
     #[schema(required)]
-    started_at: Option<Time>,
+    started_at: Option<ApiTime>,
     /// Where it was sent; null if it was not.
     #[schema(required, example = "https://example.com/hook")]
     callback_url: Option<String>,
@@ -138,7 +138,7 @@ impl DeliveryView {
     /// `held`: why it waits, as its subscription stands.
     pub(crate) fn new(detail: DeliveryDetail, held: Option<Held>) -> Self {
         Self {
-            explanation: explain(&detail, held),
+            explanation: explain(&detail, held).to_string(),
             delivery: detail.delivery.into(),
             attempts: detail.attempts.into_iter().map(Into::into).collect(),
         }
@@ -171,8 +171,8 @@ pub(crate) struct DeliveriesQuery {
     created_before: Option<Timestamp>,
 }
 
-impl ListQuery for DeliveriesQuery {
-    const LIST: List = List::Deliveries;
+impl ListParameters for DeliveriesQuery {
+    const LIST: ListKind = ListKind::Deliveries;
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {
@@ -195,7 +195,7 @@ impl ListQuery for DeliveriesQuery {
 impl From<DeliveriesQuery> for DeliveryFilter {
     fn from(query: DeliveriesQuery) -> Self {
         Self {
-            statuses: query.status,
+            statuses: query.status.into_iter().collect(),
             subscription_id: query.subscription_id.map(SubscriptionId),
             event_id: query.event_id.map(EventId),
             event_type: query.event_type,

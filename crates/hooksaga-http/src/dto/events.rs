@@ -3,13 +3,13 @@
 use super::DeliveryItem;
 use crate::{
     auth::Caller,
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     json::{self, Object},
-    listing::ListQuery,
+    listing::ListParameters,
     problem::{Kind, Problem, ProblemBody},
     query::Params,
-    time::{self, Time},
+    time::{self, ApiTime},
     validate,
 };
 use hooksaga_saga::{CorrelationId, EventType, ExternalId, Tenant, Timestamp};
@@ -165,7 +165,7 @@ pub(crate) struct EventItem {
     external_id: Option<String>,
     /// The caller's, or made for the event.
     correlation_id: String,
-    created_at: Time,
+    created_at: ApiTime,
 }
 
 impl From<EventHead> for EventItem {
@@ -231,8 +231,8 @@ pub(crate) struct EventsQuery {
     created_before: Option<Timestamp>,
 }
 
-impl ListQuery for EventsQuery {
-    const LIST: List = List::Events;
+impl ListParameters for EventsQuery {
+    const LIST: ListKind = ListKind::Events;
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {

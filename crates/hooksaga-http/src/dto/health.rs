@@ -1,7 +1,7 @@
 //! How a subscription's endpoint has been doing.
 
 use super::SubscriptionView;
-use crate::time::Time;
+use crate::time::ApiTime;
 use hooksaga_store::{Health, LastFailure, SubscriptionDetail};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -43,7 +43,7 @@ pub(crate) struct LastFailureView {
     /// Null if the endpoint did not respond.
     #[schema(required)]
     response_status: Option<u16>,
-    at: Time,
+    at: ApiTime,
 }
 
 impl From<SubscriptionDetail> for SubscriptionDetailView {

@@ -4,7 +4,7 @@ use crate::{
     auth::Caller,
     errors::FieldErrors,
     json::{self, Object},
-    time::Time,
+    time::ApiTime,
     validate,
 };
 use hooksaga_saga::Tenant;
@@ -22,7 +22,7 @@ pub(crate) struct MeView {
     #[schema(required)]
     tenant: Option<String>,
     #[schema(required)]
-    expires_at: Option<Time>,
+    expires_at: Option<ApiTime>,
 }
 
 impl From<&Caller> for MeView {
@@ -31,7 +31,7 @@ impl From<&Caller> for MeView {
             name: caller.name.clone(),
             scopes: caller.scopes.iter().map(|scope| scope.as_str()).collect(),
             tenant: caller.tenant.as_ref().map(ToString::to_string),
-            expires_at: caller.expires_at.map(Time::from),
+            expires_at: caller.expires_at.map(ApiTime::from),
         }
     }
 }
@@ -39,8 +39,9 @@ impl From<&Caller> for MeView {
 /// A portal session to open.
 #[derive(Debug, ToSchema)]
 pub(crate) struct PortalSessionRequest {
-    #[schema(value_type = String, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
-    pub(crate) tenant: Tenant,
+    /// A key that is bound to a tenant may leave it out: it is the key's own.
+    #[schema(value_type = String, required = true, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    pub(crate) tenant: Option<Tenant>,
     /// How long it is valid: `1m` to `24h`.
     #[schema(value_type = String, required = false, default = "1h", pattern = "^(([1-9][0-9]{0,2}|1[0-3][0-9]{2}|14[0-3][0-9]|1440)m|([1-9]|1[0-9]|2[0-4])h|1d)$")]
     pub(crate) ttl: Duration,
@@ -49,13 +50,17 @@ pub(crate) struct PortalSessionRequest {
 impl PortalSessionRequest {
     const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 
-    pub(crate) fn read(mut object: Object<'_>, errors: &mut FieldErrors) -> Option<Self> {
-        let tenant = object.required("tenant", errors, validate::writable_tenant);
+    pub(crate) fn read(mut object: Object<'_>, bound: bool, errors: &mut FieldErrors) -> Option<Self> {
+        let tenant = if bound {
+            object.optional("tenant", errors, validate::writable_tenant)
+        } else {
+            object.required("tenant", errors, validate::writable_tenant)
+        };
         let ttl = object.optional("ttl", errors, |value| {
             json::string(value).and_then(|text| validate::session_ttl(&text))
         });
         object.finish(errors);
-        Some(Self { tenant: tenant?, ttl: ttl.unwrap_or(Self::DEFAULT_TTL) })
+        Some(Self { tenant, ttl: ttl.unwrap_or(Self::DEFAULT_TTL) })
     }
 }
 
@@ -67,5 +72,5 @@ pub(crate) struct PortalSession {
     pub(crate) url: String,
     pub(crate) token: String,
     #[schema(value_type = String, format = DateTime)]
-    pub(crate) expires_at: Option<Time>,
+    pub(crate) expires_at: Option<ApiTime>,
 }

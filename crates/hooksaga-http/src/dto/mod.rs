@@ -30,7 +30,7 @@ pub(crate) use subscriptions::{
     SubscriptionsQuery, TestDelivery, VerificationRequest,
 };
 
-use crate::cursor::{self, List};
+use crate::cursor::{self, ListKind};
 use hooksaga_store::Page;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -45,7 +45,7 @@ pub(crate) struct PageOf<T> {
 }
 
 impl<T> PageOf<T> {
-    pub(crate) fn new<R: Into<T>>(page: Page<R>, list: List) -> Self {
+    pub(crate) fn new<R: Into<T>>(page: Page<R>, list: ListKind) -> Self {
         Self {
             items: page.items.into_iter().map(Into::into).collect(),
             next_cursor: page.next.map(|before| cursor::encode(list, before)),

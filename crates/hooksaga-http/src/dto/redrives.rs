@@ -3,12 +3,12 @@
 use super::dead_letters::RequeueFilter;
 use crate::{
     auth::Caller,
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     json::{self, Object},
-    listing::ListQuery,
+    listing::ListParameters,
     query::Params,
-    time::{self, Time},
+    time::{self, ApiTime},
 };
 use hooksaga_saga::{SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{DeadLetterFilter, Redrive, RedriveStatus, RedriveWork, Starter};
@@ -120,9 +120,9 @@ pub(crate) struct RedriveView {
     #[schema(required)]
     subscription_id: Option<i64>,
     #[schema(required)]
-    since: Option<Time>,
+    since: Option<ApiTime>,
     #[schema(required)]
-    until: Option<Time>,
+    until: Option<ApiTime>,
     /// Of a redrive of dead letters: which.
     #[schema(required)]
     filter: Option<RedriveFilterView>,
@@ -132,8 +132,8 @@ pub(crate) struct RedriveView {
     /// Null: the root key, which is not stored, or a key whose name is not shown either.
     #[schema(required)]
     started_by_key_id: Option<i64>,
-    created_at: Time,
-    updated_at: Time,
+    created_at: ApiTime,
+    updated_at: ApiTime,
 }
 
 /// Which dead letters a redrive sends again.
@@ -146,10 +146,10 @@ pub(crate) struct RedriveFilterView {
     #[schema(required)]
     final_error_code: Option<String>,
     #[schema(required)]
-    created_after: Option<Time>,
+    created_after: Option<ApiTime>,
     /// Never later than the redrive itself.
     #[schema(required)]
-    created_before: Option<Time>,
+    created_before: Option<ApiTime>,
 }
 
 impl From<DeadLetterFilter> for RedriveFilterView {
@@ -202,8 +202,8 @@ impl RedriveView {
 #[derive(Debug)]
 pub(crate) struct RedrivesQuery;
 
-impl ListQuery for RedrivesQuery {
-    const LIST: List = List::Redrives;
+impl ListParameters for RedrivesQuery {
+    const LIST: ListKind = ListKind::Redrives;
 
     fn read(_: &mut Params, _: &mut FieldErrors) -> Self {
         Self

@@ -1,6 +1,6 @@
 //! Statistics.
 
-use crate::time::Time;
+use crate::time::ApiTime;
 use hooksaga_store::{Gauges, MinuteCount, Stats, SubscriptionCount};
 use serde::Serialize;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StatsView {
     /// The database's clock.
-    now: Time,
+    now: ApiTime,
     /// For a tenant each is counted up to 10,000.
     open_deliveries: OpenDeliveries,
     /// Open deliveries of subscriptions that are not active and verified.
@@ -49,7 +49,7 @@ pub(crate) struct QueueDepths {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct EndedInMinute {
     /// Its beginning.
-    minute: Time,
+    minute: ApiTime,
     delivered: u64,
     /// Failed attempts.
     failed: u64,

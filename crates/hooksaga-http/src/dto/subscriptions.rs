@@ -2,13 +2,13 @@
 
 use crate::{
     auth::Caller,
-    cursor::List,
+    cursor::ListKind,
     errors::FieldErrors,
     json::{self, Object},
-    listing::ListQuery,
+    listing::ListParameters,
     problem::Problem,
     query::Params,
-    time::Time,
+    time::ApiTime,
     validate,
 };
 use hooksaga_pipeline::{SecretKey, SigningSecret};
@@ -30,7 +30,7 @@ const READ_ONLY: &str = "is read-only";
 #[derive(Debug)]
 struct ReadAsTopics;
 
-/// The topics of a request: one as `event_type`, or a list as `event_types`; nothing if neither is given or something is
+/// The topics of a request: one as `event_type`, or a list as `event_types`; `None` if neither is given or something is
 /// wrong with them.
 fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
     let one = object
@@ -41,7 +41,9 @@ fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
             return Err(format!("must list 1 to {} different topics", Topics::MAX));
         }
         let topics = elements.items.into_iter().enumerate().map(|(index, item)| {
-            validate::parsed_json(item).map_err(|rule| format!("the element at {index} {rule}"))
+            let shown = item.get();
+            let shown = if shown.len() <= MAX_SHOWN { format!(" ({shown})") } else { String::new() };
+            validate::parsed_json(item).map_err(|rule| format!("the element at {index}{shown} {rule}"))
         });
         Topics::new(topics.collect::<Result<Vec<Topic>, String>>()?).map_err(|invalid| invalid.to_string())
     });
@@ -50,6 +52,9 @@ fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
     }
     one.or(list)
 }
+
+/// A longer element is named by its place alone.
+const MAX_SHOWN: usize = 120;
 
 /// A list may repeat topics; one that is longer than this is not read to its end.
 const MAX_LISTED_TOPICS: usize = 1000;
@@ -275,7 +280,7 @@ pub(crate) struct VerificationView {
     #[schema(required)]
     last_error: Option<String>,
     #[schema(required)]
-    checked_at: Option<Time>,
+    checked_at: Option<ApiTime>,
     /// Who vouched for the present callback_url, if it did not prove itself.
     #[schema(required)]
     trusted: Option<TrustedView>,
@@ -286,7 +291,7 @@ pub(crate) struct VerificationView {
 pub(crate) struct TrustedView {
     /// The name of the API key.
     by: String,
-    at: Time,
+    at: ApiTime,
 }
 
 /// Why and when the server switched a subscription off.
@@ -295,7 +300,7 @@ pub(crate) struct DisabledView {
     /// `GONE`: the endpoint returned 410. `FAILING`: every attempt has failed for too long.
     #[schema(example = "GONE", value_type = String, pattern = "^(GONE|FAILING)$")]
     reason: &'static str,
-    at: Time,
+    at: ApiTime,
 }
 
 impl From<Disabled> for DisabledView {
@@ -313,7 +318,7 @@ impl From<Verification> for VerificationView {
                 VerificationStatus::Failed => "failed",
             },
             last_error: verification.last_error.map(|code| code.as_str().to_owned()),
-            checked_at: verification.checked_at.map(Time::from),
+            checked_at: verification.checked_at.map(ApiTime::from),
             trusted: verification
                 .trusted
                 .map(|trusted| TrustedView { by: trusted.by, at: trusted.at.into() }),
@@ -347,8 +352,8 @@ pub(crate) struct SubscriptionView {
     #[schema(required)]
     disabled: Option<DisabledView>,
     verification: VerificationView,
-    created_at: Time,
-    updated_at: Time,
+    created_at: ApiTime,
+    updated_at: ApiTime,
 }
 
 impl From<Subscription> for SubscriptionView {
@@ -404,8 +409,8 @@ pub(crate) struct SubscriptionsQuery {
     disabled: Option<bool>,
 }
 
-impl ListQuery for SubscriptionsQuery {
-    const LIST: List = List::Subscriptions;
+impl ListParameters for SubscriptionsQuery {
+    const LIST: ListKind = ListKind::Subscriptions;
 
     fn read(params: &mut Params, errors: &mut FieldErrors) -> Self {
         Self {

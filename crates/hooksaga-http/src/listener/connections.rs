@@ -1,6 +1,6 @@
 //! The open connections, and which of them is closed when there are too many.
 
-use super::peer::{Patience, Peer, Rank};
+use super::peer::{EvictAfter, Peer, Rank};
 use std::{
     collections::HashMap,
     sync::{
@@ -46,9 +46,9 @@ impl ListenerCounters {
 /// All connections of a listener.
 pub(super) struct Connections {
     max: usize,
-    patience: Patience,
+    patience: EvictAfter,
     counts: Arc<ListenerCounters>,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<OpenConnections>>,
     /// A connection has ended.
     ended: Arc<Notify>,
     /// Every connection is to end.
@@ -56,7 +56,7 @@ pub(super) struct Connections {
 }
 
 #[derive(Default)]
-struct Table {
+struct OpenConnections {
     next: u64,
     open: HashMap<u64, Arc<Peer>>,
     leaving: usize,
@@ -65,12 +65,12 @@ struct Table {
 }
 
 impl Connections {
-    pub(super) fn new(max: usize, patience: Patience, counts: Arc<ListenerCounters>) -> Self {
+    pub(super) fn new(max: usize, patience: EvictAfter, counts: Arc<ListenerCounters>) -> Self {
         let stopping = AtomicBool::new(false);
         Self { max, patience, counts, table: Arc::default(), ended: Arc::default(), stopping }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
+    fn lock(&self) -> MutexGuard<'_, OpenConnections> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +127,7 @@ impl Connections {
         quiet.iter().for_each(|peer| self.tell_to_go(&mut table, peer));
     }
 
-    fn tell_to_go(&self, table: &mut Table, peer: &Peer) {
+    fn tell_to_go(&self, table: &mut OpenConnections, peer: &Peer) {
         if !peer.leaving.swap(true, Ordering::Relaxed) {
             table.leaving += 1;
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
@@ -184,9 +184,9 @@ impl Connections {
     }
 }
 
-impl Table {
+impl OpenConnections {
     /// Who goes next.
-    fn next_victim(&mut self, patience: Patience) -> Option<Arc<Peer>> {
+    fn next_victim(&mut self, patience: EvictAfter) -> Option<Arc<Peer>> {
         let now = Instant::now();
         // What was found may have become busy since: then its rank is another.
         while let Some((rank, peer)) = self.victims.pop() {
@@ -213,7 +213,7 @@ impl Table {
 pub(super) struct Admitted {
     id: u64,
     peer: Arc<Peer>,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<OpenConnections>>,
     ended: Arc<Notify>,
     counts: Arc<ListenerCounters>,
 }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     const STALLED: Duration = Duration::from_millis(20);
-    const PATIENCE: Patience = Patience { idle: Duration::ZERO, stalled: STALLED };
+    const PATIENCE: EvictAfter = EvictAfter { idle: Duration::ZERO, stalled: STALLED };
 
     fn full(count: usize) -> (Connections, Vec<Admitted>) {
         let connections = Connections::new(count, PATIENCE, Arc::default());
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn whoever_has_just_come_has_time_to_ask() {
-        let patience = Patience { idle: STALLED, stalled: STALLED };
+        let patience = EvictAfter { idle: STALLED, stalled: STALLED };
         let connections = Connections::new(1, patience, Arc::default());
         let admitted = [connections.admit()];
         connections.make_room();

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until},
 };
 
-/// After a refusal, so much is read and thrown away, and for so long, so that the client is not reset before it has
+/// After a refusal, this much is read and thrown away, at most for this long, so that the client is not reset before it has
 /// read it.
 const MAX_DISCARDED: usize = 1 << 20;
 const MAX_WAIT: Duration = Duration::from_secs(2);

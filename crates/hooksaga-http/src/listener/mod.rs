@@ -21,17 +21,14 @@ mod tls;
 pub use responses::Unmetered;
 pub use tls::{Tls, TlsError};
 
-use crate::{
-    listener::{
-        connections::Connections,
-        guarded::Guarded,
-        peer::{Patience, Peer},
-        responses::WaitingResponses,
-        service::respond,
-    },
-    seldom::Seldom,
+use crate::listener::{
+    connections::Connections,
+    guarded::Guarded,
+    peer::{EvictAfter, Peer},
+    responses::WaitingResponses,
+    service::respond,
 };
-use hooksaga_pipeline::Shutdown;
+use hooksaga_pipeline::{LogThrottle, Shutdown};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{
@@ -77,7 +74,7 @@ pub struct ListenerOptions {
     pub max_connections: usize,
     /// Bytes of all response bodies that wait to be taken by clients that showed a key.
     pub max_response_bytes: usize,
-    /// The same for the routes that need none.
+    /// Bytes of all such response bodies of the routes that need no key.
     pub max_public_response_bytes: usize,
     pub deadlines: Deadlines,
     /// With it the listener speaks HTTPS.
@@ -110,7 +107,7 @@ pub struct Deadlines {
     pub idle: Duration,
     /// Without taking a byte of a response.
     pub write: Duration,
-    /// When the listener is full, a connection without a request keeps its place for at least so long.
+    /// When the listener is full, a connection without a request keeps its place for at least this long.
     pub fresh: Duration,
     /// When the listener is full, a client that keeps a request waiting for longer than this may lose its place.
     pub stalled: Duration,
@@ -174,7 +171,7 @@ pub async fn serve(
         app,
         connections: Connections::new(
             options.max_connections,
-            Patience { idle: options.deadlines.fresh, stalled: options.deadlines.stalled },
+            EvictAfter { idle: options.deadlines.fresh, stalled: options.deadlines.stalled },
             Arc::clone(&counts),
         ),
         responses: WaitingResponses::new(options.max_response_bytes, Arc::clone(&counts)),
@@ -184,9 +181,9 @@ pub async fn serve(
     });
     let mut tasks = JoinSet::new();
     let mut stop = pin!(shutdown.wait());
-    // Accepted, and not yet admitted: so nobody has to go before somebody has come.
+    // Accepted but not yet admitted, so that no connection is closed before a new one has arrived.
     let mut waiting = None;
-    let refused = Seldom::new(SAID_EVERY);
+    let refused = LogThrottle::new(SAID_EVERY);
     loop {
         tokio::select! {
             biased;

@@ -129,7 +129,7 @@ impl Peer {
         }
     }
 
-    /// Until when a client that has just come has time to send its first request; nothing if it has sent one.
+    /// Until when a client that has just come has time to send its first request; `None` if it has sent one.
     pub(super) fn has_time_until(&self, fresh: Duration) -> Option<Instant> {
         let State { has_asked, since, .. } = *self.lock();
         (!has_asked).then(|| since + fresh)
@@ -140,8 +140,9 @@ impl Peer {
         self.waker.get_or_init(|| waker.clone());
     }
 
-    /// Which connection is closed first: idle ones before those that the server waits for, the longest first. `None`: it may stay.
-    pub(super) fn rank(&self, now: Instant, patience: Patience) -> Option<Rank> {
+    /// Which connection is closed first: idle ones before those that the server waits for, the longest first. `None`: it
+    /// may stay.
+    pub(super) fn rank(&self, now: Instant, patience: EvictAfter) -> Option<Rank> {
         if self.leaving.load(Ordering::Relaxed) {
             return None;
         }
@@ -158,7 +159,7 @@ impl Peer {
     }
 
     /// Whether the client neither has a request in progress nor moves one on.
-    pub(super) fn is_quiet(&self, now: Instant, patience: Patience) -> bool {
+    pub(super) fn is_quiet(&self, now: Instant, patience: EvictAfter) -> bool {
         let state = *self.lock();
         match state.phase {
             Phase::Idle => now.duration_since(state.since) >= patience.idle,
@@ -184,7 +185,7 @@ pub(super) type Rank = (bool, Instant);
 
 /// How long a connection keeps its place although others want it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct EvictAfter {
     /// Without a request: whoever has just come must have time to send one.
     pub(super) idle: Duration,
     /// While it keeps a request waiting.

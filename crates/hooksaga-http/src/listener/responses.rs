@@ -34,7 +34,7 @@ struct WaitingBytes {
 }
 
 /// The room that one body takes; given back when the last of its bytes is gone.
-pub(super) struct Share {
+pub(super) struct ResponseRoom {
     bytes: usize,
     held: Arc<WaitingBytes>,
 }
@@ -45,7 +45,7 @@ impl WaitingResponses {
     }
 
     /// Room for a body, or how many bytes too many it has.
-    pub(super) fn try_take(&self, bytes: usize) -> Result<Share, usize> {
+    pub(super) fn try_take(&self, bytes: usize) -> Result<ResponseRoom, usize> {
         let share = self.take(bytes);
         // A single body that is larger than everything is sent when nothing else waits.
         match self.excess() {
@@ -55,10 +55,10 @@ impl WaitingResponses {
     }
 
     /// Room for a body that must be sent.
-    pub(super) fn take(&self, bytes: usize) -> Share {
+    pub(super) fn take(&self, bytes: usize) -> ResponseRoom {
         self.held.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.held.counts.response_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Share { bytes, held: Arc::clone(&self.held) }
+        ResponseRoom { bytes, held: Arc::clone(&self.held) }
     }
 
     /// How much more waits than may.
@@ -67,7 +67,7 @@ impl WaitingResponses {
     }
 }
 
-impl Drop for Share {
+impl Drop for ResponseRoom {
     fn drop(&mut self) {
         self.held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         self.held.counts.response_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -77,12 +77,12 @@ impl Drop for Share {
 /// A response's body with its share: the bytes keep it wherever they wait.
 pub(super) struct Metered {
     body: Body,
-    share: Option<Arc<Share>>,
+    share: Option<Arc<ResponseRoom>>,
     peer: Arc<Peer>,
 }
 
 impl Metered {
-    pub(super) fn new(body: Body, share: Option<Share>, peer: Arc<Peer>) -> Self {
+    pub(super) fn new(body: Body, share: Option<ResponseRoom>, peer: Arc<Peer>) -> Self {
         Self { body, share: share.map(Arc::new), peer }
     }
 }
@@ -106,7 +106,7 @@ impl HttpBody for Metered {
         polled.map_ok(|frame| {
             frame.map_data(|bytes| {
                 let bytes = if bytes.len() >= COPIED { Bytes::copy_from_slice(&bytes) } else { bytes };
-                Bytes::from_owner(Owned { bytes, _share: Arc::clone(share) })
+                Bytes::from_owner(CountedBytes { bytes, _share: Arc::clone(share) })
             })
         })
     }
@@ -120,12 +120,12 @@ impl HttpBody for Metered {
     }
 }
 
-struct Owned {
+struct CountedBytes {
     bytes: Bytes,
-    _share: Arc<Share>,
+    _share: Arc<ResponseRoom>,
 }
 
-impl AsRef<[u8]> for Owned {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

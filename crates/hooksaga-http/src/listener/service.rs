@@ -32,6 +32,8 @@ pub(super) async fn respond(
     peer.begin();
     if !names_one_host(&request) {
         peer.respond();
+        // Like what hyper refuses: in the log for whoever looks for it, and not among the requests to routes.
+        tracing::debug!("a request without exactly one host header was refused");
         let problem = Problem::new(Kind::BadRequest, "send one host header, and no other");
         return Ok(problem.into_response().map(|body| Metered::new(body, None, Arc::clone(peer))));
     }
@@ -58,7 +60,7 @@ pub(super) async fn respond(
                 let problem = "other clients have not taken their responses yet; try again shortly";
                 (Problem::new(Kind::Overloaded, problem).into_response(), None)
             } else {
-                // What was done must be told.
+                // The client must learn what was done.
                 (response, Some(responses.take(bytes)))
             }
         }

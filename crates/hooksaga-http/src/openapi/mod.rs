@@ -1,9 +1,10 @@
 //! The OpenAPI 3.1 document, made from the handlers and the types of `dto/`.
 
 mod examples;
+mod request_schemas;
 mod webhooks;
 
-use crate::{api, exact, listener::Unmetered, probes, problem::ProblemBody};
+use crate::{api, listener::Unmetered, probes, problem::ProblemBody};
 use axum::routing::get;
 use examples::Example;
 use http::header;
@@ -34,7 +35,7 @@ use utoipa::{
         (name = "dead letters", description = "Deliveries that were given up, and their requeue"),
         (name = "redrives", description = "Large work: many dead letters or old events, in the background"),
         (name = "keys", description = "The key in use, sessions of the customer portal, and who did what"),
-        (name = "stats", description = "How everything stands"),
+        (name = "stats", description = "Statistics"),
         (name = "probes", description = "For machines; no key needed")
     ),
     paths(
@@ -80,7 +81,7 @@ impl Modify for Finish {
                 object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
             }
         }
-        exact::fit(document);
+        request_schemas::fit(document);
     }
 }
 

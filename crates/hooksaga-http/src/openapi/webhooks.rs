@@ -84,7 +84,7 @@ fn operational(kind: AnnouncementKind) -> Value {
         ),
         AnnouncementKind::Failing => (
             "An endpoint keeps failing",
-            "Every attempt has failed for half of callbacks.disable_after; the subscription is disabled if that goes on.",
+            "Every attempt has failed for half of callbacks.disable_after; the subscription is disabled if this continues.",
         ),
         AnnouncementKind::Disabled => (
             "A subscription is disabled",

@@ -11,11 +11,17 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again() {
     let event = api.event("t", &json!({"n": 1})).await;
     assert!(browser.page(&format!("/events/evt_{event}")).await.contains("being looked up"));
     api.route().await;
-    assert!(browser.page("/deliveries/1").await.contains("about to be sent"));
+    assert!(browser.page("/deliveries/1").await.contains("is sent as soon as its turn comes"));
     api.attempt_all(&Outcome::Failed(ErrorCode::http(503))).await;
     let page = browser.page("/deliveries/1").await;
-    for said in ["Given up", "HTTP 503", "could not reach it, or it is overloaded", "try later", "Send again"]
-    {
+    for said in [
+        "The only attempt failed with HTTP_503",
+        "and it was given up; ",
+        "HTTP 503",
+        "could not reach it, or it is overloaded",
+        "try later",
+        "Send again",
+    ] {
         assert!(page.contains(said), "{said}: {page}");
     }
     tokio::time::sleep(Duration::from_millis(1600)).await;
@@ -67,6 +73,56 @@ async fn a_failing_delivery_is_followed_to_its_dead_letter_and_sent_again() {
     api.patch("/v1/subscriptions/1", &json!({"active": false})).await.expect(200);
     let refused = browser.post("/dead-letters/requeue", &[("what", "one"), ("id", "3")]).await;
     assert!(refused.text().contains("must be active and verified first"), "{}", refused.text());
+}
+
+/// The text to copy says all that whoever runs the endpoint has to know, and nothing of the server's settings.
+#[tokio::test]
+async fn the_text_for_the_customer_says_what_happened_what_to_do_and_what_comes_next() {
+    let api = TestApi::new().await;
+    let body = json!({"event_type": "t", "callback_url": "https://example.com/hook", "max_retry_limit": 2});
+    let id = api.post("/v1/subscriptions", &body).await.expect(201)["id"].clone();
+    api.verify_all().await;
+    send(&api, "default", "order-1", &json!(1)).await;
+    api.route().await;
+    api.attempt_all(&Outcome::Failed(ErrorCode::TLS_FAILED)).await;
+    let (operator, key) = (Browser::dashboard(&api, ROOT_KEY).await, api.key_of("default").await);
+    let customer = Browser::portal(&api, &key).await;
+    let page = operator.page("/deliveries/1").await;
+    for said in [
+        "External id order-1\n",
+        "\nStatus: retrying, 1 of 2 attempts\nNext attempt: 20",
+        "\nWhat to do: Check that the endpoint's certificate is valid, complete and issued for this host name.</pre>",
+        "callbacks.ca_file",
+        "<h2>For the customer</h2>",
+        "<dt>Tenant</dt>",
+    ] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    // In the portal the reader is the customer.
+    let page = customer.page("/deliveries/1").await;
+    for said in ["issued for this host name.", "<h2>As text, to pass on</h2>"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    for operators in ["callbacks.", "customer", "<dt>Tenant</dt>"] {
+        assert!(!page.contains(operators), "{operators}: {page}");
+    }
+
+    // What a customer's own pages do not tell, this text does not tell either.
+    send(&api, "default", "order-2", &json!(2)).await;
+    api.route().await;
+    api.attempt_all(&Outcome::Failed(ErrorCode::BLOCKED_ADDRESS)).await;
+    let page = operator.page("/deliveries/2").await;
+    let (operators, customers) = page.split_once("<h2>For the customer</h2>").unwrap();
+    assert!(
+        operators.contains("must not be called") && operators.contains("callbacks.allow_networks"),
+        "{page}"
+    );
+    assert!(!customers.contains("must not be called") && customers.contains("did not resolve"), "{page}");
+
+    api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": false})).await.expect(200);
+    let page = operator.page("/deliveries/1").await;
+    let held = "\nStatus: held, 1 of 2 attempts, because the subscription is paused\nWhat to do: Resume it";
+    assert!(page.contains(held) && !page.contains("\nNext attempt"), "{page}");
 }
 
 #[tokio::test]
@@ -132,7 +188,11 @@ async fn the_page_of_an_open_delivery_is_live_also_while_it_is_held() {
     api.route().await;
     api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": false})).await.expect(200);
     let page = browser.page("/deliveries/1").await;
-    assert!(page.contains("It is held because") && page.contains("<div id=\"part\" data-live"), "{page}");
+    assert!(
+        page.contains("is held because the subscription is paused, and is sent once")
+            && page.contains("<div id=\"part\" data-live"),
+        "{page}"
+    );
     api.patch(&format!("/v1/subscriptions/{id}"), &json!({"active": true})).await.expect(200);
     api.attempt_all(&Outcome::Delivered).await;
     assert!(!browser.page("/deliveries/1").await.contains("data-live"));

@@ -71,9 +71,11 @@ async fn search_finds_what_people_have_at_hand() {
         api.get("/v1/events/2").await.expect(200)["correlation_id"].as_str().unwrap().to_owned();
     for (text, to) in [
         ("evt_2", "/events/2"),
+        ("EVT_2", "/events/2"),
         ("order-2", "/events/3"),
         (&correlation, "/events/2"),
         ("https%3A%2F%2Fexample.com%2Fhook", "/subscriptions/1"),
+        ("example.com%2Fhook", "/subscriptions/1"),
         ("3", ""),
         ("%20evt_1%20", "/events/1"),
     ] {
@@ -95,6 +97,22 @@ async fn search_finds_what_people_have_at_hand() {
 }
 
 #[tokio::test]
+async fn search_leads_to_the_rest_and_pages_keep_their_length() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    for number in 0..21 {
+        let body = json!({"event_type": format!("t{number}"), "callback_url": "https://example.com/hook"});
+        api.post("/v1/subscriptions", &body).await.expect(201);
+    }
+    let found = browser.page("/search?q=example.com/hook").await;
+    let all = "/subscriptions?callback_url=https%3A%2F%2Fexample.com%2Fhook";
+    assert!(found.contains(&format!("href=\"{all}\"")), "{found}");
+    assert!(browser.page(all).await.contains("href=\"/subscriptions/1\""), "the oldest, too");
+    let older = browser.page("/subscriptions?limit=5").await;
+    assert!(older.contains("href=\"/subscriptions?limit=5&amp;cursor="), "{older}");
+}
+
+#[tokio::test]
 async fn lists_are_filtered_and_paged_and_say_what_is_wrong() {
     let api = TestApi::new().await;
     let browser = Browser::dashboard(&api, ROOT_KEY).await;
@@ -110,11 +128,12 @@ async fn lists_are_filtered_and_paged_and_say_what_is_wrong() {
     let page = browser.page("/events?event_type=&external_id=e7&created_after=2020-01-01T00:00&created_before=2199-01-01T00:00:01").await;
     assert!(page.contains("evt_8<") && !page.contains("evt_9<"));
     for (query, said) in [
-        ("/events?event_type=a%20b", "event_type: must be"),
-        ("/deliveries?subscription_id=x", "subscription_id: must be"),
-        ("/dead-letters?unknown=1", "unknown: is not a known"),
-        ("/subscriptions?active=maybe", "active: must be"),
-        ("/events?cursor=x", "cursor"),
+        ("/events?event_type=a%20b", "<p>Type: must be"),
+        ("/deliveries?subscription_id=x&event_id=evt_0", "<p>Subscription: must be"),
+        ("/deliveries?subscription_id=x&event_id=evt_0", "<p>Event: must be"),
+        ("/dead-letters?unknown=1", "<p>Unknown: is not a known"),
+        ("/subscriptions?active=maybe", "<p>Active: must be"),
+        ("/events?cursor=x", "<p>Cursor: "),
     ] {
         assert!(browser.page(query).await.contains(said), "{query}");
     }

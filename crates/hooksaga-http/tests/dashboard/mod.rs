@@ -35,7 +35,7 @@ const PAGES: [&str; 8] = [
     "/search?q=1",
 ];
 
-/// Every path of a site. A page that is not here fails the walk over all routes: add it, so that it is visited with a
+/// Every path of a site. The test of every route fails for a page that is not here: add it, so that it is visited with a
 /// session of another tenant.
 pub(crate) const PATHS: [&str; 25] = [
     "",

@@ -40,6 +40,21 @@ fn figure<'a>(page: &'a str, name: &str) -> &'a str {
 }
 
 #[tokio::test]
+async fn an_endpoint_that_begins_to_fail_is_seen_beside_ten_that_have_for_long() {
+    let api = TestApi::new().await;
+    work(&api, 1, 16).await;
+    let mut newest = 0;
+    for number in 0..11 {
+        let event_type = format!("type{number}");
+        newest = subscribe_to(&api, &event_type).await;
+        retrying(&api, &event_type, 1).await;
+    }
+    let page = Browser::dashboard(&api, ROOT_KEY).await.page("").await;
+    assert!(page.contains("11 endpoints failing since "), "{page}");
+    assert!(row_of(&page, newest).is_some(), "{page}");
+}
+
+#[tokio::test]
 async fn endpoints_that_fail_are_not_hidden_by_one_with_many_retries_or_by_held_ones() {
     let api = TestApi::new().await;
     let quiet = subscribe_to(&api, "quiet").await;

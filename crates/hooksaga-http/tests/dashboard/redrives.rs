@@ -81,6 +81,10 @@ async fn what_a_subscription_missed_is_sent_from_a_time_on() {
         "{}",
         refused.text()
     );
+    for kept in ["name=\"since\" value=\"2020-01-01T00:00\"", "name=\"until\" value=\"2021-01-01T00:00:30\""]
+    {
+        assert!(refused.text().contains(kept), "nobody has to write it again: {}", refused.text());
+    }
     api.verify_all().await;
     for (fields, said) in [
         (
@@ -110,6 +114,15 @@ async fn what_a_subscription_missed_is_sent_from_a_time_on() {
     assert!(
         page.contains("missed since 2020-01-01 00:00:00.000 UTC, before 2021-01-01 00:00:30.000 UTC"),
         "{page}"
+    );
+    for path in ["/redrives", "/redrives/1"] {
+        assert!(browser.page(path).await.contains(">example.com/hook</a> missed since"), "{path}");
+    }
+    // The subscription's page leads to the form, which is filled in.
+    assert!(browser.page(&format!("/subscriptions/{id}")).await.contains("href=\"/redrives?for=1#missed\""));
+    let form = browser.page("/redrives?for=1").await;
+    assert!(
+        form.contains("name=\"subscription_id\" value=\"1\"") && form.contains("data-at=\"/redrives?for=1\"")
     );
 }
 

@@ -110,6 +110,9 @@ async fn a_session_ends_with_its_key() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(browser.get("/events").await.header("location"), "/sign-in?next=%2Fevents");
+    // Who had one is told, and nobody else.
+    assert!(browser.get("/sign-in").await.text().contains("Your session has ended"));
+    assert!(!api.bare("GET", "/sign-in", &[], "").await.text().contains("has ended"));
 }
 
 #[tokio::test]

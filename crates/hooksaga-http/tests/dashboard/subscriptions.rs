@@ -13,7 +13,12 @@ async fn a_subscription_is_created_edited_paused_verified_and_given_a_new_secret
         )
         .await;
     assert_eq!(refused.status, 422);
-    for said in ["Must begin with https://", "must be an event type", "value=\"ftp://x\"", "value=\"many\""] {
+    for said in [
+        "Must begin with https://",
+        "1 (&quot;b*&quot;) must be an event type",
+        "value=\"ftp://x\"",
+        "value=\"many\"",
+    ] {
         assert!(refused.text().contains(said), "{said}: {}", refused.text());
     }
     let fields = [
@@ -59,6 +64,26 @@ async fn a_subscription_is_created_edited_paused_verified_and_given_a_new_secret
 }
 
 #[tokio::test]
+async fn headers_are_neither_lost_nor_doubled_without_a_word() {
+    let api = TestApi::new().await;
+    let browser = Browser::dashboard(&api, ROOT_KEY).await;
+    let sent = |url, headers| [("callback_url", url), ("topics", "t"), ("headers", headers)];
+    let doubled = browser.post("/subscriptions/new", &sent("https://example.com/a", "x-a: 1\nX-A: 2")).await;
+    assert_eq!(doubled.status, 422);
+    assert!(doubled.text().contains("X-A stands twice"), "{}", doubled.text());
+    let created = browser.post("/subscriptions/new", &sent("https://example.com/a", "x-a: 1\nx-b: 2")).await;
+    assert_eq!(created.status, 200, "{}", created.text());
+    assert!(browser.page("/subscriptions/1/edit").await.contains("do not go to another server"));
+
+    let same = browser.post("/subscriptions/1/edit", &sent("https://example.com/b", "")).await;
+    assert_eq!(same.header("location"), "/subscriptions/1?done=saved-url");
+    let elsewhere = browser.post("/subscriptions/1/edit", &sent("https://example.org/b", "")).await;
+    let page = browser.page(elsewhere.header("location")).await;
+    assert!(page.contains("The headers were removed"), "{page}");
+    assert_eq!(api.get("/v1/subscriptions/1").await.expect(200)["headers"], json!([]));
+}
+
+#[tokio::test]
 async fn a_subscription_shows_its_last_day_and_its_last_failure() {
     let api = TestApi::new().await;
     let browser = Browser::dashboard(&api, ROOT_KEY).await;
@@ -78,7 +103,7 @@ async fn a_subscription_shows_its_last_day_and_its_last_failure() {
         "<span class=\"value\">1</span><span class=\"name\">Waiting</span>",
         "10 ms – 20 ms",
         "Last failure",
-        "could not reach it, or it is overloaded (HTTP 503).",
+        "could not reach it, or it is overloaded (HTTP 503). Check that the endpoint runs",
     ] {
         assert!(page.contains(said), "{said}: {page}");
     }

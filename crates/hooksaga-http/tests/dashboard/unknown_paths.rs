@@ -46,6 +46,34 @@ async fn an_unknown_path_is_a_page_for_browsers_and_a_problem_for_programs() {
 }
 
 #[tokio::test]
+async fn who_is_signed_in_finds_the_way_on_from_a_page_that_is_not_there() {
+    let api = TestApi::new().await;
+    let (key, reader) = (api.key_of("acme").await, api.key("read").await);
+    let search = "role=\"search\"";
+    for (browser, home) in [
+        (Browser::dashboard(&api, ROOT_KEY).await, ""),
+        (Browser::dashboard(&api, &reader).await, ""),
+        (Browser::portal(&api, &key).await, "/portal"),
+    ] {
+        let headers = [("cookie", browser.cookie.as_str()), PEOPLE];
+        for (path, status) in
+            [("/deliveries/99", 404), ("/no/such/page", 404), ("/subscriptions/99/verify", 405)]
+        {
+            let page = api.bare("GET", &browser.path(path), &headers, "").await;
+            assert_eq!(page.status, status, "{path}");
+            let events = format!("href=\"{home}/events\"");
+            assert!(page.text().contains(search) && page.text().contains(&events), "{}", page.text());
+        }
+    }
+    let reader = Browser::dashboard(&api, &reader).await;
+    let refused = reader.get("/subscriptions/new").await;
+    assert!(refused.status == 403 && refused.text().contains(search), "{}", refused.text());
+    // Who is not finds nothing but the way to the first page.
+    let stranger = api.bare("GET", "/no/such/page", &[PEOPLE], "").await;
+    assert!(!stranger.text().contains(search) && !stranger.text().contains("<nav"), "{}", stranger.text());
+}
+
+#[tokio::test]
 async fn a_method_that_a_page_does_not_have_is_a_page_for_browsers_too() {
     let api = TestApi::new().await;
     let page = api.bare("GET", "/subscriptions/3/verify", &[PEOPLE], "").await;

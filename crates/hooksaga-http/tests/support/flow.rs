@@ -2,9 +2,9 @@
 
 use super::TestApi;
 use hooksaga_saga::{ErrorCode, Outcome, RetryPolicy, apply_result};
-use hooksaga_store::{Allotted, CheckOutcome, ClaimLimits, JobReport, LeaseToken, RouteLimits};
+use hooksaga_store::{Allotted, CheckOutcome, ClaimLimits, JobReport, LeaseToken, Move, RouteLimits};
 use serde_json::{Value, json};
-use std::{ops::ControlFlow, time::Duration};
+use std::time::Duration;
 
 impl TestApi {
     /// A subscription that is not verified yet.
@@ -47,7 +47,7 @@ impl TestApi {
         let waiting = self.stores.orchestrator.waiting(None, 1000).await.unwrap().subscriptions;
         let allotted: Vec<_> =
             waiting.into_iter().map(|subscription_id| Allotted { subscription_id, jobs: 1000 }).collect();
-        self.stores.orchestrator.create_jobs(&allotted, &|| ControlFlow::Continue(())).await.unwrap();
+        self.stores.orchestrator.create_jobs(&allotted, &|| Move::Now).await.unwrap();
 
         let limits = ClaimLimits { jobs: 1000, payload_bytes: 1 << 20, skip: Vec::new() };
         let lease = Duration::from_secs(60);

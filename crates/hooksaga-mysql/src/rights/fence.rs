@@ -1,5 +1,5 @@
-//! What kind of fence the roles are: logged once at the start, because here a switch of role gives rights and takes none
-//! away.
+//! How well the roles keep components apart. This is logged once at the start, because here a switch of role adds rights and
+//! removes none.
 
 use crate::{error::checked, options::SessionKind, pool::connect_once};
 use hooksaga_store::{Role, RoleMode, ServerOptions, StoreResult};
@@ -40,8 +40,8 @@ impl fmt::Display for Fence {
 }
 
 impl Fence {
-    /// Looks which one it is.
-    pub(crate) async fn look(options: &ServerOptions) -> StoreResult<Self> {
+    /// Finds out which one it is.
+    pub(crate) async fn read(options: &ServerOptions) -> StoreResult<Self> {
         if options.roles == RoleMode::Off {
             return Ok(Self::Off);
         }

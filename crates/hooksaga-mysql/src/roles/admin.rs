@@ -10,7 +10,7 @@ use crate::{
         topics::topics,
         worker::secret_key_ids,
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::SubscriptionId;
@@ -380,7 +380,7 @@ async fn rotate(
         return Ok(false);
     }
     // A statement after the lock sees what an earlier rotation left.
-    let older: Vec<(i64, Option<Time>, Time, Time)> =
+    let older: Vec<(i64, Option<SqlTime>, SqlTime, SqlTime)> =
         transaction.exec(VALID_SECRETS, (micros(overlap), id.0)).await?;
     for (rank, (secret_id, expires_at, now, overlapped)) in (1..).zip(older) {
         let end = match rank >= max_valid {

@@ -5,7 +5,7 @@
 //! Text goes in as hexadecimal, read back with UNHEX: no escapes, and no character set in between. Identifiers are
 //! compared as what they are stored as: see [`identifier!`].
 
-use crate::time::Time;
+use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ impl<'a> Field<'a> {
             Self::Int(number) => write!(json, "{number}").expect("writing to a String cannot fail"),
             Self::At(at) => {
                 json.push('"');
-                Time(at).write(json);
+                SqlTime(at).write(json);
                 json.push('"');
             }
             Self::Text(text) => {

@@ -6,13 +6,13 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::rows::{natural, take},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage, TroubledPlace, Walk,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
+    Troubled, TroubledPage, TroubledPlace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
@@ -94,10 +94,14 @@ impl CaretakerStore for Caretaker {
             .await
     }
 
-    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
-        let Walk { after, limit } = walk;
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        step: ScanStep<TroubledPlace>,
+    ) -> StoreResult<TroubledPage> {
+        let ScanStep { after, limit } = step;
         let (since, id) =
-            after.map_or((Time(Timestamp::from_micros(0)), 0), |(since, id)| (Time(since), id.0));
+            after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(since, id)| (SqlTime(since), id.0));
         self.0
             .run(|mut connection| async move {
                 let rows: Vec<Row> =
@@ -128,7 +132,7 @@ impl CaretakerStore for Caretaker {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
                 let mut noted = Vec::new();
                 for (id, since) in runs {
-                    transaction.exec_drop(NOTE_RUN, (id.0, Time(*since))).await?;
+                    transaction.exec_drop(NOTE_RUN, (id.0, SqlTime(*since))).await?;
                     if transaction.affected_rows() == 0 {
                         continue;
                     }
@@ -175,8 +179,11 @@ impl CaretakerStore for Caretaker {
                 let mut created = Vec::new();
                 for (announcement, event) in events {
                     created.extend(append(&mut transaction, event).await?);
-                    let key =
-                        (announcement.subscription_id.0, announcement.kind.as_str(), Time(announcement.at));
+                    let key = (
+                        announcement.subscription_id.0,
+                        announcement.kind.as_str(),
+                        SqlTime(announcement.at),
+                    );
                     transaction.exec_drop(FORGET, key).await?;
                 }
                 transaction.commit().await?;
@@ -188,8 +195,8 @@ impl CaretakerStore for Caretaker {
 
 fn troubled(mut row: Row) -> DbResult<Troubled> {
     let run = FailureRun {
-        since: take::<Time>(&mut row, 1)?.0,
-        last_at: take::<Time>(&mut row, 2)?.0,
+        since: take::<SqlTime>(&mut row, 1)?.0,
+        last_at: take::<SqlTime>(&mut row, 2)?.0,
         failures: natural(take(&mut row, 3)?),
         announced: take(&mut row, 4)?,
     };
@@ -200,7 +207,7 @@ async fn disable(transaction: &mut Transaction<'_>, wanted: &Disable) -> DbResul
     let id = wanted.subscription_id;
     let (found, url): (Option<bool>, Option<&str>) = match &wanted.cause {
         Cause::Gone { url } => (transaction.exec_first(LOCK_GONE, (id.0, url)).await?, Some(url)),
-        Cause::Failing { since } => (transaction.exec_first(LOCK_RUN, (id.0, Time(*since))).await?, None),
+        Cause::Failing { since } => (transaction.exec_first(LOCK_RUN, (id.0, SqlTime(*since))).await?, None),
     };
     let Some(was_announced) = found else { return Ok(None) };
     transaction.exec_drop(TAKE, (url.is_some(), id.0)).await?;
@@ -208,7 +215,7 @@ async fn disable(transaction: &mut Transaction<'_>, wanted: &Disable) -> DbResul
     let Some(mut row) = row else { return Ok(None) };
     let reason = wanted.cause.reason();
     let disabled = happened(&mut row, AnnouncementKind::Disabled, id, Some(reason))?;
-    transaction.exec_drop(DISABLE, (reason.as_str(), Time(disabled.at), id.0)).await?;
+    transaction.exec_drop(DISABLE, (reason.as_str(), SqlTime(disabled.at), id.0)).await?;
     if !was_announced && reason == DisabledReason::Failing {
         let failing = Announcement { kind: AnnouncementKind::Failing, reason: None, ..disabled.clone() };
         note(transaction, &failing).await?;
@@ -263,14 +270,14 @@ fn happened(
     reason: Option<DisabledReason>,
 ) -> DbResult<Announcement> {
     let (tenant, callback_url) = (take(row, 0)?, take(row, 1)?);
-    Ok(Announcement { kind, subscription_id, at: take::<Time>(row, 2)?.0, tenant, callback_url, reason })
+    Ok(Announcement { kind, subscription_id, at: take::<SqlTime>(row, 2)?.0, tenant, callback_url, reason })
 }
 
 async fn note(transaction: &mut Transaction<'_>, news: &Announcement) -> DbResult<()> {
     if news.is_wanted() {
         let (id, kind, reason) =
             (news.subscription_id.0, news.kind.as_str(), news.reason.map(DisabledReason::as_str));
-        let row = (id, kind, Time(news.at), &news.tenant, &news.callback_url, reason);
+        let row = (id, kind, SqlTime(news.at), &news.tenant, &news.callback_url, reason);
         transaction.exec_drop(NOTE, row).await?;
     }
     Ok(())

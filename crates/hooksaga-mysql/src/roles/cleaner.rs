@@ -7,7 +7,7 @@ use crate::{
         batch::Batch,
         rows::{expect_rows, natural, rows, take, trace},
     },
-    time::Time,
+    time::SqlTime,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{JobId, SagaId};
@@ -20,7 +20,7 @@ pub(crate) const PEEK: &str = "/* cleaner.peek */
 SELECT UTC_TIMESTAMP(6), EXISTS (SELECT 1 FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
                                  WHERE leased_until < UTC_TIMESTAMP(6))";
 
-/// Walks the index of Leased jobs in its own order, beyond the NULLs of all others.
+/// Scans the index of Leased jobs in its own order, beyond the NULLs of all others.
 pub(crate) const PICK: &str = "/* cleaner.pick */
 SELECT id FROM webhook_delivery_jobs FORCE INDEX (idx_job_leased)
 WHERE leased_until < ? ORDER BY leased_until LIMIT ? FOR UPDATE SKIP LOCKED";
@@ -82,10 +82,10 @@ async fn free(
     limit: u32,
     beyond: Duration,
 ) -> DbResult<u64> {
-    let now: Option<Time> = connection.query_first("/* cleaner.clock */ SELECT UTC_TIMESTAMP(6)").await?;
+    let now: Option<SqlTime> = connection.query_first("/* cleaner.clock */ SELECT UTC_TIMESTAMP(6)").await?;
     let now = now.ok_or_else(|| DbError::unreadable("no clock"))?;
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let mut picked: Vec<i64> = transaction.exec(pick, (Time(now.0.after(beyond)), limit)).await?;
+    let mut picked: Vec<i64> = transaction.exec(pick, (SqlTime(now.0.after(beyond)), limit)).await?;
     picked.sort_unstable();
     let mut changed = 0;
     for document in Batch::ids(picked) {
@@ -97,7 +97,7 @@ async fn free(
 }
 
 async fn reset(mut connection: Conn, limit: u32) -> DbResult<Vec<ResetLease>> {
-    let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
+    let peek: Option<(SqlTime, bool)> = connection.exec_first(PEEK, ()).await?;
     let (now, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
     if !waiting {
         return Ok(Vec::new());

@@ -1,6 +1,6 @@
 //! What applied results say about their endpoints, counted by the orchestrator.
 
-use crate::{error::DbResult, time::Time};
+use crate::{error::DbResult, time::SqlTime};
 use hooksaga_saga::{ErrorCode, SubscriptionId, Timestamp};
 use hooksaga_store::EndpointNews;
 use mysql_async::{Conn, prelude::Queryable as _};
@@ -66,12 +66,13 @@ pub(super) async fn note(
         }
         let Some((saga_id, code)) = &news.last_failure else { continue };
         let gone_url: Option<Option<String>> = match news.gone {
-            Some((saga, at)) => transaction.exec_first(GONE_URL, (saga.0, Time(at))).await?,
+            Some((saga, at)) => transaction.exec_first(GONE_URL, (saga.0, SqlTime(at))).await?,
             None => None,
         };
         let counted = if news.delivered { 0 } else { news.failures };
-        let since = (counted > 0).then_some(Time(now));
-        let row = (id.0, since, counted, Time(now), saga_id.0, ErrorCode::as_str(code), gone_url.flatten());
+        let since = (counted > 0).then_some(SqlTime(now));
+        let row =
+            (id.0, since, counted, SqlTime(now), saga_id.0, ErrorCode::as_str(code), gone_url.flatten());
         transaction.exec_drop(COUNT_FAILURES, row).await?;
     }
     Ok(())

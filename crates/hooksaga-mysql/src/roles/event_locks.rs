@@ -1,20 +1,26 @@
-//! A lock on an event that reaches every node of a Galera Cluster: the janitor and whoever sends an event again write one
-//! common key.
+//! A lock on an event that reaches every node of a Galera Cluster.
 //!
-//! Row locks stay on the node that took them, and the rows that the two write are different ones, so both would commit and
-//! leave a saga without its event. A cluster compares the keys of the rows that two transactions wrote, also of a row that
-//! one inserted and deleted: the second commit fails (1213) and is tried again.
+//! The race: the janitor removes an old event on one node while somebody sends it again on another. Row locks do not leave
+//! their node, and the two transactions write different rows. So both would commit, and leave a saga without its event.
 //!
-//! What is compared at the commit is what was not yet applied here by then. What is applied between a statement and the commit
-//! only meets the locks that were taken before it. So this comes before whatever is read to decide.
+//! Why this prevents it: both transactions insert and delete the same row of `event_locks`. A cluster compares the keys that
+//! concurrent transactions wrote, including those of a row that was inserted and deleted again. The second commit fails
+//! (1213), and its transaction is tried again. `tests/galera.rs` runs the race.
+//!
+//! The same key keeps two others apart: whoever stores a dead letter on one node and whoever sends its delivery again on another.
+//! One of them has to see the other's row, or the letter is listed as not sent again.
+//!
+//! [`lock`] has to come before the reads that the decision depends on. A commit is compared only with transactions that this
+//! node had not applied yet. One that it applied earlier, while ours was open, conflicts only with the row locks that ours
+//! had by then.
 
 use super::batch::Batch;
 use crate::error::DbResult;
 use mysql_async::{Transaction, prelude::Queryable as _};
 use std::collections::BTreeSet;
 
-/// ON DUPLICATE KEY: who waits for a row takes an exclusive lock at once. A plain INSERT would take a shared one first, and
-/// two that wait would be a deadlock.
+/// With ON DUPLICATE KEY, a transaction that waits for the row requests an exclusive lock at once. A plain INSERT would
+/// request a shared lock first, and two of them that wait would deadlock.
 pub(crate) const INSERT: &str = "/* event_locks.insert */
 INSERT INTO event_locks (event_id)
 SELECT u.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u

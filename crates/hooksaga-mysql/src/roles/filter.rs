@@ -1,7 +1,7 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives is
 //! always a parameter.
 
-use crate::time::Time;
+use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use mysql_async::{Params, Value};
 
@@ -42,7 +42,7 @@ impl Filter {
             if let Some(time) = time {
                 self.add_fixed(column);
                 self.sql.push_str(comparison);
-                self.parameters.push(Time(time).into());
+                self.parameters.push(SqlTime(time).into());
             }
         }
     }
@@ -125,7 +125,7 @@ mod tests {
         filter.add_period("b", None, Some(Timestamp::from_micros(3)));
         filter.add_period("c", None, None);
         assert_eq!(filter.where_clause(), "WHERE a >= ? AND a < ? AND b < ?");
-        let values = [1, 2, 3].map(|micros| Value::from(Time(Timestamp::from_micros(micros))));
+        let values = [1, 2, 3].map(|micros| Value::from(SqlTime(Timestamp::from_micros(micros))));
         assert_eq!(filter.parameters(), Params::Positional(values.into()));
     }
 

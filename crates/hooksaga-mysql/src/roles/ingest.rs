@@ -1,19 +1,20 @@
 //! `event_ingest_writer`: appends events.
 //!
-//! One transaction: a look at who holds the batch's external ids, an insert of the rest, their ids into the queue. An
-//! id that somebody takes in between fails the insert, and the next try sees its holder; "on conflict nothing" would
-//! need a right to UPDATE events here, or hide other errors (INSERT IGNORE).
+//! One transaction looks up who holds the external ids of the batch, inserts the events whose ids are free, and puts their
+//! ids into the queue. If somebody takes an id between the lookup and the insert, the insert fails, and the next try finds
+//! the holder. There is no "on conflict do nothing": it would need the right to UPDATE events, or hide other errors
+//! (INSERT IGNORE).
 //!
-//! An id can also be held by a transaction that has not ended, and may not end soon: that of a process that is frozen. An
-//! INSERT would wait for it, and while it waits it locks the gap before the id too, so that everybody whose id falls in
-//! there waits as well. So the look is a locking one that does not wait: it locks rows and no gaps (READ COMMITTED), sees
-//! an id that is being inserted, and fails at once. Then the whole is tried again, a little later, with nothing locked in
-//! between; after about a second (of several events, a quarter of one) the caller gets an error. What is left is an id that is taken between the look and the insert:
-//! there the server's wait is limited to a second (`options`).
+//! An id can also be held by a transaction that stays open, because its process is frozen. An INSERT would wait for it, and
+//! would lock the gap before the id while it waits, so that everybody whose id falls into that gap waits as well. So the
+//! lookup locks rows and does not wait (NOWAIT, at READ COMMITTED without gaps): it fails at once if an id is being
+//! inserted. The transaction ends, which releases all locks, and is tried again a little later. After about a second the
+//! caller gets an error; a batch of several events gets it after a quarter of a second. An id that is taken between the
+//! lookup and the insert still makes the INSERT wait, but for a second at most (`options`).
 //!
-//! There is no RETURNING. A multi-row INSERT … VALUES draws its ids as one run (InnoDB promises it for inserts whose
-//! number of rows is known, in every lock mode), and LAST_INSERT_ID is the first of them. That is verified:
-//! the run is read back and compared. A server where it fails gets its rows one by one from then on.
+//! There is no RETURNING. A multi-row INSERT … VALUES gets consecutive ids: InnoDB promises it, in every lock mode, for
+//! inserts whose number of rows is known. LAST_INSERT_ID is the first of them. The rows are read back and compared, to be
+//! sure; a server where the comparison fails gets its rows one by one from then on.
 
 use crate::{
     error::{DbError, DbResult},
@@ -22,8 +23,8 @@ use crate::{
         batch::{Batch, Field, identifier, list},
         rows::take,
     },
-    time::Time,
-    unit::Unit,
+    time::SqlTime,
+    transaction::BatchedTransaction,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, ExternalId, Timestamp};
@@ -38,7 +39,8 @@ use std::{
 const CLOCK: &str =
     "/* ingest.clock */ SELECT UTC_TIMESTAMP(6), @@auto_increment_increment, @@max_allowed_packet";
 
-/// The events that hold the given external ids. (The comments: each server has its own words for a shared lock.)
+/// The events that hold the given external ids. (MySQL and MariaDB spell a shared lock differently: hence the version
+/// comments.)
 pub(crate) const EXISTING: &str = concat!(
     "/* ingest.existing */
 SELECT e.id, e.external_id, e.event_type, e.correlation_id, e.created_at, e.payload_bytes, e.tenant
@@ -63,23 +65,23 @@ SELECT id, correlation_id FROM events FORCE INDEX (PRIMARY) WHERE id BETWEEN ? A
 
 const QUEUE: &str = "/* ingest.queue */ INSERT INTO unrouted_events (event_id) VALUES ";
 
-/// The largest payload that the servers take. Looked at first, and only written if it differs: an application in
-/// SERIALIZABLE that has called `hooksaga_append` has the row locked.
+/// The largest payload that the servers accept. It is read first, and only written if it differs: an application in
+/// SERIALIZABLE that has called `hooksaga_append` holds a lock on the row.
 const LIMIT: &str = "/* ingest.limit */ SELECT max_payload_bytes FROM ingest_limits WHERE id = 1";
 const INSERT_LIMIT: &str =
     "/* ingest.insert_limit */ INSERT INTO ingest_limits (id, max_payload_bytes) VALUES (1, ?)";
 const UPDATE_LIMIT: &str =
     "/* ingest.update_limit */ UPDATE ingest_limits SET max_payload_bytes = ? WHERE id = 1";
 
-/// An external id, in the name of a tenant.
+/// A tenant, and an external id of it.
 type Key<'e> = (&'e str, &'e str);
 
 fn key(event: &NewEvent) -> Option<Key<'_>> {
     event.external_id.as_ref().map(|id| (event.tenant.as_str(), id.as_str()))
 }
 
-/// How often a batch looks again for ids that are held: about a quarter of a second in all.
-const LOOKS_FOR_SEVERAL: u32 = 7;
+/// How often a batch of several events is tried again while one of its ids is held: about a quarter of a second in all.
+const RETRIES_OF_SEVERAL: u32 = 7;
 /// The most rows in one INSERT. Their number is a power of two, so that there are few texts to prepare.
 const MOST_ROWS: usize = 256;
 /// The most bytes of payloads in one statement, or read for comparison at a time.
@@ -87,7 +89,7 @@ const MOST_BYTES: usize = 8 << 20;
 
 pub(crate) struct Ingest {
     pool: RolePool,
-    /// This server's multi-row inserts do not have the ids that they should.
+    /// This server's multi-row inserts did not get consecutive ids.
     one_by_one: AtomicBool,
 }
 
@@ -97,14 +99,14 @@ impl Ingest {
     }
 
     async fn append_once(&self, connection: Conn, events: &[NewEvent]) -> DbResult<Vec<Appended>> {
-        let (mut transaction, clock) = Unit::begin(connection, CLOCK).await?;
+        let (mut transaction, clock) = BatchedTransaction::begin(connection, CLOCK).await?;
         let mut clock: Row = only(clock.into_iter().next())?;
-        let now = take::<Time>(&mut clock, 0)?.0;
+        let now = take::<SqlTime>(&mut clock, 0)?.0;
         let numbering = Numbering { first: 0, step: take(&mut clock, 1)? };
         let packet: usize = take(&mut clock, 2)?;
 
         let held = existing(&mut transaction, events).await?;
-        // Of two equal ids in a batch the first goes in.
+        // If two events of the batch have the same id, the first is inserted.
         let mut first_of: HashMap<Key<'_>, usize> = HashMap::new();
         let mut places: Vec<usize> = Vec::with_capacity(events.len());
         for (place, event) in events.iter().enumerate() {
@@ -148,7 +150,7 @@ impl Ingest {
             }
             let first = first_of.get(&key).copied();
             let holder = first.and_then(|first| Some((&events[first], heads.get(&first)?)));
-            let (original, head) = holder.ok_or_else(|| DbError::unreadable("an event without an answer"))?;
+            let (original, head) = holder.ok_or_else(|| DbError::unreadable("an event without a result"))?;
             let same = original.event_type == event.event_type && original.payload == event.payload;
             Ok(match same {
                 true => Appended::Duplicate(head.clone()),
@@ -158,7 +160,7 @@ impl Ingest {
         events.iter().enumerate().map(answer).collect()
     }
 
-    /// Inserts a run of events in one statement; their ids, in the same order.
+    /// Inserts a run of events in one statement and returns their ids, in the same order.
     async fn insert(
         &self,
         transaction: &mut Conn,
@@ -176,7 +178,7 @@ impl Ingest {
                 Value::from(&*event.payload),
                 Value::from(event.external_id.as_ref().map(ExternalId::as_str)),
                 Value::from(event.correlation_id.as_str()),
-                Value::from(Time(now)),
+                Value::from(SqlTime(now)),
             ]);
         }
         let sql = format!("{INSERT}{}", vec!["(?,?,?,?,?,?)"; run.len()].join(","));
@@ -188,7 +190,7 @@ impl Ingest {
             return Ok(ids);
         }
         let bounds = (first, ids.last().copied().unwrap_or(first));
-        // Rows of others may lie in between: the nodes of a Galera Cluster share the numbers out.
+        // Rows of other transactions may lie in between: each node of a Galera Cluster uses its own share of the numbers.
         let found: Vec<(i64, Vec<u8>)> = transaction.exec(READ_BACK, bounds).await?;
         let found: HashMap<i64, Vec<u8>> = found.into_iter().collect();
         let is_there = |(id, &place): (&i64, &usize)| {
@@ -212,9 +214,9 @@ impl IngestStore for Ingest {
         self.pool
             .run_inserting(|connection| async move {
                 match self.append_once(connection, events).await {
-                    // Of several the others need not wait for long.
+                    // The other events of the batch must not wait for long.
                     Err(DbError::Held(what))
-                        if events.len() > 1 && held.fetch_add(1, Ordering::Relaxed) >= LOOKS_FOR_SEVERAL =>
+                        if events.len() > 1 && held.fetch_add(1, Ordering::Relaxed) >= RETRIES_OF_SEVERAL =>
                     {
                         Err(DbError::Store(StoreError::Contended(what)))
                     }
@@ -268,8 +270,8 @@ fn head(event: &NewEvent, id: i64, created_at: Timestamp) -> EventHead {
     }
 }
 
-/// Splits the places into runs of a power of two, none with more bytes than fit into a packet (unless a single event
-/// has).
+/// Splits the places into runs whose length is a power of two, and whose bytes fit into a packet (unless a single event is
+/// larger).
 fn runs<'p>(events: &[NewEvent], places: &'p [usize], packet: usize, one_by_one: bool) -> Vec<&'p [usize]> {
     let budget = (packet / 2).min(MOST_BYTES);
     let size = |place: usize| events[place].payload.len() + 1000;
@@ -313,7 +315,7 @@ async fn existing<'e>(transaction: &mut Conn, events: &'e [NewEvent]) -> DbResul
                 event_type: take(&mut row, 2)?,
                 external_id: Some(external_id.clone()),
                 correlation_id: take(&mut row, 3)?,
-                created_at: take::<Time>(&mut row, 4)?.0,
+                created_at: take::<SqlTime>(&mut row, 4)?.0,
             };
             found.insert((tenant, external_id), (head, take(&mut row, 5)?));
         }
@@ -327,7 +329,7 @@ async fn existing<'e>(transaction: &mut Conn, events: &'e [NewEvent]) -> DbResul
     };
     let held: HashMap<Key<'e>, (EventHead, usize)> = wanted.into_iter().filter_map(holder).collect();
 
-    // Only what has the same type and length can be the same; that much is read, a few megabytes at a time.
+    // Only events of the same type and length can be equal. Their payloads are read, a few megabytes at a time.
     let mut candidates: HashMap<i64, Vec<usize>> = HashMap::new();
     for (place, event) in events.iter().enumerate() {
         let holder = key(event).and_then(|key| held.get(&key));
@@ -367,7 +369,7 @@ async fn existing<'e>(transaction: &mut Conn, events: &'e [NewEvent]) -> DbResul
     Ok(holders.collect())
 }
 
-/// The look found a row that somebody has locked.
+/// The error of a lookup that met a row which somebody has locked.
 fn held_elsewhere(error: Error) -> DbError {
     let error = DbError::from(error);
     if error.is_locked_out() {

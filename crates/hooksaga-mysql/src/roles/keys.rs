@@ -1,4 +1,5 @@
-//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up.
+//! Only their SHA-256 is stored.
 
 use crate::{
     error::{DbError, DbResult},
@@ -7,7 +8,7 @@ use crate::{
         batch::Batch,
         rows::{parsed, take},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
@@ -193,9 +194,9 @@ fn api_key(mut row: Row) -> DbResult<ApiKey> {
         name: take(row, 1)?,
         scopes: parsed(&take::<String>(row, 2)?)?,
         tenant: tenant.map(|tenant| tenant.parse::<Tenant>()).transpose().map_err(DbError::unreadable)?,
-        created_at: take::<Time>(row, 4)?.0,
-        expires_at: take::<Option<Time>>(row, 5)?.map(|time| time.0),
-        revoked_at: take::<Option<Time>>(row, 6)?.map(|time| time.0),
-        last_used_at: take::<Option<Time>>(row, 7)?.map(|time| time.0),
+        created_at: take::<SqlTime>(row, 4)?.0,
+        expires_at: take::<Option<SqlTime>>(row, 5)?.map(|time| time.0),
+        revoked_at: take::<Option<SqlTime>>(row, 6)?.map(|time| time.0),
+        last_used_at: take::<Option<SqlTime>>(row, 7)?.map(|time| time.0),
     })
 }

@@ -1,21 +1,21 @@
 //! `list_indexer`: keeps the coarse index that lists are read from.
 //!
 //! An application may append events in a transaction of its own, however long that stays open: an id may be taken now and
-//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. An id is
-//! taken a moment before its row is there to be locked, so only events up to a [`Ceiling`] are read. (`created_at` says nothing
-//! about that: an application may set its session's clock.) In a Galera Cluster a row may be on another node, where no lock
-//! is seen: there events are not indexed.
+//! committed tomorrow. So events are read with locks that do not wait: a row that is not committed yet ends the step. An
+//! id is taken a moment before its row is there to be locked, so only events up to a [`Ceiling`] are read. (`created_at`
+//! says nothing about that: an application may set its session's clock.) In a Galera Cluster a row may be on another
+//! node, where no lock is seen: there events are not indexed.
 
 use crate::{
     cluster::may_be_node,
     error::{DbError, DbResult},
     pool::RolePool,
     roles::batch::{Batch, Field, identifier},
-    time::Time,
+    time::SqlTime,
 };
 use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
+use hooksaga_store::{Facet, IndexBatch, IndexStep, IndexedList, ListIndexStore, StoreResult, Trimmed};
 use mysql_async::{Conn, Transaction, TxOpts, prelude::Queryable as _};
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -97,7 +97,7 @@ struct Ceiling {
 
 /// Which rows may be indexed.
 #[derive(Clone, Copy)]
-enum Settled {
+enum SettledRows {
     /// Those that are this old.
     After(Duration),
     /// Those up to this id.
@@ -133,8 +133,10 @@ impl ListIndexer {
         if taken.elapsed() < settled {
             return Ok(IndexStep::default());
         }
-        let step =
-            self.pool.run(|connection| index(connection, List::Events, limit, Settled::UpTo(id))).await?;
+        let step = self
+            .pool
+            .run(|connection| index(connection, IndexedList::Events, limit, SettledRows::UpTo(id)))
+            .await?;
         if step.is_some_and(|step| !step.more) {
             *self.ceiling() = None;
         }
@@ -144,20 +146,20 @@ impl ListIndexer {
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
-    async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        if list == List::Events {
+    async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
+        if list == IndexedList::Events {
             return self.index_events(limit, settled).await;
         }
         let step =
-            self.pool.run(|connection| index(connection, list, limit, Settled::After(settled))).await?;
+            self.pool.run(|connection| index(connection, list, limit, SettledRows::After(settled))).await?;
         Ok(step.unwrap_or_default())
     }
 
-    fn lists(&self) -> &'static [List] {
-        &[List::Deliveries, List::Events]
+    fn lists(&self) -> &'static [IndexedList] {
+        &[IndexedList::Deliveries, IndexedList::Events]
     }
 
-    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
+    async fn trim(&self, list: IndexedList, after: i64, limit: u32) -> StoreResult<Trimmed> {
         self.pool.run(|connection| trim(connection, list, after, limit)).await
     }
 }
@@ -165,22 +167,22 @@ impl ListIndexStore for ListIndexer {
 /// `None`: others are at it, or some of the rows are not committed yet.
 async fn index(
     mut connection: Conn,
-    list: List,
+    list: IndexedList,
     limit: u32,
-    settled: Settled,
+    settled: SettledRows,
 ) -> DbResult<Option<IndexStep>> {
-    if list == List::Events && may_be_node(&connection) {
+    if list == IndexedList::Events && may_be_node(&connection) {
         return Ok(None);
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let progress: Option<(i64, Time)> = transaction.exec_first(PROGRESS, (list.number(),)).await?;
+    let progress: Option<(i64, SqlTime)> = transaction.exec_first(PROGRESS, (list.number(),)).await?;
     let Some((from, now)) = progress else {
         transaction.rollback().await?;
         return Ok(None);
     };
     let batch = match settled {
-        Settled::After(age) => Some(deliveries(&mut transaction, from, limit, now.0.before(age)).await?),
-        Settled::UpTo(last) => events(&mut transaction, from, limit, last).await?,
+        SettledRows::After(age) => Some(deliveries(&mut transaction, from, limit, now.0.before(age)).await?),
+        SettledRows::UpTo(last) => events(&mut transaction, from, limit, last).await?,
     };
     let Some(batch) = batch else {
         transaction.rollback().await?;
@@ -213,7 +215,7 @@ async fn deliveries(
     limit: u32,
     settled_before: Timestamp,
 ) -> DbResult<IndexBatch> {
-    let rows: Vec<(i64, Time, i64, String, String)> = transaction.exec(DELIVERIES, (from, limit)).await?;
+    let rows: Vec<(i64, SqlTime, i64, String, String)> = transaction.exec(DELIVERIES, (from, limit)).await?;
     let mut batch = IndexBatch::default();
     for (id, created_at, subscription, tenant, event_type) in rows {
         let values = [
@@ -238,7 +240,7 @@ async fn events(
     let mut batch = IndexBatch::default();
     let ids: Vec<i64> = transaction.exec(EVENTS, (from, limit)).await?;
     let Some(last) = ids.into_iter().take_while(|id| *id <= ceiling).last() else { return Ok(Some(batch)) };
-    let rows = transaction.exec::<(i64, Time, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
+    let rows = transaction.exec::<(i64, SqlTime, String), _, _>(COMMITTED_EVENTS, (from, last + 1)).await;
     match rows.map_err(DbError::from) {
         Ok(rows) => {
             for (id, created_at, event_type) in rows {
@@ -253,15 +255,15 @@ async fn events(
     }
 }
 
-async fn trim(mut connection: Conn, list: List, after: i64, limit: u32) -> DbResult<Trimmed> {
-    let look = match list {
-        List::Deliveries => TRIM_LOOK,
-        List::Events => TRIM_LOOK_EVENTS,
+async fn trim(mut connection: Conn, list: IndexedList, after: i64, limit: u32) -> DbResult<Trimmed> {
+    let sql = match list {
+        IndexedList::Deliveries => TRIM_LOOK,
+        IndexedList::Events => TRIM_LOOK_EVENTS,
     };
-    let rows: Vec<(i64, bool)> = connection.exec(look, (after, limit)).await?;
+    let rows: Vec<(i64, bool)> = connection.exec(sql, (after, limit)).await?;
     let blocks: Vec<i64> = rows.iter().map(|(block, _)| *block).collect();
     let empty: Vec<i64> = rows.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
-    // Whatever comes between: a block without times is not looked at again, so they go last.
+    // Whatever comes between: a block without times is not examined again, so they go last.
     let entries = empty.iter().flat_map(|block| Facet::of(list).iter().map(|facet| (facet.number(), *block)));
     for document in Batch::of(entries, |(facet, block)| [Field::Int(facet.into()), Field::Int(block)]) {
         connection.exec_drop(TRIM_BLOCKS, (document,)).await?;

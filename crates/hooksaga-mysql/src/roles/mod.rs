@@ -21,7 +21,7 @@ pub(crate) mod redrives;
 pub(crate) mod router;
 pub(crate) mod rows;
 pub(crate) mod subscription;
-pub(crate) mod tenant;
+pub(crate) mod tenant_size;
 pub(crate) mod topics;
 pub(crate) mod verifier;
 pub(crate) mod worker;

@@ -1,4 +1,4 @@
-//! What rate limits let through, at admission and at the start of attempts.
+//! Applies rate limits at admission and at the start of attempts.
 //!
 //! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
 //! must not use the time at which it began to wait. A row that is missing is inserted plainly: where another
@@ -6,7 +6,7 @@
 
 use crate::{
     error::{DbError, DbResult},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{SubscriptionId, Timestamp};
 use mysql_async::{Transaction, prelude::Queryable as _};
@@ -45,13 +45,13 @@ impl Buckets {
         wanted.sort_unstable();
         let mut found = BTreeMap::new();
         for id in wanted {
-            let full_at: Option<Time> = transaction.exec_first(LOCK_BUCKET, (id.0, gate)).await?;
+            let full_at: Option<SqlTime> = transaction.exec_first(LOCK_BUCKET, (id.0, gate)).await?;
             match full_at {
                 Some(full_at) => drop(found.insert(id, full_at.0)),
                 None => transaction.exec_drop(MAKE_BUCKET, (id.0, gate)).await?,
             }
         }
-        let now: Option<Time> = transaction.query_first(CLOCK).await?;
+        let now: Option<SqlTime> = transaction.query_first(CLOCK).await?;
         let now = now.ok_or_else(|| DbError::unreadable("no clock"))?.0;
         Ok(Self { now, full_at: found, gate })
     }
@@ -66,7 +66,7 @@ impl Buckets {
         id: SubscriptionId,
         full_at: Timestamp,
     ) -> DbResult<()> {
-        transaction.exec_drop(STORE_BUCKET, (Time(full_at), id.0, self.gate)).await?;
+        transaction.exec_drop(STORE_BUCKET, (SqlTime(full_at), id.0, self.gate)).await?;
         Ok(())
     }
 }

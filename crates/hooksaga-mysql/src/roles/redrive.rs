@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{count, parsed, take},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{KeyId, RedriveId};
 use hooksaga_store::{Redrive, RedriveColumns, Starter};
@@ -29,8 +29,8 @@ pub(crate) fn redrive(row: &mut Row) -> DbResult<Redrive> {
         created: count(take(row, 11)?),
         skipped: count(take(row, 12)?),
         started_by: Starter { key_id: take::<Option<i64>>(row, 13)?.map(KeyId), name: take(row, 14)? },
-        created_at: take::<Time>(row, 15)?.0,
-        updated_at: take::<Time>(row, 16)?.0,
+        created_at: take::<SqlTime>(row, 15)?.0,
+        updated_at: take::<SqlTime>(row, 16)?.0,
     })
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn work(row: &mut Row, first: usize) -> DbResult<RedriveColumns> {
         subscription_id: take(row, first + 1)?,
         event_type: take(row, first + 2)?,
         final_error_code: take(row, first + 3)?,
-        since: take::<Option<Time>>(row, first + 4)?.map(|time| time.0),
-        until: take::<Option<Time>>(row, first + 5)?.map(|time| time.0),
+        since: take::<Option<SqlTime>>(row, first + 4)?.map(|time| time.0),
+        until: take::<Option<SqlTime>>(row, first + 5)?.map(|time| time.0),
     })
 }

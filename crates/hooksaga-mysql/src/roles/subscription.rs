@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{natural, take},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId};
 use hooksaga_store::{Disabled, Subscription, Trusted, Verification, VerificationStatus};
@@ -22,9 +22,9 @@ pub(crate) use subscription_columns;
 pub(crate) fn subscription(mut row: Row) -> DbResult<Subscription> {
     let row = &mut row;
     let reason: Option<String> = take(row, 14)?;
-    let disabled_at: Option<Time> = take(row, 15)?;
+    let disabled_at: Option<SqlTime> = take(row, 15)?;
     let trusted_by: Option<String> = take(row, 16)?;
-    let trusted_at: Option<Time> = take(row, 17)?;
+    let trusted_at: Option<SqlTime> = take(row, 17)?;
     let header_names: Option<String> = take(row, 18)?;
     let verified: bool = take(row, 4)?;
     let round_is_open: bool = take(row, 10)?;
@@ -52,10 +52,10 @@ pub(crate) fn subscription(mut row: Row) -> DbResult<Subscription> {
         verification: Verification {
             status,
             last_error: take::<Option<String>>(row, 8)?.map(ErrorCode::from_stored),
-            checked_at: take::<Option<Time>>(row, 9)?.map(|time| time.0),
+            checked_at: take::<Option<SqlTime>>(row, 9)?.map(|time| time.0),
             trusted: trusted_by.zip(trusted_at).map(|(by, at)| Trusted { by, at: at.0 }),
         },
-        created_at: take::<Time>(row, 6)?.0,
-        updated_at: take::<Time>(row, 7)?.0,
+        created_at: take::<SqlTime>(row, 6)?.0,
+        updated_at: take::<SqlTime>(row, 7)?.0,
     })
 }

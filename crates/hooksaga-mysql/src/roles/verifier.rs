@@ -8,7 +8,7 @@ use crate::{
         rows::{natural, take},
         worker::secret_key_ids,
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SecretId, SubscriptionId, Timestamp};
@@ -118,7 +118,7 @@ impl VerifierStore for Verifier {
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
         self.0
             .run(|mut connection| async move {
-                let next: Option<Time> = connection.exec_first(NEXT_CHECK_AT, ()).await?;
+                let next: Option<SqlTime> = connection.exec_first(NEXT_CHECK_AT, ()).await?;
                 Ok(next.map(|time| time.0))
             })
             .await
@@ -130,7 +130,7 @@ impl VerifierStore for Verifier {
 }
 
 async fn take_checks(mut connection: Conn, turn: &CheckTurn, duration: Duration) -> DbResult<TakenChecks> {
-    let peek: Option<(Time, Time, bool)> = connection.exec_first(PEEK, (micros(duration),)).await?;
+    let peek: Option<(SqlTime, SqlTime, bool)> = connection.exec_first(PEEK, (micros(duration),)).await?;
     let (now, until, waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
     if !waiting {
         return Ok(TakenChecks { checks: Vec::new(), resume_after: None });
@@ -141,7 +141,7 @@ async fn take_checks(mut connection: Conn, turn: &CheckTurn, duration: Duration)
 }
 
 /// The subscriptions whose turn it is, and the tenant behind which the next turn begins.
-async fn pick(connection: &mut Conn, turn: &CheckTurn, now: Time) -> DbResult<(Vec<i64>, Option<String>)> {
+async fn pick(connection: &mut Conn, turn: &CheckTurn, now: SqlTime) -> DbResult<(Vec<i64>, Option<String>)> {
     let mut picker = CheckPicker::new(turn);
     while let Some((after, length)) = picker.next_stretch() {
         let rows: Vec<(String, i64, bool)> = connection.exec(OPEN_CHECKS, (now, after, length)).await?;
@@ -153,7 +153,7 @@ async fn pick(connection: &mut Conn, turn: &CheckTurn, now: Time) -> DbResult<(V
 }
 
 /// Takes those that are still due, until a time.
-async fn hold(connection: &mut Conn, ids: Vec<i64>, now: Time, until: Time) -> DbResult<Vec<Check>> {
+async fn hold(connection: &mut Conn, ids: Vec<i64>, now: SqlTime, until: SqlTime) -> DbResult<Vec<Check>> {
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let mut picked: Vec<Row> = Vec::with_capacity(ids.len());
     for document in Batch::ids(ids) {

@@ -1,17 +1,17 @@
 //! The client: one call, one attempt, one result.
 
 use super::{
+    LOG_EVERY,
     body::{self, End},
     connect::Connector,
     failure::{self, SendError},
     guard::EgressPolicy,
     interim::InterimLimit,
-    rarely::Rarely,
     resolve::{NameResolver, Resolve},
     sign,
     tls::{self, ClientSetupError},
 };
-use crate::secrets::SigningSecret;
+use crate::{LogThrottle, secrets::SigningSecret};
 use bytes::Bytes;
 use hooksaga_saga::{ErrorCode, Outcome};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri};
@@ -49,7 +49,7 @@ const ANSWER_BYTES: usize = 4096;
 pub struct DeliveryClient {
     pool: Client<Connector, Full<Bytes>>,
     connector: Connector,
-    shortage: Arc<Rarely>,
+    shortage: Arc<LogThrottle>,
 }
 
 /// One callback to send.
@@ -107,7 +107,7 @@ impl DeliveryClient {
             .retry_canceled_requests(true)
             .http1_max_buf_size(MAX_HEADER_BYTES)
             .build(connector.clone());
-        Ok(Self { pool, connector, shortage: Arc::default() })
+        Ok(Self { pool, connector, shortage: Arc::new(LogThrottle::new(LOG_EVERY)) })
     }
 
     /// Sends a callback, signed now, and waits until its outcome is certain: for the headers of a
@@ -204,7 +204,9 @@ impl DeliveryClient {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
                 let cause = failure::cause_of(&error);
-                if cause == SendError::NoDescriptor && self.shortage.is_news(Instant::now()) {
+                if cause == SendError::NoDescriptor
+                    && self.shortage.is_due(std::time::Instant::now()).is_some()
+                {
                     tracing::error!(
                         "no file descriptor is left for connections, so deliveries wait: raise the limit of open \
                          files (ulimit -n, LimitNOFILE in systemd), or lower worker.concurrency"

@@ -4,14 +4,15 @@
 //! ones. A proxy, if there is one, gets the address that was judged.
 
 use super::{
+    LOG_EVERY,
     failure::ConnectError,
     guard::EgressPolicy,
     literal,
     proxy::{self, ProxyAddress, ProxyError},
-    rarely::Rarely,
     resolve::Resolve,
     stream::Stream,
 };
+use crate::LogThrottle;
 use http::{Uri, uri::Scheme};
 use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
@@ -22,12 +23,9 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
-};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 /// A connection is never worked on for longer. Requests have their own, usually shorter deadline; this
@@ -40,18 +38,18 @@ const MAX_ADDRESSES: usize = 8;
 
 /// Opens connections for the pool.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<Parts>);
+pub(super) struct Connector(Arc<ConnectorInner>);
 
-struct Parts {
+struct ConnectorInner {
     policy: EgressPolicy,
     resolver: Arc<dyn Resolve>,
     tls: TlsConnector,
-    proxy_trouble: Rarely,
+    proxy_trouble: LogThrottle,
 }
 
 impl Connector {
     pub(super) fn new(policy: EgressPolicy, resolver: Arc<dyn Resolve>, tls: TlsConnector) -> Self {
-        Self(Arc::new(Parts { policy, resolver, tls, proxy_trouble: Rarely::default() }))
+        Self(Arc::new(ConnectorInner { policy, resolver, tls, proxy_trouble: LogThrottle::new(LOG_EVERY) }))
     }
 
     /// Whether a URL of this scheme may be called at all.
@@ -79,7 +77,7 @@ impl tower::Service<Uri> for Connector {
     }
 }
 
-impl Parts {
+impl ConnectorInner {
     async fn connect(&self, uri: &Uri) -> Result<Stream, ConnectError> {
         let encrypted = uri.scheme() == Some(&Scheme::HTTPS);
         let host = uri.host().ok_or(ConnectError::Dns)?;
@@ -154,7 +152,7 @@ impl Parts {
         let tunnelled = self.tunnel_to(target, proxy).await;
         if let Err(ConnectError::Proxy(error @ (ProxyError::Unreachable(_) | ProxyError::Refused(407)))) =
             &tunnelled
-            && self.proxy_trouble.is_news(Instant::now())
+            && self.proxy_trouble.is_due(Instant::now()).is_some()
         {
             tracing::warn!(%proxy, %error, "cannot send callbacks through the proxy: check callbacks.proxy");
         }

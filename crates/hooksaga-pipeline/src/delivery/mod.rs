@@ -14,7 +14,6 @@
 //! | [`stream`] | what a connection is, plain or TLS |
 //! | [`tls`] | trusted roots and TLS settings |
 //! | [`failure`] | an error of any layer to its error code |
-//! | [`rarely`] | logs once what many requests notice |
 //! | [`request_headers`] | a subscription's own headers |
 //! | [`sign`] | the headers of a callback, its signature among them |
 //! | [`interim`] | how many interim responses are accepted |
@@ -29,15 +28,19 @@ mod guard;
 mod interim;
 mod literal;
 mod proxy;
-mod rarely;
 pub(crate) mod request_headers;
 mod resolve;
 mod sign;
 mod stream;
 mod tls;
 
+use std::time::Duration;
+
 pub use client::{CallbackRequest, DeliveryClient, NotSent, PostOutcome};
 pub use guard::{EgressPolicy, one_spelling};
 pub use proxy::{InvalidProxy, ProxyAddress};
 pub use resolve::{NameResolver, Resolve};
 pub use tls::ClientSetupError;
+
+/// What many requests notice at the same time is logged once, and then as often as this while it lasts.
+const LOG_EVERY: Duration = Duration::from_secs(30);

@@ -31,7 +31,7 @@ pub struct InvalidProxy;
 pub(super) enum ProxyError {
     #[error("the proxy cannot be reached: {0}")]
     Unreachable(io::Error),
-    #[error("the proxy broke off: {0}")]
+    #[error("the proxy closed the connection: {0}")]
     Broken(io::Error),
     #[error("the proxy answered with status {0}")]
     Refused(u16),

@@ -19,23 +19,23 @@ use tokio_rustls::client::TlsStream;
 const PER_TURN: usize = 64 * 1024;
 
 pub(super) struct Stream {
-    transport: Transport,
+    transport: PlainOrTls,
     /// What was read since there was nothing to read, or others had a turn.
     read: usize,
 }
 
-enum Transport {
+enum PlainOrTls {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
     pub(super) fn plain(tcp: TcpStream) -> Self {
-        Self { transport: Transport::Plain(tcp), read: 0 }
+        Self { transport: PlainOrTls::Plain(tcp), read: 0 }
     }
 
     pub(super) fn tls(tls: TlsStream<TcpStream>) -> Self {
-        Self { transport: Transport::Tls(Box::new(tls)), read: 0 }
+        Self { transport: PlainOrTls::Tls(Box::new(tls)), read: 0 }
     }
 }
 
@@ -49,8 +49,8 @@ impl Connection for Stream {
 macro_rules! forward {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         match &mut $self.get_mut().transport {
-            Transport::Plain(tcp) => Pin::new(tcp).$method($($argument),*),
-            Transport::Tls(tls) => Pin::new(tls.as_mut()).$method($($argument),*),
+            PlainOrTls::Plain(tcp) => Pin::new(tcp).$method($($argument),*),
+            PlainOrTls::Tls(tls) => Pin::new(tls.as_mut()).$method($($argument),*),
         }
     };
 }
@@ -89,8 +89,8 @@ impl AsyncWrite for Stream {
 
     fn is_write_vectored(&self) -> bool {
         match &self.transport {
-            Transport::Plain(tcp) => tcp.is_write_vectored(),
-            Transport::Tls(tls) => tls.is_write_vectored(),
+            PlainOrTls::Plain(tcp) => tcp.is_write_vectored(),
+            PlainOrTls::Tls(tls) => tls.is_write_vectored(),
         }
     }
 

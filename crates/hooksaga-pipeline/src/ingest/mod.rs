@@ -2,23 +2,23 @@
 //!
 //! Submits that arrive while a commit runs form the next batch; when no commit runs, a submit is committed at
 //! once. So a single caller waits for one commit, and a thousand callers share one. Between the commits of many callers
-//! it rests for a moment, see [`crate::rest`].
+//! it rests for a moment, see [`crate::batch_rest`].
 //!
 //! Promises: a submit returns only after its events are durable. The events of a submit stay together in one
 //! transaction. The queue is bounded in events and bytes; beyond that a submit is refused at once with
 //! [`IngestError::Overloaded`]. An error that one submit causes fails that submit only, and a submit whose
-//! `external_id` another open transaction holds delays no other (`apart`). If a
+//! `external_id` another open transaction holds delays no other (`held_ids`). If a
 //! caller is dropped before its events are being written, they are left out.
 //!
 //! Not done here: validating events (the caller has), routing them.
 
-mod apart;
+mod held_ids;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, rest::rest_after};
-use apart::{HeldIds, store_apart};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, batch_rest::rest_after};
+use held_ids::{HeldIds, store_apart};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};
 use std::{sync::Arc, time::Duration};
@@ -205,10 +205,10 @@ impl Writer {
         let lengths: Vec<_> = batch.iter_mut().map(|submit| submit.move_events_to(&mut events)).collect();
 
         match self.append(&events).await {
-            Ok(answers) => {
-                let mut answers = answers.into_iter();
+            Ok(results) => {
+                let mut results = results.into_iter();
                 for (submit, length) in batch.into_iter().zip(lengths) {
-                    submit.answer(Ok(answers.by_ref().take(length).collect()));
+                    submit.answer(Ok(results.by_ref().take(length).collect()));
                 }
             }
             // One of them is held up: each alone, and nobody waits for it.
@@ -234,29 +234,29 @@ impl Writer {
     /// One transaction, with everything that follows from it.
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         let started = Instant::now();
-        let answers = self
+        let results = self
             .store
             .append(events)
             .await
             .inspect_err(|error| self.metrics.store_error(Self::NAME, error))?;
-        if answers.len() != events.len() {
-            let text = format!("{} answers to {} events", answers.len(), events.len());
+        if results.len() != events.len() {
+            let text = format!("the store returned {} results for {} events", results.len(), events.len());
             return Err(StoreError::Other(text));
         }
         // Also after a duplicate: perhaps the commit that stored it was never announced.
-        if answers.iter().any(|answer| !matches!(answer, Appended::Conflict { .. })) {
+        if results.iter().any(|result| !matches!(result, Appended::Conflict { .. })) {
             self.signals.wake(Stage::Router);
         }
         self.metrics.ingest_commit(started.elapsed(), events.len());
-        self.account(events, &answers);
-        Ok(answers)
+        self.account(events, &results);
+        Ok(results)
     }
 
-    fn account(&self, events: &[NewEvent], answers: &[Appended]) {
+    fn account(&self, events: &[NewEvent], results: &[Appended]) {
         let (mut created, mut duplicate, mut conflict) = (0, 0, 0);
         let logged = self.log.wants(false);
-        for (event, answer) in events.iter().zip(answers) {
-            let (counter, status, id, what) = match answer {
+        for (event, result) in events.iter().zip(results) {
+            let (counter, status, id, what) = match result {
                 Appended::Created(head) => (&mut created, "Ingested", head.id, "event accepted"),
                 Appended::Duplicate(head) => {
                     (&mut duplicate, "Duplicate", head.id, "event accepted before: the same external_id")

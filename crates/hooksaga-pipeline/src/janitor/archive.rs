@@ -5,8 +5,8 @@
 //! batch is a separate frame with a checksum; readers see concatenated frames as one stream.
 //!
 //! Promises: when [`Archive::commit`] has returned, its lines and the file's name are on disk. Lines that were appended but
-//! not committed are removed before anything else is written. A file that somebody moves or deletes meanwhile is not written to
-//! any more: a commit that finds its name gone, or leading elsewhere, copies its own part to a new file first.
+//! not committed are removed before anything else is written. A file that somebody moves or deletes meanwhile is not
+//! written to any more: a commit that finds its name gone, or leading elsewhere, copies its own part to a new file first.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -35,6 +35,8 @@ struct State {
     day: String,
     /// Made with the first text of a day.
     open: Option<OpenFile>,
+    /// Of the file, among those of this process.
+    number: u64,
 }
 
 /// The file of a day.
@@ -42,7 +44,7 @@ struct State {
 struct OpenFile {
     file: File,
     path: PathBuf,
-    /// So long is what was committed.
+    /// Length of the committed part, in bytes.
     committed: u64,
     len: u64,
 }
@@ -73,27 +75,31 @@ impl Archive {
         &self.0.folder
     }
 
-    /// Takes back what was not committed, and moves on to the file of today.
+    /// Takes back what was not committed, and moves on to the file of today. Returns the number of the file: as long as that
+    /// is the same, the file is there, with all that was committed to it.
     #[expect(clippy::disallowed_methods, reason = "the name of a file decides nothing")]
-    pub(super) async fn begin(&self) -> io::Result<()> {
+    pub(super) async fn begin(&self) -> io::Result<u64> {
         let day = day(SystemTime::now());
         self.blocking(move |inner| inner.begin(&day)).await
     }
 
-    /// Adds text, which is not there for good before it is committed.
+    /// Appends text; it is durable once `commit` returns.
     pub(super) async fn append(&self, text: Vec<u8>) -> io::Result<()> {
         self.blocking(move |inner| inner.append(&text)).await
     }
 
-    /// Makes what was appended durable.
-    pub(super) async fn commit(&self) -> io::Result<()> {
+    /// Makes what was appended durable. Returns the number of the file that it is in.
+    pub(super) async fn commit(&self) -> io::Result<u64> {
         self.blocking(Inner::commit).await
     }
 
-    async fn blocking(&self, work: impl FnOnce(&Inner) -> io::Result<()> + Send + 'static) -> io::Result<()> {
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
         let inner = Arc::clone(&self.0);
         let done = tokio::task::spawn_blocking(move || work(&inner)).await;
-        done.unwrap_or_else(|_| Err(io::Error::other("writing broke off")))
+        done.unwrap_or_else(|_| Err(io::Error::other("writing was interrupted")))
     }
 }
 
@@ -102,16 +108,16 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, day: &str) -> io::Result<()> {
+    fn begin(&self, day: &str) -> io::Result<u64> {
         let mut state = self.state();
         // One that cannot be cut back is left as it is, with half a frame or line at its end.
         let take_back = |open: &mut OpenFile| Ok::<_, io::Error>(open.is_in_place()? && open.take_back()?);
         let is_usable =
             state.day == day && state.open.as_mut().is_some_and(|open| take_back(open).unwrap_or(false));
         if !is_usable {
-            *state = State { day: day.to_owned(), open: None };
+            *state = State { day: day.to_owned(), open: None, number: state.number + 1 };
         }
-        Ok(())
+        Ok(state.number)
     }
 
     /// A new file, under a name that nobody has taken.
@@ -140,7 +146,7 @@ impl Inner {
         compressor.include_checksum(true)?;
         let frame = compressor.compress(text)?;
         let mut state = self.state();
-        let State { day, open } = &mut *state;
+        let State { day, open, .. } = &mut *state;
         let open = match open {
             Some(open) => open,
             None => open.insert(self.create(day)?),
@@ -150,10 +156,10 @@ impl Inner {
         Ok(())
     }
 
-    fn commit(&self) -> io::Result<()> {
+    fn commit(&self) -> io::Result<u64> {
         let mut state = self.state();
-        let State { day, open } = &mut *state;
-        let Some(open) = open else { return Ok(()) };
+        let State { day, open, number } = &mut *state;
+        let Some(open) = open else { return Ok(*number) };
         open.file.sync_all()?;
         if !open.is_in_place()? {
             // Checked once more: if somebody moves this one away too, that is an error.
@@ -161,12 +167,13 @@ impl Inner {
             open.copy_rest_to(&mut new)?;
             new.file.sync_all()?;
             *open = new;
+            *number += 1;
             if !open.is_in_place()? {
                 return Err(io::Error::other("the file is moved or deleted while it is written"));
             }
         }
         open.committed = open.len;
-        Ok(())
+        Ok(*number)
     }
 }
 
@@ -181,7 +188,7 @@ impl OpenFile {
         }
     }
 
-    /// Cuts off what was not committed. True, for whoever asks for both.
+    /// Truncates the file to the committed length. Always returns true, so that conditions can be chained.
     fn take_back(&mut self) -> io::Result<bool> {
         self.file.set_len(self.committed)?;
         self.file.seek(SeekFrom::Start(self.committed))?;
@@ -274,7 +281,7 @@ mod tests {
             assert_eq!(mode & 0o777, 0o640);
         }
 
-        // A process that has the same name and number takes no file of another up.
+        // A process with the same name and id does not reuse another's file.
         let again = Archive::open(&path).expect("usable");
         again.0.begin("2026-02-01").expect("begun");
         again.0.append(b"five\n").expect("appended");

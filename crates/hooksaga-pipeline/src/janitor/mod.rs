@@ -9,22 +9,29 @@
 //! beginning: at most twice a minute, and less often if it takes long.
 //!
 //! With an archive, events are written there first, and are on disk before they are removed. A crash in between repeats their
-//! lines and loses nothing. An event that changes in between stays, and is written again when it is removed.
+//! lines and loses nothing. An event that changes in between stays, and is written again when it is removed. One whose removal
+//! fails is not written again for that.
 //!
 //! Not done here: deciding what may go.
 
 mod archive;
-mod line;
+mod archive_line;
+mod batches;
+mod large_events;
+mod pending;
 
 pub use archive::Archive;
 
 use crate::{Driver, Metrics, Progress, Shutdown, Signals, driver::Rhythm, step_size::StepSize};
+use archive_line::ArchiveLines;
+use batches::batches;
 use hooksaga_saga::{EventId, Expiry, Retention};
 use hooksaga_store::{
-    ArchivedDelivery, DeliveryPlace, EventPart, EventPlace, JanitorStore, OldEvent, Removed, RemovedRecords,
-    StoreError, StoreResult, Walk,
+    ArchivedDelivery, EventPart, EventPlace, JanitorStore, OldEvent, Removed, RemovedRecords, ScanStep,
+    StoreError, StoreResult,
 };
-use line::Lines;
+use large_events::Large;
+use pending::PendingRemovals;
 use std::{
     collections::HashMap,
     io,
@@ -58,7 +65,8 @@ struct Scans {
     rest_until: Option<Instant>,
     /// Events with very many deliveries, which go some at a time. They are archived.
     large: Vec<Large>,
-    /// What was removed since it was last told.
+    pending: PendingRemovals,
+    /// What was removed since the last log line.
     removed: Removed,
     /// How long this step has rested, but for its part of a large event.
     rested: Duration,
@@ -67,7 +75,7 @@ struct Scans {
 }
 
 impl Scans {
-    /// A large event that may be gone on with.
+    /// A large event whose next part may be removed.
     fn due(&self, now: Instant) -> Option<Large> {
         self.large.iter().rev().find(|large| large.not_before.is_none_or(|at| at <= now)).copied()
     }
@@ -75,18 +83,6 @@ impl Scans {
     fn is_large(&self, id: EventId) -> bool {
         self.large.iter().any(|large| large.id == id)
     }
-}
-
-/// An event that goes some deliveries at a time.
-#[derive(Clone, Copy, Debug)]
-struct Large {
-    id: EventId,
-    /// As of when it was found, by the database's clock.
-    expiry: Expiry,
-    /// Everything up to here is gone.
-    after: Option<DeliveryPlace>,
-    /// After a failure it is left alone for a while.
-    not_before: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +93,9 @@ struct SecondScan {
 
 impl Janitor {
     const NAME: &str = "janitor";
-    /// How often it looks what has grown old, and for what it left, at most.
+    /// Shortest time between two scans for old events.
     const EVERY: Duration = Duration::from_secs(30);
-    /// Looking for what it left takes at most one part in this many of the time.
+    /// The second scan, for events that had to stay, may use 1/`PART` of the time.
     const PART: u32 = 10;
     /// Rows that go in one transaction.
     const MOST_ROWS: u32 = 2000;
@@ -144,7 +140,7 @@ impl Janitor {
         driver
             .run(|| async {
                 let began = Instant::now();
-                let progress = self.run_once().await.inspect_err(|_| self.step_size.failed())?;
+                let progress = self.run_once().await.inspect_err(|error| self.step_size.failed(error))?;
                 if progress == Progress::Worked {
                     // Half of the time belongs to others, where other background work leaves them more: this has to keep
                     // up with what comes in. Some of the rest came after each removal. It is over in a moment when the
@@ -200,8 +196,15 @@ impl Janitor {
 
     /// Looks at events that have grown old. Returns whether there are more.
     async fn scan_on(&self, retention: &Retention) -> StoreResult<bool> {
-        let after = self.scans().front;
-        let (last, is_end) = self.look(retention, after).await?;
+        let after = {
+            let scans = self.scans();
+            if scans.pending.is_full() {
+                // Some of it has to go first.
+                return Ok(scans.due(Instant::now()).is_some());
+            }
+            scans.front
+        };
+        let (last, is_end) = self.scan(retention, after).await?;
         let mut scans = self.scans();
         scans.front = last.or(after);
         Ok(!is_end || scans.due(Instant::now()).is_some())
@@ -221,13 +224,14 @@ impl Janitor {
         if again.is_none() && now < rest_until {
             return Ok(false);
         }
-        let again = again.unwrap_or(SecondScan { after: None, began: now });
-        let (last, is_end) = self.look(retention, again.after).await?;
+        let again = again.unwrap_or_else(|| self.begin_again(now));
+        let (last, is_end) = self.scan(retention, again.after).await?;
         let mut scans = self.scans();
         if is_end || last >= front {
             let now = Instant::now();
             let took = now.saturating_duration_since(again.began);
             scans.again = None;
+            scans.pending.end_round();
             scans.rest_until = Some(now + Self::EVERY.max(took * Self::PART));
             return Ok(scans.due(now).is_some());
         }
@@ -235,37 +239,80 @@ impl Janitor {
         Ok(true)
     }
 
-    /// Looks at the old events behind a place, and removes those that may go. Returns the last one, and whether there were
+    fn begin_again(&self, now: Instant) -> SecondScan {
+        let mut scans = self.scans();
+        scans.pending.begin_round();
+        if scans.pending.is_full() {
+            tracing::warn!(
+                component = Self::NAME,
+                events = PendingRemovals::MOST,
+                "so much is archived and cannot be removed; archiving nothing else until some of it can"
+            );
+        }
+        SecondScan { after: None, began: now }
+    }
+
+    /// Scans the old events behind a place, and removes those that may go. Returns the last one, and whether there were
     /// no more. Events that cannot be removed are left, and hold up nothing behind them.
-    async fn look(
+    async fn scan(
         &self,
         retention: &Retention,
         after: Option<EventPlace>,
     ) -> StoreResult<(Option<EventPlace>, bool)> {
         let size = self.step_size.rows();
-        let found = self.store.old_events(retention, Walk { after, limit: size }).await?;
-        let going: Vec<OldEvent> = {
-            // What goes in parts is in the archive already.
-            let scans = self.scans();
-            found.may_go.into_iter().filter(|event| !scans.is_large(event.id)).collect()
-        };
-        for batch in batches(&going) {
-            if self.stop.get().is_some_and(Shutdown::is_triggered) {
-                return Ok((after, false));
-            }
-            match self.take(batch, retention.as_of(found.as_of)).await {
-                Err(error) if error.is_of_rows() => self.left(batch, &error),
-                done => done?,
+        let found = self.store.old_events(retention, ScanStep { after, limit: size }).await?;
+        if let Some(archive) = &self.archive
+            && !self.is_none_pending()
+        {
+            let file = archive.begin().await.map_err(|error| not_written(archive, &error))?;
+            self.scans().pending.in_file(file);
+        }
+        for (events, archived_as_of) in self.sorted(found.may_go) {
+            for batch in batches(&events) {
+                if self.stop.get().is_some_and(Shutdown::is_triggered) {
+                    return Ok((after, false));
+                }
+                if self.archive.is_some() && archived_as_of.is_none() && self.scans().pending.is_full() {
+                    continue;
+                }
+                let expiry = archived_as_of.unwrap_or(retention.as_of(found.as_of));
+                match self.take(batch, expiry).await {
+                    Err(error) if error.is_of_rows() => self.left(batch, &error),
+                    done => done?,
+                }
             }
         }
         Ok((found.last, found.is_end))
     }
 
-    /// Archives and removes a batch. Where that fails it goes by halves, so that one event keeps no other.
+    fn is_none_pending(&self) -> bool {
+        self.scans().pending.is_empty()
+    }
+
+    /// Events in their order, by as of when they were found if they are in the archive. What goes in parts is left out: it is
+    /// there already.
+    fn sorted(&self, found: Vec<OldEvent>) -> Vec<(Vec<OldEvent>, Option<Expiry>)> {
+        let mut scans = self.scans();
+        let mut sorted: Vec<(Vec<OldEvent>, Option<Expiry>)> = Vec::new();
+        for event in found {
+            if scans.is_large(event.id) {
+                continue;
+            }
+            let archived_as_of = scans.pending.see(event.id);
+            match sorted.last_mut() {
+                Some((events, as_of)) if *as_of == archived_as_of => events.push(event),
+                _ => sorted.push((vec![event], archived_as_of)),
+            }
+        }
+        sorted
+    }
+
+    /// Archives and removes a batch. If that fails, the batch is split in halves, so that one bad event does not block
+    /// the others.
     async fn take(&self, batch: &[OldEvent], expiry: Expiry) -> StoreResult<()> {
-        let (mut parts, mut failures, mut result) = (vec![(batch, false)], 0, Ok(()));
-        while let Some((part, mut is_archived)) = parts.pop() {
-            let done = self.take_part(part, &mut is_archived, expiry).await;
+        let (mut parts, mut failures, mut result) = (vec![batch], 0, Ok(()));
+        while let Some(part) = parts.pop() {
+            let done = self.take_part(part, expiry).await;
             let Err(error) = done else { continue };
             // Those that took long are fewer.
             failures += if matches!(error, StoreError::Refused(_) | StoreError::Other(_)) { 1 } else { 4 };
@@ -274,7 +321,7 @@ impl Janitor {
             }
             if part.len() > 1 {
                 let (first, second) = part.split_at(part.len() / 2);
-                parts.extend([(second, is_archived), (first, is_archived)]);
+                parts.extend([second, first]);
             } else {
                 result = Err(error);
             }
@@ -282,21 +329,27 @@ impl Janitor {
         result
     }
 
-    async fn take_part(&self, part: &[OldEvent], is_archived: &mut bool, expiry: Expiry) -> StoreResult<()> {
+    /// Either all of a part is in the archive, or nothing.
+    async fn take_part(&self, part: &[OldEvent], expiry: Expiry) -> StoreResult<()> {
+        let ids: Vec<EventId> = part.iter().map(|event| event.id).collect();
+        let is_archived = ids.first().is_some_and(|first| self.scans().pending.see(*first).is_some());
         if let Some(archive) = &self.archive
-            && !*is_archived
+            && !is_archived
         {
-            self.write_to(archive, part).await?;
-            *is_archived = true;
+            let file = self.write_to(archive, &ids).await?;
+            self.scans().pending.add(part, expiry, file);
         }
         if let [event] = part
             && event.rows > Self::MOST_ROWS
         {
-            self.scans().large.push(Large { id: event.id, expiry, after: None, not_before: None });
+            let mut scans = self.scans();
+            scans.large.push(Large { id: event.id, expiry, after: None, not_before: None });
+            scans.pending.forget(&ids);
             return Ok(());
         }
-        let ids: Vec<EventId> = part.iter().map(|event| event.id).collect();
-        self.remove(&ids, expiry).await
+        self.remove(&ids, expiry).await?;
+        self.scans().pending.forget(&ids);
+        Ok(())
     }
 
     /// Removes events in one transaction, and rests.
@@ -344,25 +397,22 @@ impl Janitor {
         add(&mut self.scans().removed, removed);
     }
 
-    /// Writes a batch to the archive; it is on disk when this returns.
-    async fn write_to(&self, archive: &Archive, batch: &[OldEvent]) -> StoreResult<()> {
-        let failed = |error: io::Error| {
-            StoreError::Setup(format!(
-                "cannot write to retention.archive ({}): {error}; nothing is removed until it can be written",
-                archive.folder().display()
-            ))
-        };
-        archive.begin().await.map_err(failed)?;
-        let ids: Vec<EventId> = batch.iter().map(|event| event.id).collect();
-        let events = self.store.archived_events(&ids).await?;
-        let mut lines = Lines::default();
-        if let [event] = events.as_slice() {
+    /// Writes a batch to the archive; it is on disk when this returns. Returns the number of its file.
+    ///
+    /// Another janitor may remove some of it meanwhile, and has archived that itself. An event that is still there after
+    /// its deliveries were read had all of them then; of others there is no line.
+    async fn write_to(&self, archive: &Archive, ids: &[EventId]) -> StoreResult<u64> {
+        let failed = |error: io::Error| not_written(archive, &error);
+        let file = archive.begin().await.map_err(failed)?;
+        let mut lines = ArchiveLines::default();
+        if let [id] = ids {
+            let Some(event) = self.store.archived_events(ids).await?.pop() else { return Ok(file) };
             // As many deliveries as it may have: some at a time.
-            lines.begin(event);
+            lines.begin(&event);
             let (mut after, mut is_end) = (None, false);
             while !is_end {
                 let page =
-                    self.store.archived_page(EventPart { event: event.id, after, limit: Self::PAGE }).await?;
+                    self.store.archived_page(EventPart { event: *id, after, limit: Self::PAGE }).await?;
                 is_end = page.len() < Self::PAGE as usize;
                 after = page.last().map(ArchivedDelivery::place).or(after);
                 page.iter().for_each(|delivery| lines.delivery(delivery));
@@ -371,13 +421,17 @@ impl Janitor {
                 }
             }
             lines.end();
+            if self.store.archived_events(ids).await?.is_empty() {
+                // Takes back what was appended.
+                return archive.begin().await.map_err(failed);
+            }
         } else {
             let mut deliveries: HashMap<EventId, Vec<ArchivedDelivery>> = HashMap::with_capacity(ids.len());
-            for delivery in self.store.archived_deliveries(&ids).await? {
+            for delivery in self.store.archived_deliveries(ids).await? {
                 deliveries.entry(delivery.event_id).or_default().push(delivery);
             }
-            for event in &events {
-                lines.begin(event);
+            for event in self.store.archived_events(ids).await? {
+                lines.begin(&event);
                 let own = deliveries.remove(&event.id).unwrap_or_default();
                 own.iter().for_each(|delivery| lines.delivery(delivery));
                 lines.end();
@@ -385,46 +439,6 @@ impl Janitor {
         }
         archive.append(lines.take()).await.map_err(failed)?;
         archive.commit().await.map_err(failed)
-    }
-
-    /// Removes some deliveries of an event that has very many. Returns whether there was any.
-    async fn remove_large(&self) -> StoreResult<bool> {
-        let began = Instant::now();
-        let Some(Large { id, expiry, after, .. }) = self.scans().due(began) else { return Ok(false) };
-        let result =
-            self.store.remove_part(EventPart { event: id, after, limit: Self::MOST_SAGAS }, expiry).await;
-        if let Ok(part) = &result {
-            self.account(part.removed);
-        }
-        self.rest(began.elapsed()).await;
-        let mut scans = self.scans();
-        // It has rested for this part.
-        (scans.large_took, scans.rested) = (began.elapsed(), Duration::ZERO);
-        match result {
-            Ok(part) => {
-                if part.resume_after.is_none() {
-                    scans.large.retain(|large| large.id != id);
-                }
-                for large in scans.large.iter_mut().filter(|large| large.id == id) {
-                    large.after = part.resume_after;
-                }
-            }
-            Err(error) if error.is_of_rows() => {
-                self.metrics.store_error(Self::NAME, &error);
-                tracing::warn!(
-                    component = Self::NAME,
-                    %error,
-                    event_id = id.0,
-                    "an event with very many deliveries cannot be removed; trying again later"
-                );
-                let not_before = Some(Instant::now() + Self::EVERY);
-                for large in scans.large.iter_mut().filter(|large| large.id == id) {
-                    large.not_before = not_before;
-                }
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(true)
     }
 
     /// Says what was removed.
@@ -443,6 +457,13 @@ impl Janitor {
     }
 }
 
+fn not_written(archive: &Archive, error: &io::Error) -> StoreError {
+    StoreError::Setup(format!(
+        "cannot write to retention.archive ({}): {error}; nothing is removed until it can be written",
+        archive.folder().display()
+    ))
+}
+
 /// Whether one of these is as many as were asked for.
 fn is_full(removed: &RemovedRecords, limit: u64) -> bool {
     [removed.redrives, removed.audit_records, removed.hours, removed.keys]
@@ -455,48 +476,4 @@ fn add(sum: &mut Removed, more: Removed) {
     sum.sagas += more.sagas;
     sum.jobs += more.jobs;
     sum.dead_letters += more.dead_letters;
-}
-
-/// Cuts events into batches of bounded rows and bytes; a larger event is a batch of its own.
-fn batches(events: &[OldEvent]) -> Vec<&[OldEvent]> {
-    const MOST_BYTES: u64 = 8 << 20;
-    let mut batches = Vec::new();
-    let (mut start, mut rows, mut bytes) = (0, 0_u32, 0_u64);
-    for (place, event) in events.iter().enumerate() {
-        rows = rows.saturating_add(event.rows);
-        bytes = bytes.saturating_add(event.payload_bytes);
-        if place > start && (rows > Janitor::MOST_ROWS || bytes > MOST_BYTES) {
-            batches.push(&events[start..place]);
-            (start, rows, bytes) = (place, event.rows, event.payload_bytes);
-        }
-    }
-    if start < events.len() {
-        batches.push(&events[start..]);
-    }
-    batches
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(id: i64, rows: u32, payload_bytes: u64) -> OldEvent {
-        OldEvent { id: EventId(id), rows, payload_bytes }
-    }
-
-    fn ids(batches: &[&[OldEvent]]) -> Vec<Vec<i64>> {
-        batches.iter().map(|batch| batch.iter().map(|event| event.id.0).collect()).collect()
-    }
-
-    #[test]
-    fn batches_are_bounded_by_rows_and_bytes() {
-        let small: Vec<_> = (1..=5).map(|id| event(id, 3, 10)).collect();
-        assert_eq!(ids(&batches(&small)), [vec![1, 2, 3, 4, 5]]);
-        let rows =
-            [event(1, 1500, 1), event(2, 600, 1), event(3, 1400, 1), event(4, 100_000, 1), event(5, 3, 1)];
-        assert_eq!(ids(&batches(&rows)), [vec![1], vec![2, 3], vec![4], vec![5]]);
-        let bytes = [event(1, 1, 6 << 20), event(2, 1, 6 << 20), event(3, 1, 1)];
-        assert_eq!(ids(&batches(&bytes)), [vec![1], vec![2, 3]]);
-        assert!(batches(&[]).is_empty());
-    }
 }

@@ -50,17 +50,17 @@
 //! that the first failure is an increase from 0. The last six are read from the database when asked, and absent when it does
 //! not respond.
 
-mod counted;
+mod external_counters;
 mod gauges;
 mod labels;
-mod plain;
 mod pools;
 mod process;
+mod prometheus_text;
 mod series;
 #[cfg(test)]
 mod tests;
 
-use counted::Counted;
+use external_counters::Counted;
 use hooksaga_saga::{DisabledReason, Outcome, SagaStatus};
 use hooksaga_store::{Inventory, PoolUse, QueueGauges, Removed, RemovedRecords, StoreError};
 use labels::{
@@ -218,7 +218,7 @@ impl Metrics {
 
     /// Shows the connections to the database server, as they are when somebody asks. Once per process.
     pub fn pools_from(&mut self, pools: impl Fn() -> Vec<PoolUse> + Send + Sync + 'static) {
-        let pools = pools::Pools(Box::new(pools));
+        let pools = pools::PoolCollector(Box::new(pools));
         self.registry.sub_registry_with_prefix(PREFIX).register_collector(Box::new(pools));
     }
 
@@ -235,7 +235,7 @@ impl Metrics {
 
     /// The same in the older format, which `promtool check metrics` and people with curl expect.
     pub fn encode_plain(&self, gauges: Option<&QueueGauges>, inventory: Option<&Inventory>) -> String {
-        plain::from_openmetrics(&self.encode_with(gauges, inventory))
+        prometheus_text::from_openmetrics(&self.encode_with(gauges, inventory))
     }
 
     /// Everything as OpenMetrics text, with what could be read.

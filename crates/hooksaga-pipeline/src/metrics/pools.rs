@@ -7,15 +7,15 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-pub(super) struct Pools(pub(super) Box<dyn Fn() -> Vec<PoolUse> + Send + Sync>);
+pub(super) struct PoolCollector(pub(super) Box<dyn Fn() -> Vec<PoolUse> + Send + Sync>);
 
-impl std::fmt::Debug for Pools {
+impl std::fmt::Debug for PoolCollector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Pools")
+        f.write_str("PoolCollector")
     }
 }
 
-impl Collector for Pools {
+impl Collector for PoolCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let pools = (self.0)();
         let value = |most: bool, pool: &PoolUse| if most { pool.most } else { pool.busy };

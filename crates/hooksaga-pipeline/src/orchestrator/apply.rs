@@ -28,7 +28,8 @@ impl Orchestrator {
     fn follow_up(&self, batch: &ApplyBatch) {
         let now = Instant::now();
         let room_is_wanted = self.lanes.applied(&batch.results, now);
-        self.signals.set_results_awaited(room_is_wanted);
+        self.signals.set_busy(self.lanes.busy(now));
+        self.signals.set_results_awaited(room_is_wanted || self.signals.crowd_waits());
         let is_retry = |result: &&AppliedResult| result.changed && result.status == SagaStatus::PendingRetry;
         let retries = || batch.results.iter().filter(is_retry);
         self.due.add(

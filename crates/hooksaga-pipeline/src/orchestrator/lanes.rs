@@ -1,12 +1,14 @@
 //! What this process knows of each subscription's endpoint: how it behaves, what it has open, and whether more may wait.
 //!
-//! All of it is in memory. Jobs are counted here as this process creates them and applies their results; [`Load`] shows what other
-//! processes do, about once a second while there is work. A wrong count makes a subscription's
-//! limit too wide or too narrow until the next count. That affects fairness, never correctness.
-//! [`hooksaga_saga::allot`] decides who gets how many jobs.
+//! All of it is in memory. Jobs are counted here as this process creates them and applies their results; [`WorkerLoad`]
+//! shows what other processes do, about once a second while there is work. A wrong count makes a subscription's limit too
+//! wide or too narrow until the next count. That affects fairness, never correctness. [`hooksaga_saga::allot`] decides
+//! who gets how many jobs.
 
-use hooksaga_saga::{Answer, Demand, Endpoint, ErrorCode, Outcome, Standing, SubscriptionId, allot};
-use hooksaga_store::{Allotted, AppliedResult, Load, Scheduled};
+use hooksaga_saga::{
+    Demand, Endpoint, EndpointReaction, ErrorCode, Outcome, Standing, SubscriptionId, allot,
+};
+use hooksaga_store::{Allotted, AppliedResult, Scheduled, WORKER_LEASES_END_AFTER, WorkerLoad};
 use std::{
     collections::{HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -17,16 +19,17 @@ use std::{
 #[derive(Clone, Debug, Default)]
 struct Lane {
     endpoint: Endpoint,
-    /// Due sagas may wait: a router or an operator created some, a retry fell due, a look found one, or the last pass took
-    /// all that it was allotted.
-    waiting: bool,
+    /// How many due sagas may wait: a router or an operator created some, a retry fell due, a look found one. `u32::MAX` if
+    /// nobody counted them: until a pass takes less than it was allotted.
+    waiting: u32,
     /// The order of its last admission.
     last_turn: u64,
     /// The last turn of anybody before it began to wait.
     waits_since: u64,
     /// When this process last created a job for it or applied a result.
     touched: Option<Instant>,
-    /// Jobs that this process created, less the results that it applied, since the reading of the load with this number began.
+    /// Jobs that this process created, less the results that it applied, since the reading of the load with this number
+    /// began.
     since: (u64, i64),
     /// Until then its rate limit lets nothing through.
     limited_until: Option<Instant>,
@@ -35,23 +38,41 @@ struct Lane {
 impl Lane {
     /// Something waits, and may get a job.
     fn is_ready(&self, now: Instant) -> bool {
-        self.waiting && self.limited_until.is_none_or(|until| until <= now)
+        self.waiting > 0 && self.limited_until.is_none_or(|until| until <= now)
     }
 
-    /// Something waits from now on, or still does; `turn` was the last one.
-    fn begin_to_wait(&mut self, turn: u64) {
-        if !self.waiting {
-            self.waiting = true;
+    /// So many more wait from now on; `turn` was the last one.
+    fn begin_to_wait(&mut self, sagas: u32, turn: u64) {
+        if self.waiting == 0 {
             self.waits_since = turn;
         }
+        self.waiting = self.waiting.saturating_add(sagas);
+    }
+
+    /// A pass found this many of those that wait, of which `new` had no job yet, and could have taken `jobs`.
+    fn found(&mut self, found: u32, new: u32, jobs: u32) {
+        let is_limited = self.limited_until.is_some();
+        self.waiting = match self.waiting {
+            _ if found < jobs && !is_limited => 0,
+            u32::MAX => u32::MAX,
+            // Another copy took what this pass found, so what was counted here may still wait.
+            _ if new < found => u32::MAX,
+            counted => counted.saturating_sub(found).max(u32::from(is_limited)),
+        };
     }
 
     /// Something waits or is open: a pass must consider it.
     fn is_active(&self) -> bool {
-        self.waiting || !self.endpoint.is_idle()
+        self.waiting > 0 || !self.endpoint.is_idle()
     }
 
-    /// This process opened or closed jobs while the reading with this number is the last that began.
+    /// Deliveries to its endpoint are on their way, or will soon be.
+    fn is_busy(&self, now: Instant) -> bool {
+        (self.is_ready(now) || !self.endpoint.is_idle())
+            && self.endpoint.standing(now) != Standing::Unreachable
+    }
+
+    /// The load reading with this number is the latest; jobs were opened or closed since it began.
     fn touch(&mut self, reading: u64, opened: i64, now: Instant) {
         self.since = (reading, self.opened_since(reading) + opened);
         self.touched = Some(now);
@@ -78,7 +99,9 @@ struct State {
     read: Option<(Instant, Duration)>,
     /// How many readings have begun.
     readings: u64,
-    /// What the first reading found open: jobs from before this process.
+    /// When a reading last corrected the lanes that were in use meanwhile.
+    corrected: Option<Instant>,
+    /// What the first reading found open: jobs from before this process, as long as workers may have died with them.
     inherited: HashMap<SubscriptionId, u32>,
     began: Option<Instant>,
     /// Endpoints that were failing when this process began are known.
@@ -96,14 +119,17 @@ impl Lanes {
     const READ_AFTER: Duration = Duration::from_secs(1);
     /// Reading the load takes at most one part in this many of the time.
     const READ_COST: u32 = 50;
+    /// A process that works alone trusts its own counts, but for one reading in this time.
+    const CORRECT_AFTER: Duration = Duration::from_secs(30);
     /// The load is read at least every 30 s, however long that takes.
     const READ_AT_LAST: Duration = Duration::from_secs(30);
-    /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later, and
-    /// until it is seen everybody has to do with [`Self::NOMINAL_SLOTS`].
+    /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later;
+    /// until then all subscriptions share [`Self::NOMINAL_SLOTS`].
     const READ_COST_UNTIL_KNOWN: u32 = 10;
-    /// How long open jobs from before this process may be what one that was killed has left: the default lease. Were they
-    /// counted, its busiest subscriptions would have no room until the last of those leases is over.
-    const INHERITED_FOR: Duration = Duration::from_secs(60);
+    /// How long open jobs from before this process may be what one that was killed has left. Were they counted, its busiest
+    /// subscriptions would have no room until the last of those leases is over. Where every worker has been heard of since,
+    /// none was killed, and what is open is counted at once.
+    const INHERITED_FOR: Duration = WORKER_LEASES_END_AFTER;
     /// How many endpoints that were failing when this process began are remembered.
     pub(super) const MOST_FAILING: u32 = 10_000;
 
@@ -114,12 +140,17 @@ impl Lanes {
 
     /// These subscriptions may have due sagas. Returns whether all of them are remembered.
     pub(super) fn may_wait(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) -> bool {
+        self.wait(subscriptions.into_iter().map(|id| (id, u32::MAX)))
+    }
+
+    /// The same, with how many; `u32::MAX` if nobody counted them.
+    pub(super) fn wait(&self, subscriptions: impl IntoIterator<Item = (SubscriptionId, u32)>) -> bool {
         let mut state = self.state();
         let mut all = true;
-        for id in subscriptions {
+        for (id, sagas) in subscriptions {
             if state.has_room_for(id) {
                 let turn = state.turn;
-                state.change(id, |lane| lane.begin_to_wait(turn));
+                state.change(id, |lane| lane.begin_to_wait(sagas, turn));
             } else {
                 all = false;
             }
@@ -132,7 +163,7 @@ impl Lanes {
         let state = self.state();
         let active = || state.active.iter().filter_map(|id| Some((*id, state.lanes.get(id)?)));
         let demand = |lane: &Lane| {
-            let waiting = if lane.is_ready(now) { u32::MAX } else { 0 };
+            let waiting = if lane.is_ready(now) { lane.waiting } else { 0 };
             lane.endpoint.demand(waiting, lane.last_turn, lane.waits_since, now)
         };
         let mut waiting: Vec<(SubscriptionId, Demand)> =
@@ -147,10 +178,17 @@ impl Lanes {
         let holds = later.into_iter().map(|(_, demand)| demand).filter(|demand| demand.open > 0);
         demands.extend(holds.map(|demand| Demand { waiting: 0, ..demand }));
         let shares = allot(state.slots.max(Self::NOMINAL_SLOTS), &demands);
-        within(most, waiting.iter().map(|(id, _)| *id).zip(shares))
+        let share = |((id, demand), jobs): (&(SubscriptionId, Demand), u32)| Share {
+            subscription_id: *id,
+            has_nothing: demand.open == 0,
+            is_untested: is_untested(demand.standing),
+            jobs,
+        };
+        within(most, &waiting.iter().zip(shares).map(share).collect::<Vec<_>>())
     }
 
-    /// Jobs were created as allotted: where all of it was taken, or as much as a rate limit lets through, more may wait.
+    /// Jobs were created as allotted: where all of it was taken, or as much as a rate limit lets through, more may wait,
+    /// unless all that waited was counted.
     pub(super) fn created(&self, allotted: &[Allotted], scheduled: &Scheduled, now: Instant) {
         let Scheduled { sagas, limited, .. } = scheduled;
         let limited: HashMap<SubscriptionId, Instant> =
@@ -168,7 +206,7 @@ impl Lanes {
             let (found, new) = taken.get(subscription_id).copied().unwrap_or_default();
             state.change(*subscription_id, |lane| {
                 lane.limited_until = limited.get(subscription_id).copied();
-                lane.waiting = found >= *jobs || lane.limited_until.is_some();
+                lane.found(found, new, *jobs);
                 if new > 0 {
                     lane.endpoint.admitted(new, now);
                     lane.last_turn = turn;
@@ -198,6 +236,14 @@ impl Lanes {
     /// Whether anybody waits for room.
     pub(super) fn anybody_waits(&self, now: Instant) -> bool {
         self.state().waits(now)
+    }
+
+    /// How many endpoints deliveries are on their way to, or will soon be. Those that cannot be reached do not count: nobody
+    /// waits for them.
+    pub(super) fn busy(&self, now: Instant) -> usize {
+        let state = self.state();
+        let lanes = state.active.iter().filter_map(|id| state.lanes.get(id));
+        lanes.filter(|lane| lane.is_busy(now)).count()
     }
 
     /// Whether endpoints that were failing when this process began are still to be asked for.
@@ -238,16 +284,18 @@ impl Lanes {
     }
 
     /// Takes over a load that was read from `began` on; nothing, if that failed: this process goes on with what it knows.
-    pub(super) fn loaded(&self, load: Option<Load>, began: Instant, now: Instant) {
+    pub(super) fn loaded(&self, load: Option<WorkerLoad>, began: Instant, now: Instant) {
         let mut state = self.state();
         state.read = Some((began, now.saturating_duration_since(began)));
         let Some(load) = load else { return };
         state.slots = load.slots;
         let start = *state.began.get_or_insert(began);
-        if start == began {
-            state.inherited.clone_from(&load.open);
-        } else if began.saturating_duration_since(start) >= Self::INHERITED_FOR {
+        let lasted = began.saturating_duration_since(start);
+        let all_heard = load.silence.is_none_or(|silence| silence < lasted);
+        if all_heard || lasted >= Self::INHERITED_FOR {
             state.inherited.clear();
+        } else if start == began {
+            state.inherited.clone_from(&load.open);
         }
         // What has ended since is not inherited any more.
         state.inherited.retain(|id, jobs| {
@@ -262,13 +310,18 @@ impl Lanes {
         let counted: Vec<SubscriptionId> =
             load.open.keys().chain(&state.active).copied().collect::<HashSet<_>>().into_iter().collect();
         let (reading, is_alone) = (state.readings, load.workers <= 1);
+        let corrects =
+            state.corrected.is_none_or(|at| now.saturating_duration_since(at) >= Self::CORRECT_AFTER);
+        if corrects {
+            state.corrected = Some(now);
+        }
         for id in counted {
             state.change(id, |lane| {
                 if lane.touched.is_none_or(|at| at < began) {
                     lane.endpoint.set_open(open(&id), now);
-                } else if !is_alone {
+                } else if !is_alone || corrects {
                     // What this process changed meanwhile is added; it may be in the count already, which the next one corrects.
-                    // Where nobody else works, what is known here is right.
+                    // Where nobody else works, what is known here is right, but for what was missed for a while.
                     let counted = i64::from(open(&id)) + lane.opened_since(reading);
                     lane.endpoint.set_open(u32::try_from(counted).unwrap_or(0), now);
                 }
@@ -307,47 +360,49 @@ impl State {
 }
 
 /// What a result says about the endpoint; `None` if no request was sent, or if it was applied before.
-fn answer_of(result: &AppliedResult) -> Option<Answer> {
+fn answer_of(result: &AppliedResult) -> Option<EndpointReaction> {
     const UNSENT: [ErrorCode; 2] = [ErrorCode::LEASE_EXHAUSTED, ErrorCode::INTERNAL];
     let unsent = matches!(&result.result.outcome, Outcome::Failed(code) if UNSENT.contains(code));
-    (result.changed && !unsent).then(|| Answer::of(&result.result.outcome))
+    (result.changed && !unsent).then(|| EndpointReaction::of(&result.result.outcome))
 }
 
-/// Takes those that have to wait for a later pass where there are more than `most`. Each standing has a third for itself,
-/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns; of new ones
-/// those at both ends of their line are decided on.
+/// Takes those that have to wait for a later pass where there are more than `most`. Each standing has a quarter for itself,
+/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns; of new and
+/// unconfirmed ones those at both ends of their line are decided on.
 fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(SubscriptionId, Demand)> {
     let rank = |standing| match standing {
         Standing::Answering { .. } => 0,
-        Standing::New => 1,
-        Standing::Unreachable => 2,
+        Standing::Unconfirmed => 1,
+        Standing::New => 2,
+        Standing::Unreachable => 3,
     };
     waiting.sort_unstable_by_key(|(id, demand)| {
-        let line = if demand.standing == Standing::New { demand.waits_since } else { 0 };
-        (rank(demand.standing), demand.last_turn, line, *id)
+        let turn = if demand.standing == Standing::Unconfirmed { 0 } else { demand.last_turn };
+        let line = if is_untested(demand.standing) { demand.waits_since } else { 0 };
+        (rank(demand.standing), turn, line, *id)
     });
     let over = waiting.len().saturating_sub(most);
     if over == 0 {
         return Vec::new();
     }
-    let mut counts = [0_usize; 3];
+    let mut counts = [0_usize; 4];
     for (_, demand) in waiting.iter() {
         counts[rank(demand.standing)] += 1;
     }
-    // What is over is taken from the last, as far as they have more than their third; then from those before.
+    // What is over is taken from the last, as far as they have more than their quarter; then from those before.
     let mut left = over;
     let mut kept = counts;
-    for standing in [2, 1, 0] {
-        let given_up = kept[standing].saturating_sub(most / 3).min(left);
+    for standing in [3, 2, 1, 0] {
+        let given_up = kept[standing].saturating_sub(most / 4).min(left);
         kept[standing] -= given_up;
         left -= given_up;
     }
-    let mut seen = [0_usize; 3];
+    let mut seen = [0_usize; 4];
     let (now, later) = waiting.drain(..).partition(|(_, demand)| {
         let standing = rank(demand.standing);
         seen[standing] += 1;
         let (place, kept) = (seen[standing], kept[standing]);
-        if demand.standing == Standing::New {
+        if is_untested(demand.standing) {
             place <= kept.div_ceil(2) || place > counts[standing] - kept / 2
         } else {
             place <= kept
@@ -357,18 +412,40 @@ fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(
     later
 }
 
-/// The shares, in the order given, until `most` jobs are allotted.
-fn within(most: u32, shares: impl Iterator<Item = (SubscriptionId, u32)>) -> Vec<Allotted> {
+/// Whether its endpoint answers has to be seen.
+fn is_untested(standing: Standing) -> bool {
+    matches!(standing, Standing::New | Standing::Unconfirmed)
+}
+
+/// What a subscription may have now.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    subscription_id: SubscriptionId,
+    /// Nothing of it is open.
+    has_nothing: bool,
+    is_untested: bool,
+    jobs: u32,
+}
+
+/// `most` jobs of these shares. Nobody waits for those with a backlog: those that have nothing get one job first, and of
+/// them those that are to be tested; then each gets the rest of its share, in the order given.
+fn within(most: u32, shares: &[Share]) -> Vec<Allotted> {
     let mut left = most;
-    let mut allotted = Vec::new();
-    for (subscription_id, share) in shares {
-        let jobs = share.min(left);
-        if jobs > 0 {
-            left -= jobs;
-            allotted.push(Allotted { subscription_id, jobs });
+    let mut given = vec![0; shares.len()];
+    let rounds: [fn(&Share) -> u32; 3] = [
+        |share| if share.has_nothing && share.is_untested { share.jobs.min(1) } else { 0 },
+        |share| if share.has_nothing { share.jobs.min(1) } else { 0 },
+        |share| share.jobs,
+    ];
+    for upto in rounds {
+        for (share, jobs) in shares.iter().zip(&mut given) {
+            let more = upto(share).saturating_sub(*jobs).min(left);
+            *jobs += more;
+            left -= more;
         }
     }
-    allotted
+    let given = shares.iter().zip(given).filter(|(_, jobs)| *jobs > 0);
+    given.map(|(share, jobs)| Allotted { subscription_id: share.subscription_id, jobs }).collect()
 }
 
 #[cfg(test)]

@@ -83,9 +83,13 @@ impl Orchestrator {
             shutdown,
         };
         tokio::join!(
-            schedule.run(|| self.schedule_once()),
+            schedule.run(|| self.schedule_repeatedly()),
             apply.run(|| self.apply_once()),
             look.run(|| self.stranded_once())
         );
+        // What is left is the next pass's, in any process; here nobody makes one.
+        if let Err(error) = self.store.move_rest().await {
+            self.metrics.store_error(schedule::NAME, &error);
+        }
     }
 }

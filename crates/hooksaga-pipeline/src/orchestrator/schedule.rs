@@ -8,9 +8,8 @@
 use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{ScheduledSaga, Stage, StoreResult};
+use hooksaga_store::{Move, ScheduledSaga, Stage, StoreResult};
 use std::{
-    ops::ControlFlow,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -103,7 +102,16 @@ impl Orchestrator {
     /// One pass: jobs for due sagas, then those sagas to InProgress. A crash in between leaves due sagas
     /// whose jobs exist; the next pass moves them.
     pub async fn schedule_once(&self) -> StoreResult<Progress> {
-        let done = self.schedule_pass().await;
+        self.schedule_and_move(Move::Now).await
+    }
+
+    /// The same as one of many passes: moves may be left for later, unless other copies find their sagas due meanwhile.
+    pub(super) async fn schedule_repeatedly(&self) -> StoreResult<Progress> {
+        self.schedule_and_move(if self.signals.copies() > 1 { Move::Now } else { Move::Later }).await
+    }
+
+    async fn schedule_and_move(&self, when: Move) -> StoreResult<Progress> {
+        let done = self.schedule_pass(when).await;
         if done.is_err() {
             // What the pass was told of is still to be done.
             self.look.want();
@@ -111,12 +119,15 @@ impl Orchestrator {
         done
     }
 
-    async fn schedule_pass(&self) -> StoreResult<Progress> {
+    async fn schedule_pass(&self, when: Move) -> StoreResult<Progress> {
         let started = Instant::now();
         // Before the pass, so that what falls due or is announced while it runs is not forgotten.
         self.note_waiting(self.due.take_past(started));
         let told = self.signals.take_to_schedule();
-        self.note_waiting(told.subscriptions);
+        if !self.lanes.wait(told.subscriptions) {
+            self.look.want();
+        }
+        self.signals.set_busy(self.lanes.busy(started));
         if told.anywhere {
             self.look.want();
         }
@@ -127,15 +138,19 @@ impl Orchestrator {
         if self.lanes.wants_load(started) {
             self.read_load(started).await;
         }
-        let scheduled = self.create_jobs(started).await?;
+        let (moved, scheduled) = tokio::join!(self.move_rest(), self.create_jobs(when, started));
+        let scheduled = scheduled?;
+        moved?;
+        let now = Instant::now();
+        self.signals.set_busy(self.lanes.busy(now));
         // Whoever took all that it was allotted may have more, and room for it.
-        if looking || !self.lanes.allot(1, Instant::now()).is_empty() {
+        if looking || !self.lanes.allot(1, now).is_empty() {
             return Ok(Progress::Worked);
         }
-        let now = Instant::now();
-        self.signals.set_results_awaited(self.lanes.anybody_waits(now));
+        self.signals.set_results_awaited(self.lanes.anybody_waits(now) || self.signals.crowd_waits());
         Ok(Progress::of_batch(scheduled, u32::MAX)
             .or_after(self.due.until_next(now))
+            .or_after(self.store.until_move())
             .or_after(self.look.until_wanted(now)))
     }
 
@@ -147,14 +162,14 @@ impl Orchestrator {
     }
 
     /// Creates the jobs that are allotted now. Returns how many sagas were scheduled.
-    async fn create_jobs(&self, started: Instant) -> StoreResult<usize> {
+    async fn create_jobs(&self, when: Move, started: Instant) -> StoreResult<usize> {
         let allotted = self.lanes.allot(self.jobs.get(), Instant::now());
         if allotted.is_empty() {
             return Ok(0);
         }
         let created = || {
             self.signals.wake(Stage::Worker);
-            ControlFlow::Continue(())
+            when
         };
         let scheduled = self.jobs.noting(self.store.create_jobs(&allotted, &created).await)?;
         let now = Instant::now();
@@ -168,6 +183,14 @@ impl Orchestrator {
         Ok(scheduled.sagas.len())
     }
 
+    /// Moves the sagas whose move was left for later, when it is time.
+    async fn move_rest(&self) -> StoreResult<()> {
+        if self.store.until_move() == Some(Duration::ZERO) {
+            self.store.move_rest().await?;
+        }
+        Ok(())
+    }
+
     /// Reads the next page of a look, if one is due. Returns whether the look goes on.
     async fn look_around(&self, now: Instant) -> StoreResult<bool> {
         let Some(after) = self.look.next_page(now) else { return Ok(false) };
@@ -178,7 +201,7 @@ impl Orchestrator {
         Ok(page.resume_after.is_some())
     }
 
-    /// Learns which endpoints were failing before this process began. If that is not to be had, they count as new until the
+    /// Learns which endpoints were failing before this process began. If that cannot be read, they count as new until the
     /// next pass asks again.
     async fn read_failing(&self) {
         match self.store.failing(Lanes::MOST_FAILING).await {

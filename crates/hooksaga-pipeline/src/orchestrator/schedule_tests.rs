@@ -3,8 +3,8 @@ use crate::{DeliveryLog, Metrics, Signals};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, JobId, RetryPolicy, SagaId, Timestamp};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StrandedStep,
-    Trace, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, OrchestratorStore, Scheduled, StoreError, StrandedStep, Trace,
+    WaitingPage, WorkerLoad,
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -22,6 +22,10 @@ struct Scripted {
     away: Mutex<bool>,
     /// Endpoints that were failing before.
     failing: Mutex<Vec<(SubscriptionId, ErrorCode)>>,
+    /// When passes said that their moves are made.
+    moves: Mutex<Vec<Move>>,
+    /// How long until a move that was left is to be made.
+    until_move: Mutex<Option<Duration>>,
 }
 
 #[async_trait]
@@ -59,8 +63,20 @@ impl OrchestratorStore for Scripted {
             }));
         }
         due.retain(|_, left| *left > 0);
-        let _ = created();
+        self.moves.lock().unwrap().push(created());
         Ok(Scheduled { now: Timestamp::from_micros(0), sagas, limited: Vec::new() })
+    }
+
+    fn until_move(&self) -> Option<Duration> {
+        *self.until_move.lock().unwrap()
+    }
+
+    async fn move_rest(&self) -> StoreResult<()> {
+        if *self.away.lock().unwrap() {
+            return Err(StoreError::Unavailable("away".to_owned()));
+        }
+        *self.until_move.lock().unwrap() = None;
+        Ok(())
     }
 
     async fn schedule_stranded(
@@ -71,8 +87,8 @@ impl OrchestratorStore for Scripted {
         Ok(StrandedStep { sagas: 0, resume_after: None })
     }
 
-    async fn load(&self) -> StoreResult<Load> {
-        Ok(Load { workers: 1, slots: 512, ..Load::default() })
+    async fn load(&self) -> StoreResult<WorkerLoad> {
+        Ok(WorkerLoad { workers: 1, slots: 512, ..WorkerLoad::default() })
     }
 
     async fn failing(&self, limit: u32) -> StoreResult<Vec<(SubscriptionId, ErrorCode)>> {
@@ -123,7 +139,7 @@ async fn a_wake_up_without_a_name_leads_to_a_look() {
     let (orchestrator, store, signals) = orchestrator().await;
     store.due.lock().unwrap().insert(B, 1);
     signals.wake(Stage::Schedule);
-    // What was looked at a moment ago is looked at again, as soon as the last look was short enough.
+    // What was scanned a moment ago is scanned again, as soon as the last scan was short enough.
     for _ in 0..100 {
         orchestrator.schedule_once().await.unwrap();
         if store.due.lock().unwrap().is_empty() {
@@ -173,6 +189,35 @@ async fn what_a_failed_pass_was_told_is_not_forgotten() {
     *store.away.lock().unwrap() = false;
     assert!(orchestrator.schedule_once().await.unwrap().did_work());
     assert!(store.due.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn moves_are_left_for_later_unless_other_copies_would_find_them_due() {
+    let (orchestrator, store, signals) = orchestrator().await;
+    let pass = async |copies| {
+        signals.set_copies(copies);
+        store.due.lock().unwrap().insert(A, 1);
+        signals.wake_schedule([A]);
+        orchestrator.schedule_repeatedly().await.unwrap();
+        Scripted::taken(&store.moves)
+    };
+    assert_eq!((pass(1).await, pass(2).await), (vec![Move::Later], vec![Move::Now]));
+}
+
+#[tokio::test]
+async fn a_pass_makes_the_moves_that_were_left_when_it_is_time() {
+    let (orchestrator, store, _) = orchestrator().await;
+    let (soon, set) = (Duration::from_millis(3), |until| *store.until_move.lock().unwrap() = until);
+    set(Some(soon));
+    assert_eq!(orchestrator.schedule_once().await.unwrap(), Progress::Idle { until: Some(soon) });
+    assert_eq!(store.until_move(), Some(soon), "not before");
+    set(Some(Duration::ZERO));
+    *store.away.lock().unwrap() = true;
+    assert!(orchestrator.schedule_once().await.is_err());
+    assert!(orchestrator.look.state().wanted, "what was not moved is looked for");
+    *store.away.lock().unwrap() = false;
+    orchestrator.schedule_once().await.unwrap();
+    assert_eq!(store.until_move(), None);
 }
 
 #[tokio::test]

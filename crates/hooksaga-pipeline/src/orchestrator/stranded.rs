@@ -1,6 +1,6 @@
-//! Sagas whose `next_attempt_at` lies further ahead than an attempt could have been planned: the database's clock was ahead when it
-//! was written. They count as due, and get their job under the key that they have. One that fails again is retried with
-//! the next look, since its next time must be later than its last.
+//! Sagas whose `next_attempt_at` lies further ahead than an attempt could have been planned: the database's clock was
+//! ahead when it was written. They count as due, and get their job under the key that they have. One that fails again is
+//! retried with the next look, since its next time must be later than its last.
 
 use super::Orchestrator;
 use crate::Progress;
@@ -34,7 +34,7 @@ impl Orchestrator {
     pub async fn stranded_once(&self) -> StoreResult<Progress> {
         let after = *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner);
         let step = self.store.schedule_stranded(after, self.stranded.beyond).await?;
-        // Whoever had some may have more: its page is looked at again.
+        // Whoever had some may have more: its page is read again.
         let next = if step.sagas > 0 { after } else { step.resume_after };
         *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner) = next;
         if step.sagas > 0 {

@@ -1,5 +1,5 @@
-//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key. Sealed text is bound to its purpose and its
-//! subscription: if it is moved to another subscription, it cannot be opened there.
+//! Encryption of signing secrets at rest: ChaCha20-Poly1305 under the configured key. Sealed text is bound to its purpose
+//! and its subscription: if it is moved to another subscription, it cannot be opened there.
 
 use super::{SigningSecret, random};
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -13,7 +13,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 /// Bound into every sealed secret, with the subscription's id, so that nothing else encrypted under the key passes for one.
 const CONTEXT: &[u8] = b"hooksaga signing secret v2";
-/// The same for request headers.
+/// Bound into every sealed set of request headers.
 const HEADERS_CONTEXT: &[u8] = b"hooksaga request headers v2";
 /// Hashed before the key for its fingerprint, so that the fingerprint is of no other use.
 const KEY_ID_CONTEXT: &[u8] = b"hooksaga secret key id v1\0";

@@ -204,7 +204,7 @@ impl Verifier {
         Ok(verified)
     }
 
-    /// The same, where nobody waits for the result.
+    /// Carries a check out where nobody waits for the result.
     async fn carry_out_alone(self, check: Check, cut: impl Future<Output = ()>) -> bool {
         self.carry_out(&check, cut).await.unwrap_or_else(|error| {
             self.metrics.store_error(Self::NAME, &error);
@@ -274,7 +274,7 @@ impl Verifier {
 struct Board {
     schedule: Mutex<Schedule<Check>>,
     changed: Notify,
-    /// The tenant that had its turn last; nothing: the next turn begins with the first one.
+    /// The tenant that had its turn last; `None`: the next turn begins with the first one.
     last_tenant: Mutex<Option<String>>,
 }
 

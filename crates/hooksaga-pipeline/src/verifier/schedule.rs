@@ -2,20 +2,20 @@
 //!
 //! A check is young for its first second; nearly every endpoint has answered by then. [`Limits`] bounds
 //! how many are young at a time and how many run in all; when those are exceeded the oldest one that is no longer
-//! young is cancelled. So endpoints that hang, however many, never delay a new check for long, and a slow endpoint still has 10 s, or
-//! 4 s while hundreds hang.
+//! young is cancelled. So endpoints that hang, however many, never delay a new check for long, and a slow endpoint still
+//! has 10 s, or 4 s while hundreds hang.
 //!
-//! The checks that run for one host and port are bounded too, and so are the challenges sent to a host, whatever the ports: nobody must
-//! be able to use the verifier against a host that never asked for challenges. Endpoints that prove themselves do not count, so a host with a
-//! thousand subscriptions is verified as fast as it responds.
+//! The checks that run for one host and port are bounded too, and so are the challenges sent to a host, whatever the
+//! ports: nobody must be able to use the verifier against a host that never asked for challenges. Endpoints that prove
+//! themselves do not count, so a host with a thousand subscriptions is verified as fast as it responds.
 //!
 //! One tenant may use three quarters of what the others leave of the slots, of those for young checks, and of the
 //! queue. Beyond that its own oldest check is cancelled, and no more of its due checks are taken. So however many
 //! hosts that hang one tenant names, another tenant's checks start at once.
 //!
 //! First tries start before retries. Among first tries the newest and the oldest alternate, so a flood
-//! of old ones does not delay a new one, and a flood of new ones does not starve the old. A check that has waited too long is dropped
-//! here; the store returns it again when its hold ends, as the next try of its round.
+//! of old ones does not delay a new one, and a flood of new ones does not starve the old. A check that has waited too
+//! long is dropped here; the store returns it again when its hold ends, as the next try of its round.
 
 use crate::delivery::one_spelling;
 use http::{Uri, uri::Scheme};
@@ -58,7 +58,7 @@ impl Limits {
     /// Fewer would be one tenant's alone: of a single slot nothing can be left to others.
     const FEWEST: usize = 16;
 
-    /// With so many checks that run at a time.
+    /// With at most this many checks at a time.
     pub(super) fn at_a_time(running: usize) -> Self {
         let running = running.max(Self::FEWEST);
         let quarter = running.div_ceil(4);
@@ -155,7 +155,7 @@ struct Bucket {
 }
 
 /// What is to be done now.
-pub(super) struct Step<T> {
+pub(super) struct CheckActions<T> {
     /// Start these checks, under these numbers.
     pub(super) start: Vec<(u64, T)>,
     /// These have had their time.
@@ -243,9 +243,9 @@ impl<T> Schedule<T> {
     }
 
     /// What is to be done now.
-    pub(super) fn step(&mut self, now: Instant) -> Step<T> {
+    pub(super) fn step(&mut self, now: Instant) -> CheckActions<T> {
         self.forget_those_that_waited_too_long(now);
-        let mut step = Step { start: Vec::new(), cut: Vec::new(), waits: false };
+        let mut step = CheckActions { start: Vec::new(), cut: Vec::new(), waits: false };
         let mut full = HashSet::new();
         let mut counts = self.count(now);
         while counts.all.young < self.limits.young {

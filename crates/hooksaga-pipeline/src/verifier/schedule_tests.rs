@@ -25,7 +25,7 @@ impl Bench {
         self.schedule.offer(host.clone(), tenant, first, check.into(), self.now)
     }
 
-    fn step(&mut self) -> Step<String> {
+    fn step(&mut self) -> CheckActions<String> {
         self.schedule.step(self.now)
     }
 

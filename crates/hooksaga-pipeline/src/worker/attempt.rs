@@ -84,7 +84,7 @@ impl JobInfo {
 
 /// A request to send now.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct PreparedAttempt {
     pub(super) about: JobInfo,
     pub(super) subscription: SubscriptionId,
     pub(super) request: CallbackRequest,
@@ -93,7 +93,7 @@ pub(super) struct Attempt {
     pub(super) clock: Clock,
 }
 
-impl Attempt {
+impl PreparedAttempt {
     /// Sends it, unless it is too late, time to stop, or no connection can be opened from here.
     pub(super) async fn carry_out(
         self,

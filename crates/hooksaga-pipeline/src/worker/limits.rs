@@ -1,11 +1,11 @@
 //! Starts of rate-limited subscriptions.
 //!
 //! Their jobs are admitted at the pace of the limit. Jobs that have waited since, for a worker or for their subscription to
-//! resume, would start all at once. So each start is counted again, and jobs that exceed the limit are handed back until they
-//! may start. Attempts of other subscriptions do not wait for this.
+//! resume, would start all at once. So each start is counted again, and jobs that exceed the limit are handed back until
+//! they may start. Attempts of other subscriptions do not wait for this.
 
 use super::{
-    attempt::{Attempt, Settled},
+    attempt::{PreparedAttempt, Settled},
     prepare::Work,
 };
 use hooksaga_saga::{RateLimit, SubscriptionId};
@@ -21,17 +21,17 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct LimitedAttempts<T> {
     limits: BTreeMap<SubscriptionId, RateLimit>,
-    attempts: Vec<(Attempt, T)>,
+    attempts: Vec<(PreparedAttempt, T)>,
 }
 
 impl Work {
     /// Takes the attempts of rate-limited subscriptions out. `hold` is what each holds while it waits.
-    pub(super) fn take_limited<T>(&mut self, hold: impl Fn(&Attempt) -> T) -> LimitedAttempts<T> {
+    pub(super) fn take_limited<T>(&mut self, hold: impl Fn(&PreparedAttempt) -> T) -> LimitedAttempts<T> {
         let limits = std::mem::take(&mut self.limits);
         if limits.is_empty() {
             return LimitedAttempts { limits, attempts: Vec::new() };
         }
-        let is_limited = |attempt: &mut Attempt| limits.contains_key(&attempt.subscription);
+        let is_limited = |attempt: &mut PreparedAttempt| limits.contains_key(&attempt.subscription);
         let attempts = self.attempts.extract_if(.., is_limited).map(|attempt| (hold(&attempt), attempt));
         let attempts = attempts.map(|(held, attempt)| (attempt, held)).collect();
         LimitedAttempts { limits, attempts }
@@ -44,7 +44,10 @@ impl<T> LimitedAttempts<T> {
     }
 
     /// Asks how many may start. Returns those that may, and the others to be given back, with what each holds.
-    pub(super) async fn pass(self, store: &dyn WorkerStore) -> (Vec<(Attempt, T)>, Vec<(Settled, T)>) {
+    pub(super) async fn pass(
+        self,
+        store: &dyn WorkerStore,
+    ) -> (Vec<(PreparedAttempt, T)>, Vec<(Settled, T)>) {
         let mut wanted: BTreeMap<SubscriptionId, u32> = BTreeMap::new();
         for (attempt, _) in &self.attempts {
             *wanted.entry(attempt.subscription).or_default() += 1;

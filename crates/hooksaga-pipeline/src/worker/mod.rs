@@ -27,10 +27,10 @@ use crate::{
     DeliveryClient, DeliveryLog, Driver, Metrics, Progress, SecretKey, Shutdown, Signals,
     batch_size::BatchSize, driver::Rhythm, random_i64,
 };
-use attempt::{Attempt, Settled};
+use attempt::{PreparedAttempt, Settled};
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::{ClaimLimits, LeaseToken, Stage, StoreResult, WorkerStore};
-use in_flight::{InFlight, PAYLOAD_BYTES, Slot};
+use in_flight::{HeldBytes, InFlight, PAYLOAD_BYTES, STRETCH, Slot};
 use parking::Parked;
 use report::Reporter;
 use results::{ClaimAllowance, ResultGate};
@@ -46,7 +46,7 @@ const REPORT_MARGIN: Duration = Duration::from_millis(250);
 
 /// How a worker works. `http_timeout` + [`LEASE_MARGIN`] must fit into `lease_duration`.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkerConfig {
+pub struct WorkerOptions {
     /// POSTs at a time.
     pub concurrency: u32,
     /// The longest that one POST may take, in all.
@@ -59,7 +59,7 @@ pub struct Worker {
     store: Arc<dyn WorkerStore>,
     client: DeliveryClient,
     key: Arc<SecretKey>,
-    config: WorkerConfig,
+    config: WorkerOptions,
     signals: Signals,
     metrics: Arc<Metrics>,
     reporter: Arc<Reporter>,
@@ -82,7 +82,7 @@ impl Worker {
         store: Arc<dyn WorkerStore>,
         client: DeliveryClient,
         key: Arc<SecretKey>,
-        config: WorkerConfig,
+        config: WorkerOptions,
         signals: Signals,
         metrics: Arc<Metrics>,
         log: DeliveryLog,
@@ -156,19 +156,19 @@ impl Worker {
             ClaimAllowance::Probe => limits.jobs = 1,
             ClaimAllowance::Closed(wait) => return Ok(Progress::Idle { until: Some(wait) }),
         }
-        let mut work = self.claim(&limits).await?;
+        let hold = |bytes| Some(in_flight.hold(bytes, std::time::Instant::now()));
+        let mut work = self.claim(&limits, hold).await?;
         let claimed = work.claimed();
+        let began = std::time::Instant::now();
+        work.give_back(|attempt| in_flight.has_no_room_for(attempt.request.body.len(), began));
         for done in work.settled.drain(..) {
             // Fails only when the reporter is gone; then the lease runs out.
             let _ = settled.send(done).await;
         }
-        let began = std::time::Instant::now();
         if passes_over {
             in_flight.passed_over(&limits.skip, claimed > 0, began);
         }
-        let slot_of = |attempt: &Attempt| {
-            in_flight.begin(attempt.subscription, attempt.request.body.len() as u64, began)
-        };
+        let slot_of = |attempt: &PreparedAttempt| in_flight.begin(attempt.subscription, began);
         let limited = work.take_limited(slot_of);
         for attempt in work.attempts {
             let slot = slot_of(&attempt);
@@ -197,7 +197,13 @@ impl Worker {
     }
 
     /// Carries an attempt out beside everything else.
-    fn start(&self, attempt: Attempt, slot: Slot, settled: &mpsc::Sender<Settled>, shutdown: &Shutdown) {
+    fn start(
+        &self,
+        attempt: PreparedAttempt,
+        slot: Slot,
+        settled: &mpsc::Sender<Settled>,
+        shutdown: &Shutdown,
+    ) {
         let (client, settled, shutdown) = (self.client.clone(), settled.clone(), shutdown.clone());
         let timeout = self.config.http_timeout;
         tokio::spawn(async move {
@@ -218,7 +224,7 @@ impl Worker {
         let freed = async {
             loop {
                 in_flight.changed().await;
-                let limits = in_flight.claim_limits(Self::BATCH);
+                let limits = in_flight.claim_limits(Self::BATCH, std::time::Instant::now());
                 if limits.is_some_and(|limits| skipped.iter().any(|id| !limits.skip.contains(id))) {
                     return;
                 }
@@ -246,15 +252,18 @@ impl Worker {
         tokio::pin!(gathered);
         let mut waited = false;
         loop {
-            let enough = waited || in_flight.has_enough_free(std::time::Instant::now());
-            if let Some(limits) = in_flight.claim_limits(self.claims.get()).filter(|_| enough) {
+            let now = std::time::Instant::now();
+            let enough = waited || in_flight.has_enough_free(now);
+            if let Some(limits) = in_flight.claim_limits(self.claims.get(), now).filter(|_| enough) {
                 return limits;
             }
             tokio::select! {
                 () = in_flight.changed() => {}
+                // Payloads may turn out to stay.
+                () = tokio::time::sleep(STRETCH), if waited => {}
                 () = &mut gathered, if !waited => {
                     waited = true;
-                    if in_flight.claim_limits(1).is_none() {
+                    if in_flight.claim_limits(1, now).is_none() {
                         // What was created here may wait for long: another copy may have free slots.
                         self.signals.offer_elsewhere(Stage::Worker);
                     }
@@ -263,7 +272,11 @@ impl Worker {
         }
     }
 
-    async fn claim(&self, limits: &ClaimLimits) -> StoreResult<prepare::Work> {
+    async fn claim(
+        &self,
+        limits: &ClaimLimits,
+        hold: impl Fn(u64) -> Option<HeldBytes>,
+    ) -> StoreResult<prepare::Work> {
         // Read before the claim is sent: the lease begins no earlier, so it lasts at least this long.
         let asked = Instant::now();
         let token = LeaseToken(random_i64());
@@ -272,7 +285,7 @@ impl Worker {
         if !batch.jobs.is_empty() {
             self.metrics.pass("claim", asked.elapsed());
         }
-        Ok(prepare::prepare(batch, &self.key, &self.config, asked))
+        Ok(prepare::prepare(batch, &self.key, &self.config, asked, hold))
     }
 
     /// One pass: claims what is due, delivers all of it, reports, and returns.
@@ -284,7 +297,7 @@ impl Worker {
     pub async fn run_once_until(&self, shutdown: &Shutdown) -> StoreResult<Progress> {
         let limit = self.config.concurrency.min(self.claims.get());
         let limits = ClaimLimits { jobs: limit, payload_bytes: PAYLOAD_BYTES, skip: Vec::new() };
-        let mut work = self.claim(&limits).await?;
+        let mut work = self.claim(&limits, |_| None).await?;
         let claimed = work.claimed();
         let limited = work.take_limited(|_| ());
         if !limited.is_empty() {

@@ -1,7 +1,7 @@
 //! Jobs of paused subscriptions: parked once, and freed when their subscription is active and verified again.
 //!
 //! A parked job costs nothing: no claim looks at it. Whoever resumes a subscription wakes [`Stage::Resume`]; a slow poll is
-//! the safety net. One more look follows a moment after something was parked, for a resume that came at the same time.
+//! the safety net, and a poll every second where wake-ups of others are not heard. One more look follows a moment after something was parked, for a resume that came at the same time.
 
 use super::Worker;
 use crate::Shutdown;
@@ -12,6 +12,8 @@ use tokio::{sync::Notify, time::Instant};
 /// Jobs per statement.
 const BATCH: u32 = 1000;
 const POLL: Duration = Duration::from_secs(90);
+/// While a resume by another process might not be heard of.
+const POLL_UNHEARING: Duration = Duration::from_secs(1);
 const AFTER_PARKING: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -37,7 +39,11 @@ impl Worker {
                     next = next.min(Instant::now() + AFTER_PARKING);
                     continue;
                 }
-                () = tokio::time::sleep_until(next) => {}
+                () = tokio::time::sleep_until(next.min(Instant::now() + POLL_UNHEARING)) => {
+                    if Instant::now() < next && self.signals.hears_all() {
+                        continue;
+                    }
+                }
             }
             next = Instant::now() + POLL;
             if let Err(error) = self.unpark_once().await {

@@ -1,8 +1,9 @@
 //! Sorts claimed jobs: which are sent, which are given back, which have failed without being sent.
 
 use super::{
-    REPORT_MARGIN, WorkerConfig,
-    attempt::{Attempt, Clock, JobInfo, Settled},
+    REPORT_MARGIN, WorkerOptions,
+    attempt::{Clock, JobInfo, PreparedAttempt, Settled},
+    in_flight::HeldBytes,
 };
 use crate::{CallbackRequest, SecretKey, SigningSecret, delivery::request_headers};
 use bytes::Bytes;
@@ -12,11 +13,15 @@ use http::{HeaderName, HeaderValue};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 use tokio::time::Instant;
 
 /// A job that was reset more often than this has outlived every worker that took it.
 const MOST_LEASE_RESETS: u32 = 5;
+
+/// For how long a large payload that finds no memory is given back.
+const NO_MEMORY_DELAY: Duration = Duration::from_secs(2);
 
 static EVENT_TYPE: HeaderName = HeaderName::from_static("hooksaga-event-type");
 static CORRELATION_ID: HeaderName = HeaderName::from_static("hooksaga-correlation-id");
@@ -24,7 +29,7 @@ static ATTEMPT: HeaderName = HeaderName::from_static("hooksaga-attempt");
 
 /// What a claim leaves to do.
 pub(super) struct Work {
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts: Vec<PreparedAttempt>,
     pub(super) settled: Vec<Settled>,
     /// The rate limits of the subscriptions that have one.
     pub(super) limits: BTreeMap<SubscriptionId, RateLimit>,
@@ -37,6 +42,12 @@ impl Work {
     pub(super) fn claimed(&self) -> usize {
         self.attempts.len() + self.settled.len()
     }
+
+    /// Gives back the attempts for which there is no memory.
+    pub(super) fn give_back(&mut self, has_no_room: impl Fn(&PreparedAttempt) -> bool) {
+        let back = self.attempts.extract_if(.., |attempt| has_no_room(attempt));
+        self.settled.extend(back.map(|attempt| attempt.about.give_back(NO_MEMORY_DELAY)));
+    }
 }
 
 /// What is to become of one job.
@@ -46,12 +57,20 @@ enum Disposition {
     Park,
 }
 
-/// `asked`: when the claim was sent, before any of its leases began.
-pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfig, asked: Instant) -> Work {
+/// `asked`: when the claim was sent, before any of its leases began. `hold` is called for each payload, and what it returns
+/// lives as long as that is in memory.
+pub(super) fn prepare(
+    batch: ClaimedBatch,
+    key: &SecretKey,
+    config: &WorkerOptions,
+    asked: Instant,
+    hold: impl Fn(u64) -> Option<HeldBytes>,
+) -> Work {
     let lease_end = asked + config.lease_duration;
     let start_by = asked + config.lease_duration.saturating_sub(config.http_timeout + REPORT_MARGIN);
     let clock = Clock { read: batch.now, asked };
-    let mut judge = Judge { targets: &batch.targets, key, opened: HashMap::new() };
+    let mut judge =
+        Judge { targets: &batch.targets, key, hold, opened: HashMap::new(), bodies: HashMap::new() };
     let mut work = Work {
         attempts: Vec::with_capacity(batch.jobs.len()),
         settled: Vec::new(),
@@ -70,7 +89,7 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
         };
         match verdict {
             Disposition::Send(request) => {
-                work.attempts.push(Attempt { about, subscription, request, start_by, clock });
+                work.attempts.push(PreparedAttempt { about, subscription, request, start_by, clock });
             }
             Disposition::Fail(code) => work.settled.push(about.failed_unsent(code)),
             Disposition::Park => work.settled.push(about.park()),
@@ -79,11 +98,14 @@ pub(super) fn prepare(batch: ClaimedBatch, key: &SecretKey, config: &WorkerConfi
     work
 }
 
-struct Judge<'a> {
+struct Judge<'a, H> {
     targets: &'a HashMap<SubscriptionId, Arc<Target>>,
     key: &'a SecretKey,
+    hold: H,
     /// Each target's secrets and headers are opened once per batch.
     opened: HashMap<SubscriptionId, Option<Opened>>,
+    /// One for all jobs of an event, by the address of its payload.
+    bodies: HashMap<usize, Bytes>,
 }
 
 /// What a target's callbacks are signed with and carry.
@@ -93,7 +115,7 @@ struct Opened {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Judge<'_> {
+impl<H: Fn(u64) -> Option<HeldBytes>> Judge<'_, H> {
     fn judge(&mut self, job: &DeliveryJob) -> Disposition {
         let id = job.subscription_id;
         let Some(target) = self.targets.get(&id).filter(|target| target.deliverable) else {
@@ -107,7 +129,13 @@ impl Judge<'_> {
         }
         let opened = self.opened.entry(id).or_insert_with(|| open(id, target, self.key));
         match opened {
-            Some(opened) => Disposition::Send(request(job, target, opened)),
+            Some(opened) => {
+                let body = self.bodies.entry(job.payload.as_ptr().addr()).or_insert_with(|| {
+                    let held = (self.hold)(job.payload.len() as u64);
+                    Bytes::from_owner(SharedPayload { text: job.payload.clone(), _held: held })
+                });
+                Disposition::Send(request(job, target, opened, body.clone()))
+            }
             None => Disposition::Fail(ErrorCode::INTERNAL),
         }
     }
@@ -145,7 +173,7 @@ fn open(subscription: SubscriptionId, target: &Target, key: &SecretKey) -> Optio
     Some(Opened { secrets, headers })
 }
 
-fn request(job: &DeliveryJob, target: &Target, opened: &Opened) -> CallbackRequest {
+fn request(job: &DeliveryJob, target: &Target, opened: &Opened, body: Bytes) -> CallbackRequest {
     // Both texts were checked to be visible ASCII before they were stored.
     let text = |name: &HeaderName, value: &str| Some((name.clone(), HeaderValue::from_str(value).ok()?));
     let extra_headers = [
@@ -156,17 +184,20 @@ fn request(job: &DeliveryJob, target: &Target, opened: &Opened) -> CallbackReque
     CallbackRequest {
         url: target.callback_url.clone(),
         webhook_id: format!("evt_{}", job.event_id),
-        body: Bytes::from_owner(Payload(job.payload.clone())),
+        body,
         secrets: opened.secrets.clone(),
         extra_headers: opened.headers.iter().cloned().chain(extra_headers.into_iter().flatten()).collect(),
     }
 }
 
-/// A payload that is shared with the claim, not copied.
-struct Payload(Arc<str>);
+/// A payload that is shared with the claim, not copied, and counted until the last request with it is written or dropped.
+struct SharedPayload {
+    text: Arc<str>,
+    _held: Option<HeldBytes>,
+}
 
-impl AsRef<[u8]> for Payload {
+impl AsRef<[u8]> for SharedPayload {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_bytes()
+        self.text.as_bytes()
     }
 }

@@ -159,7 +159,8 @@ async fn jobs_are_handed_back_by_their_delay() {
     assert!(store.calls.lock().unwrap().is_empty(), "nothing to report is no call");
 }
 
-/// Three results, 3 ms apart; `awaited`: after so many of them somebody waits for results. Returns what was written together.
+/// Three results, 3 ms apart; `awaited`: after this many of them somebody waits for results. Returns what was written
+/// together.
 async fn written_in_turn(awaited: usize) -> Vec<Vec<i64>> {
     let (store, signals, _, reporter) = reporter();
     let (sender, receiver) = mpsc::channel(16);

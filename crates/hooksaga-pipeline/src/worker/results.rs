@@ -39,7 +39,7 @@ enum State {
 impl ResultGate {
     const FIRST: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_secs(60);
-    /// How often a closed gate is looked at.
+    /// How often a closed gate is checked.
     const LOOK: Duration = Duration::from_millis(200);
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -186,7 +186,7 @@ async fn retry_after_is_kept_of_a_429_or_503() {
     {
         assert_eq!(of(503, header).await, None, "{header}");
     }
-    for status in [200, 302, 404, 500] {
+    for status in [200, 302, 404, 410, 500, 502, 504] {
         assert_eq!(of(status, "retry-after: 120\r\n").await, None, "{status}");
     }
 }

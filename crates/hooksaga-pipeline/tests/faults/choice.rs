@@ -1,5 +1,6 @@
 //! Which calls of a story fail in a run that does not make every call fail. Each run picks others, so that all
-//! are covered in the end. `HOOKSAGA_FAULT_OFFSET` repeats a run's choice, which it prints; `HOOKSAGA_FAULT_STRIDE=1` takes every call.
+//! are covered in the end. `HOOKSAGA_FAULT_OFFSET` repeats a run's choice, which it prints; `HOOKSAGA_FAULT_STRIDE=1`
+//! takes every call.
 
 use super::Fault;
 use crate::support::backend::Backend;

@@ -2,19 +2,19 @@
 
 use async_trait::async_trait;
 use hooksaga_saga::{
-    ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SubscriptionId,
+    ErrorCode, EventId, Expiry, FurthestAttempt, JobId, RedriveId, Retention, SubscriptionId, Timestamp,
 };
 use hooksaga_store::{
-    Allotted, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome, ClaimLimits,
-    ClaimedBatch, CleanerStore, DeadLetterStore, Decide, EventPart, EventPlace, IngestStore, JanitorStore,
-    JobReport, JobsCreated, LeaseRef, LeaseRequest, Load, NewEvent, NewRedrive, OldEvents, OrchestratorStore,
-    RedriveStep, RedriveStore, Removed, RemovedPart, RemovedRecords, RequeueStep, RequeuedBatch,
-    ResendOutcome, ResetLease, RouteBatch, RouteLimits, RouterStore, RunningLimits, Scheduled, SendAgain,
-    SendTest, StartOutcome, Started, Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep,
-    TenantScope, TestOutcome, WaitingPage, Walk, WorkerBeat, WorkerStore,
+    Allotted, Announcement, Appended, ApplyBatch, ArchivedDelivery, ArchivedEvent, Buried, CancelOutcome,
+    CaretakerStore, ClaimLimits, ClaimedBatch, CleanerStore, DeadLetterStore, Decide, Disable, EventPart,
+    EventPlace, Examined, IngestStore, JanitorStore, JobReport, JobsCreated, LeaseRef, LeaseRequest, Move,
+    NewEvent, NewRedrive, OldEvents, OrchestratorStore, RedriveStep, RedriveStore, Removed, RemovedPart,
+    RemovedRecords, RequeueStep, RequeuedBatch, ResendOutcome, ResetLease, RouteBatch, RouteLimits,
+    RouterStore, RunningLimits, ScanStep, Scheduled, SendAgain, SendTest, SmallLimits, StartOutcome, Started,
+    Starting, StepLimits, StoreError, StoreResult, Stores, StrandedStep, TenantScope, TestOutcome,
+    TroubledPage, TroubledPlace, WaitingPage, WorkerBeat, WorkerLoad, WorkerStore,
 };
 use std::{
-    ops::ControlFlow,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -102,6 +102,7 @@ pub(crate) fn faulty(stores: &Stores, plan: &Arc<FaultPlan>) -> Stores {
         dead_letters: wrap(&stores.dead_letters, plan),
         janitor: wrap(&stores.janitor, plan),
         redrives: wrap(&stores.redrives, plan),
+        caretaker: wrap(&stores.caretaker, plan),
         ..stores.clone()
     }
 }
@@ -123,8 +124,26 @@ impl RouterStore for Faulty<dyn RouterStore> {
         self.plan.call(self.inner.route(limits, default_limit)).await
     }
 
-    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.plan.call(self.inner.route_small(limits, default_limit)).await
+    async fn queued(&self, after: EventId, limit: u32) -> StoreResult<Vec<EventId>> {
+        self.plan.call(self.inner.queued(after, limit)).await
+    }
+
+    async fn route_small(
+        &self,
+        events: &[EventId],
+        limits: SmallLimits,
+        default_limit: u32,
+    ) -> StoreResult<Examined> {
+        self.plan.call(self.inner.route_small(events, limits, default_limit)).await
+    }
+
+    async fn route_listed(
+        &self,
+        events: &[EventId],
+        sagas: u32,
+        default_limit: u32,
+    ) -> StoreResult<RouteBatch> {
+        self.plan.call(self.inner.route_listed(events, sagas, default_limit)).await
     }
 }
 
@@ -140,12 +159,20 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
         let between = || {
             if self.plan.is_now() {
                 broken.store(true, Ordering::SeqCst);
-                return ControlFlow::Break(());
+                return Move::Never;
             }
             created()
         };
         let done = self.plan.call(self.inner.create_jobs(allotted, &between)).await;
         if broken.load(Ordering::SeqCst) { self.plan.strike().await } else { done }
+    }
+
+    fn until_move(&self) -> Option<Duration> {
+        self.inner.until_move()
+    }
+
+    async fn move_rest(&self) -> StoreResult<()> {
+        self.plan.call(self.inner.move_rest()).await
     }
 
     async fn schedule_stranded(
@@ -156,7 +183,7 @@ impl OrchestratorStore for Faulty<dyn OrchestratorStore> {
         self.plan.call(self.inner.schedule_stranded(after, beyond)).await
     }
 
-    async fn load(&self) -> StoreResult<Load> {
+    async fn load(&self) -> StoreResult<WorkerLoad> {
         self.plan.call(self.inner.load()).await
     }
 
@@ -240,8 +267,8 @@ impl DeadLetterStore for Faulty<dyn DeadLetterStore> {
 
 #[async_trait]
 impl JanitorStore for Faulty<dyn JanitorStore> {
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
-        self.plan.call(self.inner.old_events(retention, walk)).await
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
+        self.plan.call(self.inner.old_events(retention, step)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -305,5 +332,40 @@ impl RedriveStore for Faulty<dyn RedriveStore> {
 
     async fn running(&self) -> StoreResult<u64> {
         self.plan.call(self.inner.running()).await
+    }
+}
+
+#[async_trait]
+impl CaretakerStore for Faulty<dyn CaretakerStore> {
+    async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
+        self.plan.call(self.inner.gone(limit)).await
+    }
+
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        step: ScanStep<TroubledPlace>,
+    ) -> StoreResult<TroubledPage> {
+        self.plan.call(self.inner.troubled(failing_for, step)).await
+    }
+
+    async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
+        self.plan.call(self.inner.disable(causes)).await
+    }
+
+    async fn note_failing(&self, runs: &[(SubscriptionId, Timestamp)]) -> StoreResult<Vec<Announcement>> {
+        self.plan.call(self.inner.note_failing(runs)).await
+    }
+
+    async fn note_verified(&self, limit: u32) -> StoreResult<u32> {
+        self.plan.call(self.inner.note_verified(limit)).await
+    }
+
+    async fn announcements(&self, limit: u32) -> StoreResult<Vec<Announcement>> {
+        self.plan.call(self.inner.announcements(limit)).await
+    }
+
+    async fn announce(&self, events: &[(Announcement, NewEvent)]) -> StoreResult<Vec<EventId>> {
+        self.plan.call(self.inner.announce(events)).await
     }
 }

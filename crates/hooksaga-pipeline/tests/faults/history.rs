@@ -1,20 +1,23 @@
-//! The janitor meets events that cannot be removed, that are sent again meanwhile, or that are very large. What it does when its
-//! own calls fail is in [`removal`](super::removal).
+//! The janitor meets events that cannot be removed, that are sent again meanwhile, or that are very large. What it does
+//! when its own calls fail is in [`removal`](super::removal).
 
 use async_trait::async_trait;
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Progress, Signals};
-use hooksaga_saga::{EventId, Expiry, Retention};
+use hooksaga_saga::{EventId, Expiry, Retention, Timestamp};
 use hooksaga_sqlite::{SqliteDatabase, SqliteOptions, test_support::RawConnection};
 use hooksaga_store::{
     ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, JanitorStore, OldEvents, Removed, RemovedPart,
-    RemovedRecords, Stage, StoreError, StoreResult, Stores, Walk,
+    RemovedRecords, ScanStep, Stage, StoreError, StoreResult, Stores,
 };
 use hooksaga_testkit::scratch::ScratchDir;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -75,6 +78,12 @@ impl Past {
             .archive_to(Some(self.archive()))
     }
 
+    /// The same stores, with trouble.
+    fn with(&self, trouble: Trouble) -> Stores {
+        let inner = self.stores.janitor.clone();
+        Stores { janitor: Arc::new(Troubled { inner, trouble }), ..self.stores.clone() }
+    }
+
     fn count(&self, table: &str) -> i64 {
         let rows = self.raw.query(&format!("SELECT count(*) FROM {table}")).unwrap();
         rows[0][0].as_deref().unwrap().parse().unwrap()
@@ -108,10 +117,39 @@ fn finish(raw: &RawConnection, which: &str, at: &str) {
 
 /// What happens at a removal.
 enum Trouble {
-    /// This event is never removed.
-    Refused(EventId),
-    /// Before it, this event is sent again, and that ends at once; so long ago that it is old enough to go by now.
+    /// Some events are not removed.
+    Refused(Arc<Refused>),
+    /// Before it, this event is sent again, and that ends at once. It was so long ago that the event is old enough to go by now.
     SentAgain(EventId, PathBuf),
+    /// Another janitor removes what this one is about to read for its archive.
+    TakenByAnother,
+}
+
+impl Troubled {
+    async fn another_takes(&self, events: &[EventId]) {
+        if matches!(self.trouble, Trouble::TakenByAnother) {
+            self.inner.remove(events, RETENTION.as_of(Timestamp::from_micros(i64::MAX))).await.unwrap();
+        }
+    }
+}
+
+/// Events that are not removed for a while.
+struct Refused {
+    events: BTreeSet<EventId>,
+    calls: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Refused {
+    fn new(events: impl IntoIterator<Item = i64>) -> Self {
+        let events = events.into_iter().map(EventId).collect();
+        Self { events, calls: AtomicUsize::new(0), is_over: AtomicBool::new(false) }
+    }
+
+    fn meets(&self, events: &[EventId]) -> bool {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        !self.is_over.load(Ordering::Relaxed) && events.iter().any(|event| self.events.contains(event))
+    }
 }
 
 /// A store with trouble.
@@ -122,8 +160,8 @@ struct Troubled {
 
 #[async_trait]
 impl JanitorStore for Troubled {
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
-        self.inner.old_events(retention, walk).await
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
+        self.inner.old_events(retention, step).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -131,19 +169,21 @@ impl JanitorStore for Troubled {
     }
 
     async fn archived_deliveries(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.another_takes(events).await;
         self.inner.archived_deliveries(events).await
     }
 
     async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>> {
+        self.another_takes(&[part.event]).await;
         self.inner.archived_page(part).await
     }
 
     async fn remove(&self, events: &[EventId], expiry: Expiry) -> StoreResult<Removed> {
         match &self.trouble {
-            Trouble::Refused(id) if events.contains(id) => {
+            Trouble::Refused(refused) if refused.meets(events) => {
                 return Err(StoreError::Refused("injected".to_owned()));
             }
-            Trouble::Refused(_) => {}
+            Trouble::Refused(_) | Trouble::TakenByAnother => {}
             Trouble::SentAgain(id, path) => {
                 // The clock of the guards counts in milliseconds.
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -156,7 +196,9 @@ impl JanitorStore for Troubled {
 
     async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
         match &self.trouble {
-            Trouble::Refused(id) if part.event == *id => Err(StoreError::Refused("injected".to_owned())),
+            Trouble::Refused(refused) if refused.meets(&[part.event]) => {
+                Err(StoreError::Refused("injected".to_owned()))
+            }
             _ => self.inner.remove_part(part, expiry).await,
         }
     }
@@ -192,8 +234,8 @@ pub(super) async fn work(janitor: &Janitor) {
     }
 }
 
-/// How often each event is in the archive, by the number that it carries, and with how many deliveries at most. Every line is
-/// complete.
+/// How often each event is in the archive, by the number that it carries, and with how many deliveries at most. Every
+/// line is complete.
 pub(super) fn archived(folder: &Path) -> BTreeMap<i64, (usize, usize)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder.join("archive")).unwrap() {
@@ -247,9 +289,7 @@ async fn what_is_sent_again_after_it_was_archived_stays_until_it_is_archived_aga
     past.event(1, 1);
     past.finish(1);
     let path = past.folder.path().join("hooksaga.db");
-    let (inner, trouble) = (past.stores.janitor.clone(), Trouble::SentAgain(EventId(1), path));
-    let stores = Stores { janitor: Arc::new(Troubled { inner, trouble }), ..past.stores.clone() };
-    work(&past.janitor(&stores)).await;
+    work(&past.janitor(&past.with(Trouble::SentAgain(EventId(1), path)))).await;
     assert_eq!([past.count("events"), past.count("webhook_delivery_sagas")], [1, 2]);
     assert_eq!(archived(past.folder.path()), BTreeMap::from([(1, (1, 1))]));
 
@@ -265,19 +305,100 @@ async fn an_event_that_cannot_be_removed_keeps_no_other() {
         past.event(id, 1);
         past.finish(id);
     }
-    let (inner, trouble) = (past.stores.janitor.clone(), Trouble::Refused(EventId(3)));
-    let stores = Stores { janitor: Arc::new(Troubled { inner, trouble }), ..past.stores.clone() };
-    let janitor = past.janitor(&stores);
+    let refused = Arc::new(Refused::new([3]));
+    let janitor = past.janitor(&past.with(Trouble::Refused(refused.clone())));
     work(&janitor).await;
     assert_eq!([past.count("events"), past.count("events WHERE id = 3")], [1, 1]);
     let there = archived(past.folder.path());
     assert_eq!((there.len(), there.values().all(|found| *found == (1, 1))), (9, true), "{there:?}");
-    // It is tried again, and not all the time.
+    // It is tried again, and not all the time; it is not archived again for that.
+    let calls = |refused: &Refused| refused.calls.load(Ordering::Relaxed);
+    let tried = calls(&refused);
     work(&janitor).await;
-    assert_eq!(archived(past.folder.path())[&3].0, 1);
+    assert_eq!(calls(&refused), tried);
+    for more in 1..=3 {
+        tokio::time::advance(Duration::from_secs(31)).await;
+        work(&janitor).await;
+        assert_eq!((calls(&refused), archived(past.folder.path())[&3].0), (tried + more, 1));
+    }
+    // Whoever deletes the file gets another line.
+    fs::remove_dir_all(past.folder.path().join("archive")).unwrap();
+    fs::create_dir(past.folder.path().join("archive")).unwrap();
+    refused.is_over.store(true, Ordering::Relaxed);
     tokio::time::advance(Duration::from_secs(31)).await;
     work(&janitor).await;
-    assert_eq!(archived(past.folder.path())[&3].0, 2);
+    assert_eq!(past.count("events"), 0);
+    assert_eq!(archived(past.folder.path()), BTreeMap::from([(3, (1, 1))]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_after_its_removal_failed_is_archived_again() {
+    let past = Past::new().await;
+    past.event(1, 1);
+    past.finish(1);
+    let refused = Arc::new(Refused::new([1]));
+    let janitor = past.janitor(&past.with(Trouble::Refused(refused.clone())));
+    work(&janitor).await;
+    assert_eq!(archived(past.folder.path()), BTreeMap::from([(1, (1, 1))]));
+    // The clock of the guards counts in milliseconds.
+    std::thread::sleep(Duration::from_millis(20));
+    send_again(&past.folder.path().join("hooksaga.db"), EventId(1));
+    std::thread::sleep(Duration::from_millis(20));
+    refused.is_over.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(31)).await;
+        work(&janitor).await;
+    }
+    assert_eq!([past.count("events"), past.count("webhook_delivery_sagas")], [0; 2]);
+    assert_eq!(archived(past.folder.path()), BTreeMap::from([(1, (2, 2))]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_janitor_takes_meanwhile_has_no_line_without_its_deliveries() {
+    let past = Past::new().await;
+    let janitor = past.janitor(&past.with(Trouble::TakenByAnother));
+    // Several at a time, then one alone.
+    for ids in [1..=3, 4..=4] {
+        for id in ids {
+            past.event(id, 2);
+            past.finish(id);
+        }
+        work(&janitor).await;
+        assert_eq!(past.count("events"), 0);
+    }
+    let there = archived(past.folder.path());
+    assert!(there.is_empty(), "these lines say that there was no delivery: {there:?}");
+}
+
+/// More than a process remembers, of which nothing can be removed.
+#[tokio::test(start_paused = true)]
+async fn an_archive_of_what_cannot_be_removed_does_not_grow() {
+    const EVENTS: i64 = 20_500;
+    let past = Past::new().await;
+    past.run(&format!(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {EVENTS}) \
+         INSERT INTO events (id, tenant, event_type, created_at, correlation_id, payload) \
+         SELECT i, 'default', 'a', OLD, 'c', '{{ \"n\": ' || i || ' }}' FROM n"
+    ));
+    let refused = Arc::new(Refused::new(1..=EVENTS));
+    let janitor = past.janitor(&past.with(Trouble::Refused(refused.clone())));
+    let mut lines = Vec::new();
+    for _ in 0..3 {
+        work(&janitor).await;
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        lines.push(archived(past.folder.path()).values().map(|(times, _)| times).sum::<usize>());
+    }
+    assert!((20_000..20_500).contains(&lines[0]), "{lines:?}");
+    assert_eq!(lines, [lines[0]; 3]);
+
+    refused.is_over.store(true, Ordering::Relaxed);
+    for _ in 0..3 {
+        work(&janitor).await;
+        tokio::time::advance(Duration::from_secs(3600)).await;
+    }
+    assert_eq!(past.count("events"), 0);
+    let there = archived(past.folder.path());
+    assert_eq!((there.len(), there.values().all(|found| found.0 == 1)), (20_500, true));
 }
 
 #[tokio::test]
@@ -287,9 +408,7 @@ async fn a_large_event_holds_up_no_other_even_if_it_cannot_be_removed() {
         past.event(id, deliveries);
         past.finish(id);
     }
-    let (inner, trouble) = (past.stores.janitor.clone(), Trouble::Refused(EventId(1)));
-    let stores = Stores { janitor: Arc::new(Troubled { inner, trouble }), ..past.stores.clone() };
-    let janitor = past.janitor(&stores);
+    let janitor = past.janitor(&past.with(Trouble::Refused(Arc::new(Refused::new([1])))));
     work(&janitor).await;
     work(&janitor).await;
     assert_eq!([past.count("events"), past.count("webhook_delivery_sagas")], [1, 1100]);
@@ -315,4 +434,44 @@ async fn an_archive_that_cannot_be_written_keeps_everything() {
     let failed = janitor.run_once().await.unwrap_err().to_string();
     assert!(failed.contains("retention.archive"), "{failed}");
     assert_eq!(past.count("events"), 1);
+}
+
+/// As in years: what is removed makes room for what comes.
+#[tokio::test(start_paused = true)]
+async fn the_embedded_file_does_not_grow_from_one_removal_to_the_next() {
+    const CYCLES: usize = 8;
+    let past = Past::new().await;
+    let janitor =
+        Janitor::new(past.stores.janitor.clone(), Some(RETENTION), Signals::new(Stage::ALL), Metrics::new());
+    let pages = |which: &str| -> i64 {
+        past.raw.query(&format!("PRAGMA {which}")).unwrap()[0][0].as_deref().unwrap().parse().unwrap()
+    };
+    let (mut full, mut free) = (Vec::new(), Vec::new());
+    for _ in 0..CYCLES {
+        past.run(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 500) \
+             INSERT INTO events (tenant, event_type, external_id, created_at, correlation_id, payload) \
+             SELECT 'default', 'a', hex(randomblob(8)), OLD, hex(randomblob(16)), \
+             '\"' || hex(randomblob(100 + i)) || '\"' FROM n",
+        );
+        past.run(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4) \
+             INSERT INTO webhook_delivery_sagas (event_id, subscription_id, status, attempt_count, max_retry_limit, \
+             next_attempt_at, created_at, updated_at) SELECT e.id, i, 'Pending', 0, 5, OLD, OLD, OLD FROM events e, n",
+        );
+        finish(&past.raw, "true", OLD);
+        full.push(pages("page_count"));
+        for _ in 0..2 {
+            work(&janitor).await;
+            tokio::time::advance(Duration::from_secs(3600)).await;
+        }
+        assert_eq!(past.count("events"), 0);
+        free.push(pages("freelist_count"));
+    }
+    let first = full[0];
+    assert!(
+        full.iter().all(|pages| *pages * 100 <= first * 102),
+        "pages {full:?}, of which free then {free:?}"
+    );
+    assert!(free.iter().all(|pages| *pages * 10 >= first * 7), "pages {full:?}, of which free then {free:?}");
 }

@@ -5,10 +5,11 @@
 //! before anything happened, with an error although it was committed (a lost acknowledgement), or because
 //! the process is killed right before or right after it. Afterwards a new process takes over.
 //!
-//! Redrives have a story of their own, see [`redrives`].
+//! Redrives have a story of their own, see [`redrives`], and so has an endpoint that is gone, see [`care`].
 //!
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
+mod care;
 mod choice;
 mod cuts;
 mod decorator;
@@ -18,7 +19,7 @@ mod removal;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};
-use hooksaga_pipeline::{Progress, WorkerConfig};
+use hooksaga_pipeline::{Progress, WorkerOptions};
 use hooksaga_saga::{ErrorCode, SagaStatus};
 use hooksaga_store::{Appended, DeadLetterFilter, NewEvent, QueueGauges, RequeueOutcome, Stores};
 use hooksaga_testkit::receiver::Behaviour;
@@ -26,7 +27,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::task::JoinSet;
 
 /// Leases long enough for any POST on loopback, short enough to wait for.
-const CONFIG: WorkerConfig = WorkerConfig {
+const CONFIG: WorkerOptions = WorkerOptions {
     http_timeout: Duration::from_millis(1000),
     lease_duration: Duration::from_millis(1600),
     ..WORKER
@@ -143,9 +144,9 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
     plan.happened()
 }
 
-/// Fails one call of the story after another, until the story has no more calls. On the servers only every `STRIDE`-th, and each
-/// fault others, and each run of the suite others ([`choice`]): what a call does there when it fails is the same code as on the
-/// embedded one, but for the statements.
+/// Fails one call of the story after another, until the story has no more calls. On the servers only every `STRIDE`-th,
+/// and each fault others, and each run of the suite others ([`choice`]): what a call does there when it fails is the same
+/// code as on the embedded one, but for the statements.
 async fn tell_with_every(backend: Backend, fault: Fault) {
     let stride = choice::stride(backend, STRIDE);
     let (mut running, mut next, mut failed) = (JoinSet::new(), choice::first(stride, fault), 0);

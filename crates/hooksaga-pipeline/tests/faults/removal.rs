@@ -1,5 +1,6 @@
-//! The janitor is killed, or fails, at every call that it makes, on every back end: what it removes is in the archive all the
-//! same, and what is not in the archive is not removed. One of the events has so many deliveries that it goes in parts.
+//! The janitor is killed, or fails, at every call that it makes, on every back end: what it removes is in the archive all
+//! the same, and what is not in the archive is not removed. One of the events has so many deliveries that it goes in
+//! parts.
 
 use super::{Fault, FaultPlan, choice, faulty, history::RETENTION, history::archived, history::work};
 use crate::support::backend::{Backend, Database};
@@ -148,7 +149,7 @@ async fn fails_at_every_call(backend: Backend) {
             failed += 1;
             next += stride;
         }
-        // The walk, the reads for the archive, the removal, and that of the large one in parts.
+        // The scan, the reads for the archive, the removal, and that of the large one in parts.
         assert!(failed > 10 / stride, "only {failed} calls were made to fail");
     }
     past.0.remove().await;

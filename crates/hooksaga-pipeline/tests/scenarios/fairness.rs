@@ -1,9 +1,9 @@
 //! Who gets how many jobs, and how many slots: the allotment at work.
 
-use crate::support::{Pipeline, WORKER, World, claim_limits};
-use hooksaga_pipeline::{Shutdown, WorkerConfig, random_i64};
+use crate::support::{Pipeline, WORKER, World, claim_limits, event};
+use hooksaga_pipeline::{Shutdown, WorkerOptions, random_i64};
 use hooksaga_saga::Outcome;
-use hooksaga_store::{JobReport, Lease, LeaseRef, LeaseToken, Stage};
+use hooksaga_store::{JobReport, Lease, LeaseRef, LeaseToken, NewEvent, Stage};
 use hooksaga_testkit::receiver::Behaviour;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ async fn an_endpoint_is_given_more_while_it_is_quick_and_a_few_when_it_hangs() {
     let world = World::new().await;
     world.subscribe("a", "/hook").await;
     world.append("a", 200).await;
-    let config = WorkerConfig { http_timeout: Duration::from_millis(700), ..WORKER };
+    let config = WorkerOptions { http_timeout: Duration::from_millis(700), ..WORKER };
     let pipeline = Pipeline::over(&world.stores, &world.key, config);
     pipeline.router.run_once().await.unwrap();
     let mut last = 0;
@@ -35,6 +35,27 @@ async fn an_endpoint_is_given_more_while_it_is_quick_and_a_few_when_it_hangs() {
     world.receiver.answer("/hook", [Behaviour::Hang]);
     turn(&world, &pipeline).await;
     assert!(turn(&world, &pipeline).await <= 8, "it hangs, and holds few slots");
+}
+
+/// Two copies on one database give an endpoint together what one alone would, as soon as the second knows that nobody was
+/// killed before it began.
+#[tokio::test]
+async fn a_copy_that_starts_counts_what_others_have_open() {
+    let world = World::new().await;
+    world.subscribe("a", "/hook").await;
+    world.append("a", 3).await;
+    let (first, second) = (Pipeline::new(&world), Pipeline::new(&world));
+    let open = async || world.stores.reader.gauges().await.unwrap().pending_jobs;
+    first.prepare().await;
+    assert_eq!(open().await, 3);
+    // It starts; then the other copy's worker is heard of.
+    second.orchestrator.schedule_once().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1010)).await;
+    world.beat().await;
+    world.append("a", 10).await;
+    second.router.run_once().await.unwrap();
+    while second.orchestrator.schedule_once().await.unwrap().did_work() {}
+    assert_eq!(open().await, 4, "one that was never tried gets four jobs, whoever creates them");
 }
 
 #[tokio::test]
@@ -106,7 +127,7 @@ async fn an_endpoint_that_was_quick_and_then_hangs_leaves_slots_for_another() {
     let world = World::new().await;
     world.subscribe("busy", "/busy").await;
     world.subscribe("quiet", "/quiet").await;
-    let config = WorkerConfig { concurrency: 16, ..WORKER };
+    let config = WorkerOptions { concurrency: 16, ..WORKER };
     let pipeline = Pipeline::over(&world.stores, &world.key, config);
     world.append("busy", 400).await;
     while pipeline.router.run_once().await.unwrap().did_work() {}
@@ -137,4 +158,83 @@ async fn an_endpoint_that_was_quick_and_then_hangs_leaves_slots_for_another() {
         pipeline.orchestrator.run(&shutdown),
         test
     );
+}
+
+/// Sends an event to `/quiet` every 100 ms while everything runs, and returns how long the slowest took.
+async fn slowest_of_quiet(world: &World, pipeline: &Pipeline, events: usize) -> Duration {
+    let shutdown = Shutdown::new();
+    let test = async {
+        let mut slowest = Duration::ZERO;
+        let before = world.receiver.deliveries("/quiet").len();
+        for number in 1..=events {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let sent = Instant::now();
+            world.append("quiet", 1).await;
+            pipeline.signals.wake(Stage::Router);
+            world.receiver.wait_for("/quiet", before + number, Duration::from_secs(20)).await;
+            slowest = slowest.max(sent.elapsed());
+        }
+        shutdown.trigger();
+        slowest
+    };
+    let (.., slowest) = tokio::join!(
+        pipeline.router.run(&shutdown),
+        pipeline.worker.run(&shutdown),
+        pipeline.orchestrator.run(&shutdown),
+        test
+    );
+    slowest
+}
+
+/// Many endpoints that are known to be quick hang together, each with a backlog: one that answers does not notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_that_answered_before_and_hang_together_hold_up_nobody() {
+    const ENDPOINTS: usize = 150;
+    let world = World::new().await;
+    world.subscribe("quiet", "/quiet").await;
+    for number in 0..ENDPOINTS {
+        world.subscribe("known", &format!("/known/{number}")).await;
+    }
+    // As many slots as the worker has that the orchestrator has heard of.
+    let config = WorkerOptions { concurrency: 512, http_timeout: Duration::from_secs(6), ..WORKER };
+    let pipeline = Pipeline::over(&world.stores, &world.key, config);
+    for event_type in ["known", "quiet"] {
+        world.append(event_type, 1).await;
+    }
+    while pipeline.router.run_once().await.unwrap().did_work() {}
+    for _ in 0..20 {
+        turn(&world, &pipeline).await;
+    }
+    for number in 0..ENDPOINTS {
+        let path = format!("/known/{number}");
+        assert_eq!(world.receiver.deliveries(&path).len(), 1);
+        world.receiver.answer(&path, [Behaviour::Hang]);
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    world.append("known", 20).await;
+    while pipeline.router.run_once().await.unwrap().did_work() {}
+    let slowest = slowest_of_quiet(&world, &pipeline, 30).await;
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+}
+
+/// Endpoints that hang, with payloads that are more than a worker may hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_payloads_that_nobody_takes_stop_nobody() {
+    const MIB: usize = 1 << 20;
+    let world = World::new().await;
+    world.subscribe("quiet", "/quiet").await;
+    for number in 0..100 {
+        world.subscribe(&format!("large{number}"), &format!("/large/{number}")).await;
+        world.receiver.answer(&format!("/large/{number}"), [Behaviour::Hang]);
+    }
+    let config = WorkerOptions { concurrency: 512, http_timeout: Duration::from_secs(6), ..WORKER };
+    let pipeline = Pipeline::over(&world.stores, &world.key, config);
+    for number in 0..100 {
+        let payload = format!("\"{}\"", "x".repeat(MIB)).into();
+        let large = NewEvent { payload, ..event(&format!("large{number}"), number) };
+        world.stores.ingest.append(&[large]).await.unwrap();
+    }
+    while pipeline.router.run_once().await.unwrap().did_work() {}
+    let slowest = slowest_of_quiet(&world, &pipeline, 30).await;
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
 }

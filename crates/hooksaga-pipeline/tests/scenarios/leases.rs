@@ -1,7 +1,7 @@
 //! Workers that die, come late, stop, or meet a database that is away.
 
 use crate::support::{Pipeline, WORKER, World};
-use hooksaga_pipeline::{SecretKey, Shutdown, WorkerConfig};
+use hooksaga_pipeline::{SecretKey, Shutdown, WorkerOptions};
 use hooksaga_saga::{ErrorCode, JobStatus, Outcome, SagaStatus};
 use hooksaga_store::{JobReport, LeaseRef};
 use hooksaga_testkit::receiver::Behaviour;
@@ -92,7 +92,7 @@ async fn no_post_starts_that_might_outlive_its_lease() {
     let world = World::new().await;
     world.subscribe("a", "/hook").await;
     world.append("a", 1).await;
-    let config = WorkerConfig {
+    let config = WorkerOptions {
         http_timeout: Duration::from_secs(5),
         // What remains after the POST is less than its result may need.
         lease_duration: Duration::from_millis(5200),

@@ -5,7 +5,7 @@ use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryLog, Ingest, IngestLimits, Metrics, Orchestrator, Redriver, Requeue,
     Router, Signals, Worker,
 };
-use hooksaga_saga::{EventType, SagaStatus};
+use hooksaga_saga::{EventType, SagaStatus, Tenant};
 use hooksaga_store::{DeadLetterFilter, NewEvent, NewRedrive, RedriveWork, RunningLimits, Stage, Starter};
 use hooksaga_testkit::receiver::Behaviour;
 use serde_json::{Value, json};
@@ -164,6 +164,33 @@ async fn what_a_paused_subscription_misses_is_logged() {
     );
 }
 
+/// It is named; and where nobody catches up, a verification is no reason to worry.
+#[tokio::test]
+async fn a_subscription_that_no_longer_catches_up_is_named() {
+    for (window, deleted) in [(Some(Duration::from_secs(3600)), true), (None, true), (None, false)] {
+        let capture = Capture::start();
+        let world = World::new().await;
+        let id = world.subscribe("order.paid", "/one").await;
+        if deleted {
+            assert!(world.stores.admin.delete(&ALL, id).await.unwrap());
+        }
+        let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
+        let stores = &world.stores;
+        let redriver =
+            Redriver::new(stores.redrives.clone(), DEFAULT_LIMIT, window, signals, metrics, DeliveryLog::All);
+        assert!(redriver.run_once().await.unwrap().did_work(), "it was to catch up");
+        assert!(!redriver.run_once().await.unwrap().did_work(), "and no longer is");
+        let lines = capture.lines();
+        let about = lines.iter().map(|line| &line["fields"]).filter(|fields| {
+            fields["message"]
+                .as_str()
+                .is_some_and(|said| said.starts_with("a subscription no longer catches up"))
+        });
+        let named: Vec<_> = about.map(|fields| fields["subscription_id"].as_i64()).collect();
+        assert_eq!(named, if window.is_some() { vec![Some(id.0)] } else { vec![] }, "{window:?}");
+    }
+}
+
 #[tokio::test]
 async fn only_failures_are_logged_when_so_configured() {
     let lines = log_of_a_story(DeliveryLog::Failures).await;
@@ -176,11 +203,23 @@ async fn an_event_that_nobody_takes_is_logged_wherever_failures_are() {
         let capture = Capture::start();
         let world = World::new().await;
         world.append("nobody.wants.this", 1).await;
+        // What nobody subscribes to of what operators are told is no news.
+        let told = NewEvent {
+            tenant: Tenant::RESERVED.parse().unwrap(),
+            ..event("hooksaga.subscription.verified", 2)
+        };
+        world.stores.ingest.append(&[told]).await.unwrap();
         let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
         let router = Router::new(world.stores.router.clone(), DEFAULT_LIMIT, signals, metrics, log);
         router.run_once().await.unwrap();
         let said = |line: &Value| line["fields"]["message"].as_str() == Some("matched no subscription");
-        assert_eq!(capture.lines().iter().filter(|line| said(line)).count(), lines, "{log}");
+        let types: Vec<_> = capture
+            .lines()
+            .into_iter()
+            .filter(said)
+            .map(|line| line["fields"]["event_type"].clone())
+            .collect();
+        assert_eq!(types, vec!["nobody.wants.this"; lines], "{log}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{DEFAULT_LIMIT, POLICY, Pipeline, WORKER, World, event};
 use async_trait::async_trait;
-use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerConfig};
+use hooksaga_pipeline::{DeliveryLog, Ingest, IngestLimits, Shutdown, WorkerOptions};
 use hooksaga_saga::{JobId, SagaStatus};
 use hooksaga_store::{
     ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, Started, Starting, StoreResult, WorkerBeat,
@@ -35,7 +35,7 @@ async fn run_during(pipeline: &Pipeline, test: impl Future<Output = ()>) {
 async fn everything_submitted_at_once_is_delivered_once_with_few_slots() {
     let world = World::new().await;
     world.subscribe("a", "/hook").await;
-    let config = WorkerConfig { concurrency: 7, ..WORKER };
+    let config = WorkerOptions { concurrency: 7, ..WORKER };
     let pipeline = Pipeline::over(&world.stores, &world.key, config);
     let (ingest, task) = Ingest::start(
         world.stores.ingest.clone(),

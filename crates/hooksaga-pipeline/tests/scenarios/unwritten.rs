@@ -2,11 +2,11 @@
 
 use crate::support::{Pipeline, WORKER, World};
 use async_trait::async_trait;
-use hooksaga_pipeline::{Shutdown, WorkerConfig};
-use hooksaga_saga::JobId;
+use hooksaga_pipeline::{Shutdown, WorkerOptions};
+use hooksaga_saga::{EventId, JobId};
 use hooksaga_store::{
-    ClaimLimits, ClaimedBatch, JobReport, LeaseRef, LeaseRequest, RouteBatch, RouteLimits, RouterStore,
-    Started, Starting, StoreError, StoreResult, Stores, WorkerBeat, WorkerStore,
+    ClaimLimits, ClaimedBatch, Examined, JobReport, LeaseRef, LeaseRequest, RouteBatch, RouteLimits,
+    RouterStore, SmallLimits, Started, Starting, StoreError, StoreResult, Stores, WorkerBeat, WorkerStore,
 };
 use std::{
     sync::{
@@ -58,7 +58,7 @@ impl WorkerStore for Unwritable {
     }
 }
 
-const CONFIG: WorkerConfig = WorkerConfig {
+const CONFIG: WorkerOptions = WorkerOptions {
     http_timeout: Duration::from_millis(200),
     lease_duration: Duration::from_millis(750),
     ..WORKER
@@ -132,8 +132,26 @@ impl RouterStore for Slow {
         self.inner.route(limits, default_limit).await
     }
 
-    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.inner.route_small(limits, default_limit).await
+    async fn queued(&self, after: EventId, limit: u32) -> StoreResult<Vec<EventId>> {
+        self.inner.queued(after, limit).await
+    }
+
+    async fn route_small(
+        &self,
+        events: &[EventId],
+        limits: SmallLimits,
+        default_limit: u32,
+    ) -> StoreResult<Examined> {
+        self.inner.route_small(events, limits, default_limit).await
+    }
+
+    async fn route_listed(
+        &self,
+        events: &[EventId],
+        sagas: u32,
+        default_limit: u32,
+    ) -> StoreResult<RouteBatch> {
+        self.inner.route_listed(events, sagas, default_limit).await
     }
 }
 

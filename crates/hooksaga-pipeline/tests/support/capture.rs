@@ -23,7 +23,7 @@ thread_local! {
 pub(crate) fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
-        let subscriber = tracing_subscriber::fmt().json().with_writer(Router).finish();
+        let subscriber = tracing_subscriber::fmt().json().with_writer(LogCapture).finish();
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
 }
@@ -53,11 +53,11 @@ impl Drop for Capture {
 }
 
 /// Sends each line to the capture of the thread that logs it.
-struct Router;
+struct LogCapture;
 
 struct Line(Option<Bytes>);
 
-impl<'a> MakeWriter<'a> for Router {
+impl<'a> MakeWriter<'a> for LogCapture {
     type Writer = Line;
 
     fn make_writer(&'a self) -> Line {

@@ -7,7 +7,7 @@ use backend::{Backend, Database};
 use hooksaga_pipeline::{
     Cleaner, DeadLetters, DeliveryClient, DeliveryLog, EgressPolicy, Ingest, IngestLimits, Metrics,
     NewSecrets, Orchestrator, Progress, Router, SecretKey, Signals, SigningSecret, Verifier, Worker,
-    WorkerConfig,
+    WorkerOptions,
 };
 use hooksaga_saga::{CallbackUrl, RequestHeaders, RetryPolicy, SagaStatus, SubscriptionId, Tenant};
 use hooksaga_store::{
@@ -28,7 +28,7 @@ pub(crate) const PAGE: PageRequest = PageRequest { limit: 500, before: None };
 pub(crate) const POLICY: RetryPolicy =
     RetryPolicy { base_delay: Duration::from_millis(1), max_delay: Duration::from_millis(4) };
 
-pub(crate) const WORKER: WorkerConfig = WorkerConfig {
+pub(crate) const WORKER: WorkerOptions = WorkerOptions {
     concurrency: 64,
     http_timeout: Duration::from_secs(5),
     lease_duration: Duration::from_secs(60),
@@ -51,14 +51,20 @@ impl World {
     pub(crate) async fn on(backend: Backend) -> Self {
         capture::install();
         let database = Database::new(backend).await;
-        let beat = WorkerBeat { worker_id: 1, slots: 512, version: String::from("test") };
-        database.stores.worker.heartbeat(&beat).await.unwrap();
-        Self {
+        let world = Self {
             stores: database.stores.clone(),
             receiver: Receiver::start().await,
             key: Arc::new(SecretKey::generate()),
             database,
-        }
+        };
+        world.beat().await;
+        world
+    }
+
+    /// A worker of 512 slots says that it is alive.
+    pub(crate) async fn beat(&self) {
+        let beat = WorkerBeat { worker_id: 1, slots: 512, version: String::from("test") };
+        self.stores.worker.heartbeat(&beat).await.unwrap();
     }
 
     /// Removes its database.
@@ -197,7 +203,7 @@ impl Pipeline {
     }
 
     /// Over these stores, which need not be the world's own.
-    pub(crate) fn over(stores: &Stores, key: &Arc<SecretKey>, config: WorkerConfig) -> Self {
+    pub(crate) fn over(stores: &Stores, key: &Arc<SecretKey>, config: WorkerOptions) -> Self {
         let (signals, metrics, log) = (Signals::new(Stage::ALL), Metrics::new(), DeliveryLog::All);
         let parts = || (signals.clone(), metrics.clone());
         let (s, m) = parts();

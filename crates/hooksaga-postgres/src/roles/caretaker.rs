@@ -6,14 +6,14 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::rows::{bigint, natural},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage, TroubledPlace, Walk,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
+    Troubled, TroubledPage, TroubledPlace,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -97,10 +97,14 @@ impl CaretakerStore for Caretaker {
             .await
     }
 
-    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
-        let Walk { after, limit } = walk;
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        step: ScanStep<TroubledPlace>,
+    ) -> StoreResult<TroubledPage> {
+        let ScanStep { after, limit } = step;
         let (since, id) =
-            after.map_or((Time(Timestamp::from_micros(0)), 0), |(since, id)| (Time(since), id.0));
+            after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(since, id)| (SqlTime(since), id.0));
         self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(TROUBLED).await?;
@@ -132,7 +136,7 @@ impl CaretakerStore for Caretaker {
                 let transaction = client.transaction().await?;
                 let mut noted = Vec::new();
                 for (id, since) in runs {
-                    if transaction.execute(NOTE_RUN, &[&id.0, &Time(*since)]).await? == 0 {
+                    if transaction.execute(NOTE_RUN, &[&id.0, &SqlTime(*since)]).await? == 0 {
                         continue;
                     }
                     if let Some(row) = transaction.query_opt(ACTIVE, &[&id.0]).await? {
@@ -198,7 +202,7 @@ impl CaretakerStore for Caretaker {
                         created.push(EventId(row.try_get(0)?));
                     }
                     let (id, kind) = (announcement.subscription_id.0, announcement.kind.as_str());
-                    transaction.execute(FORGET, &[&id, &kind, &Time(announcement.at)]).await?;
+                    transaction.execute(FORGET, &[&id, &kind, &SqlTime(announcement.at)]).await?;
                 }
                 transaction.commit().await?;
                 Ok(created)
@@ -209,8 +213,8 @@ impl CaretakerStore for Caretaker {
 
 fn troubled(row: &Row) -> DbResult<Troubled> {
     let run = FailureRun {
-        since: row.try_get::<_, Time>(1)?.0,
-        last_at: row.try_get::<_, Time>(2)?.0,
+        since: row.try_get::<_, SqlTime>(1)?.0,
+        last_at: row.try_get::<_, SqlTime>(2)?.0,
         failures: natural(row.try_get(3)?),
         announced: row.try_get(4)?,
     };
@@ -221,7 +225,9 @@ async fn disable(transaction: &Transaction<'_>, wanted: &Disable) -> DbResult<Op
     let id = wanted.subscription_id;
     let (taken, url) = match &wanted.cause {
         Cause::Gone { url } => (transaction.query_opt(TAKE_GONE, &[&id.0, url]).await?, Some(url)),
-        Cause::Failing { since } => (transaction.query_opt(TAKE_RUN, &[&id.0, &Time(*since)]).await?, None),
+        Cause::Failing { since } => {
+            (transaction.query_opt(TAKE_RUN, &[&id.0, &SqlTime(*since)]).await?, None)
+        }
     };
     let Some(taken) = taken else { return Ok(None) };
     let was_announced: bool = taken.try_get(0)?;
@@ -246,7 +252,14 @@ fn happened(
     reason: Option<DisabledReason>,
 ) -> DbResult<Announcement> {
     let (tenant, callback_url) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Announcement { kind, subscription_id, at: row.try_get::<_, Time>(2)?.0, tenant, callback_url, reason })
+    Ok(Announcement {
+        kind,
+        subscription_id,
+        at: row.try_get::<_, SqlTime>(2)?.0,
+        tenant,
+        callback_url,
+        reason,
+    })
 }
 
 async fn note(transaction: &Transaction<'_>, news: &Announcement) -> DbResult<()> {
@@ -254,7 +267,7 @@ async fn note(transaction: &Transaction<'_>, news: &Announcement) -> DbResult<()
         let (id, kind, reason) =
             (news.subscription_id.0, news.kind.as_str(), news.reason.map(DisabledReason::as_str));
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-            [&id, &kind, &Time(news.at), &news.tenant, &news.callback_url, &reason];
+            [&id, &kind, &SqlTime(news.at), &news.tenant, &news.callback_url, &reason];
         transaction.execute(NOTE, &parameters).await?;
     }
     Ok(())

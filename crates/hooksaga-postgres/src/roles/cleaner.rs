@@ -29,7 +29,7 @@ WITH expired AS MATERIALIZED (
 SELECT r.id, r.saga_id, r.lease_resets, e.tenant, e.correlation_id
 FROM reset r JOIN events e ON e.id = r.event_id";
 
-/// The same for leases that end later than any could.
+/// Resets leases that end later than any could.
 pub(crate) const RESET_STRANDED: &str = "/* cleaner.reset_stranded */
 WITH stranded AS MATERIALIZED (
     SELECT ctid AS place FROM webhook_delivery_jobs

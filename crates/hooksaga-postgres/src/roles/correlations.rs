@@ -1,7 +1,8 @@
 //! The tenants and correlation ids of recent events, which the orchestrator logs with what it does.
 //!
 //! An event never changes, so a cached value stays true: the cache saves a lookup in `events` for every
-//! job that is created and for every result. Routing fills the cache where it runs in the same process; what is missing is read.
+//! job that is created and for every result. Routing fills the cache where it runs in the same process; what is missing
+//! is read.
 
 use crate::error::DbResult;
 use deadpool_postgres::GenericClient;

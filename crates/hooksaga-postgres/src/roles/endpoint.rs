@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{bigint, integer},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{ErrorCode, SubscriptionId};
@@ -63,7 +63,7 @@ pub(super) async fn note_failures(
         sagas.push(saga_id.0);
         codes.push(ErrorCode::as_str(code));
         gone_sagas.push(news.gone.map(|(saga, _)| saga.0));
-        gone_times.push(news.gone.map(|(_, at)| Time(at)));
+        gone_times.push(news.gone.map(|(_, at)| SqlTime(at)));
     }
     let all: Vec<i64> = news.keys().map(|id| id.0).collect();
     let delivered: Vec<i64> = news.iter().filter(|(_, news)| news.delivered).map(|(id, _)| id.0).collect();

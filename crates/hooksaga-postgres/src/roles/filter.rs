@@ -1,7 +1,7 @@
 //! WHERE clauses that are put together at run time. Their texts are constants of this program; what a caller gives
 //! is always a parameter.
 
-use crate::time::Time;
+use crate::time::SqlTime;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::TenantScope;
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ impl Filter {
     pub(crate) fn add_period(&mut self, column: &str, from: Option<Timestamp>, before: Option<Timestamp>) {
         for (comparison, time) in [(">=", from), ("<", before)] {
             if let Some(time) = time {
-                let number = self.number(Time(time));
+                let number = self.number(SqlTime(time));
                 self.add_fixed(&format!("{column} {comparison} {number}"));
             }
         }
@@ -73,11 +73,6 @@ impl Filter {
     pub(crate) fn number(&mut self, parameter: impl ToSql + Sync + Send + 'static) -> String {
         self.parameters.push(Box::new(parameter));
         format!("${}", self.parameters.len())
-    }
-
-    /// Takes the conditions so far, for a query within the query; those that follow are the outer one's. Parameters go on.
-    pub(crate) fn take_inner(&mut self) -> String {
-        std::mem::take(&mut self.sql)
     }
 
     fn join(&mut self) {
@@ -109,12 +104,14 @@ mod tests {
         filter.add_around("e IN (", 2_i64, ")");
         assert_eq!(filter.where_clause(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
         assert_eq!(filter.parameters().len(), 3);
-        assert_eq!(filter.take_inner(), "WHERE a = $1 AND c AND d < $2 AND e IN ($3)");
         filter.add("f = ", 3_i64);
         let time = Timestamp::from_micros(1);
         filter.add_period("g", Some(time), Some(time));
         filter.add_period("h", None, Some(time));
         filter.add_period("i", None, None);
-        assert_eq!(filter.where_clause(), "WHERE f = $4 AND g >= $5 AND g < $6 AND h < $7");
+        assert_eq!(
+            filter.where_clause(),
+            "WHERE a = $1 AND c AND d < $2 AND e IN ($3) AND f = $4 AND g >= $5 AND g < $6 AND h < $7"
+        );
     }
 }

@@ -4,9 +4,9 @@
 //! leaves dead entries behind until the next vacuum: after a minute of load a scan from the beginning passes a million
 //! of them, for every batch. So a scan starts a little before the place where the previous one stopped.
 //!
-//! That is a hint; correctness does not depend on it. Something can lie further back: a transaction that took long to commit, a
-//! row that another process had locked and gave up. So a scan starts from the very beginning every second, and at
-//! once if the short scan finds nothing.
+//! That is a hint; correctness does not depend on it. Something can lie further back: a transaction that took long to
+//! commit, a row that another process had locked and gave up. So a scan starts from the very beginning every second, and
+//! at once if the short scan finds nothing.
 
 use crate::error::DbResult;
 use std::{
@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Remembers how far walks along one index came. A place is a number that grows: an id, or microseconds.
+/// Remembers how far the scans along one index came. A place is a number that grows: an id, or microseconds.
 pub(crate) struct Frontier {
-    /// How far before the place that was reached the next walk begins. What commits out of order by less is not missed.
+    /// How far before the place that was reached the next scan begins. What commits out of order by less is not missed.
     margin: i64,
     state: Mutex<State>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Frontier {
 #[derive(Default)]
 struct State {
     reached: i64,
-    /// When a walk last began at the beginning.
+    /// When a scan last began at the beginning.
     whole: Option<Instant>,
 }
 
@@ -43,17 +43,17 @@ impl Frontier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `look` with the place to begin at, and a second time with the beginning if there is a need. It returns what
+    /// Calls `read` with the place to begin at, and a second time with the beginning if there is a need. It returns what
     /// it found and the last place where it found something, if it did.
-    pub(crate) async fn walk<T, F>(&self, look: impl Fn(i64) -> F) -> DbResult<T>
+    pub(crate) async fn scan<T, F>(&self, read: impl Fn(i64) -> F) -> DbResult<T>
     where
         F: Future<Output = DbResult<(T, Option<i64>)>>,
     {
         let from = self.next(Instant::now());
-        let (found, reached) = look(from).await?;
+        let (found, reached) = read(from).await?;
         let (found, reached) = if reached.is_none() && from != Self::BEGINNING {
             self.state().whole = Some(Instant::now());
-            look(Self::BEGINNING).await?
+            read(Self::BEGINNING).await?
         } else {
             (found, reached)
         };
@@ -79,10 +79,10 @@ mod tests {
     use crate::error::DbError;
     use std::cell::RefCell;
 
-    /// Walks along `places`, up to two at a time, and returns what it found and where it began.
-    async fn walk(frontier: &Frontier, places: &[i64]) -> (Vec<i64>, Vec<i64>) {
+    /// Scans `places`, up to two at a time, and returns what it found and where it began.
+    async fn scan(frontier: &Frontier, places: &[i64]) -> (Vec<i64>, Vec<i64>) {
         let began = RefCell::new(Vec::new());
-        let found = frontier.walk(|from| {
+        let found = frontier.scan(|from| {
             began.borrow_mut().push(from);
             let found: Vec<i64> = places.iter().copied().filter(|place| *place >= from).take(2).collect();
             let last = found.last().copied();
@@ -97,28 +97,28 @@ mod tests {
     #[tokio::test]
     async fn a_walk_goes_on_a_little_before_where_the_last_one_came_to() {
         let frontier = Frontier::new(10);
-        assert_eq!(walk(&frontier, &[100, 200, 300]).await, (vec![100, 200], vec![START]));
-        assert_eq!(walk(&frontier, &[150, 190, 300]).await, (vec![190, 300], vec![190]));
-        assert_eq!(walk(&frontier, &[150, 400]).await, (vec![400], vec![290]));
+        assert_eq!(scan(&frontier, &[100, 200, 300]).await, (vec![100, 200], vec![START]));
+        assert_eq!(scan(&frontier, &[150, 190, 300]).await, (vec![190, 300], vec![190]));
+        assert_eq!(scan(&frontier, &[150, 400]).await, (vec![400], vec![290]));
     }
 
     #[tokio::test]
     async fn a_walk_that_finds_nothing_looks_at_everything() {
         let frontier = Frontier::new(10);
-        walk(&frontier, &[100]).await;
-        assert_eq!(walk(&frontier, &[5, 7, 8]).await, (vec![5, 7], vec![90, START]));
-        assert_eq!(walk(&frontier, &[8]).await, (vec![8], vec![-3]), "and goes on from there");
-        assert_eq!(walk(&frontier, &[]).await, (vec![], vec![-2, START]));
+        scan(&frontier, &[100]).await;
+        assert_eq!(scan(&frontier, &[5, 7, 8]).await, (vec![5, 7], vec![90, START]));
+        assert_eq!(scan(&frontier, &[8]).await, (vec![8], vec![-3]), "and goes on from there");
+        assert_eq!(scan(&frontier, &[]).await, (vec![], vec![-2, START]));
     }
 
     #[tokio::test]
     async fn what_lies_further_back_is_found_within_a_second() {
         let frontier = Frontier::new(10);
-        walk(&frontier, &[100]).await;
-        assert_eq!(walk(&frontier, &[5, 100]).await.0, [100]);
+        scan(&frontier, &[100]).await;
+        assert_eq!(scan(&frontier, &[5, 100]).await.0, [100]);
         let long_ago = Instant::now().checked_sub(Frontier::WHOLE_EVERY);
         frontier.state().whole = long_ago;
-        assert_eq!(walk(&frontier, &[5, 100]).await, (vec![5, 100], vec![START]));
+        assert_eq!(scan(&frontier, &[5, 100]).await, (vec![5, 100], vec![START]));
         frontier.state().whole = None;
         assert_eq!(frontier.next(Instant::now()), START, "the first one, too");
     }
@@ -126,8 +126,8 @@ mod tests {
     #[tokio::test]
     async fn a_walk_that_fails_moves_nothing() {
         let frontier = Frontier::new(10);
-        walk(&frontier, &[100]).await;
-        let failed: Result<(), _> = frontier.walk(|_| async { Err(DbError::unreadable("no")) }).await;
+        scan(&frontier, &[100]).await;
+        let failed: Result<(), _> = frontier.scan(|_| async { Err(DbError::unreadable("no")) }).await;
         assert!(failed.is_err());
         assert_eq!(frontier.next(Instant::now()), 90);
     }

@@ -3,7 +3,7 @@
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
-    time::Time,
+    time::SqlTime,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
@@ -11,7 +11,7 @@ use hooksaga_saga::{EventId, ExternalId};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
 use tokio_postgres::error::SqlState;
 
-/// One statement, one round trip, one commit. Ids are drawn first and the answer has a line for every event (with
+/// One statement, one round trip, one commit. Ids are drawn first; the result has a line for every event (with
 /// its id) and one for every event that went in (without its place): they are matched here, not in SQL, where
 /// without hash joins every line would be compared with every other. Rows go in by `external_id` and tenant, so that
 /// two batches with the same ids wait for each other instead of deadlocking; of two equal ones in a batch the first
@@ -68,29 +68,29 @@ pub(crate) struct Ingest(pub(crate) RolePool);
 #[async_trait]
 impl IngestStore for Ingest {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
-        let mut answers: Vec<Option<Appended>> = vec![None; events.len()];
+        let mut results: Vec<Option<Appended>> = vec![None; events.len()];
         for _ in 0..TRIES {
-            let open: Vec<usize> = (0..events.len()).filter(|&place| answers[place].is_none()).collect();
+            let open: Vec<usize> = (0..events.len()).filter(|&place| results[place].is_none()).collect();
             if open.is_empty() {
                 break;
             }
             let open = &open;
             let created = self.0.run(|client| async move { insert(&client, events, open).await }).await?;
             for (place, head) in created {
-                answers[place] = Some(Appended::Created(head));
+                results[place] = Some(Appended::Created(head));
             }
-            let taken: Vec<usize> = open.iter().copied().filter(|&place| answers[place].is_none()).collect();
+            let taken: Vec<usize> = open.iter().copied().filter(|&place| results[place].is_none()).collect();
             if taken.is_empty() {
                 break;
             }
             let taken = &taken;
             let found = self.0.run(|client| async move { existing(&client, events, taken).await }).await?;
-            for (place, answer) in found {
-                answers[place] = Some(answer);
+            for (place, result) in found {
+                results[place] = Some(result);
             }
         }
-        let answers: Option<Vec<Appended>> = answers.into_iter().collect();
-        answers.ok_or_else(|| {
+        let results: Option<Vec<Appended>> = results.into_iter().collect();
+        results.ok_or_else(|| {
             StoreError::Unavailable(
                 "other transactions keep inserting and rolling back this external_id".to_owned(),
             )
@@ -109,7 +109,7 @@ impl IngestStore for Ingest {
 }
 
 /// Events as columns, in the order of `places`.
-struct Columns<'a> {
+struct EventColumns<'a> {
     tenants: Vec<&'a str>,
     types: Vec<&'a str>,
     payloads: Vec<&'a str>,
@@ -117,7 +117,7 @@ struct Columns<'a> {
     correlation_ids: Vec<&'a str>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> EventColumns<'a> {
     fn new(events: &'a [NewEvent], places: &[usize]) -> Self {
         let of = |column: fn(&'a NewEvent) -> &'a str| {
             places.iter().map(|&place| column(&events[place])).collect()
@@ -137,7 +137,7 @@ impl<'a> Columns<'a> {
 
 /// The events that went in, each with its place in `events`.
 async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbResult<Vec<(usize, EventHead)>> {
-    let columns = Columns::new(events, places);
+    let columns = EventColumns::new(events, places);
     let sql = if columns.external_ids.iter().all(Option::is_none) { APPEND_NEW } else { APPEND };
     let statement = client.prepare_cached(sql).await?;
     let rows = client
@@ -163,7 +163,7 @@ async fn insert(client: &Client, events: &[NewEvent], places: &[usize]) -> DbRes
             let ordinal = usize::try_from(ordinal - 1).map_err(DbError::unreadable)?;
             place_of.insert(id, places[ordinal]);
         } else {
-            created.push((id, row.try_get::<_, Time>(2)?.0));
+            created.push((id, row.try_get::<_, SqlTime>(2)?.0));
         }
     }
     created
@@ -201,7 +201,7 @@ async fn existing(
 ) -> DbResult<Vec<(usize, Appended)>> {
     let keys = places.iter().map(|&place| i64::try_from(place)).collect::<Result<Vec<_>, _>>();
     let keys = keys.map_err(DbError::unreadable)?;
-    let columns = Columns::new(events, places);
+    let columns = EventColumns::new(events, places);
     let statement = client.prepare_cached(EXISTING).await?;
     let rows = client
         .query(
@@ -222,7 +222,7 @@ async fn existing(
                 event_type: row.try_get(2)?,
                 external_id: events[place].external_id.as_ref().map(ToString::to_string),
                 correlation_id: row.try_get(3)?,
-                created_at: row.try_get::<_, Time>(4)?.0,
+                created_at: row.try_get::<_, SqlTime>(4)?.0,
             };
             Ok((place, Appended::Duplicate(head)))
         })

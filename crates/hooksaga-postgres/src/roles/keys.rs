@@ -1,10 +1,11 @@
-//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up.
+//! Only their SHA-256 is stored.
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::rows::parsed,
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{KeyId, Tenant};
@@ -189,14 +190,14 @@ impl KeyReaderStore for KeyReader {
 
 fn api_key(row: &Row) -> DbResult<ApiKey> {
     let time =
-        |column: usize| -> DbResult<_> { Ok(row.try_get::<_, Option<Time>>(column)?.map(|time| time.0)) };
+        |column: usize| -> DbResult<_> { Ok(row.try_get::<_, Option<SqlTime>>(column)?.map(|time| time.0)) };
     let tenant = row.try_get::<_, Option<&str>>(3)?.map(str::parse::<Tenant>).transpose();
     Ok(ApiKey {
         id: KeyId(row.try_get(0)?),
         name: row.try_get(1)?,
         scopes: parsed(row.try_get(2)?)?,
         tenant: tenant.map_err(DbError::unreadable)?,
-        created_at: row.try_get::<_, Time>(4)?.0,
+        created_at: row.try_get::<_, SqlTime>(4)?.0,
         expires_at: time(5)?,
         revoked_at: time(6)?,
         last_used_at: time(7)?,

@@ -6,7 +6,7 @@
 use crate::{error::DbResult, pool::RolePool, roles::rows::bigint, time::micros};
 use async_trait::async_trait;
 use deadpool_postgres::Client;
-use hooksaga_store::{Facet, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
+use hooksaga_store::{Facet, IndexStep, IndexedList, ListIndexStore, StoreResult, Trimmed};
 use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -173,8 +173,8 @@ async fn writers(client: &Client, known: Option<&[String]>) -> DbResult<Vec<Stri
 
 #[async_trait]
 impl ListIndexStore for ListIndexer {
-    async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
-        if list == List::Events {
+    async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
+        if list == IndexedList::Events {
             return self.index_events(limit, settled).await;
         }
         self.pool
@@ -186,19 +186,19 @@ impl ListIndexStore for ListIndexer {
             .await
     }
 
-    fn lists(&self) -> &'static [List] {
-        &[List::Deliveries, List::Events]
+    fn lists(&self) -> &'static [IndexedList] {
+        &[IndexedList::Deliveries, IndexedList::Events]
     }
 
-    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
+    async fn trim(&self, list: IndexedList, after: i64, limit: u32) -> StoreResult<Trimmed> {
         self.pool.run(|client| async move { trim(&client, list, after, limit).await }).await
     }
 }
 
-async fn trim(client: &Client, list: List, after: i64, limit: u32) -> DbResult<Trimmed> {
+async fn trim(client: &Client, list: IndexedList, after: i64, limit: u32) -> DbResult<Trimmed> {
     let look = match list {
-        List::Deliveries => TRIM_LOOK,
-        List::Events => TRIM_LOOK_EVENTS,
+        IndexedList::Deliveries => TRIM_LOOK,
+        IndexedList::Events => TRIM_LOOK_EVENTS,
     };
     let statement = client.prepare_cached(look).await?;
     let (mut blocks, mut empty) = (Vec::new(), Vec::new());

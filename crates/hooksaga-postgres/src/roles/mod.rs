@@ -10,7 +10,7 @@ pub(crate) mod endpoint;
 pub(crate) mod filter;
 pub(crate) mod frontier;
 pub(crate) mod ingest;
-pub(crate) mod insert;
+pub(crate) mod insert_without_conflicts;
 pub(crate) mod janitor;
 pub(crate) mod keys;
 pub(crate) mod list_indexer;

@@ -1,11 +1,11 @@
-//! What rate limits let through, at admission and at the start of attempts.
+//! Applies rate limits at admission and at the start of attempts.
 //!
 //! The rows of a batch are locked in their order, and the clock is read after that: a process that waited for another one
 //! must not use the time at which it began to wait.
 
 use crate::{
     error::{DbError, DbResult},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{SubscriptionId, Timestamp};
@@ -54,10 +54,10 @@ impl Buckets {
             rows = transaction.query(&lock, &[&ids, &gate]).await?;
         }
         let clock = transaction.prepare_cached(CLOCK).await?;
-        let now = transaction.query_one(&clock, &[]).await?.try_get::<_, Time>(0)?.0;
+        let now = transaction.query_one(&clock, &[]).await?.try_get::<_, SqlTime>(0)?.0;
         let mut full_at = HashMap::with_capacity(rows.len());
         for row in &rows {
-            full_at.insert(row.try_get(0)?, row.try_get::<_, Time>(1)?.0);
+            full_at.insert(row.try_get(0)?, row.try_get::<_, SqlTime>(1)?.0);
         }
         if full_at.len() < ids.len() {
             return Err(DbError::unreadable("a rate limit was not stored"));
@@ -78,7 +78,7 @@ impl Buckets {
             return Ok(());
         }
         let ids: Vec<i64> = changed.iter().map(|(id, _)| id.0).collect();
-        let times: Vec<Time> = changed.iter().map(|(_, at)| Time(*at)).collect();
+        let times: Vec<SqlTime> = changed.iter().map(|(_, at)| SqlTime(*at)).collect();
         let statement = transaction.prepare_cached(STORE_BUCKETS).await?;
         transaction.execute(&statement, &[&ids, &self.gate, &times]).await?;
         Ok(())

@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{count, parsed},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{KeyId, RedriveId};
 use hooksaga_store::{Redrive, RedriveColumns, Starter};
@@ -29,8 +29,8 @@ pub(crate) fn redrive(row: &Row) -> DbResult<Redrive> {
         created: count(row.try_get(11)?),
         skipped: count(row.try_get(12)?),
         started_by: Starter { key_id: row.try_get::<_, Option<i64>>(13)?.map(KeyId), name: row.try_get(14)? },
-        created_at: row.try_get::<_, Time>(15)?.0,
-        updated_at: row.try_get::<_, Time>(16)?.0,
+        created_at: row.try_get::<_, SqlTime>(15)?.0,
+        updated_at: row.try_get::<_, SqlTime>(16)?.0,
     })
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn work(row: &Row, first: usize) -> DbResult<RedriveColumns> {
         subscription_id: row.try_get(first + 1)?,
         event_type: row.try_get(first + 2)?,
         final_error_code: row.try_get(first + 3)?,
-        since: row.try_get::<_, Option<Time>>(first + 4)?.map(|time| time.0),
-        until: row.try_get::<_, Option<Time>>(first + 5)?.map(|time| time.0),
+        since: row.try_get::<_, Option<SqlTime>>(first + 4)?.map(|time| time.0),
+        until: row.try_get::<_, Option<SqlTime>>(first + 5)?.map(|time| time.0),
     })
 }

@@ -1,4 +1,4 @@
-//! Values of the domain as PostgreSQL takes them, and back.
+//! Converts values of the domain to PostgreSQL's and back.
 
 use crate::error::{DbError, DbResult};
 use hooksaga_store::Trace;

@@ -1,6 +1,6 @@
 //! A subscription as the API shows it: its columns and how they are read. Shared by the admin and the reader.
 
-use crate::{error::DbResult, roles::rows::natural, time::Time};
+use crate::{error::DbResult, roles::rows::natural, time::SqlTime};
 use hooksaga_saga::{DisabledReason, ErrorCode, SubscriptionId};
 use hooksaga_store::{Disabled, Subscription, Trusted, Verification, VerificationStatus};
 use tokio_postgres::Row;
@@ -38,23 +38,23 @@ pub(crate) fn subscription(row: &Row) -> DbResult<Subscription> {
         verification: Verification {
             status,
             last_error: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
-            checked_at: row.try_get::<_, Option<Time>>(9)?.map(|time| time.0),
+            checked_at: row.try_get::<_, Option<SqlTime>>(9)?.map(|time| time.0),
             trusted: trusted(row)?,
         },
-        created_at: row.try_get::<_, Time>(6)?.0,
-        updated_at: row.try_get::<_, Time>(7)?.0,
+        created_at: row.try_get::<_, SqlTime>(6)?.0,
+        updated_at: row.try_get::<_, SqlTime>(7)?.0,
     })
 }
 
 fn disabled(row: &Row) -> DbResult<Option<Disabled>> {
     let reason = row.try_get::<_, Option<&str>>(14)?.and_then(DisabledReason::from_name);
-    let at = row.try_get::<_, Option<Time>>(15)?;
+    let at = row.try_get::<_, Option<SqlTime>>(15)?;
     Ok(reason.zip(at).map(|(reason, at)| Disabled { reason, at: at.0 }))
 }
 
 fn trusted(row: &Row) -> DbResult<Option<Trusted>> {
     let by: Option<String> = row.try_get(16)?;
-    let at = row.try_get::<_, Option<Time>>(17)?;
+    let at = row.try_get::<_, Option<SqlTime>>(17)?;
     Ok(by.zip(at).map(|(by, at)| Trusted { by, at: at.0 }))
 }
 

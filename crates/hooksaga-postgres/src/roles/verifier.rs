@@ -7,7 +7,7 @@ use crate::{
         rows::{bigint, integer, natural},
         worker::secret_key_ids,
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Client;
@@ -55,8 +55,8 @@ const HEADERS: &str = "/* verifier.headers */
 SELECT s.id, s.callback_url, h.key_id, h.sealed
 FROM subscriptions s JOIN subscription_headers h ON h.subscription_id = s.id WHERE s.id = ANY ($1::bigint[])";
 
-/// Fenced by round, attempt and URL. $5: it is verified, $8: because somebody vouched for it; $6: the error otherwise; $7: nothing for the round's
-/// last try. A URL that was verified before stays so when it fails.
+/// Fenced by round, attempt and URL. $5: it is verified, $8: because somebody vouched for it; $6: the error otherwise;
+/// $7: nothing for the round's last try. A URL that was verified before stays so when it fails.
 const RECORD: &str = "/* verifier.record */
 UPDATE subscriptions
 SET verified_url = CASE WHEN $5 THEN callback_url ELSE verified_url END,
@@ -168,7 +168,7 @@ impl VerifierStore for Verifier {
             .run(|client| async move {
                 let statement = client.prepare_cached(NEXT_CHECK_AT).await?;
                 let row = client.query_one(&statement, &[]).await?;
-                Ok(row.try_get::<_, Option<Time>>(0)?.map(|time| time.0))
+                Ok(row.try_get::<_, Option<SqlTime>>(0)?.map(|time| time.0))
             })
             .await
     }

@@ -1,7 +1,7 @@
 //! Each back end with exactly the guards that it has, and each of them left out.
 //!
-//! `left_out` shows every smallest set on one form of the protocol; here each form is asked: which of its guards does nothing
-//! else back up, and does every set break it, too.
+//! `left_out` shows every smallest set on one form of the protocol; here each form is asked: which of its guards does
+//! nothing else back up, and does every set break it, too.
 
 use super::{
     guards::{Guard, Model},

@@ -1,66 +1,133 @@
 //! The caretaker's transactions, explored like the others: two caretakers, crashes at any point, and an endpoint that
-//! fails, recovers and is activated again meanwhile.
+//! fails, recovers, says that it is gone, is activated again and moves to another URL meanwhile.
 //!
 //! A small model of its own: to a delivery, disabling is the pause that the large model has, and nothing else of the
-//! caretaker touches a saga or a job.
+//! caretaker touches a saga or a job. `announcing` has what it does about verifications.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::{
+    collections::{BTreeSet, HashSet, VecDeque},
+    hash::Hash,
+};
 
 /// Runs of failures, by the time at which they began.
 type Run = u8;
 const RUNS: Run = 3;
 
+/// The callback URLs that the subscription has one after another.
+type Url = u8;
+const URLS: Url = 2;
+
+/// How often an attempt gets a 410.
+const GONES: u8 = 2;
+
+/// A 410, and the URL that returned it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Gone {
+    url: Url,
+    /// Ghost: which one it is. The database has the URL alone.
+    which: u8,
+}
+
+/// Why a subscription is disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Cause {
+    Failing(Run),
+    Gone(Gone),
+}
+
 /// What one caretaker remembers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Caretaker {
     Idle,
+    /// It has read this run, and that half of the time has passed.
+    Troubled(Run),
     /// It has read this run, and that it lasts long enough.
     Judged(Run),
+    /// It has read that this URL is gone.
+    Missed(Gone),
     /// The protocol with a guard left out: disabled, and not noted yet.
-    OwesNote(Run),
+    OwesNote(Cause),
     /// It has read these announcements.
-    Announces(BTreeSet<Run>),
+    Announces(BTreeSet<Cause>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     active: bool,
+    url: Url,
     run: Option<Run>,
+    /// Somebody was told of this run.
+    announced: bool,
     began: Run,
-    /// Runs that ended with a success or an activation.
-    over: BTreeSet<Run>,
-    /// Runs that a subscription was disabled for, in this order.
-    disabled: Vec<Run>,
-    noted: BTreeSet<Run>,
+    gone: Option<Gone>,
+    gones: u8,
+    /// What ended with a success (runs only), an activation, or a change of the URL.
+    over: BTreeSet<Cause>,
+    /// What a subscription was disabled for, in this order.
+    disabled: Vec<Cause>,
+    /// Ghost: it was disabled for what another URL than its own had said.
+    mistaken: bool,
+    noted: BTreeSet<Cause>,
+    /// Runs of which it was noted that they fail. What becomes of such a note is as with the others.
+    failing: Vec<Run>,
     /// Events that were appended.
-    events: Vec<Run>,
+    events: Vec<Cause>,
     caretakers: [Caretaker; 2],
 }
 
 /// The guards, each of which can be left out.
 #[derive(Clone, Copy)]
 struct Guards {
-    /// A run is disabled only if it is still the one that was read.
+    /// A run is disabled, or noted, only if it is still the one that was read.
     same_run: bool,
+    /// The same of a URL that is gone.
+    same_gone: bool,
+    /// A URL that is gone disables only the subscription that still has it.
+    own_url: bool,
+    /// A run is noted as failing only if nobody was told of it.
+    not_announced: bool,
     /// Disabling and the note are one commit.
     one_commit: bool,
     /// The events' unique key.
     external_id: bool,
 }
 
-const ALL: Guards = Guards { same_run: true, one_commit: true, external_id: true };
+const ALL: Guards = Guards {
+    same_run: true,
+    same_gone: true,
+    own_url: true,
+    not_announced: true,
+    one_commit: true,
+    external_id: true,
+};
 
 impl State {
     const START: Self = Self {
         active: true,
+        url: 0,
         run: None,
+        announced: false,
         began: 0,
+        gone: None,
+        gones: 0,
         over: BTreeSet::new(),
         disabled: Vec::new(),
+        mistaken: false,
         noted: BTreeSet::new(),
+        failing: Vec::new(),
         events: Vec::new(),
         caretakers: [Caretaker::Idle, Caretaker::Idle],
     };
+
+    /// One whose endpoint only fails: it says no 410, and keeps its URL.
+    fn that_fails() -> Self {
+        Self { gones: GONES, url: URLS - 1, ..Self::START }
+    }
+
+    /// One that fails once at most, beside the rest.
+    fn that_goes() -> Self {
+        Self { began: RUNS - 1, ..Self::START }
+    }
 
     fn after(&self, guards: Guards) -> Vec<Self> {
         let mut next = Vec::new();
@@ -72,19 +139,33 @@ impl State {
         if self.active && self.run.is_none() && self.began < RUNS {
             add(&|state| {
                 state.run = Some(state.began);
+                state.announced = false;
                 state.began += 1;
+            });
+        }
+        // Also of an attempt that began at an earlier URL, or before it was disabled.
+        for url in (0..=self.url).filter(|_| self.gones < GONES) {
+            add(&|state| {
+                state.gone = Some(Gone { url, which: state.gones });
+                state.gones += 1;
             });
         }
         if let Some(run) = self.run {
             add(&|state| {
                 state.run = None;
-                state.over.insert(run);
+                state.over.insert(Cause::Failing(run));
             });
         }
         if !self.active {
             add(&|state| {
                 state.active = true;
-                state.over.extend(state.run.take());
+                state.begin_anew();
+            });
+        }
+        if self.url + 1 < URLS {
+            add(&|state| {
+                state.url += 1;
+                state.begin_anew();
             });
         }
         for (i, caretaker) in self.caretakers.iter().enumerate() {
@@ -93,12 +174,30 @@ impl State {
                 Caretaker::Idle => {
                     if let Some(run) = self.run {
                         add(&|state| state.caretakers[i] = Caretaker::Judged(run));
+                        if !self.announced {
+                            add(&|state| state.caretakers[i] = Caretaker::Troubled(run));
+                        }
+                    }
+                    if let Some(gone) = self.gone {
+                        add(&|state| state.caretakers[i] = Caretaker::Missed(gone));
                     }
                     if !self.noted.is_empty() {
                         add(&|state| state.caretakers[i] = Caretaker::Announces(state.noted.clone()));
                     }
                     continue;
                 }
+                Caretaker::Troubled(run) => add(&|state| {
+                    idle(state);
+                    if (guards.same_run && state.run != Some(*run))
+                        || (guards.not_announced && state.announced)
+                    {
+                        return;
+                    }
+                    state.announced = true;
+                    if state.active {
+                        state.failing.push(*run);
+                    }
+                }),
                 Caretaker::Judged(run) => add(&|state| {
                     idle(state);
                     if guards.same_run && state.run != Some(*run) {
@@ -106,26 +205,37 @@ impl State {
                     }
                     state.run = None;
                     if state.active {
-                        state.active = false;
-                        state.disabled.push(*run);
-                        if guards.one_commit {
-                            state.noted.insert(*run);
-                        } else {
-                            state.caretakers[i] = Caretaker::OwesNote(*run);
+                        if !state.announced {
+                            state.failing.push(*run);
                         }
+                        state.disable(i, Cause::Failing(*run), guards);
                     }
                 }),
-                Caretaker::OwesNote(run) => add(&|state| {
+                Caretaker::Missed(read) => add(&|state| {
                     idle(state);
-                    state.noted.insert(*run);
+                    // The URL is all that can be compared: it may have been said again.
+                    let taken = state.gone.filter(|gone| gone.url == read.url);
+                    if guards.same_gone && taken.is_none() {
+                        return;
+                    }
+                    (state.gone, state.run) = (None, None);
+                    let own = state.url == read.url;
+                    if state.active && (own || !guards.own_url) {
+                        state.mistaken |= !own;
+                        state.disable(i, Cause::Gone(taken.unwrap_or(*read)), guards);
+                    }
+                }),
+                Caretaker::OwesNote(cause) => add(&|state| {
+                    idle(state);
+                    state.noted.insert(*cause);
                 }),
                 Caretaker::Announces(read) => add(&|state| {
                     idle(state);
-                    for run in read {
-                        if !guards.external_id || !state.events.contains(run) {
-                            state.events.push(*run);
+                    for cause in read {
+                        if !guards.external_id || !state.events.contains(cause) {
+                            state.events.push(*cause);
                         }
-                        state.noted.remove(run);
+                        state.noted.remove(cause);
                     }
                 }),
             }
@@ -135,17 +245,45 @@ impl State {
         next
     }
 
+    /// An activation, or another URL: what was counted is forgotten.
+    fn begin_anew(&mut self) {
+        self.over.extend(self.run.take().map(Cause::Failing));
+        self.over.extend(self.gone.take().map(Cause::Gone));
+    }
+
+    fn disable(&mut self, caretaker: usize, cause: Cause, guards: Guards) {
+        self.active = false;
+        self.disabled.push(cause);
+        if guards.one_commit {
+            self.noted.insert(cause);
+        } else {
+            self.caretakers[caretaker] = Caretaker::OwesNote(cause);
+        }
+    }
+
     fn complaint(&self) -> Option<&'static str> {
-        let twice = |list: &[Run]| list.iter().collect::<HashSet<_>>().len() < list.len();
-        let told = |run: &Run| self.noted.contains(run) || self.events.contains(run);
-        let owed = |run: &Run| self.caretakers.contains(&Caretaker::OwesNote(*run));
-        if twice(&self.disabled) {
-            Some("a run disables twice")
-        } else if self.disabled.iter().any(|run| self.over.contains(run)) {
-            Some("a run that was over disables")
+        fn twice<T: Eq + Hash>(list: &[T]) -> bool {
+            list.iter().collect::<HashSet<_>>().len() < list.len()
+        }
+        let told = |cause: &Cause| self.noted.contains(cause) || self.events.contains(cause);
+        let owed = |cause: &Cause| self.caretakers.contains(&Caretaker::OwesNote(*cause));
+        let heard = |cause: &Cause| match cause {
+            Cause::Failing(run) => self.failing.contains(run),
+            Cause::Gone(_) => true,
+        };
+        if twice(&self.failing) {
+            Some("said twice that it fails")
+        } else if !self.disabled.iter().all(heard) {
+            Some("disabled, and nobody heard before that it fails")
+        } else if self.mistaken {
+            Some("another URL than its own disables")
+        } else if self.disabled.iter().any(|cause| self.over.contains(cause)) {
+            Some("a cause that was over disables")
+        } else if twice(&self.disabled) {
+            Some("a cause disables twice")
         } else if twice(&self.events) {
             Some("announced twice")
-        } else if !self.disabled.iter().all(|run| told(run) || owed(run)) {
+        } else if !self.disabled.iter().all(|cause| told(cause) || owed(cause)) {
             Some("never announced")
         } else {
             None
@@ -154,14 +292,18 @@ impl State {
 }
 
 /// Every state that can be reached, or the first complaint.
-fn explore(guards: Guards) -> Result<HashSet<State>, &'static str> {
-    let mut seen = HashSet::from([State::START]);
-    let mut queue = VecDeque::from([State::START]);
+pub(super) fn explore<S: Clone + Eq + Hash>(
+    start: S,
+    after: impl Fn(&S) -> Vec<S>,
+    complaint: impl Fn(&S) -> Option<&'static str>,
+) -> Result<HashSet<S>, &'static str> {
+    let mut seen = HashSet::from([start.clone()]);
+    let mut queue = VecDeque::from([start]);
     while let Some(state) = queue.pop_front() {
-        if let Some(complaint) = state.complaint() {
+        if let Some(complaint) = complaint(&state) {
             return Err(complaint);
         }
-        for next in state.after(guards) {
+        for next in after(&state) {
             if seen.insert(next.clone()) {
                 queue.push_back(next);
             }
@@ -170,17 +312,45 @@ fn explore(guards: Guards) -> Result<HashSet<State>, &'static str> {
     Ok(seen)
 }
 
+fn explore_with(start: State, guards: Guards) -> Result<HashSet<State>, &'static str> {
+    explore(start, |state| state.after(guards), State::complaint)
+}
+
 #[test]
 fn a_run_disables_once_and_is_announced_once_whatever_dies() {
-    let states = explore(ALL).unwrap();
+    let states = explore_with(State::that_fails(), ALL).unwrap();
     assert!(states.iter().any(|state| state.events.len() == usize::from(RUNS)), "every run was announced");
     assert!(states.iter().any(|state| !state.over.is_empty() && !state.disabled.is_empty()));
+    assert!(
+        states.iter().any(|state| !state.failing.is_empty() && state.disabled.is_empty()),
+        "noted before it is disabled"
+    );
+}
+
+#[test]
+fn a_url_that_is_gone_disables_once_and_is_announced_once_whatever_dies() {
+    let states = explore_with(State::that_goes(), ALL).unwrap();
+    let all = usize::from(GONES) + 1;
+    assert!(states.iter().any(|state| state.events.len() == all), "each 410 and the run were announced");
+    assert!(
+        states.iter().any(|state| state.gones > 0
+            && state.gone.is_none()
+            && state.over.is_empty()
+            && state.disabled.is_empty()),
+        "what another URL said is taken, and disables nobody"
+    );
 }
 
 #[test]
 fn each_guard_of_the_caretaker_is_needed() {
-    let complaint = |guards| explore(guards).map(|states| states.len());
-    assert_eq!(complaint(Guards { same_run: false, ..ALL }), Err("a run that was over disables"));
-    assert_eq!(complaint(Guards { one_commit: false, ..ALL }), Err("never announced"));
-    assert_eq!(complaint(Guards { external_id: false, ..ALL }), Err("announced twice"));
+    let fails = |guards| explore_with(State::that_fails(), guards).map(|states| states.len());
+    assert_eq!(fails(Guards { same_run: false, ..ALL }), Err("a cause that was over disables"));
+    assert_eq!(fails(Guards { not_announced: false, ..ALL }), Err("said twice that it fails"));
+    assert_eq!(fails(Guards { one_commit: false, ..ALL }), Err("never announced"));
+    assert_eq!(fails(Guards { external_id: false, ..ALL }), Err("announced twice"));
+    let goes = |guards| explore_with(State::that_goes(), guards).map(|states| states.len());
+    assert_eq!(goes(Guards { same_gone: false, ..ALL }), Err("a cause disables twice"));
+    assert_eq!(goes(Guards { own_url: false, ..ALL }), Err("another URL than its own disables"));
+    assert_eq!(goes(Guards { one_commit: false, ..ALL }), Err("never announced"));
+    assert_eq!(goes(Guards { external_id: false, ..ALL }), Err("announced twice"));
 }

@@ -183,7 +183,8 @@ impl Model {
     pub(super) const MYSQL: Self = Self::SMALL;
 
     /// PostgreSQL's form: results in the queue rows, so that what guards reading the jobs does not apply; sagas not
-    /// locked before the update; queue row and subscriptions in one snapshot, which is older than the lock; deferred commits.
+    /// locked before the update; queue row and subscriptions in one snapshot, which is older than the lock; deferred
+    /// commits.
     pub(super) const POSTGRES: Self = Self {
         guards: Guards::ALL.without(&[
             Guard::RouteReadsListAfterLock,

@@ -1,9 +1,9 @@
-//! A model check of its own for rate limits, with the real [`hooksaga_saga::RateLimit`]: two orchestrators that create jobs, two
-//! workers that start them, both gates, in steps of a quarter of a second.
+//! A model check of its own for rate limits, with the real [`hooksaga_saga::RateLimit`]: two orchestrators that create
+//! jobs, two workers that start them, both gates, in steps of a quarter of a second.
 //!
-//! Times are kept relative to now. Any process may die between any two of its transactions; jobs may wait for a worker for any
-//! time; a clock that was ahead may have written a bucket. What must hold: in no second are more admitted, or started, than
-//! the rate and its burst; and everything that waits is started in the end, in every schedule.
+//! Times are kept relative to now. Any process may die between any two of its transactions; jobs may wait for a worker
+//! for any time; a clock that was ahead may have written a bucket. What must hold: in no second are more admitted, or
+//! started, than the rate and its burst; and everything that waits is started in the end, in every schedule.
 
 use hooksaga_saga::{Gate, RateLimit, Timestamp};
 use std::collections::{HashSet, VecDeque};
@@ -241,8 +241,8 @@ impl State {
     }
 }
 
-/// Whether one more passes a gate whose bucket is full in so many ticks, by a clock that was read so many ticks ago; and the
-/// bucket afterwards.
+/// Whether one more passes a gate whose bucket is full in `full_in` ticks, by a clock that was read that many ticks ago;
+/// and the bucket afterwards.
 fn pass(gate: Gate, full_at: i8, clock_read: u8) -> (bool, i8) {
     let at = |ticks: i64| Timestamp::from_micros((1_000 + ticks) * TICK);
     let read = at(-i64::from(clock_read));

@@ -5,6 +5,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `state` | the database reduced to what matters, and each process's memory |
+//! | `appending` | a small model of its own: two who append one `external_id`, through the API and the outbox |
+//! | `announcing` | a small model of its own: how the caretaker notes and announces a verification |
 //! | `back_ends` | the tests: each back end's exact set of guards, each left out |
 //! | `caring` | a small model of its own: what the caretaker does |
 //! | `limiting` | a small model of its own: rate limits, at admission and at the start |
@@ -19,9 +21,12 @@
 //!
 //! One event, one subscription or two, two copies of every component. Faults are not counted: any number of
 //! crashes (of processes, and of a database that forgets deferred commits), lost acknowledgements, expired leases,
-//! pauses and hand backs may happen, because none of them leaves a trace that grows. Time is not a state either: whoever reads the clock may read anything that
-//! makes a difference (a retry is due, or not yet; the clock stands still, goes back, goes on).
+//! pauses and hand backs may happen, because none of them leaves a trace that grows. Time is not a state either: whoever
+//! reads the clock may read anything that makes a difference (a retry is due, or not yet; the clock stands still, goes
+//! back, goes on).
 
+mod announcing;
+mod appending;
 mod back_ends;
 mod caring;
 mod guards;

@@ -1,11 +1,12 @@
-//! A model check of its own for redrives and for catching up after a verification: docs/STATE_MACHINE.md numbers them 9 to 11.
+//! A model check of its own for redrives and for catching up after a verification: docs/STATE_MACHINE.md numbers them 9
+//! to 11.
 //!
-//! A subscription is verified, its URL changes, and it is verified again. Two events come at any time, each in a transaction that
-//! takes its time of creation at its beginning and may commit much later. A router routes them, and two redrivers let the
-//! subscription catch up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same walk. In a run of its own the walk goes over
-//! two dead letters, which an operator may requeue by hand at the same time; a "saga" is then one of the next generation.
-//! Any process may die between any two of its transactions. What must hold: never two sagas of one event, and once faults stop, exactly one of each, in every
-//! schedule.
+//! A subscription is verified, its URL changes, and it is verified again. Two events come at any time, each in a
+//! transaction that takes its time of creation at its beginning and may commit much later. A router routes them, and two
+//! redrivers let the subscription catch up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same
+//! walk. In a run of its own the walk goes over two dead letters, which an operator may requeue by hand at the same time;
+//! a "saga" is then one of the next generation. Any process may die between any two of its transactions. What must hold:
+//! never two sagas of one event, and once faults stop, exactly one of each, in every schedule.
 
 use hooksaga_saga::{Fate, choose};
 use std::collections::{HashMap, VecDeque};
@@ -112,7 +113,7 @@ enum Verifier {
 /// The row of a redrive, or of a subscription that catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Walk {
-    /// Events behind this place are not looked at; nothing: the first step says.
+    /// Events behind this place are not looked at; `None`: the first step says.
     until: Option<u8>,
     after: u8,
 }

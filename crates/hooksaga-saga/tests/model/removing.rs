@@ -1,17 +1,19 @@
 //! A model check of its own for the janitor: one event with what was sent of it, two janitors, and an operator who sends it
 //! again meanwhile, with the real [`hooksaga_saga::may_go`].
 //!
-//! The sagas of the event go one at a time, the event with the last. The first step decides about the whole event and lists it;
-//! later ones look at their own saga only, as the SQL does (`remove_part`). Times are kept as ages, which stop growing when they no
-//! longer make a difference, so that time itself needs no end. Any janitor may die between any two of its transactions; a
-//! removal may be forgotten by a crash of the database although it was acknowledged (its commit does not wait for the disk).
+//! The sagas of the event go one at a time, the event with the last. The first step decides about the whole event and
+//! lists it; later ones look at their own saga only, as the SQL does (`remove_part`). Times are kept as ages, which stop
+//! growing when they no longer make a difference, so that time itself needs no end. Any janitor may die between any two
+//! of its transactions; a removal may be forgotten by a crash of the database although it was acknowledged (its commit
+//! does not wait for the disk).
 //!
 //! There are two named runs. On one server both sides lock the event, so a decision and its commit are one step. In a Galera
 //! Cluster locks do not reach the other node: a decision and its commit are two, and the commit fails if the other side has
 //! written the common key (`event_locks`) in between.
 //!
-//! What must hold: nothing goes that is open, too young, or not in the archive; no saga is left without its event; nothing is
-//! sent again of which a part is gone; and once nobody sends anything again, everything goes, in every schedule.
+//! What must hold: nothing goes that is open, too young, or not in the archive; no saga is left without its event;
+//! nothing is sent again of which a part is gone; and once nobody sends anything again, everything goes, in every
+//! schedule.
 
 use hooksaga_saga::{EventRemains, Retention, Timestamp, may_go};
 use std::{
@@ -95,7 +97,7 @@ impl Saga {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Janitor {
     Idle,
-    /// Has found the event so long ago.
+    /// Has found the event this many ticks ago.
     Found(Age),
     /// Has written what it found to the archive.
     Archived(Age),
@@ -278,7 +280,8 @@ impl Model {
         !self.has(DecidedAgain) || looked_at.may_go(as_of)
     }
 
-    /// One saga goes; with the last one the event. A crash of the database may forget it, and the janitor may not hear of it.
+    /// One saga goes; with the last one the event. A crash of the database may forget it, and the janitor may not hear of
+    /// it.
     fn remove(&self, state: &State, copy: usize, age: Age, add: &mut impl FnMut(bool, State)) {
         let mut after = *state;
         if let Some(saga) = after.sagas.iter_mut().find(|saga| saga.is_some()) {
@@ -354,7 +357,7 @@ impl State {
         self
     }
 
-    /// What the product's code says, as of so long ago.
+    /// What the product's code says, as of this many ticks ago.
     fn may_go(&self, as_of: Age) -> bool {
         let Some(created) = self.event else { return false };
         let at =

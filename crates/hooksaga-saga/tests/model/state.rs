@@ -202,7 +202,8 @@ pub(super) enum Burier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operator {
     Idle,
-    /// Has read a saga that has ended, to insert this generation; or the subscription of a test event, to insert generation 0.
+    /// Has read a saga that has ended, to insert this generation; or the subscription of a test event, to insert
+    /// generation 0.
     Requeues {
         subscription: u8,
         generation: u8,

@@ -1,11 +1,16 @@
 //! What is kept of an endpoint, and how it stands.
 
 use super::durations;
-use hooksaga_saga::{Answer, Endpoint, ErrorCode, Outcome, Standing};
+use hooksaga_saga::{Endpoint, EndpointReaction, ErrorCode, Outcome, Standing};
 use proptest::{collection::vec, prelude::*, sample::select};
 use std::time::{Duration, Instant};
 
-const ALL: [Answer; 4] = [Answer::Served, Answer::Refused, Answer::Throttled, Answer::Unreachable];
+const ALL: [EndpointReaction; 4] = [
+    EndpointReaction::Served,
+    EndpointReaction::Refused,
+    EndpointReaction::Throttled,
+    EndpointReaction::Unreachable,
+];
 const QUICK: Duration = Duration::from_millis(5);
 
 fn millis(millis: u64) -> Duration {
@@ -13,7 +18,7 @@ fn millis(millis: u64) -> Duration {
 }
 
 /// One round trip: the window is filled, and everything gets the same answer.
-fn round_trip(endpoint: &mut Endpoint, answer: Answer, now: Instant) {
+fn round_trip(endpoint: &mut Endpoint, answer: EndpointReaction, now: Instant) {
     let jobs = endpoint.window().saturating_sub(endpoint.open());
     endpoint.admitted(jobs, now);
     for _ in 0..endpoint.open() {
@@ -23,13 +28,13 @@ fn round_trip(endpoint: &mut Endpoint, answer: Answer, now: Instant) {
 
 #[test]
 fn what_an_outcome_says() {
-    let of = |code: &str| Answer::of(&Outcome::Failed(ErrorCode::from_stored(code.to_owned())));
-    assert_eq!(Answer::of(&Outcome::Delivered), Answer::Served);
+    let of = |code: &str| EndpointReaction::of(&Outcome::Failed(ErrorCode::from_stored(code.to_owned())));
+    assert_eq!(EndpointReaction::of(&Outcome::Delivered), EndpointReaction::Served);
     for code in ["HTTP_429", "HTTP_502", "HTTP_503", "HTTP_504"] {
-        assert_eq!(of(code), Answer::Throttled, "{code}");
+        assert_eq!(of(code), EndpointReaction::Throttled, "{code}");
     }
     for code in ["TIMEOUT", "CONNECT_FAILED", "DNS_FAILED", "TLS_FAILED"] {
-        assert_eq!(of(code), Answer::Unreachable, "{code}");
+        assert_eq!(of(code), EndpointReaction::Unreachable, "{code}");
     }
     for code in [
         "HTTP_400",
@@ -41,7 +46,7 @@ fn what_an_outcome_says() {
         "BLOCKED_ADDRESS",
         "INTERNAL",
     ] {
-        assert_eq!(of(code), Answer::Refused, "{code}");
+        assert_eq!(of(code), EndpointReaction::Refused, "{code}");
     }
 }
 
@@ -50,31 +55,31 @@ fn a_window_doubles_until_it_is_refused_and_then_grows_by_one() {
     let (mut endpoint, now) = (Endpoint::default(), Instant::now());
     let mut windows = vec![endpoint.window()];
     for _ in 0..4 {
-        round_trip(&mut endpoint, Answer::Served, now);
+        round_trip(&mut endpoint, EndpointReaction::Served, now);
         windows.push(endpoint.window());
     }
     assert_eq!(windows, [4, 8, 16, 32, 64]);
     for wanted in [32, 16] {
-        round_trip(&mut endpoint, Answer::Throttled, now);
+        round_trip(&mut endpoint, EndpointReaction::Throttled, now);
         assert_eq!(endpoint.window(), wanted, "once per round trip, however many are refused");
     }
     for wanted in 17..=31 {
-        round_trip(&mut endpoint, Answer::Served, now);
+        round_trip(&mut endpoint, EndpointReaction::Served, now);
         assert_eq!(endpoint.window(), wanted);
     }
     // It was refused at 32: that is tried again, but not soon.
     for _ in 0..7 {
-        round_trip(&mut endpoint, Answer::Served, now);
+        round_trip(&mut endpoint, EndpointReaction::Served, now);
         assert_eq!(endpoint.window(), 31);
     }
-    round_trip(&mut endpoint, Answer::Served, now);
+    round_trip(&mut endpoint, EndpointReaction::Served, now);
     assert_eq!(endpoint.window(), 32);
 }
 
 #[test]
 fn other_refusals_say_nothing_about_load() {
     let mut endpoint = Endpoint::default();
-    round_trip(&mut endpoint, Answer::Refused, Instant::now());
+    round_trip(&mut endpoint, EndpointReaction::Refused, Instant::now());
     assert_eq!(endpoint.window(), 4);
 }
 
@@ -84,7 +89,7 @@ fn an_unused_window_does_not_grow() {
     let (mut endpoint, now) = (Endpoint::default(), Instant::now());
     for _ in 0..1_000 {
         endpoint.admitted(1, now);
-        endpoint.answered(Answer::Served, QUICK, now);
+        endpoint.answered(EndpointReaction::Served, QUICK, now);
     }
     assert_eq!(endpoint.window(), 4);
 }
@@ -99,27 +104,23 @@ fn standings_of_a_life() {
     endpoint.admitted(4, start);
     assert_eq!(endpoint.standing(at(500)), Standing::New);
     assert_eq!(endpoint.standing(at(501)), Standing::Unreachable, "silent for too long");
-    endpoint.answered(Answer::Served, millis(800), at(800));
-    assert_eq!(endpoint.standing(at(800)), Standing::Answering { latency: millis(800) });
-    assert_eq!(
-        endpoint.standing(at(4_000)),
-        Standing::Answering { latency: millis(800) },
-        "it takes its time"
-    );
+    endpoint.answered(EndpointReaction::Served, millis(800), at(800));
+    let answering = Standing::Answering { latency: millis(800) };
+    assert_eq!(endpoint.standing(at(800)), answering);
+    assert_eq!(endpoint.standing(at(2_400)), answering, "it takes its time");
+    assert_eq!(endpoint.standing(at(2_401)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(at(4_000)), Standing::Unconfirmed);
     assert_eq!(endpoint.standing(at(4_001)), Standing::Unreachable);
-    endpoint.answered(Answer::Refused, millis(800), at(4_100));
-    endpoint.answered(Answer::Unreachable, millis(15_000), at(4_200));
+    endpoint.answered(EndpointReaction::Refused, millis(800), at(4_100));
+    endpoint.answered(EndpointReaction::Unreachable, millis(15_000), at(4_200));
     assert_eq!(endpoint.standing(at(4_200)), Standing::Unreachable);
     assert!(!endpoint.is_idle());
-    endpoint.answered(Answer::Throttled, millis(800), at(4_300));
+    endpoint.answered(EndpointReaction::Throttled, millis(800), at(4_300));
     assert!(
         matches!(endpoint.standing(at(4_300)), Standing::Answering { latency } if latency > millis(2_000))
     );
     assert!(endpoint.is_idle() && endpoint.last_activity() == Some(at(4_300)));
-    assert!(
-        matches!(endpoint.standing(at(90_000)), Standing::Answering { .. }),
-        "nothing open, nothing silent"
-    );
+    assert_eq!(endpoint.standing(at(90_000)), Standing::Unconfirmed, "nothing open, nothing silent");
 }
 
 #[test]
@@ -133,7 +134,7 @@ fn a_count_corrects_what_was_missed() {
     assert_eq!(endpoint.standing(start + millis(9_000)), Standing::New);
     endpoint.set_open(2, start + millis(9_000));
     assert_eq!(endpoint.standing(start + millis(9_400)), Standing::New);
-    endpoint.answered(Answer::Served, QUICK, start);
+    endpoint.answered(EndpointReaction::Served, QUICK, start);
     let demand = endpoint.demand(7, 5, 3, start);
     assert_eq!((demand.open, demand.waiting, demand.window, demand.last_turn), (1, 7, 5, 5));
     assert_eq!(demand.standing, endpoint.standing(start));
@@ -158,12 +159,12 @@ proptest! {
             endpoint.answered(answer, took, now);
             prop_assert_eq!(endpoint.open(), open.saturating_sub(1));
             let allowed = match answer {
-                Answer::Served => window..=window + 1,
-                Answer::Refused => window..=window,
-                Answer::Throttled | Answer::Unreachable => (window / 2).max(1)..=window,
+                EndpointReaction::Served => window..=window + 1,
+                EndpointReaction::Refused => window..=window,
+                EndpointReaction::Throttled | EndpointReaction::Unreachable => (window / 2).max(1)..=window,
             };
             prop_assert!(allowed.contains(&endpoint.window()));
-            prop_assert_eq!(endpoint.standing(now) == Standing::Unreachable, answer == Answer::Unreachable);
+            prop_assert_eq!(endpoint.standing(now) == Standing::Unreachable, answer == EndpointReaction::Unreachable);
         }
     }
 }
@@ -175,11 +176,31 @@ fn one_that_failed_elsewhere_stands_as_if_it_had_failed_here() {
         let remembered = Endpoint::failing(&code);
         let mut seen = Endpoint::default();
         for _ in 0..8 {
-            round_trip(&mut seen, Answer::of_failure(&code), now);
+            round_trip(&mut seen, EndpointReaction::of_failure(&code), now);
         }
         assert!(remembered.is_idle());
         assert_eq!(remembered.window(), seen.window(), "{code}");
         let unreachable = |endpoint: &Endpoint| endpoint.standing(now) == Standing::Unreachable;
         assert_eq!(unreachable(&remembered), unreachable(&seen), "{code}");
     }
+}
+
+/// However quick an endpoint was: what it did a while ago does not show that it still answers.
+#[test]
+fn a_response_shows_for_a_moment_that_an_endpoint_answers() {
+    let (mut endpoint, start) = (Endpoint::default(), Instant::now());
+    for jobs in 1..100 {
+        endpoint.admitted(jobs, start);
+        (0..jobs).for_each(|_| endpoint.answered(EndpointReaction::Served, QUICK, start));
+    }
+    let answering = Standing::Answering { latency: QUICK };
+    assert_eq!(endpoint.standing(start + millis(150)), answering);
+    assert_eq!(endpoint.standing(start + millis(151)), Standing::Unconfirmed);
+    let later = start + millis(9_000);
+    endpoint.admitted(2, later);
+    assert_eq!(endpoint.standing(later), Standing::Unconfirmed);
+    endpoint.answered(EndpointReaction::Refused, QUICK, later);
+    assert_eq!(endpoint.standing(later), answering, "any response will do");
+    assert_eq!(endpoint.standing(later + millis(500)), Standing::Unconfirmed);
+    assert_eq!(endpoint.standing(later + millis(501)), Standing::Unreachable, "one is open");
 }

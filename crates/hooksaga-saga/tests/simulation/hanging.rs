@@ -1,17 +1,17 @@
 //! FB-1: endpoints that hang, or are slow, delay nobody else.
 
 use super::{Subscription, World};
-use hooksaga_saga::{Answer, Standing};
+use hooksaga_saga::{EndpointReaction, Standing};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 fn hangs() -> Subscription {
-    Subscription::new(|_, _| (Answer::Unreachable, TIMEOUT))
+    Subscription::new(|_, _| (EndpointReaction::Unreachable, TIMEOUT))
 }
 
 fn answers_in(millis: u64) -> Subscription {
-    Subscription::new(move |_, _| (Answer::Served, Duration::from_millis(millis)))
+    Subscription::new(move |_, _| (EndpointReaction::Served, Duration::from_millis(millis)))
 }
 
 /// Sends one event to the last subscription every 100 ms, and returns how long the slowest waited for its start.
@@ -94,9 +94,9 @@ fn an_endpoint_at_full_load_begins_to_hang() {
     let hangs_at = Duration::from_secs(2);
     let busy = Subscription::new(move |now, _| {
         if now < hangs_at {
-            (Answer::Served, Duration::from_millis(4))
+            (EndpointReaction::Served, Duration::from_millis(4))
         } else {
-            (Answer::Unreachable, TIMEOUT)
+            (EndpointReaction::Unreachable, TIMEOUT)
         }
     });
     let mut world = World::new(512, vec![busy.with(250_000), answers_in(5), answers_in(5)]);
@@ -120,5 +120,99 @@ fn an_endpoint_at_full_load_begins_to_hang() {
     }
     for other in &world.subscriptions[1..] {
         assert!(other.longest_wait <= Duration::from_millis(10), "{:?}", other.longest_wait);
+    }
+}
+
+/// Answers until then, and hangs from then on.
+fn hangs_from(hangs_at: Duration) -> Subscription {
+    Subscription::new(move |now, _| {
+        if now < hangs_at {
+            (EndpointReaction::Served, Duration::from_millis(5))
+        } else {
+            (EndpointReaction::Unreachable, TIMEOUT)
+        }
+    })
+}
+
+/// FB-1: endpoints that have answered before begin to hang together, each with a backlog. However many they are, if that was
+/// not just now; and if it was, as many as have no more jobs than the workers keep slots for.
+#[test]
+fn a_healthy_endpoint_beside_many_that_answered_before_and_hang() {
+    let (hangs_at, end) = (Duration::from_secs(2), Duration::from_secs(19));
+    let all = [16, 64, 512].map(|capacity| [150, 400, 1_000].map(|count| (capacity, count)));
+    let all = all.as_flattened().iter().chain(&[(64, 20), (16, 12)]);
+    let cases = all.flat_map(|(capacity, count)| [200, 1_500].map(|idle| (*capacity, *count, idle)));
+    for (capacity, count, idle) in cases.chain([(64, 20, 50), (512, 150, 50), (512, 150, 0)]) {
+        let known = (0..count).map(|_| hangs_from(hangs_at).with(1));
+        let mut world = World::new(capacity, known.chain([answers_in(5)]).collect());
+        let last = hangs_at - Duration::from_millis(idle);
+        for (at, deliveries) in [(last, 1), (hangs_at, 20)] {
+            longest_wait_of_the_last(&mut world, at);
+            for hanging in &mut world.subscriptions[..count] {
+                hanging.receive(deliveries, at);
+            }
+        }
+        world.subscriptions[count].longest_wait = Duration::ZERO;
+        let waited = longest_wait_of_the_last(&mut world, end);
+        let what = format!("{count}, {capacity} slots, {idle} ms after their last");
+        assert!(waited <= Duration::from_millis(10), "{waited:?} beside {what}");
+    }
+}
+
+/// FB-1: endpoints that get an event now and then begin to hang together.
+#[test]
+fn a_healthy_endpoint_beside_a_trickle_to_many_that_begin_to_hang() {
+    let (hangs_at, end) = (Duration::from_secs(6), Duration::from_secs(23));
+    for (capacity, count, every) in [
+        (512, 1_000, 5_000),
+        (512, 1_000, 500),
+        (512, 300, 500),
+        (64, 100, 1_000),
+        (64, 100, 200),
+        (64, 50, 100),
+        (16, 100, 5_000),
+        (16, 20, 200),
+        (16, 12, 100),
+    ] {
+        let trickle = (0..count).map(|_| hangs_from(hangs_at));
+        let mut world = World::new(capacity, trickle.chain([answers_in(5)]).collect());
+        while world.now < end {
+            let now = world.now;
+            if now == hangs_at {
+                world.subscriptions[count].longest_wait = Duration::ZERO;
+            }
+            let millis = usize::try_from(now.as_millis()).unwrap();
+            for number in (0..count).filter(|number| millis % every == number * every / count / 5 * 5) {
+                world.subscriptions[number].receive(1, now);
+            }
+            if millis.is_multiple_of(100) {
+                world.subscriptions[count].receive(1, now);
+            }
+            world.tick();
+        }
+        let waited = world.subscriptions[count].longest_wait;
+        let what = format!("{count} with an event every {every} ms, {capacity} slots");
+        assert!(waited <= Duration::from_millis(10), "{waited:?} beside {what}");
+    }
+}
+
+/// Thousands of endpoints that answer, and are idle for longer than that shows, do not delay one another.
+#[test]
+fn many_endpoints_with_an_event_now_and_then_do_not_wait() {
+    for (capacity, count, every) in [(16, 500, 1_000), (64, 2_000, 1_000), (512, 4_000, 500)] {
+        let mut world = World::new(capacity, (0..count).map(|_| answers_in(5)).collect());
+        while world.now < Duration::from_secs(5) {
+            let now = world.now;
+            if now == Duration::from_secs(2) {
+                world.subscriptions.iter_mut().for_each(|one| one.longest_wait = Duration::ZERO);
+            }
+            let millis = usize::try_from(now.as_millis()).unwrap();
+            for number in (0..count).filter(|number| millis % every == number * every / count / 5 * 5) {
+                world.subscriptions[number].receive(1, now);
+            }
+            world.tick();
+        }
+        let waited = world.subscriptions.iter().map(|one| one.longest_wait).max().unwrap();
+        assert!(waited <= Duration::from_millis(20), "{waited:?}: {count}, {capacity} slots");
     }
 }

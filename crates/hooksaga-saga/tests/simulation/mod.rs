@@ -1,13 +1,13 @@
 //! Orchestrator, workers and endpoints in simulated time, around the real [`Endpoint`] and [`allot`].
 //!
 //! Every tick of 5 ms an orchestrator applies the results of the last tick, asks for an allotment and creates the
-//! jobs; workers start them in the order of admission as far as slots are free, and no subscription takes
-//! more than two thirds of the slots.
+//! jobs; a worker starts them in the order of admission as far as slots are free. No subscription takes more than two
+//! thirds of what the others leave. The last eighth of the slots is for those with nothing in flight, one job each.
 
 mod hanging;
 mod throttling;
 
-use hooksaga_saga::{Answer, Demand, Endpoint, allot};
+use hooksaga_saga::{Demand, Endpoint, EndpointReaction, allot};
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -16,7 +16,7 @@ use std::{
 const TICK: Duration = Duration::from_millis(5);
 
 /// How an endpoint behaves: the answer to a request that comes while `serving` others are being served.
-type Behaviour = Box<dyn Fn(Duration, usize) -> (Answer, Duration)>;
+type Behaviour = Box<dyn Fn(Duration, usize) -> (EndpointReaction, Duration)>;
 
 /// A delivery: how often it was tried, and when it is due.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ struct Delivery {
 
 struct Running {
     delivery: Delivery,
-    answer: Answer,
+    answer: EndpointReaction,
     started: Duration,
     ends: Duration,
 }
@@ -53,7 +53,7 @@ struct Subscription {
 }
 
 impl Subscription {
-    fn new(behaviour: impl Fn(Duration, usize) -> (Answer, Duration) + 'static) -> Self {
+    fn new(behaviour: impl Fn(Duration, usize) -> (EndpointReaction, Duration) + 'static) -> Self {
         Self {
             observed: Endpoint::default(),
             behaviour: Box::new(behaviour),
@@ -125,14 +125,14 @@ impl World {
                 subscription.observed.answered(ended.answer, ended.ends - ended.started, at);
                 let attempts = ended.delivery.attempts + 1;
                 match ended.answer {
-                    Answer::Served => subscription.served += 1,
+                    EndpointReaction::Served => subscription.served += 1,
                     _ if attempts == 5 => subscription.dead += 1,
                     _ => {
                         let due = now + Duration::from_secs(1) * 2_u32.pow(attempts - 1);
                         subscription.waiting.push_back(Delivery { attempts, due });
                     }
                 }
-                subscription.refused += u32::from(ended.answer == Answer::Throttled);
+                subscription.refused += u32::from(ended.answer == EndpointReaction::Throttled);
             }
         }
     }
@@ -166,27 +166,60 @@ impl World {
     }
 
     fn work(&mut self) {
-        let capacity = usize::try_from(self.capacity).unwrap();
-        let mut busy: usize = self.subscriptions.iter().map(|subscription| subscription.running.len()).sum();
+        loop {
+            let claimed = self.claim();
+            for (number, delivery) in &claimed {
+                let subscription = &mut self.subscriptions[*number];
+                let serving = subscription
+                    .running
+                    .iter()
+                    .filter(|other| other.answer == EndpointReaction::Served)
+                    .count();
+                let (answer, takes) = (subscription.behaviour)(self.now, serving);
+                let (started, ends) = (self.now, self.now + takes);
+                subscription.queued -= 1;
+                subscription.running.push(Running { delivery: *delivery, answer, started, ends });
+                subscription.requests += 1;
+                subscription.longest_wait = subscription.longest_wait.max(self.now - delivery.due);
+            }
+            if claimed.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// As a worker claims: in the order of admission, past the subscriptions that hold their part already.
+    fn claim(&mut self) -> Vec<(usize, Delivery)> {
+        let slots = usize::try_from(self.capacity).unwrap();
+        let held: Vec<usize> =
+            self.subscriptions.iter().map(|subscription| subscription.running.len()).collect();
+        let free = slots - held.iter().sum::<usize>();
+        if free == 0 || self.queue.is_empty() {
+            return Vec::new();
+        }
+        let two_thirds = |slots: usize| (slots - slots / 3).max(1);
+        let kept = (slots / 8).max(1);
+        let most = if free > kept { two_thirds(free).min(free - kept) } else { 1 };
+        let may_have = |held: usize| match held {
+            0 => most,
+            _ if free > kept => two_thirds(free + held).saturating_sub(held).min(most),
+            _ => 0,
+        };
+        let mut claimed = Vec::new();
         let mut passed_over = VecDeque::new();
-        while busy < capacity
+        let jobs =
+            held.iter().filter(|held| may_have(**held) >= most.div_ceil(2)).map(|held| may_have(*held)).min();
+        while claimed.len() < jobs.unwrap_or(most)
             && let Some((number, delivery)) = self.queue.pop_front()
         {
-            let subscription = &mut self.subscriptions[number];
-            if subscription.running.len() * 3 >= capacity * 2 {
+            if may_have(held[number]) < most.div_ceil(2) {
                 passed_over.push_back((number, delivery));
-                continue;
+            } else {
+                claimed.push((number, delivery));
             }
-            let serving = subscription.running.iter().filter(|other| other.answer == Answer::Served).count();
-            let (answer, takes) = (subscription.behaviour)(self.now, serving);
-            let (started, ends) = (self.now, self.now + takes);
-            subscription.queued -= 1;
-            subscription.running.push(Running { delivery, answer, started, ends });
-            subscription.requests += 1;
-            subscription.longest_wait = subscription.longest_wait.max(self.now - delivery.due);
-            busy += 1;
         }
         passed_over.append(&mut self.queue);
         self.queue = passed_over;
+        claimed
     }
 }

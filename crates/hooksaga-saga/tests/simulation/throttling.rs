@@ -1,7 +1,7 @@
 //! CA-8: an endpoint that takes only so much at a time is given that much, and little more.
 
 use super::{Subscription, World};
-use hooksaga_saga::Answer;
+use hooksaga_saga::EndpointReaction;
 use std::time::Duration;
 
 const TIMES: Duration = Duration::from_millis(50);
@@ -10,9 +10,9 @@ const TIMES: Duration = Duration::from_millis(50);
 fn serves(at_a_time: usize) -> Subscription {
     Subscription::new(move |_, serving| {
         if serving < at_a_time {
-            (Answer::Served, TIMES)
+            (EndpointReaction::Served, TIMES)
         } else {
-            (Answer::Throttled, Duration::from_millis(1))
+            (EndpointReaction::Throttled, Duration::from_millis(1))
         }
     })
 }
@@ -41,7 +41,11 @@ fn an_endpoint_that_throttles_gets_what_it_can_take() {
 fn an_endpoint_that_recovers_grows_back() {
     let recovers = Subscription::new(|now, serving| {
         let at_a_time = if now < Duration::from_secs(5) { 5 } else { 60 };
-        if serving < at_a_time { (Answer::Served, TIMES) } else { (Answer::Throttled, Duration::ZERO) }
+        if serving < at_a_time {
+            (EndpointReaction::Served, TIMES)
+        } else {
+            (EndpointReaction::Throttled, Duration::ZERO)
+        }
     });
     let mut world = World::new(512, vec![recovers.with(20_000)]);
     let window = |world: &World| world.subscriptions[0].observed.window();

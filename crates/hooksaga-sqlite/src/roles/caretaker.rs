@@ -5,8 +5,8 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{DisabledReason, EventId, ExternalId, FailureRun, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, StoreResult, Troubled,
-    TroubledPage, TroubledPlace, Walk,
+    Announcement, AnnouncementKind, CaretakerStore, Cause, Disable, NewEvent, ScanStep, StoreResult,
+    Troubled, TroubledPage, TroubledPlace,
 };
 use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
@@ -85,8 +85,12 @@ impl CaretakerStore for Caretaker {
         self.0.read(move |tx| rows::all(tx, GONE, [limit], read)).await
     }
 
-    async fn troubled(&self, failing_for: Duration, walk: Walk<TroubledPlace>) -> StoreResult<TroubledPage> {
-        self.0.read(move |tx| troubled(tx, failing_for, walk)).await
+    async fn troubled(
+        &self,
+        failing_for: Duration,
+        step: ScanStep<TroubledPlace>,
+    ) -> StoreResult<TroubledPage> {
+        self.0.read(move |tx| troubled(tx, failing_for, step)).await
     }
 
     async fn disable(&self, causes: &[Disable]) -> StoreResult<Vec<Announcement>> {
@@ -118,8 +122,8 @@ impl CaretakerStore for Caretaker {
     }
 }
 
-fn troubled(tx: &Tx<'_>, failing_for: Duration, walk: Walk<TroubledPlace>) -> DbResult<TroubledPage> {
-    let Walk { after, limit } = walk;
+fn troubled(tx: &Tx<'_>, failing_for: Duration, step: ScanStep<TroubledPlace>) -> DbResult<TroubledPage> {
+    let ScanStep { after, limit } = step;
     let failing_for = i64::try_from(failing_for.as_micros()).unwrap_or(i64::MAX);
     let until = tx.now.as_micros().saturating_sub(failing_for);
     let (since, id) = after.map_or((i64::MIN, i64::MIN), |(since, id)| (since.as_micros(), id.0));

@@ -27,6 +27,12 @@ impl Filter {
         self.add_fixed(&format!("({})", alternatives.join(" OR ")));
     }
 
+    /// Adds `condition`, which has a `?` for each of the values.
+    pub(crate) fn add_with(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
+        self.add_fixed(condition);
+        self.values.extend(values);
+    }
+
     /// Adds a condition without a value.
     pub(crate) fn add_fixed(&mut self, condition: &str) {
         self.sql.push_str(" AND ");

@@ -1,4 +1,5 @@
-//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up. Only their SHA-256 is stored.
+//! `key_admin` creates and revokes API keys, `portal_key_writer` those of portal sessions; `key_reader` looks them up.
+//! Only their SHA-256 is stored.
 
 use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};

@@ -4,7 +4,7 @@ use super::rows;
 use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::Timestamp;
-use hooksaga_store::{Facet, IndexBatch, IndexStep, List, ListIndexStore, StoreResult, Trimmed};
+use hooksaga_store::{Facet, IndexBatch, IndexStep, IndexedList, ListIndexStore, StoreResult, Trimmed};
 use std::time::Duration;
 
 const PROGRESS: &str = "/* list_indexer: progress */ SELECT below FROM list_progress WHERE list = ?1";
@@ -67,7 +67,7 @@ pub(crate) struct ListIndexer(pub(crate) RoleHandle);
 #[async_trait]
 impl ListIndexStore for ListIndexer {
     /// Reads beside the writer, which then has only the few values of each block to write.
-    async fn index(&self, list: List, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
+    async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
         let (from, batch) = self.0.read(move |tx| read(tx, list, limit, settled)).await?;
         let step = batch.step(limit);
         let Some(below) = batch.below else { return Ok(step) };
@@ -75,12 +75,12 @@ impl ListIndexStore for ListIndexer {
         Ok(step)
     }
 
-    fn lists(&self) -> &'static [List] {
-        &[List::Deliveries, List::Events]
+    fn lists(&self) -> &'static [IndexedList] {
+        &[IndexedList::Deliveries, IndexedList::Events]
     }
 
-    async fn trim(&self, list: List, after: i64, limit: u32) -> StoreResult<Trimmed> {
-        let looked_at = self.0.read(move |tx| look(tx, list, after, limit)).await?;
+    async fn trim(&self, list: IndexedList, after: i64, limit: u32) -> StoreResult<Trimmed> {
+        let looked_at = self.0.read(move |tx| read_blocks(tx, list, after, limit)).await?;
         let blocks: Vec<i64> = looked_at.iter().map(|(block, _)| *block).collect();
         let empty: Vec<i64> = looked_at.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
         let step = Trimmed::of(&blocks, limit, empty.len() as u64);
@@ -91,24 +91,24 @@ impl ListIndexStore for ListIndexer {
     }
 }
 
-fn read(tx: &Tx<'_>, list: List, limit: u32, settled: Duration) -> DbResult<(i64, IndexBatch)> {
+fn read(tx: &Tx<'_>, list: IndexedList, limit: u32, settled: Duration) -> DbResult<(i64, IndexBatch)> {
     let from: i64 = tx.prepare(PROGRESS)?.query_row([list.number()], |row| row.get(0))?;
     let settled_before = tx.now.before(settled);
     let mut batch = IndexBatch::default();
     let sql = match list {
-        List::Deliveries => DELIVERIES,
-        List::Events => EVENTS,
+        IndexedList::Deliveries => DELIVERIES,
+        IndexedList::Events => EVENTS,
     };
     let mut statement = tx.prepare(sql)?;
     let mut found = statement.query((from, limit))?;
     while let Some(row) = found.next()? {
         let values = match list {
-            List::Deliveries => vec![
+            IndexedList::Deliveries => vec![
                 (Facet::DeliverySubscription, row.get::<_, i64>(2)?.to_string()),
                 (Facet::DeliveryTenant, row.get(3)?),
                 (Facet::DeliveryType, row.get(4)?),
             ],
-            List::Events => vec![(Facet::EventType, row.get(2)?)],
+            IndexedList::Events => vec![(Facet::EventType, row.get(2)?)],
         };
         if !batch.add(row.get(0)?, rows::time(row, 1)?, settled_before, values) {
             break;
@@ -117,7 +117,7 @@ fn read(tx: &Tx<'_>, list: List, limit: u32, settled: Duration) -> DbResult<(i64
     Ok((from, batch))
 }
 
-fn write(tx: &Tx<'_>, list: List, batch: &IndexBatch, from: i64, below: i64) -> DbResult<()> {
+fn write(tx: &Tx<'_>, list: IndexedList, batch: &IndexBatch, from: i64, below: i64) -> DbResult<()> {
     if tx.execute(MOVE, (list.number(), from, below))? == 0 {
         // Another copy of this component was quicker.
         return Ok(());
@@ -134,15 +134,15 @@ fn write(tx: &Tx<'_>, list: List, batch: &IndexBatch, from: i64, below: i64) -> 
 }
 
 /// Blocks, and whether they hold anything.
-fn look(tx: &Tx<'_>, list: List, after: i64, limit: u32) -> DbResult<Vec<(i64, bool)>> {
+fn read_blocks(tx: &Tx<'_>, list: IndexedList, after: i64, limit: u32) -> DbResult<Vec<(i64, bool)>> {
     let sql = match list {
-        List::Deliveries => TRIM_DELIVERIES,
-        List::Events => TRIM_EVENTS,
+        IndexedList::Deliveries => TRIM_DELIVERIES,
+        IndexedList::Events => TRIM_EVENTS,
     };
     rows::all(tx, sql, (after, limit), |row| Ok((row.get(0)?, row.get(1)?)))
 }
 
-fn forget(tx: &Tx<'_>, list: List, empty: &[i64]) -> DbResult<()> {
+fn forget(tx: &Tx<'_>, list: IndexedList, empty: &[i64]) -> DbResult<()> {
     let (mut blocks, mut times) = (tx.prepare(TRIM_BLOCKS)?, tx.prepare(TRIM_TIMES)?);
     for block in empty {
         for facet in Facet::of(list) {

@@ -1,4 +1,4 @@
-//! What rate limits let through, at admission and at the start of attempts.
+//! Applies rate limits at admission and at the start of attempts.
 
 use crate::{error::DbResult, session::Tx};
 use hooksaga_saga::{Gate, RateLimit, SubscriptionId, Timestamp};

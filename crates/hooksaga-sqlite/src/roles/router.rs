@@ -1,8 +1,8 @@
 //! `router_worker`: makes one saga per event and matching subscription, in steps of a bounded size.
 
 use super::{
+    multi_row::{InsertMissing, Write, several},
     rows,
-    several::{Insert, Write, several},
 };
 use crate::{
     engine::RoleHandle,
@@ -12,8 +12,10 @@ use crate::{
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched,
+    Examined, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
+    SmallLimits, StoreResult, Unmatched,
 };
+use rusqlite::{OptionalExtension as _, Row};
 use std::{
     collections::{BTreeMap, HashMap},
     rc::Rc,
@@ -24,12 +26,15 @@ SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlatio
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id LIMIT ?1";
 
-const TAKE_NEWEST: &str = "/* router_worker: take_newest */
+const TAKE_EVENT: &str = "/* router_worker: take_event */
 SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id, e.created_at
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
- ORDER BY q.event_id DESC LIMIT ?1";
+ WHERE q.event_id = ?1";
 
-/// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are looked at
+const QUEUED: &str = "/* router_worker: queued */
+SELECT event_id FROM unrouted_events WHERE event_id > ?1 ORDER BY event_id LIMIT ?2";
+
+/// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are examined
 /// all the same.
 const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
 SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, coalesce(s.max_retry_limit, ?5),
@@ -52,7 +57,7 @@ VALUES ",
         )
     };
 }
-pub(super) const INSERT_SAGAS: Insert = Insert {
+pub(super) const INSERT_SAGAS: InsertMissing = InsertMissing {
     write: Write {
         several: insert_sagas!("insert_sagas", several!("(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)")),
         one: insert_sagas!("insert_saga", "(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)"),
@@ -87,7 +92,8 @@ UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[
     TAKE_EVENTS,
-    TAKE_NEWEST,
+    TAKE_EVENT,
+    QUEUED,
     SUBSCRIPTIONS_OF_TOPIC,
     INSERT_SAGAS.write.one,
     INSERT_SAGAS.find,
@@ -103,25 +109,42 @@ pub(crate) struct Router(pub(crate) RoleHandle);
 #[async_trait]
 impl RouterStore for Router {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.0.write_linked(Commit::Deferred, move |tx| route(tx, Taken::Oldest, limits, default_limit)).await
+        let job = move |tx: &Tx<'_>| {
+            let queued = rows::all(tx, TAKE_EVENTS, [limits.events], queued_event)?;
+            route(tx, queued, limits.sagas, default_limit)
+        };
+        self.0.write_linked(Commit::Deferred, job).await
     }
 
-    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.0.write_linked(Commit::Deferred, move |tx| route(tx, Taken::Small, limits, default_limit)).await
+    async fn queued(&self, after: EventId, limit: u32) -> StoreResult<Vec<EventId>> {
+        self.0.read(move |tx| rows::all(tx, QUEUED, (after.0, limit), |row| Ok(EventId(row.get(0)?)))).await
     }
-}
 
-/// Which events a pass takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    /// In the order of their ids, until the limit is reached.
-    Oldest,
-    /// Of the newest, those with no more subscriptions than the limit, each.
-    Small,
+    async fn route_small(
+        &self,
+        events: &[EventId],
+        limits: SmallLimits,
+        default_limit: u32,
+    ) -> StoreResult<Examined> {
+        let events = events.to_vec();
+        let job = move |tx: &Tx<'_>| route_small(tx, &events, limits, default_limit);
+        self.0.write_linked(Commit::Deferred, job).await
+    }
+
+    async fn route_listed(
+        &self,
+        events: &[EventId],
+        sagas: u32,
+        default_limit: u32,
+    ) -> StoreResult<RouteBatch> {
+        let events = events.to_vec();
+        let job = move |tx: &Tx<'_>| route(tx, listed(tx, &events)?, sagas, default_limit);
+        self.0.write_linked(Commit::Deferred, job).await
+    }
 }
 
 /// An event of the queue.
-struct Queued {
+struct QueuedEvent {
     id: EventId,
     after: SubscriptionId,
     tenant: String,
@@ -130,11 +153,21 @@ struct Queued {
     created_at: Timestamp,
 }
 
-impl Queued {
+impl QueuedEvent {
     /// As one that is not complete.
     fn into_routed(self, sagas: Vec<RoutedSaga>, unmatched: Unmatched) -> RoutedEvent {
-        let Self { id: event_id, tenant, correlation_id, .. } = self;
-        RoutedEvent { event_id, tenant, correlation_id, sagas, unmatched, complete: false, unwanted: false }
+        let Self { id: event_id, tenant, event_type, correlation_id, .. } = self;
+        let event_type = event_type.to_string();
+        RoutedEvent {
+            event_id,
+            tenant,
+            event_type,
+            correlation_id,
+            sagas,
+            unmatched,
+            complete: false,
+            unwanted: false,
+        }
     }
 }
 
@@ -151,43 +184,75 @@ struct Candidate {
 
 impl Candidate {
     /// It is unverified for no other reason, and its gap begins after this event.
-    fn misses_early(&self, event: &Queued) -> bool {
+    fn misses_early(&self, event: &QueuedEvent) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.verified
     }
 }
 
-fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> DbResult<RouteBatch> {
-    let take = if taken == Taken::Small { TAKE_NEWEST } else { TAKE_EVENTS };
-    let queued = rows::all(tx, take, [limits.events], |row| {
-        Ok(Queued {
-            id: EventId(row.get(0)?),
-            after: SubscriptionId(row.get(1)?),
-            tenant: row.get(2)?,
-            event_type: rows::parsed(row, 3)?,
-            correlation_id: row.get(4)?,
-            created_at: rows::time(row, 5)?,
-        })
-    })?;
+fn queued_event(row: &Row<'_>) -> rusqlite::Result<QueuedEvent> {
+    Ok(QueuedEvent {
+        id: EventId(row.get(0)?),
+        after: SubscriptionId(row.get(1)?),
+        tenant: row.get(2)?,
+        event_type: rows::parsed(row, 3)?,
+        correlation_id: row.get(4)?,
+        created_at: rows::time(row, 5)?,
+    })
+}
+
+/// Those that are in the queue.
+fn listed(tx: &Tx<'_>, events: &[EventId]) -> DbResult<Vec<QueuedEvent>> {
+    let mut take = tx.prepare(TAKE_EVENT)?;
+    let mut queued = Vec::with_capacity(events.len());
+    for id in events {
+        queued.extend(take.query_row([id.0], queued_event).optional()?);
+    }
+    Ok(queued)
+}
+
+/// Separates the small events, and routes them.
+fn route_small(
+    tx: &Tx<'_>,
+    events: &[EventId],
+    limits: SmallLimits,
+    default_limit: u32,
+) -> DbResult<Examined> {
+    let mut resolver = Resolver::new(limits.each, default_limit);
+    let (each, mut left) = (limits.each as usize, limits.sagas.max(limits.each) as usize);
+    let (mut small, mut examined) = (Vec::new(), Examined::default());
+    for event in listed(tx, events)? {
+        let matching = resolver.candidates(tx, &event)?.len();
+        if matching > each {
+            let QueuedEvent { id: event_id, tenant, event_type, .. } = event;
+            examined.large.push(LargeEvent { event_id, tenant, event_type: event_type.to_string() });
+        } else if matching > left {
+            examined.next = Some(event.id);
+            break;
+        } else {
+            left -= matching;
+            small.push(event);
+        }
+    }
+    let sagas = limits.sagas.max(limits.each);
+    examined.routed = route(tx, small, sagas, default_limit)?.events;
+    Ok(examined)
+}
+
+fn route(tx: &Tx<'_>, queued: Vec<QueuedEvent>, sagas: u32, default_limit: u32) -> DbResult<RouteBatch> {
     // A pass that could consider nobody would never get on.
-    let mut left = limits.sagas.max(1) as usize;
-    let mut resolver = Resolver { most: left + 1, default_limit, known: HashMap::new() };
+    let mut left = sagas.max(1) as usize;
+    let mut resolver = Resolver::new(sagas.max(1), default_limit);
     let mut events = Vec::with_capacity(queued.len());
     // The sagas of all events, and the events that are done: written together at the end.
     let (mut new, mut done, mut missed_early) = (Vec::new(), Vec::new(), MissedEarly::default());
     for event in queued {
-        if left == 0 && taken == Taken::Oldest {
+        if left == 0 {
             // Not begun: this says that the queue is not empty.
             events.push(event.into_routed(Vec::new(), Unmatched::default()));
             break;
         }
         let candidates = resolver.candidates(tx, &event)?;
-        if taken == Taken::Small {
-            left = resolver.most - 1;
-            if candidates.len() > left {
-                continue;
-            }
-        }
         let considered = &candidates[..candidates.len().min(left)];
         left -= considered.len();
         let mut unmatched = Unmatched::default();
@@ -239,7 +304,7 @@ fn route(tx: &Tx<'_>, taken: Taken, limits: RouteLimits, default_limit: u32) -> 
 
 /// Finds the subscriptions of events, once per transaction, tenant and type: a change is seen by the next batch.
 struct Resolver {
-    /// So many of one event: one more than a pass may consider shows that there are more.
+    /// The most of one event: one more than a pass may consider shows that there are more.
     most: usize,
     default_limit: u32,
     /// Those of events that are routed from the beginning, by tenant and type.
@@ -247,8 +312,13 @@ struct Resolver {
 }
 
 impl Resolver {
+    /// One that finds an event's first `considered` subscriptions, and whether there are more.
+    fn new(considered: u32, default_limit: u32) -> Self {
+        Self { most: considered as usize + 1, default_limit, known: HashMap::new() }
+    }
+
     /// The first subscriptions behind `after` with a topic that matches, in the order of their ids.
-    fn candidates(&mut self, tx: &Tx<'_>, event: &Queued) -> DbResult<Rc<[Candidate]>> {
+    fn candidates(&mut self, tx: &Tx<'_>, event: &QueuedEvent) -> DbResult<Rc<[Candidate]>> {
         if event.after != SubscriptionId(0) {
             return self.look_up(tx, event);
         }
@@ -262,7 +332,7 @@ impl Resolver {
         Ok(candidates)
     }
 
-    fn look_up(&self, tx: &Tx<'_>, event: &Queued) -> DbResult<Rc<[Candidate]>> {
+    fn look_up(&self, tx: &Tx<'_>, event: &QueuedEvent) -> DbResult<Rc<[Candidate]>> {
         let mut found = BTreeMap::new();
         let mut of_topic = tx.prepare(SUBSCRIPTIONS_OF_TOPIC)?;
         for topic in event.event_type.matching_topics() {

@@ -7,7 +7,10 @@ use crate::{
     output, signals,
 };
 use clap::{Args, builder::PossibleValuesParser};
-use hooksaga_bench::{Backend, Comparison, LARGEST_PAYLOAD, OtherProduct, Plan, Report, Scenario, Sending};
+use hooksaga_bench::{
+    Comparison, LARGEST_PAYLOAD, MeasuredBackend, OtherProduct, Plan, Report, Scenario, Sending,
+    rows_of_tables,
+};
 use std::{path::PathBuf, time::Duration};
 
 const EXAMPLES: &str = "\
@@ -16,6 +19,7 @@ Examples:
   hooksaga bench --events 100000 --clients 128     a longer run
   hooksaga bench --history 5000000                 beside five million finished deliveries, too
   hooksaga bench --scenario hanging                only a healthy endpoint beside ones that hang
+  hooksaga bench --scenario known-hanging          the same, beside ones that have answered before
   hooksaga bench --scenario rates                  CPU, commits, bytes and latency at 100 to 6000 events a second
   hooksaga bench --scenario copies --copies 2,3,5  several servers on the configured database server
   hooksaga bench --scenario sustained --minutes 60 an hour of half the full load, with history being removed
@@ -84,7 +88,8 @@ pub(super) struct Bench {
     /// Length of the scenario sustained; events stay for a minute, in 15 minutes and more for five
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=240))]
     minutes: u32,
-    /// Deliveries that wait, and events that are sent again, in the scenarios limited and redrive
+    /// Deliveries that wait, and events and dead letters that are sent again, in the scenarios limited, redrive and
+    /// redrive-letters
     #[arg(long, value_name = "DELIVERIES", default_value_t = 100_000,
           value_parser = clap::value_parser!(u32).range(1000..=5_000_000))]
     waiting: u32,
@@ -122,9 +127,9 @@ impl Bench {
         }
         let config = self.options.load(Vec::new(), false)?;
         let backend = match &config.database.backend {
-            config::Backend::Sqlite(_) => Backend::Sqlite,
-            config::Backend::Postgres(url) => Backend::Postgres(url.clone()),
-            config::Backend::MySql(url) => Backend::MySql(url.clone()),
+            config::BackendUrl::Sqlite(_) => MeasuredBackend::Sqlite,
+            config::BackendUrl::Postgres(url) => MeasuredBackend::Postgres(url.clone()),
+            config::BackendUrl::MySql(url) => MeasuredBackend::MySql(url.clone()),
         };
         // Endpoints that hang hold their connections.
         descriptors::raise_limit();
@@ -143,15 +148,20 @@ impl Bench {
                 let other = other.canonicalize().map_err(|error| {
                     CliError::new(format!("{}: {error}: name another hooksaga program", other.display()))
                 })?;
-                let compared =
-                    Box::pin(hooksaga_bench::compare(&plan, &backend, &other, &Deliveries, interrupted))
-                        .await?;
+                let compared = Box::pin(hooksaga_bench::compare(
+                    &plan,
+                    &backend,
+                    &other,
+                    &DeliveryProgress,
+                    interrupted,
+                ))
+                .await?;
                 print_comparison(&compared, self.json);
                 compared.missed().join(", ")
             }
             None => {
                 let (report, ended) =
-                    Box::pin(hooksaga_bench::run(&plan, &backend, &Deliveries, interrupted)).await;
+                    Box::pin(hooksaga_bench::run(&plan, &backend, &DeliveryProgress, interrupted)).await;
                 print(&report, self.json);
                 ended?;
                 if !self.check && !report.failures.is_empty() {
@@ -214,9 +224,9 @@ fn size() -> clap::builder::RangedI64ValueParser<u32> {
 }
 
 /// Deliveries that have arrived, on a person's terminal.
-struct Deliveries;
+struct DeliveryProgress;
 
-impl hooksaga_bench::Reporter for Deliveries {
+impl hooksaga_bench::ProgressDisplay for DeliveryProgress {
     fn show(&self, done: u64, total: u64) {
         output::ProgressBar::new(Some(total)).show(done, "delivered");
     }
@@ -240,6 +250,7 @@ fn print(report: &Report, json: bool) {
         return;
     }
     output::table(&report.rows()).into_iter().for_each(output::line);
+    output::table(&rows_of_tables(&report.tables)).into_iter().for_each(output::line);
     for failure in &report.failures {
         output::line(format!("no figures of {}: {}", failure.name, failure.reason));
     }

@@ -4,7 +4,7 @@ use crate::{
     config::parse_duration,
     error::{CliError, CliResult},
     output,
-    receiver::{self, Arrival, Behaviour, Forward, Kind, Receiver},
+    receiver::{self, Arrival, ArrivalKind, Forward, Receiver, ResponsePlan},
     signals,
 };
 use clap::Args;
@@ -75,7 +75,7 @@ impl Listen {
         loop {
             tokio::select! {
                 Some(arrival) = arrivals.recv() => {
-                    count += u64::from(matches!(arrival.kind, Kind::Delivery { .. }));
+                    count += u64::from(matches!(arrival.kind, ArrivalKind::Delivery { .. }));
                     describe(&arrival, jiff::Timestamp::now()).iter().for_each(output::line);
                 }
                 () = &mut stop => break,
@@ -86,11 +86,12 @@ impl Listen {
         Ok(())
     }
 
-    fn behaviour(&self) -> Behaviour {
-        let default = Behaviour { fail_first: self.fail_first, delay: self.delay, ..Behaviour::default() };
+    fn behaviour(&self) -> ResponsePlan {
+        let default =
+            ResponsePlan { fail_first: self.fail_first, delay: self.delay, ..ResponsePlan::default() };
         match self.status {
-            Some(failure) if self.fail_first > 0 => Behaviour { failure, ..default },
-            Some(answer) => Behaviour { answer, ..default },
+            Some(failure) if self.fail_first > 0 => ResponsePlan { failure, ..default },
+            Some(answer) => ResponsePlan { answer, ..default },
             None => default,
         }
     }
@@ -101,14 +102,16 @@ fn describe(arrival: &Arrival, now: jiff::Timestamp) -> Vec<String> {
     let time = now.strftime("%H:%M:%S%.3f");
     let Arrival { webhook_id, verdict, status, body, remark, .. } = arrival;
     let facts = match &arrival.kind {
-        Kind::Verification => format!("{time}  verification  {webhook_id}  {verdict}  -> challenge answered"),
-        Kind::Delivery { event_type, attempt } => {
+        ArrivalKind::Verification => {
+            format!("{time}  verification  {webhook_id}  {verdict}  -> challenge answered")
+        }
+        ArrivalKind::Delivery { event_type, attempt } => {
             format!(
                 "{time}  {event_type}  {webhook_id}  attempt {attempt}  {verdict}  -> {}{remark}",
                 status.as_u16()
             )
         }
-        Kind::Other { method, path } => {
+        ArrivalKind::Other { method, path } => {
             return vec![format!("{time}  {method} {path}  -> {}", status.as_u16())];
         }
     };
@@ -140,7 +143,7 @@ mod tests {
         listen: Listen,
     }
 
-    fn behaviour(line: &[&str]) -> Behaviour {
+    fn behaviour(line: &[&str]) -> ResponsePlan {
         CommandLine::try_parse_from([&["listen"], line].concat()).expect("valid").listen.behaviour()
     }
 
@@ -156,7 +159,7 @@ mod tests {
     #[test]
     fn an_arrival_is_a_line_of_facts_and_its_payload() {
         let arrival = Arrival {
-            kind: Kind::Delivery { event_type: "order.created".into(), attempt: "2".into() },
+            kind: ArrivalKind::Delivery { event_type: "order.created".into(), attempt: "2".into() },
             webhook_id: "evt_17".into(),
             verdict: SignatureCheck::Valid,
             status: StatusCode::OK,

@@ -38,8 +38,8 @@ impl Migrate {
             output::line(wiring::role_sql(&config.database)?.trim_end());
             return Ok(());
         }
-        let told = |step: &str| output::line(format!("applied {step}"));
-        let report = wiring::migrate(&config.database, &told).await?;
+        let on_step = |step: &str| output::line(format!("applied {step}"));
+        let report = wiring::migrate(&config.database, &on_step).await?;
         if report.applied.is_empty() {
             output::line(format!("the schema was already current (version {})", report.version));
         } else {

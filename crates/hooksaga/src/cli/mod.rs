@@ -7,7 +7,7 @@ mod deliveries;
 mod demo;
 mod doctor;
 #[cfg(test)]
-mod documents;
+mod documented_commands_tests;
 mod events;
 mod history;
 mod keys;
@@ -52,7 +52,7 @@ Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wro
 
 /// A webhook delivery server: events in, signed callbacks out, at least once.
 #[derive(Parser)]
-#[command(name = "hooksaga", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "hooksaga", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -67,8 +67,8 @@ enum Command {
     Subscriptions(subscriptions::Subscriptions),
     Events(events::Events),
     Deliveries(deliveries::Deliveries),
-    DeadLetters(dead_letters::DeadLetters),
-    Redrives(redrives::Redrives),
+    DeadLetters(dead_letters::DeadLettersArgs),
+    Redrives(redrives::RedrivesArgs),
     Stats(stats::Stats),
     Tail(tail::Tail),
     Portal(portal::Portal),

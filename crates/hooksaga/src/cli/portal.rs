@@ -1,7 +1,11 @@
 //! `hooksaga portal`: a link to the customer portal of one tenant.
 
 use super::remote::{Remote, tenant};
-use crate::{config::parse_duration, error::CliResult, output};
+use crate::{
+    config::parse_duration,
+    error::CliResult,
+    output::{self, Now},
+};
 use clap::Args;
 use hooksaga_saga::Tenant;
 use serde::Deserialize;
@@ -45,7 +49,7 @@ impl Portal {
         let answer = self.remote.connect()?.post("/v1/portal-sessions", body.to_string()).await?;
         self.remote.print(&answer, |session: PortalSession| {
             output::line(&session.url);
-            output::note(format!("valid until {}", session.expires_at));
+            output::note(format!("valid until {}", Now::local().both(&session.expires_at)));
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::options::ConfigOptions;
 use crate::{
     client::Client,
-    config::{Backend, ServerConfig},
+    config::{BackendUrl, ServerConfig},
     descriptors,
     error::{CliError, CliResult},
     output,
@@ -63,7 +63,7 @@ impl Serve {
     pub(super) async fn run(self) -> CliResult {
         let listen = self.listen.map(|address| ("server.listen".to_owned(), address));
         let config = self.options.load(listen.into_iter().collect(), self.dev)?;
-        if !self.only.is_empty() && matches!(config.database.backend, Backend::Sqlite(_)) {
+        if !self.only.is_empty() && matches!(config.database.backend, BackendUrl::Sqlite(_)) {
             return Err(CliError::new(
                 "--only needs a database server, because an embedded SQLite database has one process: \
                  leave --only out, or set database.url to postgres://… or mysql://…",

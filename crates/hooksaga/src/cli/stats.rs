@@ -1,6 +1,6 @@
 //! `hooksaga stats`: how everything stands.
 
-use super::remote::{self, Ended, Query, Remote, Stats as Reply, tenant};
+use super::remote::{self, EndedCounts, QueryString, Remote, Stats as Reply, tenant};
 use crate::{
     error::CliResult,
     output::{self, Cell, Color, Now, Table},
@@ -30,7 +30,7 @@ pub(super) struct Stats {
 
 impl Stats {
     pub(super) async fn run(self) -> CliResult {
-        let query = Query::new("/v1/stats").with("tenant", self.tenant);
+        let query = QueryString::new("/v1/stats").with("tenant", self.tenant);
         let answer = self.remote.connect()?.get(&query.target()).await?;
         self.remote.print(&answer, |stats| print(&stats))
     }
@@ -76,14 +76,14 @@ fn print_facts(facts: Vec<(&str, Cell)>) {
     output::facts(facts).iter().for_each(|fact| output::line(format!("  {fact}")));
 }
 
-fn row(name: Cell, ended: Ended) -> Vec<Cell> {
+fn row(name: Cell, ended: EndedCounts) -> Vec<Cell> {
     let bad = |count: u64| if count > 0 { Cell::new(Color::Bad, count.to_string()) } else { count.into() };
     vec![name, ended.delivered.into(), bad(ended.failed), bad(ended.dead_lettered)]
 }
 
 /// What ended in the last `minutes` minutes, by the server's clock.
-fn since(stats: &Reply, minutes: u64) -> Ended {
-    let mut sum = Ended::default();
+fn since(stats: &Reply, minutes: u64) -> EndedCounts {
+    let mut sum = EndedCounts::default();
     let Some(now) = Now::parse(&stats.now) else { return sum };
     for one in &stats.per_minute {
         if now.since(&one.minute).as_secs() < minutes * 60 {

@@ -97,7 +97,7 @@ impl Transport {
             };
             let (head, body) = response.map_err(|error| Unanswered(in_words(&error)))?.into_parts();
             let body = Limited::new(body, bounds.bytes).collect().await;
-            let body = body.map_err(|error| Unanswered(format!("its response broke off: {error}")))?;
+            let body = body.map_err(|error| Unanswered(format!("its response is incomplete: {error}")))?;
             Ok(Response::from_parts(head, body.to_bytes()))
         };
         let late = |_| Unanswered(format!("it did not respond within {} s", bounds.time.as_secs()));

@@ -4,8 +4,11 @@ use super::{ConfigError, settings::Settings};
 use hooksaga_pipeline::SecretKey;
 use std::{fmt, sync::Arc};
 
-/// A shorter key could be guessed; a longer one fits into no header.
-const KEY_LENGTH: std::ops::RangeInclusive<usize> = 24..=512;
+/// A longer key fits into no header.
+const LONGEST: usize = 512;
+
+/// A shorter key could be guessed.
+const LONG_ENOUGH: usize = 24;
 
 /// Who may call the API besides the keys in the database.
 #[derive(Clone, Default)]
@@ -20,15 +23,20 @@ impl AuthConfig {
         let root_key = settings.text(key)?;
         // It travels in an HTTP header, so it must be something that fits into one unchanged.
         if let Some(root_key) = &root_key
-            && (!KEY_LENGTH.contains(&root_key.len())
-                || !root_key.bytes().all(|byte| byte.is_ascii_graphic()))
+            && !((1..=LONGEST).contains(&root_key.len())
+                && root_key.bytes().all(|byte| byte.is_ascii_graphic()))
         {
             return Err(settings.complain(
                 key,
-                "a key has 24 to 512 visible ASCII characters and no blanks: make one with `openssl rand -hex 24`",
+                "a key has at most 512 visible ASCII characters and no blanks: make one with `openssl rand -hex 24`",
             ));
         }
         Ok(Self { root_key })
+    }
+
+    /// Whether the key is so short that it could be guessed.
+    pub(super) fn is_guessable(&self) -> bool {
+        self.root_key.as_ref().is_some_and(|key| key.len() < LONG_ENOUGH)
     }
 }
 

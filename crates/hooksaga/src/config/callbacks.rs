@@ -26,9 +26,9 @@ pub(crate) struct CallbacksConfig {
     pub(crate) proxy: Option<ProxyAddress>,
     /// Extra root certificates (PEM).
     pub(crate) ca_file: Option<PathBuf>,
-    /// A subscription whose attempts have all failed for so long is disabled; nothing: never.
+    /// A subscription whose attempts have all failed for this long is disabled. `None`: never.
     pub(crate) disable_after: Option<Duration>,
-    /// A subscription gets the events of so long ago once it is verified; nothing: none.
+    /// Once a subscription is verified, it gets the events that it missed in this time before. `None`: none.
     pub(crate) catch_up: Option<Duration>,
     /// Whether an admin may vouch for an endpoint that cannot echo a challenge.
     pub(crate) allow_trusted: bool,

@@ -15,7 +15,7 @@ const DEFAULT_URL: &str = "sqlite://hooksaga-data/hooksaga.db";
 
 /// Which back end, and where.
 #[derive(Clone)]
-pub(crate) enum Backend {
+pub(crate) enum BackendUrl {
     /// Embedded: the database file.
     Sqlite(PathBuf),
     /// A PostgreSQL URL.
@@ -24,7 +24,7 @@ pub(crate) enum Backend {
     MySql(String),
 }
 
-impl Backend {
+impl BackendUrl {
     /// What kind of database it is, for people and metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Backend {
 
 #[derive(Clone)]
 pub(crate) struct DatabaseConfig {
-    pub(crate) backend: Backend,
+    pub(crate) backend: BackendUrl,
     /// A login per role, where one is configured.
     pub(crate) role_urls: BTreeMap<Role, String>,
     /// Whether connections switch to the component's role (`database.roles = "off"`: they do not).
@@ -61,9 +61,9 @@ impl DatabaseConfig {
             let Some(url) = settings.text(&key)? else { continue };
             match (&backend, parse_url(&url, ca_file.as_deref())) {
                 (_, Err(problem)) => return Err(settings.complain(&key, &problem)),
-                (Backend::Postgres(_), Ok(Backend::Postgres(url)))
-                | (Backend::MySql(_), Ok(Backend::MySql(url))) => role_urls.insert(*role, url),
-                (Backend::Sqlite(_), _) => {
+                (BackendUrl::Postgres(_), Ok(BackendUrl::Postgres(url)))
+                | (BackendUrl::MySql(_), Ok(BackendUrl::MySql(url))) => role_urls.insert(*role, url),
+                (BackendUrl::Sqlite(_), _) => {
                     return Err(settings.complain(
                         &key,
                         "SQLite has no logins: remove it, or set database.url to a database server",
@@ -80,7 +80,7 @@ impl DatabaseConfig {
                 "\"off\" and database.role_urls contradict each other: remove one of them",
             ));
         }
-        if ca_file.is_some() && matches!(backend, Backend::Sqlite(_)) {
+        if ca_file.is_some() && matches!(backend, BackendUrl::Sqlite(_)) {
             return Err(settings.complain(
                 "database.ca_file",
                 "SQLite has no connection to secure: remove it, or set database.url to a database server",
@@ -89,14 +89,14 @@ impl DatabaseConfig {
         Ok(Self { backend, role_urls, roles, ca_file, url })
     }
 
-    /// What is wrong with a connection that crosses a network, if the server at its other end could be anybody: no certificate
-    /// is verified.
+    /// What is wrong with a connection that crosses a network, if the server at its other end could be anybody: no
+    /// certificate is verified.
     pub(super) fn unverified(&self) -> Option<&'static str> {
         let url = match &self.backend {
-            Backend::Sqlite(_) => return None,
-            Backend::Postgres(url) | Backend::MySql(url) => url,
+            BackendUrl::Sqlite(_) => return None,
+            BackendUrl::Postgres(url) | BackendUrl::MySql(url) => url,
         };
-        let is_mysql = matches!(self.backend, Backend::MySql(_));
+        let is_mysql = matches!(self.backend, BackendUrl::MySql(_));
         [url].into_iter().chain(self.role_urls.values()).find_map(|url| unverified(url, is_mysql))
     }
 
@@ -173,11 +173,9 @@ fn unverified(url: &str, is_mysql: bool) -> Option<&'static str> {
 }
 
 /// Which back end a URL is of. On a database server it gets the authority, if there is one.
-fn parse_url(url: &str, ca_file: Option<&Path>) -> Result<Backend, String> {
+fn parse_url(url: &str, ca_file: Option<&Path>) -> Result<BackendUrl, String> {
     let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(
-            "this is not a database URL: it begins with sqlite://, postgres:// or mysql://".to_owned()
-        );
+        return Err("a database URL begins with sqlite://, postgres:// or mysql://".to_owned());
     };
     match scheme {
         "sqlite" if rest.is_empty() || rest.ends_with('/') => {
@@ -186,9 +184,9 @@ fn parse_url(url: &str, ca_file: Option<&Path>) -> Result<Backend, String> {
         "sqlite" if rest.contains('?') || rest.starts_with(':') => {
             Err("only the path of a file can follow sqlite://, without parameters".to_owned())
         }
-        "sqlite" => Ok(Backend::Sqlite(PathBuf::from(rest))),
-        "postgres" | "postgresql" => Ok(Backend::Postgres(secured(url, ca_file)?)),
-        "mysql" | "mariadb" => Ok(Backend::MySql(secured(url, ca_file)?)),
+        "sqlite" => Ok(BackendUrl::Sqlite(PathBuf::from(rest))),
+        "postgres" | "postgresql" => Ok(BackendUrl::Postgres(secured(url, ca_file)?)),
+        "mysql" | "mariadb" => Ok(BackendUrl::MySql(secured(url, ca_file)?)),
         other => Err(format!("there is no back end {other}://: use sqlite://, postgres:// or mysql://")),
     }
 }
@@ -206,6 +204,9 @@ fn secured(url: &str, ca_file: Option<&Path>) -> Result<String, String> {
 }
 
 /// The URL without its password, also where it stands among the parameters.
+///
+/// Split by hand, as in all of this file: a URL parser refuses what the drivers accept (several hosts, a password with a `?`
+/// or an `@`), and a URL that does not parse must not be shown either.
 pub(super) fn mask_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
     // The last @ ends the user info: a password may hold one that was not encoded, and a ? too.
@@ -282,7 +283,7 @@ mod tests {
         {
             assert!(parse_url(url, None).is_ok(), "{url}");
         }
-        assert!(matches!(parse_url("sqlite://a@b.db", None), Ok(Backend::Sqlite(_))));
+        assert!(matches!(parse_url("sqlite://a@b.db", None), Ok(BackendUrl::Sqlite(_))));
     }
 
     #[test]
@@ -311,7 +312,9 @@ mod tests {
     #[test]
     fn sqlite_urls_name_a_file() {
         for (url, path) in [("sqlite://a/b.db", "a/b.db"), ("sqlite:///tmp/x.db", "/tmp/x.db")] {
-            assert!(matches!(parse_url(url, None), Ok(Backend::Sqlite(found)) if found.as_os_str() == path));
+            assert!(
+                matches!(parse_url(url, None), Ok(BackendUrl::Sqlite(found)) if found.as_os_str() == path)
+            );
         }
         for url in [
             "sqlite://",

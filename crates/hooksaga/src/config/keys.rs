@@ -56,9 +56,9 @@ const PREFIX: &str = "HOOKSAGA_";
 const ROLE_URL_KEY: &str = "database.role_urls.";
 const ROLE_URL_VARIABLE: &str = "HOOKSAGA_DATABASE_URL_";
 
-/// The caretaker's role has the longest name that fits on MySQL; the name that it would have otherwise is accepted here.
-const CARETAKER_ALIAS: &str = "SUBSCRIPTION_CARETAKER";
-const CARETAKER: &str = "ENDPOINT_CARETAKER";
+/// The caretaker's role has the longest name that fits on MySQL; the name that it would have otherwise is accepted, too.
+const CARETAKER_ALIAS: &str = "subscription_caretaker";
+const CARETAKER: &str = "endpoint_caretaker";
 
 /// What an environment variable is to the configuration.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,11 +82,11 @@ pub(super) fn variable(name: &str) -> Variable {
         return Variable::Key((*key).to_owned());
     }
     let role = name.strip_prefix(ROLE_URL_VARIABLE).and_then(|suffix| {
-        let suffix = if suffix == CARETAKER_ALIAS { CARETAKER } else { suffix };
-        Role::ALL.iter().find(|role| role.as_str().to_ascii_uppercase() == suffix).copied()
+        let mut names = Role::ALL.iter().map(|role| role.as_str()).chain([CARETAKER_ALIAS]);
+        names.find(|role| role.to_ascii_uppercase() == suffix)
     });
     if let Some(role) = role {
-        return Variable::Key(role_url(role));
+        return Variable::Key(meant(format!("{ROLE_URL_KEY}{role}")));
     }
     match name.strip_suffix(FILE_SUFFIX).map(|direct| (direct, variable(direct))) {
         Some((direct, Variable::Key(key))) if is_secret(&key) => {
@@ -104,6 +104,12 @@ fn is_secret(key: &str) -> bool {
 /// The key of a role's own login.
 pub(super) fn role_url(role: Role) -> String {
     format!("{ROLE_URL_KEY}{role}")
+}
+
+/// The key that a name stands for.
+pub(super) fn meant(key: String) -> String {
+    let alias = key.strip_prefix(ROLE_URL_KEY).is_some_and(|role| role == CARETAKER_ALIAS);
+    if alias { format!("{ROLE_URL_KEY}{CARETAKER}") } else { key }
 }
 
 /// Whether there is such a key.
@@ -130,6 +136,10 @@ mod tests {
         assert_eq!(
             variable("HOOKSAGA_DATABASE_URL_SUBSCRIPTION_CARETAKER"),
             variable("HOOKSAGA_DATABASE_URL_ENDPOINT_CARETAKER")
+        );
+        assert_eq!(
+            variable("HOOKSAGA_DATABASE_URL_SUBSCRIPTION_CARETAKER"),
+            Variable::Key("database.role_urls.endpoint_caretaker".to_owned())
         );
     }
 

@@ -22,7 +22,7 @@ mod worker;
 
 pub(crate) use auth::{AuthConfig, SecretsConfig};
 pub(crate) use callbacks::CallbacksConfig;
-pub(crate) use database::{Backend, DatabaseConfig};
+pub(crate) use database::{BackendUrl, DatabaseConfig};
 pub(crate) use duration::{parse_duration, show_duration};
 pub(crate) use load::{Sources, from_flags, load};
 pub(crate) use log::{LogConfig, LogFormat};

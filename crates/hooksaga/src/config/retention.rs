@@ -11,16 +11,16 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetentionConfig {
-    /// How long finished events stay; nothing: for good.
+    /// How long finished events stay; `None`: for good.
     pub(crate) finished: Option<Duration>,
-    /// How long dead letters stay, with what their requeue needs; nothing: for good.
+    /// How long dead letters stay, with what their requeue needs; `None`: for good.
     pub(crate) dead_letters: Option<Duration>,
     /// The folder that what is removed is written to first.
     pub(crate) archive: Option<PathBuf>,
 }
 
 impl RetentionConfig {
-    /// How long history stays; nothing: for good.
+    /// How long history stays; `None`: for good.
     pub(crate) fn policy(&self) -> Option<Retention> {
         self.finished.map(|finished| Retention { finished, dead_letters: self.dead_letters })
     }

@@ -1,7 +1,12 @@
 //! `server.*`: the listener, its limits, and how long a shutdown may take.
 
 use super::{ConfigError, settings::Settings};
-use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
+    path::PathBuf,
+    time::Duration,
+};
 
 const MIB: u64 = 1 << 20;
 /// The largest text that every back end stores comfortably.
@@ -17,7 +22,7 @@ pub(crate) struct ServerConfig {
     pub(crate) shutdown_grace: Duration,
     /// A listener of its own for `/metrics`.
     pub(crate) metrics_listen: Option<SocketAddr>,
-    /// Where clients reach this server, without a slash at the end; nothing: at the listener's address.
+    /// Where clients reach this server, without a slash at the end; `None`: at the listener's address.
     pub(crate) public_url: Option<String>,
     /// With it the listener speaks HTTPS.
     pub(crate) tls: Option<TlsFiles>,
@@ -60,6 +65,17 @@ impl ServerConfig {
             max_batch_bytes: usize::try_from(batch).expect("at most 1 GiB"),
             shutdown_grace: grace.unwrap_or(Duration::from_secs(20)),
         })
+    }
+
+    /// Others reach this server, whatever it listens on: through TLS of its own, or a proxy in front of it.
+    pub(super) fn is_reached_elsewhere(&self) -> bool {
+        let is_remote = |url: &String| {
+            let uri: Option<http::Uri> = url.parse().ok();
+            let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
+            let address: Result<IpAddr, _> = host.trim_matches(['[', ']']).parse();
+            host != "localhost" && !address.is_ok_and(|address| address.is_loopback())
+        };
+        self.tls.is_some() || self.public_url.as_ref().is_some_and(is_remote)
     }
 }
 

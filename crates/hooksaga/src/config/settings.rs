@@ -115,6 +115,7 @@ impl Settings {
     }
 
     fn add(&mut self, key: String, value: Value, origin: Origin) -> Result<(), ConfigError> {
+        let key = keys::meant(key);
         if !keys::exists(&key) {
             return Err(ConfigError::new(format!(
                 "unknown key {key} ({origin}): correct or remove it (`hooksaga serve --print-config` shows every key)"

@@ -11,7 +11,7 @@ const MASK: &str = "****";
 const OFF: &str = "off";
 
 pub(super) fn show(config: &Config) -> String {
-    let mut page = Page(String::new());
+    let mut page = ConfigText(String::new());
     if config.dev {
         page.0.push_str("# --dev: http and loopback callbacks are allowed\n\n");
     }
@@ -93,9 +93,9 @@ pub(super) fn show(config: &Config) -> String {
     page.0
 }
 
-struct Page(String);
+struct ConfigText(String);
 
-impl Page {
+impl ConfigText {
     fn table(&mut self, name: &str) {
         if self.0.lines().any(|line| line.starts_with('[')) {
             self.0.push('\n');

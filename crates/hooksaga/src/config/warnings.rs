@@ -19,6 +19,13 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if config.auth.is_guessable() {
+        lines.push(
+            "auth.root_key has fewer than 24 characters and could be guessed: make one with `openssl rand -hex 24` before \
+             anybody else reaches this server"
+                .to_owned(),
+        );
+    }
     let listen = config.server.listen;
     if !listen.ip().is_loopback() && config.server.tls.is_none() {
         lines.push(format!(
@@ -95,6 +102,7 @@ mod tests {
         let private = [("callbacks.allow_networks", "10.1.0.0/16, 127.0.0.0/8, fd00:1::/48")];
         assert!(warned(&private, false).is_empty());
         assert!(warned(&[("retention.finished", "1d")], false).is_empty());
+        assert!(warned(&[("auth.root_key", "this-has-24-characters-.")], false).is_empty());
         let tls = [
             ("server.listen", "0.0.0.0:1"),
             ("server.metrics_listen", "127.0.0.1:2"),
@@ -163,6 +171,7 @@ mod tests {
                 "verifies nothing",
             ),
             (&[("retention.finished", "23h")][..], false, "retention.finished"),
+            (&[("auth.root_key", "only-23-characters-long")][..], false, "auth.root_key"),
             (&[][..], true, "--dev"),
         ] {
             let lines = warned(flags, dev);

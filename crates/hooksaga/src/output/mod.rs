@@ -1,7 +1,7 @@
 //! Everything that commands print for people and scripts: lines, tables, times, colours, progress.
 //!
-//! A closed pipe (`hooksaga keys list | head -1`) is not an error: nobody wants the rest. Anything else that keeps output from
-//! being written (a full disk) is: the program goes on, and its end is a failure, see [`lost`].
+//! A closed pipe (`hooksaga keys list | head -1`) is not an error: nobody wants the rest. Anything else that keeps output
+//! from being written (a full disk) is: the program goes on, and its end is a failure, see [`lost`].
 
 mod color;
 mod progress;
@@ -11,7 +11,7 @@ mod time;
 pub(crate) use color::{Color, Painter};
 pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
-pub(crate) use time::{Now, rfc3339};
+pub(crate) use time::{Now, a_little_before, rfc3339};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
@@ -27,7 +27,7 @@ pub(crate) fn line(text: impl AsRef<str>) {
     try_line(text);
 }
 
-/// The same for long lists: whether it could be written.
+/// Prints a line of a long list: whether it could be written.
 pub(crate) fn try_line(text: impl AsRef<str>) -> bool {
     // It ends with a line break, at which stdout flushes by itself.
     let written = writeln!(io::stdout().lock(), "{}", text.as_ref());
@@ -64,7 +64,7 @@ pub(crate) fn clean(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n' && c != '\t', "\u{fffd}")
 }
 
-/// The same for text that must stay on one line.
+/// Cleans text that must stay on one line.
 pub(crate) fn clean_line(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }

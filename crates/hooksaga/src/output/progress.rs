@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 /// A progress display on stderr, only when a person watches.
 pub(crate) struct ProgressBar {
     visible: bool,
-    /// How much there is to do; nothing if nobody knows.
+    /// How much there is to do; `None` if nobody knows.
     total: Option<u64>,
 }
 

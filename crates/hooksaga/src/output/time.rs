@@ -54,7 +54,7 @@ impl Now {
         Duration::try_from(self.0.duration_since(at)).unwrap_or_default()
     }
 
-    /// The time so long ago, as RFC 3339.
+    /// The time this long ago, as RFC 3339.
     pub(crate) fn before(self, span: Duration) -> Option<String> {
         self.0.checked_sub(span).ok().map(|time| format!("{time:.6}"))
     }
@@ -68,6 +68,12 @@ impl Now {
 /// Microseconds since 1970 as RFC 3339, to the second.
 pub(crate) fn rfc3339(micros: i64) -> String {
     Timestamp::from_microsecond(micros).map_or_else(|_| micros.to_string(), to_seconds)
+}
+
+/// A whole minute, one to two minutes earlier: a start for what may have come at that time.
+pub(crate) fn a_little_before(time: &str) -> String {
+    let Ok(at) = time.parse::<Timestamp>() else { return time.to_owned() };
+    at.checked_sub(Duration::from_secs(60)).unwrap_or(at).strftime("%Y-%m-%dT%H:%M:00Z").to_string()
 }
 
 fn to_seconds(time: Timestamp) -> String {

@@ -32,7 +32,7 @@ const LARGEST_BODY: usize = 300 << 20;
 
 /// How deliveries are answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Behaviour {
+pub(crate) struct ResponsePlan {
     /// This many deliveries fail first.
     pub(crate) fail_first: u64,
     /// How those are answered.
@@ -43,7 +43,7 @@ pub(crate) struct Behaviour {
     pub(crate) delay: Duration,
 }
 
-impl Default for Behaviour {
+impl Default for ResponsePlan {
     fn default() -> Self {
         Self {
             fail_first: 0,
@@ -57,7 +57,7 @@ impl Default for Behaviour {
 /// Something that arrived.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ArrivalKind,
     pub(crate) webhook_id: String,
     pub(crate) verdict: SignatureCheck,
     pub(crate) status: StatusCode,
@@ -67,7 +67,7 @@ pub(crate) struct Arrival {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ArrivalKind {
     Verification,
     Delivery {
         event_type: String,
@@ -83,7 +83,7 @@ pub(crate) enum Kind {
 /// The receiver's state, shared by its connections.
 pub(crate) struct Receiver {
     secrets: Vec<SigningSecret>,
-    behaviour: RwLock<Behaviour>,
+    behaviour: RwLock<ResponsePlan>,
     forward: Option<Forward>,
     deliveries: AtomicU64,
     arrivals: mpsc::UnboundedSender<Arrival>,
@@ -92,7 +92,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// A receiver, and where its arrivals are reported.
     pub(crate) fn new(
-        behaviour: Behaviour,
+        behaviour: ResponsePlan,
         secrets: Vec<SigningSecret>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
         Self::with(behaviour, secrets, None)
@@ -100,7 +100,7 @@ impl Receiver {
 
     /// The same, but deliveries whose signature is right go to another program, which responds to them.
     pub(crate) fn forwarding(
-        behaviour: Behaviour,
+        behaviour: ResponsePlan,
         secrets: Vec<SigningSecret>,
         forward: Forward,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
@@ -108,7 +108,7 @@ impl Receiver {
     }
 
     fn with(
-        behaviour: Behaviour,
+        behaviour: ResponsePlan,
         secrets: Vec<SigningSecret>,
         forward: Option<Forward>,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Arrival>) {
@@ -118,7 +118,7 @@ impl Receiver {
     }
 
     /// From now on, answers like this, counting afresh.
-    pub(crate) fn behave(&self, behaviour: Behaviour) {
+    pub(crate) fn behave(&self, behaviour: ResponsePlan) {
         *self.behaviour.write().expect("no holder of this lock panics") = behaviour;
         self.deliveries.store(0, Ordering::Relaxed);
     }
@@ -156,18 +156,18 @@ impl Receiver {
         };
         let body = body.to_bytes();
         if head.method != Method::POST {
-            let kind = Kind::Other { method: head.method, path: head.uri.path().to_owned() };
+            let kind = ArrivalKind::Other { method: head.method, path: head.uri.path().to_owned() };
             self.report(kind, &head.headers, SignatureCheck::Unchecked, StatusCode::METHOD_NOT_ALLOWED, body);
             return Ok(answer(StatusCode::METHOD_NOT_ALLOWED, "a webhook receiver: POST only\n"));
         }
         let verdict = signature::check(&head.headers, &body, &self.secrets, unix_seconds());
-        if let Some(challenge) = challenge(&body) {
-            self.report(Kind::Verification, &head.headers, verdict, StatusCode::OK, body);
+        if let Some(challenge) = challenge(&head.headers, &body) {
+            self.report(ArrivalKind::Verification, &head.headers, verdict, StatusCode::OK, body);
             let echo = serde_json::json!({ "challenge": challenge }).to_string();
             return Ok(answer(StatusCode::OK, echo));
         }
         let (status, delay) = self.answer_to_delivery(verdict);
-        let kind = Kind::Delivery {
+        let kind = ArrivalKind::Delivery {
             event_type: text(&head.headers, "hooksaga-event-type"),
             attempt: text(&head.headers, "hooksaga-attempt"),
         };
@@ -191,7 +191,7 @@ impl Receiver {
     async fn pass_on(
         self: Arc<Self>,
         forward: Forward,
-        kind: Kind,
+        kind: ArrivalKind,
         headers: HeaderMap,
         verdict: SignatureCheck,
         body: Bytes,
@@ -217,7 +217,7 @@ impl Receiver {
 
     fn report(
         &self,
-        kind: Kind,
+        kind: ArrivalKind,
         headers: &HeaderMap,
         verdict: SignatureCheck,
         status: StatusCode,
@@ -238,14 +238,17 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The challenge, if this is a verification.
-fn challenge(body: &[u8]) -> Option<String> {
+/// The challenge, if this is a verification. Its webhook-id says so: an event's payload may look like one.
+fn challenge(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Verification {
+    struct ChallengeBody {
         r#type: String,
         challenge: String,
     }
-    let verification: Verification = serde_json::from_slice(body).ok()?;
+    if !headers.get("webhook-id")?.as_bytes().starts_with(b"ver_") {
+        return None;
+    }
+    let verification: ChallengeBody = serde_json::from_slice(body).ok()?;
     (verification.r#type == "hooksaga.verification").then_some(verification.challenge)
 }
 
@@ -264,19 +267,26 @@ fn answer(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{HeaderName, HeaderValue};
 
     #[test]
     fn only_a_verification_is_answered_as_one() {
         let body = br#"{"type":"hooksaga.verification","subscription_id":1,"challenge":"abc"}"#;
-        assert_eq!(challenge(body).as_deref(), Some("abc"));
+        let id = |id: &'static str| {
+            HeaderMap::from_iter([(HeaderName::from_static("webhook-id"), HeaderValue::from_static(id))])
+        };
+        assert_eq!(challenge(&id("ver_1_1"), body).as_deref(), Some("abc"));
+        assert_eq!(challenge(&id("evt_1"), body), None, "an event that looks like one");
+        assert_eq!(challenge(&HeaderMap::new(), body), None);
         for body in [&br#"{"type":"order","challenge":"abc"}"#[..], b"[]", b"", br#"{"challenge":"abc"}"#] {
-            assert_eq!(challenge(body), None);
+            assert_eq!(challenge(&id("ver_1_1"), body), None);
         }
     }
 
     #[test]
     fn the_first_deliveries_fail_and_the_others_do_not() {
-        let failing = Behaviour { fail_first: 2, failure: StatusCode::BAD_GATEWAY, ..Behaviour::default() };
+        let failing =
+            ResponsePlan { fail_first: 2, failure: StatusCode::BAD_GATEWAY, ..ResponsePlan::default() };
         let (receiver, _arrivals) = Receiver::new(failing.clone(), Vec::new());
         let answer = |verdict| receiver.answer_to_delivery(verdict).0.as_u16();
         for expected in [502, 502, 200, 200] {
@@ -288,7 +298,8 @@ mod tests {
 
     #[test]
     fn a_forged_delivery_is_refused_at_once_and_does_not_count() {
-        let behaviour = Behaviour { fail_first: 1, delay: Duration::from_secs(1), ..Behaviour::default() };
+        let behaviour =
+            ResponsePlan { fail_first: 1, delay: Duration::from_secs(1), ..ResponsePlan::default() };
         let (receiver, _arrivals) = Receiver::new(behaviour, vec![SigningSecret::generate()]);
         let forged = receiver.answer_to_delivery(SignatureCheck::Invalid);
         assert_eq!(forged, (StatusCode::UNAUTHORIZED, Duration::ZERO));

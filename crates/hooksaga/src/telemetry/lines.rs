@@ -37,7 +37,7 @@ pub(crate) fn dropped_records() -> u64 {
 
 /// Takes lines. Clones share one text.
 #[derive(Clone)]
-pub(super) struct Lines(Arc<Shared>);
+pub(super) struct LogLines(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -82,7 +82,7 @@ impl Shared {
     }
 }
 
-impl Lines {
+impl LogLines {
     /// Lines go to `out` from now on.
     /// `complain` is called with how many records were dropped so far, whenever that has grown, not more often than every
     /// [`COMPLAIN_AFTER`].
@@ -131,7 +131,7 @@ impl Lines {
 }
 
 /// For layers that write their records themselves, each in one piece.
-impl Write for Lines {
+impl Write for LogLines {
     fn write(&mut self, record: &[u8]) -> io::Result<usize> {
         self.append(record);
         Ok(record.len())
@@ -144,13 +144,14 @@ impl Write for Lines {
 
 /// The thread that writes.
 pub(super) struct Writing {
-    lines: Lines,
+    lines: LogLines,
     /// Closed when the last line is written.
     finished: mpsc::Receiver<()>,
 }
 
 impl Writing {
-    /// Waits until everything is written, if somebody reads it; returns how many records were dropped or could not be written.
+    /// Waits until everything is written, if somebody reads it; returns how many records were dropped or could not be
+    /// written.
     pub(super) fn end(&self) -> u64 {
         self.lines.0.text().ended = true;
         self.lines.0.wake.notify_one();
@@ -182,9 +183,9 @@ mod tests {
         }
     }
 
-    fn tapped() -> (Lines, Writing, Receiver<Vec<u8>>) {
+    fn tapped() -> (LogLines, Writing, Receiver<Vec<u8>>) {
         let (tap, writes) = mpsc::channel();
-        let (lines, writing) = Lines::start(Tap(tap), |_| {});
+        let (lines, writing) = LogLines::start(Tap(tap), |_| {});
         (lines, writing, writes)
     }
 
@@ -216,7 +217,7 @@ mod tests {
     fn what_gathers_while_one_is_written_goes_together_and_in_order() {
         let (read, reading) = mpsc::channel();
         let (began, writes) = mpsc::sync_channel(0);
-        let (lines, writing) = Lines::start(Slow(reading, began), |_| {});
+        let (lines, writing) = LogLines::start(Slow(reading, began), |_| {});
         lines.append(b"one\n");
         assert_eq!(writes.recv_timeout(PATIENCE).unwrap(), 4);
         for record in ["two\n", "three\n", "four\n"] {
@@ -242,7 +243,7 @@ mod tests {
     fn a_reader_that_stopped_costs_bounded_memory_and_time_and_is_told_of() {
         let (_read, reading) = mpsc::channel();
         let (began, writes) = mpsc::sync_channel(0);
-        let (lines, writing) = Lines::start(Slow(reading, began), |_| {});
+        let (lines, writing) = LogLines::start(Slow(reading, began), |_| {});
         lines.append(b"first\n");
         writes.recv_timeout(PATIENCE).unwrap();
         let mut record = vec![b'x'; 1 << 20];
@@ -261,7 +262,7 @@ mod tests {
         let (began, writes) = mpsc::sync_channel(0);
         let (complain, complaints) = mpsc::channel();
         let complain = move |dropped| complain.send(dropped).unwrap();
-        let (lines, writing) = Lines::start(Slow(reading, began), complain);
+        let (lines, writing) = LogLines::start(Slow(reading, began), complain);
         lines.append(b"first\n");
         writes.recv_timeout(PATIENCE).unwrap();
         for _ in 0..3 {
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_broken_pipe_is_no_failure() {
-        let (lines, writing) = Lines::start(Gone, |_| {});
+        let (lines, writing) = LogLines::start(Gone, |_| {});
         for _ in 0..3 {
             lines.append(b"lost\n");
             thread::sleep(PAUSE);

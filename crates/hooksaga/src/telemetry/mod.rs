@@ -1,7 +1,8 @@
 //! Logs: structured records on stdout, written by a thread of their own.
 //!
 //! Text for people on a terminal, one flat JSON object per line otherwise. A reader that does not keep up
-//! never holds up deliveries: what does not fit into the buffer is dropped and counted, and the log says so. Nothing that is logged holds a secret: their types do not show them.
+//! never holds up deliveries: what does not fit into the buffer is dropped and counted, and the log says so. Nothing that
+//! is logged holds a secret: their types do not show them.
 
 mod json;
 mod lines;
@@ -12,7 +13,7 @@ use crate::{
 };
 use json::JsonLines;
 pub(crate) use lines::dropped_records;
-use lines::{Lines, Writing};
+use lines::{LogLines, Writing};
 use std::io::IsTerminal;
 use tracing_subscriber::{
     Layer,
@@ -30,8 +31,8 @@ pub(crate) struct Telemetry(Writing);
 impl Telemetry {
     /// Sends the program's log to stdout from now on.
     pub(crate) fn start(config: &LogConfig) -> Self {
-        let (lines, writing) = Lines::start(std::io::stdout(), |dropped| {
-            tracing::warn!(dropped, "log records were dropped: whoever reads the log does not keep up");
+        let (lines, writing) = LogLines::start(std::io::stdout(), |dropped| {
+            tracing::warn!(dropped, "log records were dropped: the reader of the log does not keep up");
         });
         let layer = match config.format {
             LogFormat::Text => tracing_subscriber::fmt::layer()

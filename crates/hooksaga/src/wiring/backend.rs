@@ -1,7 +1,7 @@
 //! Opens the configured back end.
 
 use crate::{
-    config::{Backend, DatabaseConfig},
+    config::{BackendUrl, DatabaseConfig},
     data_folder,
     error::{CliError, CliResult},
 };
@@ -11,7 +11,7 @@ use hooksaga_sqlite::{SqliteDatabase, SqliteOptions};
 use hooksaga_store::{
     Examination, KeyStore, PoolUse, ReaderStore, Rewrap, RoleMode, ServerOptions, StoreResult, Stores,
     database_tls::percent_decoded,
-    migration::{MigrationReport, MovedIds, Told},
+    migration::{MigrationReport, MovedIds, OnMigrationStep},
 };
 use std::sync::Arc;
 
@@ -29,12 +29,14 @@ impl Database {
     /// Opens the database: an embedded one is created and migrated, a server's must be migrated already.
     pub(crate) async fn open(config: &DatabaseConfig) -> CliResult<Self> {
         Ok(match &config.backend {
-            Backend::Sqlite(path) => {
+            BackendUrl::Sqlite(path) => {
                 data_folder::create(path)?;
                 Self::Sqlite(hooksaga_sqlite::open(SqliteOptions { path: path.clone() }).await?)
             }
-            Backend::Postgres(url) => Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?),
-            Backend::MySql(url) => Self::MySql(hooksaga_mysql::connect(options(config, url)).await?),
+            BackendUrl::Postgres(url) => {
+                Self::Postgres(hooksaga_postgres::connect(options(config, url)).await?)
+            }
+            BackendUrl::MySql(url) => Self::MySql(hooksaga_mysql::connect(options(config, url)).await?),
         })
     }
 
@@ -57,45 +59,50 @@ impl Database {
 }
 
 /// The version of the schema that this program works on.
-pub(crate) fn schema_version(backend: &Backend) -> i64 {
+pub(crate) fn schema_version(backend: &BackendUrl) -> i64 {
     match backend {
-        Backend::Sqlite(_) => hooksaga_sqlite::schema_version(),
-        Backend::Postgres(_) => hooksaga_postgres::schema_version(),
-        Backend::MySql(_) => hooksaga_mysql::schema_version(),
+        BackendUrl::Sqlite(_) => hooksaga_sqlite::schema_version(),
+        BackendUrl::Postgres(_) => hooksaga_postgres::schema_version(),
+        BackendUrl::MySql(_) => hooksaga_mysql::schema_version(),
     }
 }
 
-/// Creates or upgrades the schema and the roles; `told` hears of every step.
-pub(crate) async fn migrate(config: &DatabaseConfig, told: Told<'_>) -> CliResult<MigrationReport> {
+/// Creates or upgrades the schema and the roles; `on_step` is called after each step.
+pub(crate) async fn migrate(
+    config: &DatabaseConfig,
+    on_step: OnMigrationStep<'_>,
+) -> CliResult<MigrationReport> {
     Ok(match &config.backend {
-        Backend::Sqlite(path) => {
+        BackendUrl::Sqlite(path) => {
             data_folder::create(path)?;
             let report = hooksaga_sqlite::migrate(path).await?;
             // All of them are one transaction.
-            report.applied.iter().for_each(|step| told(step));
+            report.applied.iter().for_each(|step| on_step(step));
             report
         }
-        Backend::Postgres(url) => hooksaga_postgres::migrate_telling(options(config, url), told).await?,
-        Backend::MySql(url) => hooksaga_mysql::migrate_telling(options(config, url), told).await?,
+        BackendUrl::Postgres(url) => {
+            hooksaga_postgres::migrate_telling(options(config, url), on_step).await?
+        }
+        BackendUrl::MySql(url) => hooksaga_mysql::migrate_telling(options(config, url), on_step).await?,
     })
 }
 
 /// Moves the ids of every table forward, after a restore from a backup.
 pub(crate) async fn move_ids_forward(config: &DatabaseConfig) -> CliResult<Vec<MovedIds>> {
     Ok(match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::move_ids_forward(path).await?,
-        Backend::Postgres(url) => hooksaga_postgres::move_ids_forward(options(config, url)).await?,
-        Backend::MySql(url) => hooksaga_mysql::move_ids_forward(options(config, url)).await?,
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::move_ids_forward(path).await?,
+        BackendUrl::Postgres(url) => hooksaga_postgres::move_ids_forward(options(config, url)).await?,
+        BackendUrl::MySql(url) => hooksaga_mysql::move_ids_forward(options(config, url)).await?,
     })
 }
 
 /// The SQL that creates the roles, for an administrator.
 pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
     match &config.backend {
-        Backend::Sqlite(_) => Err(CliError::new(
+        BackendUrl::Sqlite(_) => Err(CliError::new(
             "SQLite has no roles in the database (hooksaga checks every statement itself): nothing to print",
         )),
-        Backend::Postgres(url) => {
+        BackendUrl::Postgres(url) => {
             let (database, login) = login(url).ok_or_else(|| {
                 CliError::new(
                     "database.url names no login and database: write it like postgres://LOGIN@HOST/DATABASE",
@@ -103,7 +110,7 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
             })?;
             Ok(hooksaga_postgres::role_sql(&database, &login))
         }
-        Backend::MySql(url) => {
+        BackendUrl::MySql(url) => {
             let (database, login) = login(url).ok_or_else(|| {
                 CliError::new(
                     "database.url names no login and database: write it like mysql://LOGIN@HOST/DATABASE",
@@ -117,7 +124,7 @@ pub(crate) fn role_sql(config: &DatabaseConfig) -> CliResult<String> {
 /// The API keys of a database that is there: a mistyped path is an error and does not create a new database.
 pub(crate) async fn open_present_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
     match &config.backend {
-        Backend::Sqlite(path) if !path.exists() => Err(CliError::new(format!(
+        BackendUrl::Sqlite(path) if !path.exists() => Err(CliError::new(format!(
             "there is no database at {}: start the server once, or correct database.url",
             path.display()
         ))),
@@ -128,27 +135,27 @@ pub(crate) async fn open_present_keys(config: &DatabaseConfig) -> CliResult<Arc<
 /// The API keys alone, also beside a running embedded server.
 pub(crate) async fn open_keys(config: &DatabaseConfig) -> CliResult<Arc<dyn KeyStore>> {
     Ok(match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
-        Backend::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
-        Backend::MySql(url) => hooksaga_mysql::open_keys(options(config, url)).await?,
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::open_keys(path).await?,
+        BackendUrl::Postgres(url) => hooksaga_postgres::open_keys(options(config, url)).await?,
+        BackendUrl::MySql(url) => hooksaga_mysql::open_keys(options(config, url)).await?,
     })
 }
 
 /// A look at the database that changes nothing.
 pub(crate) async fn examine(config: &DatabaseConfig) -> StoreResult<Examination> {
     match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::examine(path).await,
-        Backend::Postgres(url) => hooksaga_postgres::examine(&options(config, url)).await,
-        Backend::MySql(url) => hooksaga_mysql::examine(&options(config, url)).await,
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::examine(path).await,
+        BackendUrl::Postgres(url) => hooksaga_postgres::examine(&options(config, url)).await,
+        BackendUrl::MySql(url) => hooksaga_mysql::examine(&options(config, url)).await,
     }
 }
 
 /// What the API shows, also beside a running embedded server. Nothing is created.
 pub(crate) async fn open_reader(config: &DatabaseConfig) -> StoreResult<Arc<dyn ReaderStore>> {
     match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::open_reader(path).await,
-        Backend::Postgres(url) => hooksaga_postgres::open_reader(options(config, url)).await,
-        Backend::MySql(url) => hooksaga_mysql::open_reader(options(config, url)).await,
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::open_reader(path).await,
+        BackendUrl::Postgres(url) => hooksaga_postgres::open_reader(options(config, url)).await,
+        BackendUrl::MySql(url) => hooksaga_mysql::open_reader(options(config, url)).await,
     }
 }
 
@@ -156,9 +163,9 @@ pub(crate) async fn open_reader(config: &DatabaseConfig) -> StoreResult<Arc<dyn 
 pub(crate) async fn sealing_keys(config: &DatabaseConfig) -> StoreResult<Vec<String>> {
     let stores = match &config.backend {
         // One server at a time has it open.
-        Backend::Sqlite(_) => return Ok(Vec::new()),
-        Backend::Postgres(url) => hooksaga_postgres::connect(options(config, url)).await?.stores(),
-        Backend::MySql(url) => hooksaga_mysql::connect(options(config, url)).await?.stores(),
+        BackendUrl::Sqlite(_) => return Ok(Vec::new()),
+        BackendUrl::Postgres(url) => hooksaga_postgres::connect(options(config, url)).await?.stores(),
+        BackendUrl::MySql(url) => hooksaga_mysql::connect(options(config, url)).await?.stores(),
     };
     stores.worker.secret_key_ids().await
 }
@@ -166,13 +173,14 @@ pub(crate) async fn sealing_keys(config: &DatabaseConfig) -> StoreResult<Vec<Str
 /// Seals everything that another key has sealed, also beside running servers; how many rows that were.
 pub(crate) async fn rewrap(config: &DatabaseConfig, rewrap: Rewrap<'_>) -> CliResult<u64> {
     Ok(match &config.backend {
-        Backend::Sqlite(path) => hooksaga_sqlite::rewrap(path, rewrap)?,
-        Backend::Postgres(url) => hooksaga_postgres::rewrap(&options(config, url), rewrap).await?,
-        Backend::MySql(url) => hooksaga_mysql::rewrap(&options(config, url), rewrap).await?,
+        BackendUrl::Sqlite(path) => hooksaga_sqlite::rewrap(path, rewrap)?,
+        BackendUrl::Postgres(url) => hooksaga_postgres::rewrap(&options(config, url), rewrap).await?,
+        BackendUrl::MySql(url) => hooksaga_mysql::rewrap(&options(config, url), rewrap).await?,
     })
 }
 
-/// The database and the login that a URL names, in either of the places where it can.
+/// The database and the login that a URL names, in either of the places where it can. Split by hand: a URL parser refuses
+/// several hosts, which the drivers accept.
 fn login(url: &str) -> Option<(String, String)> {
     let (_, rest) = url.split_once("://")?;
     let (address, query) = rest.split_once('?').unwrap_or((rest, ""));

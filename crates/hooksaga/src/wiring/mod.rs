@@ -21,15 +21,17 @@
 
 mod backend;
 mod component;
+mod running;
 
 pub(crate) use backend::{
     Database, examine, migrate, move_ids_forward, open_keys, open_present_keys, open_reader, rewrap,
     role_sql, schema_version, sealing_keys,
 };
 pub(crate) use component::Component;
+pub(crate) use running::RunningServer;
 
 use crate::{
-    config::{Backend, CallbacksConfig, Config},
+    config::{BackendUrl, CallbacksConfig, Config},
     descriptors,
     error::{CliError, CliResult},
     keyfiles, telemetry,
@@ -38,25 +40,17 @@ use hooksaga_http::{ApiParts, ListenerOptions, PortalLook, Probes, Tls};
 use hooksaga_pipeline::{
     Archive, Caretaker, Cleaner, DeadLetters, DeliveryClient, Ingest, IngestLimits, Janitor, ListIndexer,
     Metrics, Orchestrator, Redriver, Requeue, Router, SecretKey, Shutdown, Signals, Verifier, Worker,
-    WorkerConfig, forward_wakeups,
+    WorkerOptions, forward_wakeups,
 };
 use hooksaga_store::{StoreError, Stores};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
-use tokio::{
-    net::TcpListener,
-    task::JoinSet,
-    time::{Instant, timeout_at},
-};
+use tokio::{net::TcpListener, task::JoinSet};
 
 /// Connections to the listener of the metrics.
 const METRICS_CONNECTIONS: usize = 64;
-
-/// What requests that have begun get to finish, even if the grace period is over.
-const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// What the components of one process share.
 pub(crate) struct Wiring {
@@ -96,20 +90,6 @@ pub(crate) struct Sockets {
     pub(crate) max_connections: usize,
     /// A listener of its own for the metrics.
     pub(crate) metrics: Option<TcpListener>,
-}
-
-/// The running components.
-pub(crate) struct RunningServer {
-    /// What moves deliveries along.
-    components: JoinSet<&'static str>,
-    components_stop: Shutdown,
-    /// The listeners, and ingestion behind them.
-    serving: JoinSet<&'static str>,
-    serving_stop: Shutdown,
-    probes: Probes,
-    forwarder: tokio::task::JoinHandle<()>,
-    /// Ends the forwarder, after everyone who may leave it something.
-    forwarder_stop: Shutdown,
 }
 
 /// The metrics of this process, with what only the program knows.
@@ -186,7 +166,7 @@ impl Wiring {
     /// Makes the first API key of an embedded database; returns the file it is in if it did.
     pub(crate) async fn root_key(&self) -> CliResult<Option<PathBuf>> {
         match &self.config.database.backend {
-            Backend::Sqlite(path) if self.config.auth.root_key.is_none() => {
+            BackendUrl::Sqlite(path) if self.config.auth.root_key.is_none() => {
                 keyfiles::root_key(path, &*self.stores.keys).await
             }
             _ => Ok(None),
@@ -202,7 +182,7 @@ impl Wiring {
         if let Err(error) = self.stores.ingest.store_payload_limit(bytes).await {
             tracing::warn!(
                 %error,
-                "cannot note server.max_payload_bytes in the database: hooksaga_append keeps to the former limit"
+                "cannot note server.max_payload_bytes in the database: hooksaga_append keeps the former limit"
             );
         }
     }
@@ -284,7 +264,7 @@ impl Wiring {
                 run!(verifier.at_a_time(self.checks_at_a_time()));
             }
             (Component::Worker, Some(key), Some(client)) => {
-                let worker = WorkerConfig {
+                let worker = WorkerOptions {
                     concurrency: config.worker.concurrency,
                     http_timeout: config.worker.http_timeout,
                     lease_duration: config.worker.lease_duration,
@@ -410,8 +390,8 @@ impl Wiring {
 pub(crate) fn secret_key(config: &Config, sealed_with: &[String]) -> CliResult<Arc<SecretKey>> {
     let key = match (&config.secrets.key, &config.database.backend) {
         (Some(key), _) => Arc::clone(key),
-        (None, Backend::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, sealed_with)?),
-        (None, Backend::Postgres(_) | Backend::MySql(_)) => {
+        (None, BackendUrl::Sqlite(path)) => Arc::new(keyfiles::secret_key(path, sealed_with)?),
+        (None, BackendUrl::Postgres(_) | BackendUrl::MySql(_)) => {
             return Err(CliError::new(
                 "configuration: secrets.key: it must be set on a database server, to the same value in every \
                  process: make one with `openssl rand -base64 32` and set HOOKSAGA_SECRET_KEY",
@@ -444,63 +424,4 @@ pub(crate) fn delivery_client(callbacks: &CallbacksConfig) -> CliResult<Delivery
     };
     let pem = callbacks.ca_file.as_ref().map(std::fs::read).transpose().map_err(|error| wrong(&error))?;
     DeliveryClient::new(callbacks.egress(), pem.as_deref()).map_err(|error| wrong(&error))
-}
-
-impl RunningServer {
-    /// Waits until a component ends although nobody asked it to.
-    pub(crate) async fn failure(&mut self) -> CliError {
-        let ended = |ended: Result<&'static str, tokio::task::JoinError>| match ended {
-            Ok(name) => format!("{name} ended unexpectedly"),
-            Err(error) => format!("a component failed: {error}"),
-        };
-        let what = tokio::select! {
-            Some(component) = self.components.join_next() => ended(component),
-            Some(listener) = self.serving.join_next() => ended(listener),
-            forwarder = &mut self.forwarder => ended(forwarder.map(|()| "the forwarder of wake-ups")),
-        };
-        CliError::new(format!("{what}: this is a bug, please report it; starting again is safe"))
-    }
-
-    /// Ends everything, in this order: readiness goes, so that balancers look elsewhere; the components finish what
-    /// is in flight, while the API still accepts and serves; then the listeners close, and the requests that had
-    /// begun finish. Says what did not end within the grace period.
-    pub(crate) async fn stop(mut self, grace: Duration) {
-        let deadline = Instant::now() + grace;
-        self.probes.stop();
-        self.components_stop.trigger();
-        if timeout_at(deadline, all_ended(&mut self.components)).await.is_err() {
-            tracing::warn!(
-                "the grace period is over: deliveries in flight will be tried again when their lease has run out"
-            );
-            self.components.abort_all();
-        }
-        self.serving_stop.trigger();
-        let deadline = deadline.max(Instant::now() + LAST_REQUESTS);
-        if timeout_at(deadline, all_ended(&mut self.serving)).await.is_err() {
-            tracing::warn!("the grace period is over: requests in progress are cut off");
-            self.serving.abort_all();
-        }
-
-        self.forwarder_stop.trigger();
-        // One that had ended before was a failure, and told as such.
-        if !self.forwarder.is_finished() {
-            match timeout_at(deadline.max(Instant::now() + LAST_REQUESTS), self.forwarder).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "the forwarder of wake-ups failed while it stopped")
-                }
-                Err(_) => tracing::warn!(
-                    "the grace period is over: other processes may hear of new work a little later"
-                ),
-            }
-        }
-    }
-}
-
-async fn all_ended(tasks: &mut JoinSet<&'static str>) {
-    while let Some(ended) = tasks.join_next().await {
-        if let Err(error) = ended {
-            tracing::error!(%error, "a component failed while it stopped");
-        }
-    }
 }

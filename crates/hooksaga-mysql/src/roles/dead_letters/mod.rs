@@ -3,10 +3,12 @@
 pub(crate) mod requeue;
 
 use crate::{
+    cluster::may_be_node,
     error::DbResult,
     pool::RolePool,
     roles::{
         batch::Batch,
+        event_locks,
         filter::Filter,
         rows::{expect_rows, rows, take},
     },
@@ -81,8 +83,13 @@ async fn bury(mut connection: Conn, limit: u32) -> DbResult<Vec<Buried>> {
         return Ok(Vec::new());
     }
     let dead = dead(&mut transaction, &queued).await?;
-    let new: Vec<i64> =
-        dead.iter().filter(|(_, letter)| letter.is_none()).map(|(entry, _)| entry.saga_id.0).collect();
+    let unburied = || dead.iter().filter(|(_, letter)| letter.is_none()).map(|(entry, _)| entry);
+    let new: Vec<i64> = unburied().map(|entry| entry.saga_id.0).collect();
+    if may_be_node(&transaction) {
+        // Another node, where the queue's rows are not locked, may send one of these again now. Without a key that both write,
+        // both would commit, and the letter would be listed as not sent again.
+        event_locks::lock(&mut transaction, unburied().map(|entry| entry.event_id.0)).await?;
+    }
     let mut stored = 0;
     for document in Batch::ids(new.iter().copied()) {
         transaction.exec_drop(BURY, (document,)).await?;
@@ -131,8 +138,8 @@ async fn dead(
     Ok(dead)
 }
 
-/// The conditions that the API's list and a requeue of many have in common. `d` are dead letters, `e` events.
-pub(crate) fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &DeadLetterFilter) {
+/// What a requeue of many is filtered by. `d` are dead letters, `e` events.
+fn filter_letters(filter: &mut Filter, scope: &TenantScope, wanted: &DeadLetterFilter) {
     filter.add_identifier("e.tenant = ", scope.tenant());
     filter.add_some("d.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_identifier("e.event_type = ", wanted.event_type.as_deref());

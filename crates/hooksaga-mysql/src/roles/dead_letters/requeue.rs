@@ -8,17 +8,15 @@ use crate::{
         event_locks,
         filter::Filter,
         rows::{natural, parsed, rows, take, trace},
-        tenant::has_few_letters,
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, NextSaga, RequeueStep, RequeuedBatch, RequeuedSaga,
-    ResendOutcome, SendAgain, SendTest, TenantScope, TestOutcome, Trace,
+    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, LetterWindow, NextSaga, RequeueStep, RequeuedBatch,
+    RequeuedSaga, ResendOutcome, SendAgain, SendTest, TenantScope, TestOutcome, Trace,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
-use std::collections::HashMap;
 
 /// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
 macro_rules! is_going {
@@ -54,19 +52,18 @@ const LETTERS: &str = "(SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PA
 STRAIGHT_JOIN dead_letters d FORCE INDEX (PRIMARY) ON d.id = u.id";
 
 /// The next letters of everybody, by their key.
-const PAGE: &str = "/* dead_letters.page */
+pub(crate) const PAGE: &str = "/* dead_letters.page */
 SELECT id FROM dead_letters FORCE INDEX (PRIMARY) WHERE id > ? ORDER BY id LIMIT ?";
 
 /// The next letters of one subscription.
-const PAGE_OF_SUBSCRIPTION: &str = "/* dead_letters.page_of_subscription */
+pub(crate) const PAGE_OF_SUBSCRIPTION: &str = "/* dead_letters.page_of_subscription */
 SELECT id FROM dead_letters FORCE INDEX (idx_dead_letter_subscription)
 WHERE subscription_id = ? AND id > ? ORDER BY id LIMIT ?";
 
-/// The next letters of a tenant that has few.
-const PAGE_OF_TENANT: &str = "/* dead_letters.page_of_tenant */
-SELECT d.id FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
-STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = sub.id
-WHERE sub.tenant = ? AND d.id > ? ORDER BY d.id LIMIT ?";
+/// The next letters of one tenant, however many subscriptions it has.
+pub(crate) const PAGE_OF_TENANT: &str = "/* dead_letters.page_of_tenant */
+SELECT letter_id FROM letter_heads FORCE INDEX (idx_head_tenant)
+WHERE tenant = ? AND letter_id > ? ORDER BY letter_id LIMIT ?";
 
 /// The janitor locks an event before it removes any of it. What is read after this, by another statement, shows whether it
 /// has begun. (The comments: each server has its own words for a shared lock.)
@@ -135,7 +132,7 @@ pub(super) async fn test(
         subscription_id,
         trace,
         generation: 0,
-        saga: Saga::new(limit, take::<Time>(row, 0)?.0),
+        saga: Saga::new(limit, take::<SqlTime>(row, 0)?.0),
     };
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
     let made = insert(&mut transaction, &[&first]).await?.pop();
@@ -193,13 +190,8 @@ pub(super) async fn step(
     scope: &TenantScope,
     step: &RequeueStep,
 ) -> DbResult<RequeuedBatch> {
-    let look = LetterWindow {
-        filter: step.filter.clone(),
-        after: step.after,
-        most: step.examine,
-        default_limit: step.default_limit,
-    };
-    let (page, mut letters) = examine(&mut connection, scope, &look).await?;
+    let window = LetterWindow::of_requeue(step);
+    let (page, mut letters) = examine(&mut connection, scope, window).await?;
     letters.retain(|letter| letter.ended.successor.is_none());
     let full = !page.is_empty() && rows(page.len()) == u64::from(step.examine);
     let mut chosen: Vec<&NextSaga> = Vec::new();
@@ -208,7 +200,7 @@ pub(super) async fn step(
         ..RequeuedBatch::default()
     };
     for letter in &letters {
-        // What lies behind the letter that filled the step is not looked at.
+        // What lies behind the letter that filled the step is not examined.
         if rows(chosen.len()) >= u64::from(step.requeue) {
             let before = page.iter().copied().take_while(|id| *id < letter.id.0).last();
             batch.resume_after = before.map(DeadLetterId).or(step.after).or(Some(DeadLetterId(0)));
@@ -230,54 +222,43 @@ pub(super) async fn step(
     Ok(batch)
 }
 
-/// Which letters a step looks at.
-pub(crate) struct LetterWindow {
-    pub(crate) filter: DeadLetterFilter,
-    /// Only letters behind this one.
-    pub(crate) after: Option<DeadLetterId>,
-    pub(crate) most: u32,
-    pub(crate) default_limit: u32,
-}
-
-/// The ids of the letters that a step looks at, and those of them that the filter asks for.
+/// The ids of the letters that a step examines, and those of them that the filter asks for.
 pub(crate) async fn examine(
     connection: &mut impl Queryable,
     scope: &TenantScope,
-    look: &LetterWindow,
+    window: LetterWindow<'_>,
 ) -> DbResult<(Vec<i64>, Vec<Letter>)> {
-    let page = page(connection, scope, look).await?;
-    let letters = matching(connection, scope, look, &page).await?;
+    let page = page(connection, scope, window).await?;
+    let letters = matching(connection, scope, window, &page).await?;
     Ok((page, letters))
 }
 
-/// The letters that the step looks at: those next in the order of ids, within the narrowest index that there is.
+/// The letters that the step examines: those next in the order of ids, within the narrowest index that there is.
 async fn page(
     connection: &mut impl Queryable,
     scope: &TenantScope,
-    look: &LetterWindow,
+    window: LetterWindow<'_>,
 ) -> DbResult<Vec<i64>> {
-    let after = look.after.map_or(0, |id| id.0);
-    if let Some(subscription) = look.filter.subscription_id {
-        return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, look.most)).await?);
+    let after = window.after.map_or(0, |id| id.0);
+    if let Some(subscription) = window.filter.subscription_id {
+        return Ok(connection.exec(PAGE_OF_SUBSCRIPTION, (subscription.0, after, window.most)).await?);
     }
-    if let Some(tenant) = scope.tenant()
-        && has_few_letters(connection, tenant).await?
-    {
-        return Ok(connection.exec(PAGE_OF_TENANT, (tenant, after, look.most)).await?);
+    if let Some(tenant) = scope.tenant() {
+        return Ok(connection.exec(PAGE_OF_TENANT, (tenant, after, window.most)).await?);
     }
-    Ok(connection.exec(PAGE, (after, look.most)).await?)
+    Ok(connection.exec(PAGE, (after, window.most)).await?)
 }
 
 /// Those of a page that fit, in the order of their ids.
 async fn matching(
     connection: &mut impl Queryable,
     scope: &TenantScope,
-    look: &LetterWindow,
+    window: LetterWindow<'_>,
     page: &[i64],
 ) -> DbResult<Vec<Letter>> {
     let mut filter = Filter::new();
     // The error code is compared below: what it matches depends on who asks.
-    let wanted = DeadLetterFilter { final_error_code: None, ..look.filter.clone() };
+    let wanted = DeadLetterFilter { final_error_code: None, ..window.filter.clone() };
     filter_letters(&mut filter, scope, &wanted);
     let sql = format!(
         "/* dead_letters.matching */{COLUMNS}, d.id, d.final_error_code FROM {LETTERS}{OF_LETTER}{JOINED} {}",
@@ -288,11 +269,11 @@ async fn matching(
         let read: Vec<Row> = connection.exec(sql.as_str(), filter.parameters_after(document)).await?;
         for mut row in read {
             let code: String = take(&mut row, 14)?;
-            if !scope.matches_code(look.filter.final_error_code.as_deref(), &code) {
+            if !scope.matches_code(window.filter.final_error_code.as_deref(), &code) {
                 continue;
             }
             let trace = trace(&mut row, 10)?;
-            let ended = ended(&mut row, trace, look.default_limit)?
+            let ended = ended(&mut row, trace, window.default_limit)?
                 .ok_or_else(|| DbError::unreadable("a dead letter whose saga is not dead"))?;
             letters.push(Letter { id: DeadLetterId(take(&mut row, 13)?), ended });
         }
@@ -301,7 +282,7 @@ async fn matching(
     Ok(letters)
 }
 
-/// A letter that a step looks at.
+/// A letter that a step examines.
 pub(crate) struct Letter {
     pub(crate) id: DeadLetterId,
     pub(crate) ended: Ended,
@@ -313,11 +294,11 @@ fn ended(row: &mut Row, trace: Trace, default_limit: u32) -> DbResult<Option<End
         status: parsed(&take::<String>(row, 4)?)?,
         attempt_count: natural(take(row, 5)?),
         max_retry_limit: natural(take(row, 6)?),
-        next_attempt_at: take::<Time>(row, 7)?.0,
+        next_attempt_at: take::<SqlTime>(row, 7)?.0,
         final_error_code: None,
     };
     let found = FoundSaga {
-        now: take::<Time>(row, 0)?.0,
+        now: take::<SqlTime>(row, 0)?.0,
         event_id: EventId(take(row, 1)?),
         subscription_id: SubscriptionId(take(row, 2)?),
         trace,
@@ -337,9 +318,7 @@ pub(crate) async fn insert(
 ) -> DbResult<Vec<RequeuedSaga>> {
     let mut sorted = sagas.to_vec();
     sorted.sort_unstable_by_key(|next| next.key());
-    let next_by: HashMap<(i64, i64), &NextSaga> =
-        sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), *next)).collect();
-    let mut made = Vec::with_capacity(sagas.len());
+    let mut inserted = Vec::with_capacity(sagas.len());
     event_locks::lock(transaction, sagas.iter().map(|next| next.event_id.0)).await?;
     for document in Batch::of(sorted, |next| {
         let (event, subscription, generation) = next.key();
@@ -356,12 +335,12 @@ pub(crate) async fn insert(
     }) {
         transaction.exec_drop(LOCK_EVENTS, (document.as_str(),)).await?;
         transaction.exec_drop(REQUEUE, (document.as_str(),)).await?;
-        let sagas: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
-        for (saga, event, subscription) in sagas {
-            if let Some(next) = next_by.get(&(event, subscription)) {
-                made.push(next.made(SagaId(saga)));
-            }
-        }
+        let found: Vec<(i64, i64, i64)> = transaction.exec(REQUEUED, (document,)).await?;
+        inserted.extend(
+            found.into_iter().map(|(saga, event, subscription)| {
+                (SagaId(saga), EventId(event), SubscriptionId(subscription))
+            }),
+        );
     }
-    Ok(made)
+    Ok(NextSaga::all_made(sagas, inserted))
 }

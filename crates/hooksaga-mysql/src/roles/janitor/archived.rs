@@ -7,7 +7,7 @@ use crate::{
         reader::attempt,
         rows::{natural, parsed, take},
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, EventPart};
@@ -72,7 +72,7 @@ pub(super) async fn events(mut connection: Conn, events: &[EventId]) -> DbResult
                 event_type: take(row, 2)?,
                 external_id: take(row, 3)?,
                 correlation_id: take(row, 4)?,
-                created_at: take::<Time>(row, 5)?.0,
+                created_at: take::<SqlTime>(row, 5)?.0,
                 payload: Arc::from(take::<String>(row, 6)?),
             });
         }
@@ -127,14 +127,14 @@ fn delivery(mut row: Row) -> DbResult<ArchivedDelivery> {
         attempt_count: natural(take(row, 6)?),
         max_retry_limit: natural(take(row, 7)?),
         final_error_code: take::<Option<String>>(row, 8)?.map(ErrorCode::from_stored),
-        created_at: take::<Time>(row, 9)?.0,
-        updated_at: take::<Time>(row, 10)?.0,
+        created_at: take::<SqlTime>(row, 9)?.0,
+        updated_at: take::<SqlTime>(row, 10)?.0,
         attempts: Vec::new(),
         dead_letter: match letter {
             Some(id) => Some(ArchivedLetter {
                 id,
                 final_error_code: ErrorCode::from_stored(take(row, 12)?),
-                created_at: take::<Time>(row, 13)?.0,
+                created_at: take::<SqlTime>(row, 13)?.0,
                 requeued_saga_id: take::<Option<i64>>(row, 14)?.map(SagaId),
             }),
             None => None,

@@ -1,6 +1,6 @@
-//! Counts of minutes become totals of minutes and counts of hours, and go when they are old.
+//! Sums the counts of minutes up to totals of minutes and counts of hours, and removes old ones.
 
-use crate::{error::DbResult, time::Time};
+use crate::{error::DbResult, time::SqlTime};
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each};
 use mysql_async::{Transaction, prelude::Queryable as _};
@@ -58,23 +58,23 @@ pub(crate) fn next_subscription(hour: Timestamp, after: i64) -> String {
 
 /// The counts of an hour of subscriptions in a range of ids.
 pub(crate) fn add_hours(hour: Timestamp, first: i64, last: i64) -> String {
-    let minutes: Vec<String> = minutes_of(hour).map(Time::literal).collect();
+    let minutes: Vec<String> = minutes_of(hour).map(SqlTime::literal).collect();
     format!(
         "/* janitor.add_hours */ INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered) \
          SELECT {}, subscription_id, SUM(delivered), SUM(failed), SUM(dead_lettered) \
          FROM delivery_counts FORCE INDEX (PRIMARY) \
          WHERE minute IN ({}) AND subscription_id BETWEEN {first} AND {last} GROUP BY subscription_id",
-        Time(hour).literal(),
+        SqlTime(hour).literal(),
         minutes.join(", ")
     )
 }
 
-fn minutes_of(hour: Timestamp) -> impl Iterator<Item = Time> {
-    each(&(hour..hour.after(HOUR)), MINUTE).map(Time)
+fn minutes_of(hour: Timestamp) -> impl Iterator<Item = SqlTime> {
+    each(&(hour..hour.after(HOUR)), MINUTE).map(SqlTime)
 }
 
 pub(super) async fn roll_up(transaction: &mut Transaction<'_>, now: Timestamp, limit: u32) -> DbResult<bool> {
-    let rows: Vec<(Time, i64)> = transaction.exec(PROGRESS, ()).await?;
+    let rows: Vec<(SqlTime, i64)> = transaction.exec(PROGRESS, ()).await?;
     let [(minutes_below, _), (hours_below, after)] = rows.as_slice() else { return Ok(false) };
     let mut progress = CountProgress {
         minutes_below: minutes_below.0,
@@ -86,9 +86,9 @@ pub(super) async fn roll_up(transaction: &mut Transaction<'_>, now: Timestamp, l
     {
         return Ok(true);
     }
-    transaction.exec_drop(OLD_MINUTES, (Time(progress.minutes_kept_from(now)), limit)).await?;
+    transaction.exec_drop(OLD_MINUTES, (SqlTime(progress.minutes_kept_from(now)), limit)).await?;
     let minutes = transaction.affected_rows();
-    transaction.exec_drop(OLD_TOTALS, (Time(now.before(TOTALS_KEPT)), limit)).await?;
+    transaction.exec_drop(OLD_TOTALS, (SqlTime(now.before(TOTALS_KEPT)), limit)).await?;
     Ok(minutes.max(transaction.affected_rows()) >= u64::from(limit))
 }
 
@@ -96,7 +96,8 @@ async fn next_minute(
     transaction: &mut Transaction<'_>,
     open: &Range<Timestamp>,
 ) -> DbResult<Option<Timestamp>> {
-    let next: Option<Time> = transaction.exec_first(NEXT_MINUTE, (Time(open.start), Time(open.end))).await?;
+    let next: Option<SqlTime> =
+        transaction.exec_first(NEXT_MINUTE, (SqlTime(open.start), SqlTime(open.end))).await?;
     Ok(next.map(|time| time.0))
 }
 
@@ -110,11 +111,11 @@ async fn sum_minute(
     let next = next_minute(transaction, &open).await?;
     if let Some(minute) = next {
         for sql in [FORGET_TOTALS, ADD_TOTAL, ADD_TENANTS] {
-            transaction.exec_drop(sql, (Time(minute),)).await?;
+            transaction.exec_drop(sql, (SqlTime(minute),)).await?;
         }
     }
     progress.minutes_below = next.map_or(open.end, |minute| minute.after(MINUTE));
-    transaction.exec_drop(MOVE, (Time(progress.minutes_below), 0, 1)).await?;
+    transaction.exec_drop(MOVE, (SqlTime(progress.minutes_below), 0, 1)).await?;
     Ok(next.is_some())
 }
 
@@ -130,11 +131,11 @@ async fn sum_hour(
         let next = next_subscription(hour, progress.after_subscription_id);
         let first: Option<Option<i64>> = transaction.query_first(next).await?;
         if let Some((first, last)) = progress.take(first.flatten(), limit) {
-            transaction.exec_drop(FORGET_HOURS, (Time(hour), first, last)).await?;
+            transaction.exec_drop(FORGET_HOURS, (SqlTime(hour), first, last)).await?;
             transaction.query_drop(add_hours(hour, first, last)).await?;
         }
     }
-    let values = (Time(progress.hours_below), progress.after_subscription_id, 2);
+    let values = (SqlTime(progress.hours_below), progress.after_subscription_id, 2);
     transaction.exec_drop(MOVE, values).await?;
     Ok(hour.is_some())
 }

@@ -13,20 +13,20 @@ use crate::{
         event_locks,
         rows::{count, rows, take},
     },
-    time::Time,
+    time::SqlTime,
 };
 use async_trait::async_trait;
 use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
     ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
-    RemovedPart, RemovedRecords, StoreResult, Walk,
+    RemovedPart, RemovedRecords, ScanStep, StoreResult,
 };
 use mysql_async::{Conn, Row, Transaction, TxOpts, prelude::Queryable};
 use std::time::Duration;
 
 const CLOCK: &str = "/* janitor.clock */ SELECT UTC_TIMESTAMP(6)";
 
-/// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
+/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
 pub(crate) const OLD_EVENTS: &str = "/* janitor.old_events */
 SELECT id, created_at FROM events FORCE INDEX (idx_event_created)
 WHERE created_at >= ? AND created_at <= ? AND (created_at > ? OR id > ?)
@@ -89,8 +89,8 @@ pub(crate) struct Janitor(pub(crate) RolePool);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
-        self.0.run(|connection| old_events(connection, retention, walk)).await
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
+        self.0.run(|connection| old_events(connection, retention, step)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -153,7 +153,7 @@ impl JanitorStore for Janitor {
 }
 
 async fn now(connection: &mut Conn) -> DbResult<Timestamp> {
-    let now: Option<Time> = connection.query_first(CLOCK).await?;
+    let now: Option<SqlTime> = connection.query_first(CLOCK).await?;
     Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
@@ -171,18 +171,18 @@ async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<(
             let event = FoundEvent {
                 id: EventId(take(row, 0)?),
                 remains: EventRemains {
-                    created_at: take::<Time>(row, 1)?.0,
+                    created_at: take::<SqlTime>(row, 1)?.0,
                     is_queued: take(row, 2)?,
                     open_sagas: number(row, 3)?,
                     dead_sagas: number(row, 4)?,
-                    last_change: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+                    last_change: take::<Option<SqlTime>>(row, 5)?.map(|time| time.0),
                     letters,
-                    last_letter: take::<Option<Time>>(row, 7)?.map(|time| time.0),
+                    last_letter: take::<Option<SqlTime>>(row, 7)?.map(|time| time.0),
                 },
                 rows: number(row, 8)?.saturating_add(letters),
                 payload_bytes: count(take(row, 9)?),
             };
-            found.push((event, take::<Time>(row, 10)?.0));
+            found.push((event, take::<SqlTime>(row, 10)?.0));
         }
     }
     found.sort_unstable_by_key(|(event, _)| (event.remains.created_at, event.id));
@@ -192,13 +192,13 @@ async fn remains(connection: &mut impl Queryable, ids: &[i64]) -> DbResult<Vec<(
 async fn old_events(
     mut connection: Conn,
     retention: &Retention,
-    walk: Walk<EventPlace>,
+    step: ScanStep<EventPlace>,
 ) -> DbResult<OldEvents> {
     let as_of = now(&mut connection).await?;
-    let settled = Time(retention.settled_before(as_of));
-    let (at, id) = walk.after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
-    let old: Vec<(i64, Time)> = connection.exec(OLD_EVENTS, (at, settled, at, id, walk.limit)).await?;
-    let is_end = rows(old.len()) < u64::from(walk.limit);
+    let settled = SqlTime(retention.settled_before(as_of));
+    let (at, id) = step.after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(at, id)| (SqlTime(at), id.0));
+    let old: Vec<(i64, SqlTime)> = connection.exec(OLD_EVENTS, (at, settled, at, id, step.limit)).await?;
+    let is_end = rows(old.len()) < u64::from(step.limit);
     let last = old.last().map(|(id, at)| (at.0, EventId(*id)));
     let ids: Vec<i64> = old.iter().map(|(id, _)| *id).collect();
     let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last, is_end };

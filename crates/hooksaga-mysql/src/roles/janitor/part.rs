@@ -1,7 +1,7 @@
 //! Events with very many deliveries: they go some at a time.
 //!
 //! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so that later steps only look at the sagas that they remove: what a step costs does not
+//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
 //! depend on how many there are.
 
 use super::{LOCK, MARK, delete_events, delete_sagas, remains};
@@ -12,7 +12,7 @@ use crate::{
         event_locks,
         rows::{natural, parsed, rows, take},
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
 use hooksaga_store::{DeliveryPlace, EventPart, Removed, RemovedPart};
@@ -33,7 +33,7 @@ FROM (SELECT id, subscription_id, generation, status, updated_at
       ORDER BY event_id, subscription_id, generation LIMIT ?) g
 LEFT JOIN dead_letters d FORCE INDEX (uniq_dead_letter_saga) ON d.saga_id = g.id";
 
-/// Before the first place of this walk there may be sagas that were made before the event was listed.
+/// Before the first place of this scan there may be sagas that were made before the event was listed.
 pub(crate) const HAS_SAGAS: &str = "/* janitor.has_sagas */
 SELECT 1 FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription) WHERE event_id = ? LIMIT 1";
 
@@ -51,7 +51,7 @@ pub(super) async fn remove(
     }
     event_locks::lock(transaction, [event.0]).await?;
     // Statements of their own: they see what was committed before the lock was taken.
-    let found: Option<(Time, bool, Time)> = transaction.exec_first(LISTED, (event.0,)).await?;
+    let found: Option<(SqlTime, bool, SqlTime)> = transaction.exec_first(LISTED, (event.0,)).await?;
     let Some((created_at, is_listed, now)) = found else { return Ok(RemovedPart::default()) };
     let expiry = expiry.at_the_latest(now.0);
     if !is_listed {
@@ -74,8 +74,8 @@ pub(super) async fn remove(
         };
         let saga = SagaRemains {
             status: parsed(&take::<String>(row, 3)?)?,
-            updated_at: take::<Time>(row, 4)?.0,
-            letter_at: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+            updated_at: take::<SqlTime>(row, 4)?.0,
+            letter_at: take::<Option<SqlTime>>(row, 5)?.map(|time| time.0),
         };
         part.push((place, take::<i64>(row, 0)?, saga));
     }

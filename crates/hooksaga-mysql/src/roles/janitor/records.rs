@@ -4,7 +4,7 @@ use super::delete;
 use crate::{
     error::DbResult,
     roles::batch::{Batch, Field},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{EXPIRED_KEYS_KEPT, MINUTES_KEPT, RemovedRecords};
@@ -15,7 +15,7 @@ const OLD_REDRIVES: &str = "/* janitor.old_redrives */
 SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
 WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= ? LIMIT ? FOR UPDATE SKIP LOCKED";
 
-/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is looked at.
+/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
 const OLD_RECORDS: &str = "/* janitor.old_records */
 SELECT id, at <= ? FROM audit_records FORCE INDEX (PRIMARY) ORDER BY id LIMIT ? FOR UPDATE SKIP LOCKED";
 
@@ -59,18 +59,18 @@ pub(super) async fn remove(
     limit: u32,
 ) -> DbResult<RemovedRecords> {
     let mut removed = RemovedRecords::default();
-    let expired = Time(now.before(EXPIRED_KEYS_KEPT));
+    let expired = SqlTime(now.before(EXPIRED_KEYS_KEPT));
     let keys: Vec<i64> = transaction.exec(EXPIRED_KEYS, (expired, limit)).await?;
     for document in Batch::ids(keys) {
         removed.keys += delete(transaction, DELETE_KEYS, &document).await?;
     }
     let Some(kept_for) = kept_for else { return Ok(removed) };
-    let before = Time(now.before(kept_for));
+    let before = SqlTime(now.before(kept_for));
     let redrives: Vec<i64> = transaction.exec(OLD_REDRIVES, (before, limit)).await?;
     let records: Vec<(i64, bool)> = transaction.exec(OLD_RECORDS, (before, limit)).await?;
     let records = records.into_iter().filter(|(_, is_old)| *is_old).map(|(id, _)| id).collect();
-    let hours_before = Time(now.before(kept_for.max(MINUTES_KEPT)));
-    let hours: Vec<(Time, i64)> = transaction.exec(OLD_HOURS, (hours_before, limit)).await?;
+    let hours_before = SqlTime(now.before(kept_for.max(MINUTES_KEPT)));
+    let hours: Vec<(SqlTime, i64)> = transaction.exec(OLD_HOURS, (hours_before, limit)).await?;
     removed.redrives = listed(transaction, "redrive", DELETE_REDRIVES, redrives).await?;
     removed.audit_records = listed(transaction, "audit", DELETE_RECORDS, records).await?;
     for document in Batch::of(hours, |(hour, id)| [Field::At(hour.0), Field::Int(id)]) {

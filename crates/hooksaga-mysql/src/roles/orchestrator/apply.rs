@@ -1,6 +1,9 @@
 //! Results of finished jobs, applied to their sagas exactly once.
 
-use super::schedule::{CLOCK, MARK_IN_PROGRESS};
+use super::{
+    counts::count,
+    schedule::{CLOCK, MARK_IN_PROGRESS},
+};
 use crate::{
     error::{DbError, DbResult},
     roles::{
@@ -8,12 +11,12 @@ use crate::{
         endpoint,
         rows::{expect_rows, natural, parsed, rows, take, trace},
     },
-    time::Time,
-    unit::Unit,
+    time::SqlTime,
+    transaction::BatchedTransaction,
 };
 use hooksaga_saga::{
-    Applied, ErrorCode, JobId, JobResult, JobStatus, Latencies, Outcome, Saga, SagaId, SagaStatus,
-    SubscriptionId, Timestamp,
+    Applied, ErrorCode, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
+    Timestamp,
 };
 use hooksaga_store::{ApplyBatch, Decide, FinishedJob, QueuedResult, endpoint_news};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -70,31 +73,6 @@ WHERE s.next_attempt_at = u.attempt_at AND s.status = 'InProgress'";
 const QUEUE_DEAD: &str =
     "/* orchestrator.queue_dead */ INSERT IGNORE INTO pending_dead_letters (saga_id) VALUES ";
 
-/// The counts stand in the text. How long attempts took is counted in the row that is written anyway.
-pub(crate) fn count_statement(values: &str) -> String {
-    format!(
-        "/* orchestrator.count */
-INSERT INTO delivery_counts
-    (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
-     ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms) VALUES {values}
-ON DUPLICATE KEY UPDATE delivered = delivered + VALUES(delivered), failed = failed + VALUES(failed),
-    dead_lettered = dead_lettered + VALUES(dead_lettered),
-    ms_10 = ms_10 + VALUES(ms_10),
-    ms_20 = ms_20 + VALUES(ms_20),
-    ms_50 = ms_50 + VALUES(ms_50),
-    ms_100 = ms_100 + VALUES(ms_100),
-    ms_200 = ms_200 + VALUES(ms_200),
-    ms_500 = ms_500 + VALUES(ms_500),
-    ms_1000 = ms_1000 + VALUES(ms_1000),
-    ms_2000 = ms_2000 + VALUES(ms_2000),
-    ms_5000 = ms_5000 + VALUES(ms_5000),
-    ms_10000 = ms_10000 + VALUES(ms_10000),
-    ms_20000 = ms_20000 + VALUES(ms_20000),
-    ms_more = ms_more + VALUES(ms_more),
-    slowest_ms = GREATEST(slowest_ms, VALUES(slowest_ms))"
-    )
-}
-
 /// By key, so that it never waits for rows that another orchestrator has locked. `ids`: a batch of numbers.
 pub(crate) fn forget_results(ids: &str) -> String {
     format!(
@@ -104,11 +82,11 @@ STRAIGHT_JOIN finished_jobs q FORCE INDEX (PRIMARY) ON q.job_id = u.id"
     )
 }
 
-/// Whether a pass looks for something to do before it begins a transaction.
+/// Whether a pass checks the queue for results before it begins a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Peek {
     First,
-    No,
+    Skip,
 }
 
 pub(super) async fn apply(
@@ -116,19 +94,20 @@ pub(super) async fn apply(
     limit: u32,
     shard: u32,
     decide: &Decide,
-    look: Look,
+    peek: Peek,
 ) -> DbResult<ApplyBatch> {
-    if look == Look::First {
-        let peek: Option<(Time, bool)> = connection.exec_first(PEEK, ()).await?;
-        let (Time(now), waiting) = peek.ok_or_else(|| DbError::unreadable("no clock"))?;
+    if peek == Peek::First {
+        let peeked: Option<(SqlTime, bool)> = connection.exec_first(PEEK, ()).await?;
+        let (SqlTime(now), waiting) = peeked.ok_or_else(|| DbError::unreadable("no clock"))?;
         if !waiting {
             return Ok(ApplyBatch { now, results: Vec::new() });
         }
     }
-    let mut transaction = Unit::on(connection);
-    let [_, clock, queued] = transaction.run([Unit::START, CLOCK, &lock_results(limit)]).await?;
+    let mut transaction = BatchedTransaction::on(connection);
+    let [_, clock, queued] =
+        transaction.run([BatchedTransaction::START, CLOCK, &lock_results(limit)]).await?;
     let clock = clock.rows.into_iter().next();
-    let Time(now) = take(&mut clock.ok_or_else(|| DbError::unreadable("no clock"))?, 0)?;
+    let SqlTime(now) = take(&mut clock.ok_or_else(|| DbError::unreadable("no clock"))?, 0)?;
     let queued = queued.rows.into_iter().map(|mut row| take(&mut row, 0)).collect::<DbResult<Vec<i64>>>()?;
     if queued.is_empty() {
         transaction.rollback().await?;
@@ -186,7 +165,7 @@ async fn read(
             status: parsed(&take::<String>(&mut row, 1)?)?,
             attempt_count: natural(take(&mut row, 2)?),
             max_retry_limit: natural(take(&mut row, 3)?),
-            next_attempt_at: take::<Time>(&mut row, 4)?.0,
+            next_attempt_at: take::<SqlTime>(&mut row, 4)?.0,
             final_error_code: take::<Option<String>>(&mut row, 5)?.map(ErrorCode::from_stored),
         };
         for job in by_saga.remove(&id).unwrap_or_default() {
@@ -250,48 +229,6 @@ fn queue_dead(read: &[QueuedResult], applied: &[Applied], changed: &[bool]) -> O
     (!values.is_empty()).then(|| format!("{QUEUE_DEAD}{values}"))
 }
 
-/// The statement that adds up what was changed, and nothing else, per subscription; if anything was.
-fn count(
-    read: &[QueuedResult],
-    applied: &[Applied],
-    changed: &[bool],
-    now: Timestamp,
-    shard: u32,
-) -> Option<String> {
-    #[derive(Default)]
-    struct Counts {
-        delivered: i64,
-        failed: i64,
-        dead: i64,
-        latencies: Latencies,
-    }
-    let mut counts: BTreeMap<i64, Counts> = BTreeMap::new();
-    for ((read, applied), changed) in read.iter().zip(applied).zip(changed) {
-        let (Applied::Changed { saga, .. }, true) = (applied, changed) else { continue };
-        let counts = counts.entry(read.finished.subscription_id.0).or_default();
-        match saga.status {
-            SagaStatus::Completed => counts.delivered += 1,
-            _ => counts.failed += 1,
-        }
-        counts.dead += i64::from(saga.status == SagaStatus::DeadLettered);
-        if let Some(took_ms) = Latencies::measured(&read.finished.result.outcome, read.duration) {
-            counts.latencies.add(took_ms);
-        }
-    }
-    if counts.is_empty() {
-        return None;
-    }
-    let minute = Timestamp::from_micros(now.as_micros() - now.as_micros().rem_euclid(60_000_000));
-    let minute = Time(minute).literal();
-    let values = counts.into_iter().map(|(subscription, Counts { delivered, failed, dead, latencies })| {
-        let ranges = latencies.ranges.map(|count| count.to_string()).join(",");
-        // As much as the column holds.
-        let slowest = latencies.slowest_ms.min(i32::MAX.unsigned_abs());
-        format!("({minute},{subscription},{shard},{delivered},{failed},{dead},{ranges},{slowest})")
-    });
-    Some(count_statement(&values.collect::<Vec<_>>().join(",")))
-}
-
 fn read_result(mut row: Row, saga_id: SagaId, saga: Saga) -> DbResult<QueuedResult> {
     let row = &mut row;
     let outcome = match parsed::<JobStatus>(&take::<String>(row, 4)?)? {
@@ -308,9 +245,9 @@ fn read_result(mut row: Row, saga_id: SagaId, saga: Saga) -> DbResult<QueuedResu
             subscription_id: SubscriptionId(take(row, 2)?),
             saga,
             result: JobResult {
-                attempt_at: take::<Time>(row, 3)?.0,
+                attempt_at: take::<SqlTime>(row, 3)?.0,
                 outcome,
-                retry_at: take::<Option<Time>>(row, 9)?.map(|time| time.0),
+                retry_at: take::<Option<SqlTime>>(row, 9)?.map(|time| time.0),
             },
         },
         trace: trace(row, 7)?,

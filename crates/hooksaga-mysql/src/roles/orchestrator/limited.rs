@@ -1,6 +1,6 @@
 //! Jobs for subscriptions with a rate limit: as many as it lets through now, in one transaction with what it let through.
 
-use super::schedule::{Look, insert};
+use super::schedule::{JobCheck, insert};
 use crate::{
     error::DbResult,
     roles::rate_limits::{ADMISSION, Buckets},
@@ -36,7 +36,7 @@ pub(super) async fn admit(
         }
         _ => false,
     });
-    insert(&mut transaction, sagas, buckets.now, Look::First).await?;
+    insert(&mut transaction, sagas, buckets.now, JobCheck::First).await?;
     let mut limited = Vec::new();
     for (id, limit) in limits {
         let new = sagas.iter().filter(|saga| saga.subscription_id == *id && saga.job_id.is_some()).count();

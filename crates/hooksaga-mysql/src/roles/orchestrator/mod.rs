@@ -1,6 +1,7 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 pub(crate) mod apply;
+pub(crate) mod counts;
 mod limited;
 pub(crate) mod schedule;
 pub(crate) mod stranded;
@@ -10,10 +11,10 @@ use crate::{pool::RolePool, roles::endpoint};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SubscriptionId};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
-    WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
+    WaitingPage, WorkerLoad,
 };
-use schedule::Look;
+use schedule::JobCheck;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
@@ -25,22 +26,23 @@ const SHARDS: u32 = 16;
 pub(crate) struct Orchestrator {
     pool: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
-    /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be frozen.
+    /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be
+    /// frozen.
     shard: AtomicU32,
     /// How many more passes look first for jobs that their sagas already have.
-    looks: AtomicU32,
+    checks_left: AtomicU32,
     /// The last pass found results to apply: the next one most likely finds some as well.
     results_found: AtomicBool,
 }
 
 /// The number of passes that look for such jobs after one has met some: with several orchestrators there will be more.
-const LOOKS: u32 = 100;
+const CHECKS: u32 = 100;
 
 impl Orchestrator {
     pub(crate) fn new(pool: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
         let shard = AtomicU32::new(u32::try_from(drawn).unwrap_or(0));
-        Self { pool, shard, looks: AtomicU32::new(0), results_found: AtomicBool::new(false) }
+        Self { pool, shard, checks_left: AtomicU32::new(0), results_found: AtomicBool::new(false) }
     }
 }
 
@@ -53,14 +55,14 @@ impl OrchestratorStore for Orchestrator {
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         self.pool
             .run_inserting(|connection| async move {
-                let left = self.looks.load(Ordering::Relaxed);
-                let look = if left > 0 { Look::First } else { Look::No };
-                let scheduled = schedule::create_jobs(connection, allotted, created, look).await;
+                let left = self.checks_left.load(Ordering::Relaxed);
+                let check = if left > 0 { JobCheck::First } else { JobCheck::AfterConflict };
+                let scheduled = schedule::create_jobs(connection, allotted, created, check).await;
                 let left = match &scheduled {
-                    Err(error) if error.is_duplicate() => LOOKS,
+                    Err(error) if error.is_duplicate() => CHECKS,
                     _ => left.saturating_sub(1),
                 };
-                self.looks.store(left, Ordering::Relaxed);
+                self.checks_left.store(left, Ordering::Relaxed);
                 scheduled
             })
             .await
@@ -76,7 +78,7 @@ impl OrchestratorStore for Orchestrator {
         self.pool.run_inserting(|connection| stranded::schedule_stranded(connection, beyond)).await
     }
 
-    async fn load(&self) -> StoreResult<Load> {
+    async fn load(&self) -> StoreResult<WorkerLoad> {
         self.pool.run(waiting::load).await
     }
 
@@ -89,8 +91,8 @@ impl OrchestratorStore for Orchestrator {
             .run(|connection| async move {
                 let shard = self.shard.load(Ordering::Relaxed);
                 let found = self.results_found.load(Ordering::Relaxed);
-                let look = if found { apply::Look::No } else { apply::Look::First };
-                let applied = apply::apply(connection, limit, shard, decide, look).await;
+                let peek = if found { apply::Peek::Skip } else { apply::Peek::First };
+                let applied = apply::apply(connection, limit, shard, decide, peek).await;
                 let found = applied.as_ref().is_ok_and(|batch| !batch.results.is_empty());
                 self.results_found.store(found, Ordering::Relaxed);
                 if applied.as_ref().is_err_and(|error| error.is_locked_out()) {

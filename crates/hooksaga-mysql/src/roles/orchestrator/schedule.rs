@@ -1,8 +1,9 @@
 //! Jobs for due sagas, and the sagas' move to InProgress.
 //!
-//! One read, and then one INSERT, which is the only write and so a transaction by itself. It is a plain one: a saga that
-//! has its job already, which hardly ever happens, fails it as a whole, and the next try looks for such jobs first. What has a rate limit is inserted in a transaction with what the limit lets through
-//! ([`limited`]). The move follows on the same connection: a server that lost the jobs in a crash has closed it.
+//! One read, and then one INSERT, which is the only write and so a transaction by itself. It is a plain INSERT: a saga that
+//! has its job already, which hardly ever happens, fails it as a whole, and the next try looks such jobs up first. Jobs
+//! with a rate limit are inserted in one transaction with the limit's bucket ([`limited`]). The move follows on the same
+//! connection: a server that lost the jobs in a crash has closed it.
 
 use super::limited;
 use crate::{
@@ -11,10 +12,10 @@ use crate::{
         batch::{Batch, Field},
         rows::{expect_rows, natural, rows, take, trace},
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, JobsCreated, Scheduled, ScheduledSaga};
+use hooksaga_store::{Allotted, JobsCreated, Move, Scheduled, ScheduledSaga};
 use mysql_async::{Conn, Row, prelude::Queryable};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -87,31 +88,31 @@ pub(super) async fn create_jobs(
     mut connection: Conn,
     allotted: &[Allotted],
     created: JobsCreated<'_>,
-    look: Look,
+    check: JobCheck,
 ) -> DbResult<Scheduled> {
     let Due { now, mut sagas, limits } = due(&mut connection, allotted).await?;
     let mut limited = Vec::new();
     let mut held_to_limits: Vec<_> =
         sagas.extract_if(.., |saga| limits.contains_key(&saga.subscription_id)).collect();
     if !sagas.is_empty() {
-        insert(&mut connection, &mut sagas, now, look).await?;
+        insert(&mut connection, &mut sagas, now, check).await?;
     }
     if !held_to_limits.is_empty() {
         limited = limited::admit(&mut connection, &limits, allotted, &mut held_to_limits).await?;
         sagas.extend(held_to_limits);
     }
-    if !sagas.is_empty() && created().is_continue() {
+    if !sagas.is_empty() && created() != Move::Never {
         mark_in_progress(&mut connection, &sagas).await?;
     }
     Ok(Scheduled { now, sagas, limited })
 }
 
-/// Whether jobs that are in the way of new ones are looked for first.
+/// When an insert checks for jobs that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum JobCheck {
     First,
-    /// Only after an insert has met one.
-    No,
+    /// Only after an insert has failed at one.
+    AfterConflict,
 }
 
 /// The oldest due sagas of each subscription, no more than allotted.
@@ -128,7 +129,7 @@ async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
     for some in allotted.chunks(BRANCHES) {
         let read: Vec<Row> = connection.query(due_statement(some)).await?;
         for mut row in read {
-            let attempt_at = take::<Time>(&mut row, 2)?.0;
+            let attempt_at = take::<SqlTime>(&mut row, 2)?.0;
             let Some(saga_id) = take::<Option<i64>>(&mut row, 0)? else {
                 now.get_or_insert(attempt_at);
                 continue;
@@ -156,7 +157,7 @@ async fn due(connection: &mut Conn, allotted: &[Allotted]) -> DbResult<Due> {
 }
 
 pub(super) async fn clock(connection: &mut Conn) -> DbResult<Timestamp> {
-    let now: Option<Time> = connection.query_first(CLOCK).await?;
+    let now: Option<SqlTime> = connection.query_first(CLOCK).await?;
     Ok(now.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
@@ -165,7 +166,7 @@ pub(super) async fn insert<C: Queryable>(
     connection: &mut C,
     sagas: &mut [ScheduledSaga],
     now: Timestamp,
-    look: Look,
+    check: JobCheck,
 ) -> DbResult<()> {
     let documents = |sagas: &[&ScheduledSaga]| {
         Batch::of(sagas.iter().copied(), |saga| {
@@ -179,7 +180,7 @@ pub(super) async fn insert<C: Queryable>(
     };
     let all: Vec<&ScheduledSaga> = sagas.iter().collect();
     let mut taken: HashSet<i64> = HashSet::new();
-    if look == Look::First {
+    if check == JobCheck::First {
         for document in documents(&all) {
             for sql in [JOBS, ACTIVE_JOBS] {
                 let found: Vec<(i64, i64)> = connection.exec(sql, (document.as_str(),)).await?;

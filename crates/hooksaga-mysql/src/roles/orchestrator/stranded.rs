@@ -1,7 +1,7 @@
-//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
+//! Sagas whose next attempt is further ahead than any can be, because the clock was ahead. They count as due.
 
-use super::schedule::{Look, clock, insert, mark_in_progress};
-use crate::{error::DbResult, time::Time};
+use super::schedule::{JobCheck, clock, insert, mark_in_progress};
+use crate::{error::DbResult, time::SqlTime};
 use hooksaga_saga::{FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{ScheduledSaga, StrandedStep, Trace};
 use mysql_async::{Conn, prelude::Queryable as _};
@@ -27,8 +27,8 @@ pub(super) async fn schedule_stranded(
     beyond: FurthestAttempt,
 ) -> DbResult<StrandedStep> {
     let now = clock(&mut connection).await?;
-    let (first, retry) = (Time(now.after(beyond.first)), Time(now.after(beyond.retry)));
-    let found: Vec<(i64, i64, Time)> = connection.exec(STRANDED, (first, SAGAS, retry, SAGAS)).await?;
+    let (first, retry) = (SqlTime(now.after(beyond.first)), SqlTime(now.after(beyond.retry)));
+    let found: Vec<(i64, i64, SqlTime)> = connection.exec(STRANDED, (first, SAGAS, retry, SAGAS)).await?;
     let mut sagas: Vec<ScheduledSaga> = found
         .into_iter()
         .map(|(saga, subscription, at)| ScheduledSaga {
@@ -40,7 +40,7 @@ pub(super) async fn schedule_stranded(
         })
         .collect();
     if !sagas.is_empty() {
-        insert(&mut connection, &mut sagas, now, Look::First).await?;
+        insert(&mut connection, &mut sagas, now, JobCheck::First).await?;
         mark_in_progress(&mut connection, &sagas).await?;
     }
     Ok(StrandedStep { sagas: sagas.len() as u64, resume_after: None })

@@ -1,14 +1,15 @@
-//! Who waits, and what the workers have to do.
+//! Which subscriptions wait, and the load of the workers.
 
 use crate::{
     error::{DbError, DbResult},
     roles::batch::Batch,
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Load, WORKER_GONE_AFTER, WaitingPage};
+use hooksaga_store::{WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER, WaitingPage, WorkerLoad};
 use mysql_async::{Conn, prelude::Queryable as _};
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// The waiting sagas' index from one subscription on, a stretch at a time: each subscription's first entry is its
 /// earliest. A stretch sees many small backlogs at once, and a large one costs one stretch, since the next begins with
@@ -45,9 +46,12 @@ SELECT open.subscription_id, COUNT(*) FROM (
     STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = finished_jobs.job_id
 ) open GROUP BY open.subscription_id";
 
+/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
 const WORKERS: &str = "/* orchestrator.workers */
-SELECT COUNT(*), CAST(COALESCE(SUM(slots), 0) AS UNSIGNED) FROM workers
-WHERE seen_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND";
+SELECT CAST(COALESCE(SUM(silence <= ?), 0) AS UNSIGNED), CAST(COALESCE(SUM(IF(silence <= ?, slots, 0)), 0) AS UNSIGNED),
+       MAX(silence)
+FROM (SELECT slots, ABS(TIMESTAMPDIFF(MICROSECOND, seen_at, UTC_TIMESTAMP(6))) AS silence FROM workers) w
+WHERE silence <= ?";
 
 pub(super) async fn waiting(
     mut connection: Conn,
@@ -59,7 +63,7 @@ pub(super) async fn waiting(
     let (mut visited, mut due) = (0, Vec::new());
     let mut more = limit > 0;
     while more {
-        let stretch: Vec<(i64, Time, Time)> = connection.exec(WAITING, (last,)).await?;
+        let stretch: Vec<(i64, SqlTime, SqlTime)> = connection.exec(WAITING, (last,)).await?;
         more = stretch.len() == STRETCH;
         for (subscription, at, now) in stretch {
             if subscription == last {
@@ -95,13 +99,15 @@ async fn page(
     Ok(WaitingPage { subscriptions, resume_after })
 }
 
-pub(super) async fn load(mut connection: Conn) -> DbResult<Load> {
+pub(super) async fn load(mut connection: Conn) -> DbResult<WorkerLoad> {
     let open: Vec<(i64, u32)> = connection.exec(OPEN_JOBS, ()).await?;
-    let workers: Option<(u32, u64)> = connection.exec_first(WORKERS, (micros(WORKER_GONE_AFTER),)).await?;
-    let (workers, slots) = workers.ok_or_else(|| DbError::unreadable("no count of workers"))?;
-    Ok(Load {
+    let (gone, over) = (micros(WORKER_GONE_AFTER), micros(WORKER_LEASES_END_AFTER));
+    let workers: Option<(u32, u64, Option<i64>)> = connection.exec_first(WORKERS, (gone, gone, over)).await?;
+    let (workers, slots, silence) = workers.ok_or_else(|| DbError::unreadable("no count of workers"))?;
+    Ok(WorkerLoad {
         workers,
         slots: u32::try_from(slots).unwrap_or(u32::MAX),
+        silence: silence.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))),
         open: open.into_iter().map(|(subscription, jobs)| (SubscriptionId(subscription), jobs)).collect(),
     })
 }

@@ -4,10 +4,10 @@ use super::page;
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows::take},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::KeyId;
-use hooksaga_store::{AuditFilter, AuditRecord, Listing, Page};
+use hooksaga_store::{AuditFilter, AuditRecord, ListQuery, Page};
 use mysql_async::{Conn, Row};
 
 const SELECT: &str = "/* reader.audit */
@@ -15,9 +15,9 @@ SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant FROM audit
 
 pub(super) async fn list(
     mut connection: Conn,
-    wanted: Listing<'_, AuditFilter>,
+    wanted: ListQuery<'_, AuditFilter>,
 ) -> DbResult<Page<AuditRecord>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
     filter.add_identifier("a.tenant = ", scope.tenant());
@@ -30,7 +30,7 @@ pub(super) async fn list(
 fn record(mut row: Row) -> DbResult<AuditRecord> {
     Ok(AuditRecord {
         id: take(&mut row, 0)?,
-        at: take::<Time>(&mut row, 1)?.0,
+        at: take::<SqlTime>(&mut row, 1)?.0,
         key_id: take::<Option<i64>>(&mut row, 2)?.map(KeyId),
         key_name: take(&mut row, 3)?,
         action: take(&mut row, 4)?,

@@ -4,10 +4,11 @@ use super::rows_of;
 use crate::{
     error::{DbError, DbResult},
     roles::filter::Filter,
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_store::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    ranges_between,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, time::Instant};
@@ -36,6 +37,11 @@ pub(super) async fn page<T>(
     let begun = Instant::now();
     let indexed: Option<i64> = connection.exec_first(PROGRESS, (blocks.list.number(),)).await?;
     let (mut pager, mut rows) = (BlockPager::new(indexed.unwrap_or(0), request), Vec::new());
+    let is_timed = blocks.created_after.is_some() || blocks.created_before.is_some();
+    let between = match is_timed && !blocks.values.is_empty() {
+        true => blocks_between(connection, blocks).await?,
+        false => 0..i64::MAX,
+    };
     while let Some(step) = pager.step() {
         if begun.elapsed() > QUERY_LIMIT {
             return Err(DbError::Store(StoreError::TooSlow("too many blocks".to_owned())));
@@ -44,7 +50,9 @@ pub(super) async fn page<T>(
             PagerStep::Newest(ids, most) => (listed.select, ids, most),
             PagerStep::Rows(ids, most) => (listed.select_range, ids, most),
             PagerStep::Blocks(next) => {
-                pager.found_blocks(&next_blocks(connection, blocks, next).await?);
+                pager.found_blocks(
+                    &next_blocks(connection, blocks, between.start..next.min(between.end)).await?,
+                );
                 continue;
             }
         };
@@ -55,7 +63,7 @@ pub(super) async fn page<T>(
     super::cut(rows, request.limit as usize, listed.read)
 }
 
-/// The same for a list whose filter has an index of its own: no block is looked at, but the ids of those that can hold
+/// A page of a list whose filter has an index of its own: it reads no block, but the ids of those that can hold
 /// something of the times.
 pub(super) async fn page_between<T>(
     connection: &mut Conn,
@@ -74,20 +82,30 @@ pub(super) async fn page_between<T>(
     super::cut(rows, request.limit as usize, listed.read)
 }
 
-/// Ids below `top` that rows of the times can have: those that are not indexed, and those of the blocks from the first to the
-/// last that holds something of them.
+/// Ids below `top` that rows of the times can have ([`ranges_between`]).
 async fn id_ranges(connection: &mut Conn, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
     let list = wanted.list.number();
     let below: Option<i64> = connection.exec_first(PROGRESS, (list,)).await?;
     let below = below.unwrap_or(0);
-    let (after, before) = (wanted.created_after.map(Time), wanted.created_before.map(Time));
+    let (first, last) = end_blocks(connection, wanted).await?;
+    Ok(ranges_between(top, below, first, last))
+}
+
+/// From the first to the last block that can hold something of the times.
+async fn blocks_between(connection: &mut Conn, wanted: &BlockFilter) -> DbResult<Range<i64>> {
+    Ok(match end_blocks(connection, wanted).await? {
+        (Some(first), Some(last)) => first..last + 1,
+        _ => 0..0,
+    })
+}
+
+/// The first and the last block that can hold something of the times.
+async fn end_blocks(connection: &mut Conn, wanted: &BlockFilter) -> DbResult<(Option<i64>, Option<i64>)> {
+    let list = wanted.list.number();
+    let (after, before) = (wanted.created_after.map(SqlTime), wanted.created_before.map(SqlTime));
     let first = end_block(connection, list, "last_at >= ", after, "block").await?;
     let last = end_block(connection, list, "first_at < ", before, "block DESC").await?;
-    let between = match (first, last) {
-        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
-        _ => 0..0,
-    };
-    Ok([below..top, between])
+    Ok((first, last))
 }
 
 /// The first block in this order that can hold something of a time.
@@ -95,7 +113,7 @@ async fn end_block(
     connection: &mut Conn,
     list: i16,
     condition: &'static str,
-    time: Option<Time>,
+    time: Option<SqlTime>,
     order: &str,
 ) -> DbResult<Option<i64>> {
     let mut filter = Filter::new();
@@ -108,8 +126,9 @@ async fn end_block(
     Ok(connection.exec_first(sql, filter.parameters()).await?)
 }
 
-/// Blocks before `next`, newest first, that hold all that the filter asks for.
-async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
+/// Blocks among these, newest first, that hold all that the filter asks for. The server looks for the time of each: so
+/// they are those alone that can have it.
+async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, among: Range<i64>) -> DbResult<Vec<i64>> {
     let mut filter = Filter::new();
     let mut values = wanted.values.iter();
     let from = match values.next() {
@@ -123,7 +142,8 @@ async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> 
             "list_block_times b FORCE INDEX (PRIMARY)"
         }
     };
-    filter.add("b.block < ", next);
+    filter.add("b.block >= ", among.start);
+    filter.add("b.block < ", among.end);
     for (facet, value) in values {
         filter.add(
             "EXISTS (SELECT 1 FROM list_blocks o WHERE o.block = b.block AND o.facet = ",
@@ -133,15 +153,15 @@ async fn next_blocks(connection: &mut Conn, wanted: &BlockFilter, next: i64) -> 
         filter.close();
     }
     if wanted.values.is_empty() {
-        filter.add_some("b.last_at >= ", wanted.created_after.map(Time));
-        filter.add_some("b.first_at < ", wanted.created_before.map(Time));
+        filter.add_some("b.last_at >= ", wanted.created_after.map(SqlTime));
+        filter.add_some("b.first_at < ", wanted.created_before.map(SqlTime));
     } else if wanted.created_after.is_some() || wanted.created_before.is_some() {
         filter.add(
             "EXISTS (SELECT 1 FROM list_block_times t WHERE t.block = b.block AND t.list = ",
             wanted.list.number(),
         );
-        filter.add_some("t.last_at >= ", wanted.created_after.map(Time));
-        filter.add_some("t.first_at < ", wanted.created_before.map(Time));
+        filter.add_some("t.last_at >= ", wanted.created_after.map(SqlTime));
+        filter.add_some("t.first_at < ", wanted.created_before.map(SqlTime));
         filter.close();
     }
     let sql = format!(

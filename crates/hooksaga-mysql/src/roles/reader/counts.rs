@@ -1,9 +1,9 @@
-//! What ended when: from the sums that the janitor makes, as far as they go, and from the minutes beyond.
+//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
 
 use crate::{
     error::{DbError, DbResult},
     roles::rows::count,
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{SubscriptionId, Timestamp};
 use hooksaga_store::{
@@ -22,7 +22,7 @@ pub(crate) const OWN: &str = "/* reader.own_subscriptions */
 SELECT id FROM subscriptions FORCE INDEX (idx_sub_tenant) WHERE tenant = ? ORDER BY id LIMIT ?";
 
 /// Totals, by their keys: a minute may have those of many tenants.
-pub(crate) fn totals(minutes: &[Time]) -> String {
+pub(crate) fn totals(minutes: &[SqlTime]) -> String {
     format!(
         "/* reader.minute_totals */ SELECT minute, delivered, failed, dead_lettered \
          FROM minute_totals FORCE INDEX (PRIMARY) WHERE minute IN ({}) AND tenant = ? ORDER BY minute",
@@ -49,14 +49,14 @@ pub(crate) fn subscriptions(day: &CountedDay) -> String {
         format!(
             "(SELECT subscription_id, delivered, failed, dead_lettered FROM delivery_hours FORCE INDEX (PRIMARY) \
              WHERE hour = {} ORDER BY subscription_id LIMIT 1000)",
-            Time(hour).literal()
+            SqlTime(hour).literal()
         )
     });
     let minutes = day.minutes().map(|minute| {
         format!(
             "(SELECT subscription_id, {SUMS} FROM delivery_counts FORCE INDEX (PRIMARY) WHERE minute = {} \
              GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000)",
-            Time(minute).literal()
+            SqlTime(minute).literal()
         )
     });
     summed("reader.subscription_counts", &hours.chain(minutes).collect::<Vec<_>>())
@@ -66,15 +66,15 @@ pub(crate) fn subscriptions(day: &CountedDay) -> String {
 pub(crate) fn own_subscriptions(day: &CountedDay, own: &[i64]) -> String {
     let own: Vec<String> = own.iter().map(i64::to_string).collect();
     let own = own.join(", ");
-    let part = |table: &str, column: &str, times: &[Time]| {
+    let part = |table: &str, column: &str, times: &[SqlTime]| {
         format!(
             "(SELECT subscription_id, {SUMS} FROM {table} FORCE INDEX (PRIMARY) \
              WHERE {column} IN ({}) AND subscription_id IN ({own}) GROUP BY subscription_id)",
             literals(times)
         )
     };
-    let hours: Vec<Time> = each(&day.hours, HOUR).map(Time).collect();
-    let minutes: Vec<Time> = day.minutes().map(Time).collect();
+    let hours: Vec<SqlTime> = each(&day.hours, HOUR).map(SqlTime).collect();
+    let minutes: Vec<SqlTime> = day.minutes().map(SqlTime).collect();
     let mut parts = Vec::new();
     if !hours.is_empty() {
         parts.push(part("delivery_hours", "hour", &hours));
@@ -93,7 +93,7 @@ fn summed(name: &str, parts: &[String]) -> String {
     )
 }
 
-fn literals(times: &[Time]) -> String {
+fn literals(times: &[SqlTime]) -> String {
     times.iter().map(|time| time.literal()).collect::<Vec<_>>().join(", ")
 }
 
@@ -126,25 +126,27 @@ pub(super) async fn by_minute(
     connection: &mut Conn,
     tenant: Option<&str>,
 ) -> DbResult<(Vec<MinuteCount>, CountedDay)> {
-    let progress: Option<(Time, Option<Time>, Option<Time>)> = connection.exec_first(PROGRESS, ()).await?;
-    let (Time(now), minutes_below, hours_below) = progress.ok_or_else(|| DbError::unreadable("no clock"))?;
-    let below = |time: Option<Time>| time.map_or(Timestamp::from_micros(0), |time| time.0);
+    let progress: Option<(SqlTime, Option<SqlTime>, Option<SqlTime>)> =
+        connection.exec_first(PROGRESS, ()).await?;
+    let (SqlTime(now), minutes_below, hours_below) =
+        progress.ok_or_else(|| DbError::unreadable("no clock"))?;
+    let below = |time: Option<SqlTime>| time.map_or(Timestamp::from_micros(0), |time| time.0);
     let shown = CountedMinutes::new(now, below(minutes_below));
     let day = CountedDay::new(now, below(hours_below));
 
-    let mut found: Vec<(Time, i64, i64, i64)> = Vec::new();
-    let summed_up: Vec<Time> = each(&shown.totals, MINUTE).map(Time).collect();
+    let mut found: Vec<(SqlTime, i64, i64, i64)> = Vec::new();
+    let summed_up: Vec<SqlTime> = each(&shown.totals, MINUTE).map(SqlTime).collect();
     if !summed_up.is_empty() {
-        let more: Vec<(Time, i64, i64, i64)> =
+        let more: Vec<(SqlTime, i64, i64, i64)> =
             connection.exec(totals(&summed_up), (tenant.unwrap_or_default(),)).await?;
         found.extend(more);
     }
     let mut values: Vec<mysql_async::Value> = tenant.map(Into::into).into_iter().collect();
-    values.extend([Time(shown.minutes.start).into(), Time(shown.minutes.end).into()]);
-    let more: Vec<(Time, i64, i64, i64)> =
+    values.extend([SqlTime(shown.minutes.start).into(), SqlTime(shown.minutes.end).into()]);
+    let more: Vec<(SqlTime, i64, i64, i64)> =
         connection.exec(minutes(tenant.is_some()), Params::Positional(values)).await?;
     found.extend(more);
-    let minute = |(minute, delivered, failed, dead): (Time, i64, i64, i64)| MinuteCount {
+    let minute = |(minute, delivered, failed, dead): (SqlTime, i64, i64, i64)| MinuteCount {
         minute: minute.0,
         delivered: count(delivered),
         failed: count(failed),

@@ -1,13 +1,13 @@
 //! Dead letters.
 
-use super::page;
+use super::cut;
 use crate::{
     error::{DbError, DbResult},
-    roles::{dead_letters::filter_letters, filter::Filter, rows::take, tenant::has_few_letters},
-    time::Time,
+    roles::{filter::Filter, rows::take},
+    time::SqlTime,
 };
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
-use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Listing, Page, TenantScope};
+use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, ListQuery, Page, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::sync::Arc;
 
@@ -16,42 +16,52 @@ const COLUMNS: &str = "/* reader.dead_letters */
 SELECT d.id, d.saga_id, d.event_id, e.event_type, d.subscription_id, d.final_error_code, d.created_at,
        successor.id, e.tenant
 FROM ";
-const LETTERS: &str = "dead_letters d";
-/// For a tenant that has few.
-const LETTERS_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
-STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = sub.id";
 const JOINED: &str = "
-JOIN events e ON e.id = d.event_id
-JOIN webhook_delivery_sagas s ON s.id = d.saga_id
-LEFT JOIN webhook_delivery_sagas successor
+STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = d.event_id
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
+LEFT JOIN webhook_delivery_sagas successor FORCE INDEX (uniq_saga_event_subscription)
     ON successor.event_id = s.event_id AND successor.subscription_id = s.subscription_id
    AND successor.generation = s.generation + 1";
 
 const PAYLOAD: &str = "/* reader.dead_letter_payload */ SELECT payload FROM dead_letters WHERE id = ?";
 
+/// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
+/// saga is looked at but those of the page.
 pub(super) async fn list(
     mut connection: Conn,
-    wanted: Listing<'_, DeadLetterFilter>,
+    wanted: ListQuery<'_, DeadLetterFilter>,
 ) -> DbResult<Page<DeadLetterSummary>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
-    let mut filter = Filter::new();
-    filter.add_some("d.id < ", request.before);
-    filter_letters(&mut filter, scope, wanted);
-    match wanted.requeued {
-        Some(true) => filter.add_fixed("successor.id IS NOT NULL"),
-        Some(false) => filter.add_fixed("successor.id IS NULL"),
-        None => {}
-    }
-    let from = match scope.tenant() {
-        Some(tenant)
-            if wanted.subscription_id.is_none() && has_few_letters(&mut connection, tenant).await? =>
-        {
-            filter.add_identifier("sub.tenant = ", Some(tenant));
-            LETTERS_OF_TENANT
-        }
-        _ => LETTERS,
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
+    let index = match scope {
+        _ if wanted.subscription_id.is_some() => "idx_head_subscription",
+        TenantScope::One(_) => "idx_head_tenant",
+        TenantScope::All if wanted.event_type.is_some() => "idx_head_type",
+        TenantScope::All if is_alone(wanted) => "idx_head_requeued",
+        TenantScope::All => "PRIMARY",
     };
-    page(&mut connection, &format!("{COLUMNS}{from}{JOINED}"), "d.id", &filter, request, summary).await
+    let mut filter = Filter::new();
+    filter.add_some("h.letter_id < ", request.before);
+    filter.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    filter.add_identifier("h.tenant = ", scope.tenant());
+    filter.add_identifier("h.event_type = ", wanted.event_type.as_deref());
+    filter.add_identifier("h.final_error_code = ", wanted.final_error_code.as_deref());
+    filter.add_period("h.created_at", wanted.created_after, wanted.created_before);
+    filter.add_some("h.requeued = ", wanted.requeued);
+    let limit = usize::try_from(request.limit).map_err(DbError::unreadable)?;
+    let sql = format!(
+        "{COLUMNS}(SELECT h.letter_id FROM letter_heads h FORCE INDEX ({index}) {} ORDER BY h.letter_id DESC LIMIT {}) p
+STRAIGHT_JOIN dead_letters d FORCE INDEX (PRIMARY) ON d.id = p.letter_id{JOINED}
+ORDER BY d.id DESC",
+        filter.where_clause(),
+        limit + 1
+    );
+    cut(connection.exec(sql, filter.parameters()).await?, limit, summary)
+}
+
+/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+fn is_alone(wanted: &DeadLetterFilter) -> bool {
+    let alone = DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() };
+    wanted.requeued.is_some() && *wanted == alone
 }
 
 pub(super) async fn get(
@@ -59,7 +69,7 @@ pub(super) async fn get(
     scope: &TenantScope,
     id: DeadLetterId,
 ) -> DbResult<Option<DeadLetterDetail>> {
-    let sql = format!("{COLUMNS}{LETTERS}{JOINED} WHERE d.id = ?");
+    let sql = format!("{COLUMNS}dead_letters d{JOINED} WHERE d.id = ?");
     let row: Option<Row> = connection.exec_first(sql, (id.0,)).await?;
     let found = row.map(summary).transpose()?.filter(|letter| scope.includes(&letter.tenant));
     let Some(summary) = found else { return Ok(None) };
@@ -78,7 +88,7 @@ fn summary(mut row: Row) -> DbResult<DeadLetterSummary> {
         event_type: take(row, 3)?,
         subscription_id: SubscriptionId(take(row, 4)?),
         final_error_code: ErrorCode::from_stored(take(row, 5)?),
-        created_at: take::<Time>(row, 6)?.0,
+        created_at: take::<SqlTime>(row, 6)?.0,
         requeued_saga_id: take::<Option<i64>>(row, 7)?.map(SagaId),
     })
 }

@@ -7,16 +7,20 @@ use crate::{
         batch::Batch,
         filter::Filter,
         rows::{natural, parsed, take},
-        tenant::{has_few_events, has_few_letters},
+        tenant_size::has_few_events,
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Listing, Page, TenantScope,
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page, TenantScope,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
-use std::{cmp::Reverse, collections::HashMap, ops::Range};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    ops::Range,
+};
 
 /// Open, and waiting for its subscription: `held`.
 const COLUMNS: &str = "/* reader.deliveries */
@@ -33,30 +37,28 @@ const SAGAS_BY_ID: &str = "webhook_delivery_sagas s FORCE INDEX (PRIMARY) STRAIG
 /// What waits of a subscription: few of its sagas, which the server would look for among all.
 const SAGAS_WAITING: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting)
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
-/// What is open, where that is little.
-const SAGAS_OPEN: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
+
+/// From ids (`d`), in their order.
+const SAGAS_OF: &str = "d
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-/// Dead sagas: each has its letter, or waits for it. From the letters (`d`), in the order of the sagas.
-macro_rules! dead {
-    ($letters:literal) => {
-        concat!(
-            $letters,
-            "
-STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (PRIMARY) ON s.id = d.saga_id
-STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id"
-        )
-    };
-}
+/// What waits of a tenant, from its subscriptions.
+const IDS_WAITING_OF_TENANT: &str = "subscriptions sub FORCE INDEX (idx_sub_tenant)
+STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id";
+/// What is open, where that is little.
+const IDS_OPEN: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)";
+const IDS_OPEN_OF_TENANT: &str = "webhook_delivery_sagas s FORCE INDEX (idx_saga_status_retry)
+STRAIGHT_JOIN subscriptions sub FORCE INDEX (PRIMARY) ON sub.id = s.subscription_id";
+/// For its type.
+const WITH_EVENT: &str = " STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
-const DEAD: &str = dead!("dead_letters d FORCE INDEX (uniq_dead_letter_saga)");
-const DEAD_OF_SUBSCRIPTION: &str = dead!("dead_letters d FORCE INDEX (idx_dead_letter_subscription)");
-/// For a tenant that has few.
-const DEAD_OF_TENANT: &str = dead!(
-    "subscriptions own FORCE INDEX (idx_sub_tenant)
-STRAIGHT_JOIN dead_letters d FORCE INDEX (idx_dead_letter_subscription) ON d.subscription_id = own.id"
-);
-const DEAD_WITHOUT_LETTER: &str = dead!("pending_dead_letters d");
+/// Counted no further.
+const WAITING_OF_TENANT: &str = "/* reader.waiting_of_tenant */
+SELECT COUNT(*) <= 10000
+FROM (SELECT 1 FROM subscriptions sub FORCE INDEX (idx_sub_tenant)
+      STRAIGHT_JOIN webhook_delivery_sagas s FORCE INDEX (idx_saga_waiting) ON s.waiting_subscription_id = sub.id
+      WHERE sub.tenant = ? LIMIT 10001) counted";
 
 /// Counted no further.
 const OPEN: &str = "/* reader.open_sagas */
@@ -92,9 +94,9 @@ const PER_EVENT: usize = 500;
 
 pub(super) async fn list(
     mut connection: Conn,
-    listing: Listing<'_, DeliveryFilter>,
+    listing: ListQuery<'_, DeliveryFilter>,
 ) -> DbResult<Page<Delivery>> {
-    let Listing { scope, filter: wanted, page: request } = listing;
+    let ListQuery { scope, filter: wanted, page: request } = listing;
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let own: Option<i64> = connection.exec_first(OWN_SUBSCRIPTION, (id.0, tenant)).await?;
         if own.is_none() {
@@ -104,8 +106,13 @@ pub(super) async fn list(
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let of_events = wanted.external_id.is_some() || wanted.correlation_id.is_some();
     let of_event = of_events || wanted.event_id.is_some();
-    if wanted.statuses == [SagaStatus::DeadLettered] && !of_event {
+    if wanted.statuses == [SagaStatus::DeadLettered].into() && !of_event {
         let mut page = dead(&mut connection, listing).await?;
+        add_last_responses(&mut connection, &mut page.items).await?;
+        return Ok(page);
+    }
+    if let Some(ids) = few_open(&mut connection, scope, wanted).await? {
+        let mut page = of_ids(&mut connection, ids, listing).await?;
         add_last_responses(&mut connection, &mut page.items).await?;
         return Ok(page);
     }
@@ -113,7 +120,6 @@ pub(super) async fn list(
         _ if of_events => SAGAS_OF_EVENTS,
         _ if wanted.event_id.is_some() => SAGAS,
         _ if waiting_subscription(wanted).is_some() => SAGAS_WAITING,
-        _ if is_open(&wanted.statuses) && has_few_open(&mut connection).await? => SAGAS_OPEN,
         Some(tenant) if has_few_events(&mut connection, tenant).await? => SAGAS_OF_TENANT,
         _ if wanted.event_type.is_some() => SAGAS_OF_EVENTS,
         _ => SAGAS,
@@ -133,30 +139,37 @@ pub(super) async fn list(
 }
 
 /// Statuses that few sagas have at a time, or that an index has.
-fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
-async fn dead(connection: &mut Conn, listing: Listing<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
-    let Listing { scope, filter: wanted, page: request } = listing;
+/// Dead sagas: each has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here.
+async fn dead(connection: &mut Conn, listing: ListQuery<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
+    let ListQuery { scope, filter: wanted, page: request } = listing;
     let most = request.limit as usize + 1;
-    let mut filter = filter_of(scope, wanted, 0..request.top());
     // First those that wait: one that gets its letter in between is found twice, and not missed.
-    let select = format!("{COLUMNS}{DEAD_WITHOUT_LETTER}{SUBSCRIPTION}");
+    let select = format!("{COLUMNS}pending_dead_letters {SAGAS_OF}{SUBSCRIPTION}");
+    let filter = filter_of(scope, wanted, 0..request.top());
     let mut rows = rows_of(connection, &select, "d.saga_id", &filter, most).await?;
-    let from = match (wanted.subscription_id, scope.tenant()) {
-        (Some(id), _) => {
-            filter.add("d.subscription_id = ", id.0);
-            DEAD_OF_SUBSCRIPTION
-        }
-        (None, Some(tenant)) if has_few_letters(connection, tenant).await? => {
-            filter.add_identifier("own.tenant = ", Some(tenant));
-            DEAD_OF_TENANT
-        }
-        _ => DEAD,
+    let index = match (wanted.subscription_id, scope.tenant()) {
+        (Some(_), _) => "idx_head_subscription",
+        (None, Some(_)) => "idx_head_dead",
+        (None, None) => "idx_head_saga",
     };
-    let select = format!("{COLUMNS}{from}{SUBSCRIPTION}");
-    rows.extend(rows_of(connection, &select, "d.saga_id", &filter, most).await?);
+    let mut heads = Filter::new();
+    heads.add("h.saga_id < ", request.top());
+    heads.add_some("h.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    if wanted.subscription_id.is_none() {
+        heads.add_identifier("h.tenant = ", scope.tenant());
+    }
+    heads.add_identifier("h.event_type = ", wanted.event_type.as_deref());
+    heads.add_period("h.saga_created_at", wanted.created_after, wanted.created_before);
+    let select = format!(
+        "{COLUMNS}(SELECT h.saga_id FROM letter_heads h FORCE INDEX ({index}) {}
+ ORDER BY h.saga_id DESC LIMIT {most}) {SAGAS_OF}{SUBSCRIPTION} ORDER BY d.saga_id DESC",
+        heads.where_clause()
+    );
+    rows.extend(connection.exec::<Row, _, _>(select, heads.parameters()).await?);
     let id = |row: &Row| row.get::<i64, _>(0);
     rows.sort_by_key(|row| Reverse(id(row)));
     rows.dedup_by_key(|row| id(row));
@@ -164,7 +177,57 @@ async fn dead(connection: &mut Conn, listing: Listing<'_, DeliveryFilter>) -> Db
     super::cut(rows, request.limit as usize, delivery)
 }
 
-fn is_open(statuses: &[SagaStatus]) -> bool {
+/// Where the ids of what is asked for are found, if that is open and little. What waits of one subscription is found as it is.
+async fn few_open(
+    connection: &mut Conn,
+    scope: &TenantScope,
+    wanted: &DeliveryFilter,
+) -> DbResult<Option<&'static str>> {
+    let of_event =
+        wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some();
+    if of_event || !is_open(&wanted.statuses) || waiting_subscription(wanted).is_some() {
+        return Ok(None);
+    }
+    Ok(match scope.tenant() {
+        Some(tenant) if waits(wanted) && has_few_waiting(connection, tenant).await? => {
+            Some(IDS_WAITING_OF_TENANT)
+        }
+        Some(_) if has_few_open(connection).await? => Some(IDS_OPEN_OF_TENANT),
+        None if has_few_open(connection).await? => Some(IDS_OPEN),
+        _ => None,
+    })
+}
+
+/// A page whose ids are found first: of the rest of a row no more is read than is shown.
+async fn of_ids(
+    connection: &mut Conn,
+    from: &str,
+    listing: ListQuery<'_, DeliveryFilter>,
+) -> DbResult<Page<Delivery>> {
+    let ListQuery { scope, filter: wanted, page: request } = listing;
+    let mut ids = Filter::new();
+    ids.add_identifier("sub.tenant = ", scope.tenant());
+    ids.add("s.id < ", request.top());
+    add_statuses(&mut ids, wanted);
+    ids.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
+    ids.add_identifier("e.event_type = ", wanted.event_type.as_deref());
+    ids.add_period("s.created_at", wanted.created_after, wanted.created_before);
+    let with_event = if wanted.event_type.is_some() { WITH_EVENT } else { "" };
+    let select = format!(
+        "{COLUMNS}(SELECT s.id AS saga_id FROM {from}{with_event} {}
+ ORDER BY s.id DESC LIMIT {}) {SAGAS_OF}{SUBSCRIPTION} ORDER BY d.saga_id DESC",
+        ids.where_clause(),
+        request.limit + 1
+    );
+    let rows: Vec<Row> = connection.exec(select, ids.parameters()).await?;
+    super::cut(rows, request.limit as usize, delivery)
+}
+
+async fn has_few_waiting(connection: &mut Conn, tenant: &str) -> DbResult<bool> {
+    Ok(connection.exec_first(WAITING_OF_TENANT, (tenant,)).await?.unwrap_or(true))
+}
+
+fn is_open(statuses: &BTreeSet<SagaStatus>) -> bool {
     leads_by_itself(statuses) && !statuses.contains(&SagaStatus::DeadLettered)
 }
 
@@ -172,19 +235,27 @@ async fn has_few_open(connection: &mut Conn) -> DbResult<bool> {
     Ok(connection.query_first(OPEN).await?.unwrap_or(true))
 }
 
-/// The subscription, if all that is asked for waits for one.
-fn waiting_subscription(wanted: &DeliveryFilter) -> Option<i64> {
+/// Whether all that is asked for waits for its subscription.
+fn waits(wanted: &DeliveryFilter) -> bool {
     let waits = |status: &SagaStatus| matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry);
-    let waiting = !wanted.statuses.is_empty() && wanted.statuses.iter().all(waits);
-    wanted.subscription_id.filter(|_| waiting).map(|id| id.0)
+    !wanted.statuses.is_empty() && wanted.statuses.iter().all(waits)
+}
+
+/// The subscription, if it does.
+fn waiting_subscription(wanted: &DeliveryFilter) -> Option<i64> {
+    wanted.subscription_id.filter(|_| waits(wanted)).map(|id| id.0)
+}
+
+fn add_statuses(filter: &mut Filter, wanted: &DeliveryFilter) {
+    let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
+    filter.add_any("s.status", &statuses);
 }
 
 fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>) -> Filter {
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
     filter.add("s.id < ", ids.end);
-    let statuses: Vec<&str> = wanted.statuses.iter().map(|status| status.as_str()).collect();
-    filter.add_any("s.status", &statuses);
+    add_statuses(&mut filter, wanted);
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.waiting_subscription_id = ", waiting_subscription(wanted));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
@@ -246,10 +317,10 @@ fn delivery(mut row: Row) -> DbResult<Delivery> {
         status: parsed(&take::<String>(row, 4)?)?,
         attempt_count: natural(take(row, 5)?),
         max_retry_limit: natural(take(row, 6)?),
-        next_attempt_at: take::<Time>(row, 7)?.0,
+        next_attempt_at: take::<SqlTime>(row, 7)?.0,
         final_error_code: take::<Option<String>>(row, 8)?.map(ErrorCode::from_stored),
-        created_at: take::<Time>(row, 9)?.0,
-        updated_at: take::<Time>(row, 10)?.0,
+        created_at: take::<SqlTime>(row, 9)?.0,
+        updated_at: take::<SqlTime>(row, 10)?.0,
         held: take(row, 11)?,
         event_type: take(row, 13)?,
         external_id: take(row, 14)?,
@@ -263,8 +334,8 @@ pub(crate) fn attempt(mut row: Row) -> DbResult<Attempt> {
     let row = &mut row;
     Ok(Attempt {
         job_id: JobId(take(row, 0)?),
-        attempt_at: take::<Time>(row, 1)?.0,
-        started_at: take::<Option<Time>>(row, 8)?.map(|time| time.0),
+        attempt_at: take::<SqlTime>(row, 1)?.0,
+        started_at: take::<Option<SqlTime>>(row, 8)?.map(|time| time.0),
         callback_url: take(row, 9)?,
         status: parsed(&take::<String>(row, 2)?)?,
         response_status: take::<Option<i64>>(row, 3)?.and_then(|status| u16::try_from(status).ok()),

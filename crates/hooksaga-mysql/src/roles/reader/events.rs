@@ -6,13 +6,13 @@ use crate::{
     roles::{
         filter::Filter,
         rows::{count, take},
-        tenant::has_few_events,
+        tenant_size::has_few_events,
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched,
+    BlockFilter, EventDetail, EventFilter, EventHead, ListQuery, Page, TenantScope, Unmatched,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{ops::Range, sync::Arc};
@@ -29,9 +29,9 @@ WHERE id = ?";
 
 pub(super) async fn list(
     mut connection: Conn,
-    wanted: Listing<'_, EventFilter>,
+    wanted: ListQuery<'_, EventFilter>,
 ) -> DbResult<Page<EventHead>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     // A tenant has an index of its own, which is best where it leads to few; and without a type all that is of use of the
     // blocks is where the times begin and end.
@@ -102,6 +102,6 @@ fn head(row: &mut Row) -> DbResult<EventHead> {
         event_type: take(row, 1)?,
         external_id: take(row, 2)?,
         correlation_id: take(row, 3)?,
-        created_at: take::<Time>(row, 4)?.0,
+        created_at: take::<SqlTime>(row, 4)?.0,
     })
 }

@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{count, take},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{FailingEndpoint, TenantScope};
@@ -50,10 +50,10 @@ fn endpoint(mut row: Row) -> DbResult<FailingEndpoint> {
     Ok(FailingEndpoint {
         subscription_id: SubscriptionId(take(row, 0)?),
         callback_url: take(row, 1)?,
-        since: take::<Time>(row, 2)?.0,
+        since: take::<SqlTime>(row, 2)?.0,
         failures: count(take(row, 3)?),
         last_error: ErrorCode::from_stored(take(row, 4)?),
-        next_attempt_at: take::<Option<Time>>(row, 5)?.map(|time| time.0),
+        next_attempt_at: take::<Option<SqlTime>>(row, 5)?.map(|time| time.0),
         waiting: 0,
     })
 }

@@ -3,7 +3,7 @@
 use crate::{
     error::{DbError, DbResult},
     roles::rows::{count, natural, take},
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::{ErrorCode, Latencies, SagaId, SubscriptionId};
 use hooksaga_store::{Health, LastFailure};
@@ -67,7 +67,7 @@ fn last_failure(mut row: Row) -> DbResult<LastFailure> {
     Ok(LastFailure {
         saga_id: SagaId(take(row, 0)?),
         error_code: ErrorCode::from_stored(take(row, 1)?),
-        at: take::<Time>(row, 2)?.0,
+        at: take::<SqlTime>(row, 2)?.0,
         response_status: take::<Option<i64>>(row, 3)?.and_then(|status| u16::try_from(status).ok()),
     })
 }

@@ -23,9 +23,9 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
-    LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
-    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
+    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -34,15 +34,18 @@ pub(crate) use deliveries::attempt;
 
 pub(crate) struct Reader {
     lists: RolePool,
-    line: QueryLine,
+    line: QueryQueue,
+    /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
+    watch: QueryQueue,
     /// For readiness, which waits behind no list.
     prompt: RolePool,
 }
 
 impl Reader {
-    /// `lists` is the number of connections for lists.
+    /// `connections` is the number of those in `lists`.
     pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
-        Self { lists, line: QueryLine::new(connections), prompt }
+        let line = QueryQueue::new(connections.saturating_sub(1));
+        Self { lists, line, watch: QueryQueue::new(1), prompt }
     }
 
     /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone is killed, and
@@ -52,7 +55,15 @@ impl Reader {
         W: Fn(Conn) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let turn = self.line.turn().await?;
+        self.query(&self.line, work).await
+    }
+
+    async fn query<T, W, F>(&self, line: &QueryQueue, work: W) -> StoreResult<T>
+    where
+        W: Fn(Conn) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let turn = line.turn().await?;
         let work = &work;
         let query = |connection| async move { work(connection).await.map_err(DbError::of_a_query) };
         self.lists.run_in_turn(turn, &self.prompt, query).await
@@ -61,7 +72,7 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+    async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         self.list(|connection| events::list(connection, wanted)).await
     }
 
@@ -71,7 +82,7 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        wanted: Listing<'_, SubscriptionFilter>,
+        wanted: ListQuery<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
         self.list(|connection| subscriptions::list(connection, wanted)).await
     }
@@ -98,7 +109,7 @@ impl ReaderStore for Reader {
         self.list(read).await
     }
 
-    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+    async fn deliveries(&self, wanted: ListQuery<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
         self.list(|connection| deliveries::list(connection, wanted)).await
     }
 
@@ -108,7 +119,7 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        wanted: Listing<'_, DeadLetterFilter>,
+        wanted: ListQuery<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
         self.list(|connection| dead_letters::list(connection, wanted)).await
     }
@@ -121,7 +132,7 @@ impl ReaderStore for Reader {
         self.list(|connection| dead_letters::get(connection, scope, id)).await
     }
 
-    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+    async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
         self.list(|connection| audit::list(connection, wanted)).await
     }
 
@@ -138,7 +149,7 @@ impl ReaderStore for Reader {
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.list(stats::gauges).await
+        self.query(&self.watch, stats::gauges).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
@@ -154,7 +165,7 @@ impl ReaderStore for Reader {
     }
 
     async fn inventory(&self) -> StoreResult<Inventory> {
-        self.list(inventory::read).await
+        self.query(&self.watch, inventory::read).await
     }
 
     async fn ready(&self) -> StoreResult<i64> {

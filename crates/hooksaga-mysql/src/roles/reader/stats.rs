@@ -1,10 +1,10 @@
-//! How much waits where, and what ended when.
+//! How much waits at each stage, and what ended per minute.
 
 use super::counts;
 use crate::{
     error::{DbError, DbResult},
     roles::rows::{count, natural, take},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{
@@ -79,7 +79,7 @@ FROM subscriptions sub FORCE INDEX (idx_sub_tenant) WHERE sub.tenant = ? AND sub
 
 const WORKERS: &str = "/* reader.workers */
 SELECT id, slots, version, started_at, seen_at FROM workers
-WHERE seen_at >= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND ORDER BY started_at, id LIMIT 1000";
+WHERE ABS(TIMESTAMPDIFF(MICROSECOND, seen_at, UTC_TIMESTAMP(6))) <= ? ORDER BY started_at, id LIMIT 1000";
 
 pub(super) async fn gauges(mut connection: Conn) -> DbResult<QueueGauges> {
     Ok(read(&mut connection).await?.1)
@@ -93,8 +93,8 @@ pub(super) async fn workers(mut connection: Conn) -> DbResult<Vec<LivingWorker>>
             worker_id: take(row, 0)?,
             slots: natural(take(row, 1)?),
             version: take(row, 2)?,
-            started_at: take::<Time>(row, 3)?.0,
-            seen_at: take::<Time>(row, 4)?.0,
+            started_at: take::<SqlTime>(row, 3)?.0,
+            seen_at: take::<SqlTime>(row, 4)?.0,
         })
     };
     read.into_iter().map(worker).collect()
@@ -131,8 +131,8 @@ async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp
     let (pending, pending_retry, held_waiting) = waiting.ok_or_else(missing)?;
     let open: Option<(i64, i64)> = connection.exec_first(TENANT_OPEN, (tenant,)).await?;
     let (open, held_open) = open.ok_or_else(missing)?;
-    let oldest: Option<(Time, Option<Time>)> = connection.exec_first(TENANT_OLDEST, (tenant,)).await?;
-    let (Time(now), oldest) = oldest.ok_or_else(missing)?;
+    let oldest: Option<(SqlTime, Option<SqlTime>)> = connection.exec_first(TENANT_OLDEST, (tenant,)).await?;
+    let (SqlTime(now), oldest) = oldest.ok_or_else(missing)?;
     let bounded = |number: i64| count(number).min(TenantGauges::MOST.into());
     let gauges = TenantGauges {
         pending_sagas: bounded(pending),
@@ -145,7 +145,7 @@ async fn read_tenant(connection: &mut Conn, tenant: &str) -> DbResult<(Timestamp
 }
 
 /// How long ago that was; 0 for what is to come.
-fn age(now: Timestamp, oldest: Option<Time>) -> u64 {
+fn age(now: Timestamp, oldest: Option<SqlTime>) -> u64 {
     oldest.map_or(0, |oldest| u64::try_from(now.since(oldest.0).as_micros()).unwrap_or(u64::MAX))
 }
 
@@ -164,7 +164,7 @@ async fn read(connection: &mut Conn) -> DbResult<(Timestamp, QueueGauges)> {
         pending_dead_letters: number(7)?,
         oldest_due_age_micros: 0,
     };
-    let now = take::<Time>(&mut row, 9)?.0;
+    let now = take::<SqlTime>(&mut row, 9)?.0;
     gauges.oldest_due_age_micros = age(now, take(&mut row, 8)?);
     Ok((now, gauges))
 }

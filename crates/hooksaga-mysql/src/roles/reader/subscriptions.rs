@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Listing, Page, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_store::{ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 const SELECT: &str = concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM ");
@@ -25,9 +25,9 @@ JOIN subscriptions ON id = i.subscription_id";
 
 pub(super) async fn list(
     mut connection: Conn,
-    wanted: Listing<'_, SubscriptionFilter>,
+    wanted: ListQuery<'_, SubscriptionFilter>,
 ) -> DbResult<Page<Subscription>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
     filter.add_identifier("tenant = ", scope.tenant());

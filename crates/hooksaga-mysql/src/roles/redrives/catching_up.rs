@@ -1,13 +1,13 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::walk::{self, walk};
+use super::missed_events::{self, scan};
 use crate::{
     error::DbResult,
     roles::rows::take,
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits, StepOf};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
@@ -53,31 +53,31 @@ pub(super) async fn step(
     let id: i64 = take(row, 0)?;
     let subscription = SubscriptionId(take(row, 1)?);
     let standing = CatchUp {
-        since: take::<Time>(row, 2)?.0,
-        until: take::<Option<Time>>(row, 3)?.map(|time| time.0),
-        after_at: take::<Option<Time>>(row, 4)?.map(|time| time.0),
+        since: take::<SqlTime>(row, 2)?.0,
+        until: take::<Option<SqlTime>>(row, 3)?.map(|time| time.0),
+        after_at: take::<Option<SqlTime>>(row, 4)?.map(|time| time.0),
         after_id: take(row, 5)?,
     };
-    let now = take::<Time>(row, 6)?.0;
-    let mut step = RedriveStep::nothing(None);
-    // How it goes on, and when; nothing: not at all.
+    let now = take::<SqlTime>(row, 6)?.0;
+    let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription));
+    // How it goes on, and when; `None`: not at all.
     let mut onward = None;
-    let walker = walk::read(&mut transaction, subscription).await?;
-    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
+    let recipient = missed_events::read(&mut transaction, subscription).await?;
+    let is_what = recipient.as_ref().map(|recipient| (recipient.active, recipient.verified));
     let turn = CatchUpTurn::decide(is_what, (standing.since, standing.until), window, now);
-    match (turn, walker) {
-        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+    match (turn, recipient) {
+        (CatchUpTurn::Scan { oldest }, Some(recipient)) => {
             let span = standing.span(oldest, now);
-            let (chosen, sagas) = walk(&mut transaction, &walker, span, now, limits).await?;
-            onward = standing.onward(span, &chosen).map(|standing| (standing, Duration::ZERO));
-            step.take_over(sagas, &chosen);
+            let (missed, sagas) = scan(&mut transaction, &recipient, span, now, limits).await?;
+            onward = standing.onward(span, &missed.chosen).map(|standing| (standing, Duration::ZERO));
+            step.take_over(sagas, &missed.chosen);
         }
         (CatchUpTurn::Later { until, wait }, _) => onward = Some((CatchUp { until, ..standing }, wait)),
-        (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
+        (CatchUpTurn::Scan { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
     }
     match onward {
         Some((CatchUp { until, after_at, after_id, .. }, later)) => {
-            let values = (until.map(Time), after_at.map(Time), after_id, micros(later), id);
+            let values = (until.map(SqlTime), after_at.map(SqlTime), after_id, micros(later), id);
             transaction.exec_drop(MOVE, values).await?;
         }
         None => transaction.exec_drop(FORGET, (id,)).await?,

@@ -1,31 +1,31 @@
 //! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
 //!
 //! A step is one transaction, which begins with the lock on the redrive's row (SKIP LOCKED): nobody else takes the same
-//! step, and one that breaks off leaves nothing.
+//! step, and one that is interrupted leaves nothing.
 
 pub(crate) mod catching_up;
-pub(crate) mod walk;
+pub(crate) mod missed_events;
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        dead_letters::requeue::{LetterWindow, examine, insert},
+        dead_letters::requeue::{examine, insert},
         redrive::{redrive, redrive_columns, work},
         rows::{count, parsed, rows, take},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns,
+    CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, Redrive, RedriveColumns,
     RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
-    StepLimits, StoreResult, TenantScope, Walker,
+    StepLimits, StepOf, StoreResult, TenantScope,
 };
+use missed_events::scan;
 use mysql_async::{Conn, Params, Row, Transaction, TxOpts, Value, prelude::Queryable as _};
 use std::time::Duration;
-use walk::walk;
 
 const RUNNING: &str = "/* redrives.running */
 SELECT COUNT(*), CAST(COALESCE(SUM(tenant <=> ?), 0) AS SIGNED) FROM redrives WHERE status = 'running'";
@@ -155,8 +155,8 @@ async fn start(
         columns.subscription_id.into(),
         columns.event_type.into(),
         columns.final_error_code.into(),
-        columns.since.map(Time).into(),
-        columns.until.map(Time).into(),
+        columns.since.map(SqlTime).into(),
+        columns.until.map(SqlTime).into(),
         starter.key_id.map(|key| key.0).into(),
         starter.name.as_str().into(),
     ];
@@ -204,10 +204,10 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
     let id = RedriveId(take(row, 0)?);
     let tenant: Option<String> = take(row, 1)?;
     let work: RedriveWork = work(row, 2)?.into();
-    let mut after_at: Option<Time> = take(row, 8)?;
+    let mut after_at: Option<SqlTime> = take(row, 8)?;
     let mut after_id: i64 = take(row, 9)?;
-    let now = take::<Time>(row, 10)?.0;
-    let mut step = RedriveStep::nothing(Some(id));
+    let now = take::<SqlTime>(row, 10)?.0;
+    let mut step = RedriveStep::nothing(StepOf::Redrive(id));
     let mut error = None;
     match work {
         RedriveWork::DeadLetters(filter) => {
@@ -215,21 +215,22 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
                 Some(tenant) => TenantScope::One(parsed(&tenant)?),
                 None => TenantScope::All,
             };
-            let (chosen, sagas) = letters(&mut transaction, &scope, filter, after_id, limits).await?;
+            let window = LetterWindow::of_redrive(&filter, after_id, limits);
+            let (chosen, sagas) = letters(&mut transaction, &scope, window, limits.create).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
             step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            let walker = walk::read(&mut transaction, subscription_id).await?;
-            match walker.filter(Walker::is_deliverable) {
-                Some(walker) => {
+            let recipient = missed_events::read(&mut transaction, subscription_id).await?;
+            match recipient.filter(Recipient::is_deliverable) {
+                Some(recipient) => {
                     let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
                     let span = EventSpan { after, until: until.unwrap_or(now) };
-                    let (chosen, sagas) = walk(&mut transaction, &walker, span, now, limits).await?;
-                    if let Some((at, id)) = chosen.reached {
-                        (after_at, after_id) = (Some(Time(at)), id.0);
+                    let (missed, sagas) = scan(&mut transaction, &recipient, span, now, limits).await?;
+                    if let Some((at, id)) = missed.chosen.reached {
+                        (after_at, after_id) = (Some(SqlTime(at)), id.0);
                     }
-                    step.take_over(sagas, &chosen);
+                    step.take_over(sagas, &missed.chosen);
                 }
                 None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
             }
@@ -245,25 +246,21 @@ async fn advance(mut connection: Conn, limits: StepLimits) -> DbResult<Option<Re
     Ok(Some(step))
 }
 
-/// Looks at the next letters, and requeues those that can be.
+/// Examines the next letters, and requeues those that can be.
 async fn letters(
     transaction: &mut Transaction<'_>,
     scope: &TenantScope,
-    filter: DeadLetterFilter,
-    after: i64,
-    limits: StepLimits,
+    window: LetterWindow<'_>,
+    create: u32,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
-    let most = limits.examined();
-    let look =
-        LetterWindow { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
-    let (page, letters) = examine(transaction, scope, &look).await?;
+    let (page, letters) = examine(transaction, scope, window).await?;
     let fate = |id: i64| match letters.iter().find(|letter| letter.id.0 == id) {
         None => Fate::Pass,
         Some(letter) if letter.ended.successor.is_some() || !letter.ended.deliverable => Fate::Skip,
         Some(_) => Fate::Send,
     };
     let fates: Vec<(DeadLetterId, Fate)> = page.iter().map(|id| (DeadLetterId(*id), fate(*id))).collect();
-    let chosen = choose(&fates, limits.create as usize, rows(page.len()) < u64::from(most));
+    let chosen = choose(&fates, create as usize, rows(page.len()) < u64::from(window.most));
     let to_send: Vec<_> = letters
         .iter()
         .filter(|letter| chosen.send.contains(&letter.id))

@@ -1,9 +1,9 @@
 //! Which subscriptions an event may go to, by the index of topics.
 //!
-//! Every entry that is read counts, also that of a subscription which is paused: so a pass is bounded however many of them
-//! there are. A whole batch is looked up in one statement, each kind of event once. Where that finds more than a pass may
-//! consider, and for an event that an earlier pass has begun, the topics are read one by one from where they matter,
-//! as many entries of each as are still wanted. The first ones of all topics together are among those.
+//! Every entry that is read counts, also that of a paused subscription. So a pass is bounded, however many there are. One
+//! statement looks up a whole batch, each kind of event once. Where that finds more than a pass may consider, and for an
+//! event that an earlier pass has begun, the topics are read one by one, from the last subscription that was considered,
+//! and no more entries of each than are still wanted. The next subscriptions over all topics are among those entries.
 
 use crate::{
     error::DbResult,
@@ -12,7 +12,7 @@ use crate::{
         rows::{natural, rows, take},
         topics::matching,
     },
-    time::Time,
+    time::SqlTime,
 };
 use hooksaga_saga::Timestamp;
 use mysql_async::{Conn, Row, prelude::Queryable as _};
@@ -45,7 +45,7 @@ FROM (SELECT subscription_id FROM subscription_topics FORCE INDEX (PRIMARY)
 LEFT JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = i.subscription_id";
 
 /// A queued event.
-pub(super) struct Event {
+pub(super) struct QueuedEvent {
     pub(super) id: i64,
     pub(super) tenant: String,
     pub(super) event_type: String,
@@ -68,7 +68,7 @@ pub(super) struct Candidate {
 
 impl Candidate {
     /// It is unverified for no other reason, and its gap begins after this event.
-    pub(super) fn misses_early(&self, event: &Event) -> bool {
+    pub(super) fn misses_early(&self, event: &QueuedEvent) -> bool {
         let later = self.unverified_since.is_some_and(|since| event.created_at < since);
         later && self.active && !self.disabled && !self.deliverable
     }
@@ -82,7 +82,7 @@ impl Candidates {
     /// Looks up all kinds of events that begin here. Nothing if there are more than `limit`.
     pub(super) async fn read(
         transaction: &mut Conn,
-        events: impl Iterator<Item = &Event>,
+        events: impl Iterator<Item = &QueuedEvent>,
         limit: usize,
     ) -> DbResult<Option<Self>> {
         let mut kinds: HashMap<(&str, &str), i64> = HashMap::new();
@@ -123,7 +123,7 @@ impl Candidates {
     pub(super) async fn of(
         &self,
         transaction: &mut Conn,
-        event: &Event,
+        event: &QueuedEvent,
         limit: usize,
     ) -> DbResult<(Vec<Candidate>, bool)> {
         let known = self.0.get(&(event.tenant.clone(), event.event_type.clone()));
@@ -153,6 +153,6 @@ fn candidate(row: &mut Row, first: usize) -> DbResult<Candidate> {
         max_retry_limit: take::<Option<i64>>(row, first + 2)?.map(natural),
         active: take(row, first + 3)?,
         disabled: take(row, first + 4)?,
-        unverified_since: take::<Option<Time>>(row, first + 5)?.map(|time| time.0),
+        unverified_since: take::<Option<SqlTime>>(row, first + 5)?.map(|time| time.0),
     })
 }

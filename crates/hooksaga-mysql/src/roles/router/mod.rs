@@ -1,9 +1,9 @@
 //! `router_worker`: makes one saga per event and matching subscription.
 //!
-//! One transaction, after a look at the queue and its events, which never change. The queue's rows are locked first; what is
-//! read after that (in READ COMMITTED each statement sees
-//! what is committed when it begins) has every subscription that was there when the events were accepted. While the
-//! lock is held nobody else makes generation 0 sagas for these events.
+//! It reads the queue and its events, which never change, and then runs one transaction. The transaction first locks the
+//! queue's rows. What it reads after that includes every subscription that existed when the events were accepted, because in
+//! READ COMMITTED each statement sees what was committed when it began. While the lock is held, nobody else makes sagas of
+//! generation 0 for these events.
 //!
 //! A pass considers a bounded number of subscriptions. The event at which that ends stays queued, with the last
 //! subscription that was considered; the next pass resumes behind it (`candidates`).
@@ -17,18 +17,19 @@ use crate::{
         batch::{Batch, Field},
         rows::{expect_rows, rows, take},
     },
-    time::Time,
-    unit::Unit,
+    time::SqlTime,
+    transaction::BatchedTransaction,
 };
 use async_trait::async_trait;
-use candidates::{Candidate, Candidates, Event};
+use candidates::{Candidate, Candidates, QueuedEvent};
 use hooksaga_saga::{EventId, EventType, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore, StoreResult, Unmatched,
+    Examined, LargeEvent, MissedEarly, RouteBatch, RouteLimits, RoutedEvent, RoutedSaga, RouterStore,
+    SmallLimits, StoreResult, Unmatched,
 };
 use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -38,16 +39,24 @@ SELECT e.id, e.tenant, e.event_type, e.correlation_id, UTC_TIMESTAMP(6), e.creat
 FROM (SELECT event_id FROM unrouted_events FORCE INDEX (PRIMARY) ORDER BY event_id LIMIT ?) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id";
 
-/// Reads the queue by its key, from one end or the other.
-pub(crate) fn lock(taken: Taken, limit: u32) -> String {
-    let order = match taken {
-        Taken::Oldest => "ASC",
-        Taken::Small => "DESC",
-    };
+pub(crate) const QUEUED: &str = "/* router.queued */
+SELECT event_id FROM unrouted_events FORCE INDEX (PRIMARY) WHERE event_id > ? ORDER BY event_id LIMIT ?";
+
+pub(crate) fn lock(limit: u32) -> String {
     format!(
         "/* router.lock */
 SELECT event_id, after_subscription_id FROM unrouted_events FORCE INDEX (PRIMARY)
-ORDER BY event_id {order} LIMIT {limit} FOR UPDATE SKIP LOCKED"
+ORDER BY event_id LIMIT {limit} FOR UPDATE SKIP LOCKED"
+    )
+}
+
+/// By key: no other row is locked, or waited for. `ids`: a batch of numbers.
+pub(crate) fn lock_listed(ids: &str) -> String {
+    format!(
+        "/* router.lock_listed */
+SELECT q.event_id, q.after_subscription_id
+FROM (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN unrouted_events q FORCE INDEX (PRIMARY) ON q.event_id = u.id FOR UPDATE SKIP LOCKED"
     )
 }
 
@@ -109,33 +118,67 @@ pub(crate) struct Router(pub(crate) RolePool);
 #[async_trait]
 impl RouterStore for Router {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.pass(Taken::Oldest, limits, default_limit).await
+        let RouteLimits { events, sagas } = limits;
+        let routed = self.pass(Taken::Oldest(events), Bound::Together(sagas.max(1)), default_limit).await?;
+        Ok(RouteBatch { events: routed.routed })
     }
 
-    async fn route_small(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
-        self.pass(Taken::Small, limits, default_limit).await
+    async fn queued(&self, after: EventId, limit: u32) -> StoreResult<Vec<EventId>> {
+        let read = |mut connection: Conn| async move {
+            let ids: Vec<i64> = connection.exec(QUEUED, (after.0, limit)).await?;
+            Ok(ids.into_iter().map(EventId).collect())
+        };
+        self.0.run(read).await
+    }
+
+    async fn route_small(
+        &self,
+        events: &[EventId],
+        limits: SmallLimits,
+        default_limit: u32,
+    ) -> StoreResult<Examined> {
+        self.pass(Taken::Listed(events), Bound::Small(limits), default_limit).await
+    }
+
+    async fn route_listed(
+        &self,
+        events: &[EventId],
+        sagas: u32,
+        default_limit: u32,
+    ) -> StoreResult<RouteBatch> {
+        let routed = self.pass(Taken::Listed(events), Bound::Together(sagas.max(1)), default_limit).await?;
+        Ok(RouteBatch { events: routed.routed })
     }
 }
 
 /// Which events a pass takes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// In the order of their ids, until the limit is reached.
-    Oldest,
-    /// Of the newest, those with no more subscriptions than the limit, each.
-    Small,
+#[derive(Clone, Copy)]
+enum Taken<'a> {
+    /// So many, in the order of their ids.
+    Oldest(u32),
+    Listed(&'a [EventId]),
+}
+
+/// Which subscriptions it considers.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// So many, one event after the other.
+    Together(u32),
+    /// All of each small event.
+    Small(SmallLimits),
 }
 
 impl Router {
-    async fn pass(&self, taken: Taken, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
+    async fn pass(&self, taken: Taken<'_>, bound: Bound, default_limit: u32) -> StoreResult<Examined> {
         // Hardly ever are there sagas already. So the first try does not look for them; their keys would tell.
-        let look = &AtomicBool::new(false);
+        let check_existing = &AtomicBool::new(false);
         self.0
             .run_inserting(|connection| async move {
                 let routed =
-                    route(connection, taken, limits, default_limit, look.load(Ordering::Relaxed)).await;
+                    route(connection, taken, bound, default_limit, check_existing.load(Ordering::Relaxed))
+                        .await;
                 if routed.as_ref().is_err_and(DbError::is_duplicate) {
-                    look.store(true, Ordering::Relaxed);
+                    check_existing.store(true, Ordering::Relaxed);
                 }
                 routed
             })
@@ -145,21 +188,31 @@ impl Router {
 
 async fn route(
     mut connection: Conn,
-    taken: Taken,
-    limits: RouteLimits,
+    taken: Taken<'_>,
+    bound: Bound,
     default_limit: u32,
-    look: bool,
-) -> DbResult<RouteBatch> {
-    if limits.events == 0 || limits.sagas == 0 {
-        return Ok(RouteBatch::default());
-    }
-    let mut seen = Seen::default();
-    seen.note(connection.exec(PEEK, (limits.events,)).await?)?;
-    let Some(now) = seen.now else { return Ok(RouteBatch::default()) };
-    let (mut transaction, queued) = Unit::begin(connection, &lock(taken, limits.events)).await?;
+    check_existing: bool,
+) -> DbResult<Examined> {
+    let mut seen = ReadEvents::default();
+    let lock = match taken {
+        Taken::Oldest(0) => return Ok(Examined::default()),
+        Taken::Oldest(most) => {
+            seen.note(connection.exec(PEEK, (most,)).await?)?;
+            lock(most)
+        }
+        Taken::Listed(events) => {
+            let Some(document) = Batch::ids(events.iter().map(|id| id.0)).into_iter().next() else {
+                return Ok(Examined::default());
+            };
+            seen.note(connection.exec(EVENTS, (&document,)).await?)?;
+            lock_listed(&document)
+        }
+    };
+    let Some(now) = seen.now else { return Ok(Examined::default()) };
+    let (mut transaction, queued) = BatchedTransaction::begin(connection, &lock).await?;
     let pair = |mut row: Row| Ok((take(&mut row, 0)?, take(&mut row, 1)?));
     let queued = queued.into_iter().map(pair).collect::<DbResult<Vec<(i64, i64)>>>()?;
-    // Where other routers are at work, or the newest are taken, these can be others than those that the look saw.
+    // Where other routers are at work, these can be others than those that the look saw.
     let unseen = queued.iter().map(|(id, _)| *id).filter(|id| !seen.events.contains_key(id));
     for document in Batch::ids(unseen) {
         let read = transaction.exec(EVENTS, (document,)).await?;
@@ -168,15 +221,16 @@ async fn route(
     let events = seen.locked(queued);
     if events.is_empty() {
         transaction.rollback().await?;
-        return Ok(RouteBatch::default());
+        return Ok(Examined::default());
     }
-    let considered = match taken {
-        Taken::Oldest => consider(&mut transaction, events, limits.sagas).await?,
-        Taken::Small => consider_small(&mut transaction, events, limits.sagas).await?,
+    let mut examined = Examined::default();
+    let considered = match bound {
+        Bound::Together(sagas) => consider(&mut transaction, events, sagas).await?,
+        Bound::Small(limits) => consider_small(&mut transaction, events, limits, &mut examined).await?,
     };
     if considered.is_empty() {
         transaction.rollback().await?;
-        return Ok(RouteBatch::default());
+        return Ok(examined);
     }
 
     let mut new = Vec::new();
@@ -188,7 +242,7 @@ async fn route(
             limit: candidate.max_retry_limit.unwrap_or(default_limit),
         }));
     }
-    if look {
+    if check_existing {
         let there = sagas(&mut transaction, &new).await?;
         new.retain(|pair| !there.contains_key(&(pair.event, pair.subscription)));
     }
@@ -212,50 +266,53 @@ async fn route(
             })
             .collect(),
         tenant: event.tenant,
+        event_type: event.event_type,
         correlation_id: event.correlation_id,
         complete,
     });
-    Ok(RouteBatch { events: routed.collect() })
+    examined.routed = routed.collect();
+    Ok(examined)
 }
 
 /// Events that were read, and the clock of the first reading.
 #[derive(Default)]
-struct Seen {
-    events: HashMap<i64, Event>,
+struct ReadEvents {
+    events: HashMap<i64, QueuedEvent>,
     now: Option<Timestamp>,
 }
 
-impl Seen {
+impl ReadEvents {
     fn note(&mut self, read: Vec<Row>) -> DbResult<()> {
         for mut row in read {
             let row = &mut row;
             let id = take(row, 0)?;
-            self.now.get_or_insert(take::<Time>(row, 4)?.0);
+            self.now.get_or_insert(take::<SqlTime>(row, 4)?.0);
             let (tenant, event_type, correlation_id) = (take(row, 1)?, take(row, 2)?, take(row, 3)?);
-            let created_at = take::<Time>(row, 5)?.0;
-            self.events.insert(id, Event { id, tenant, event_type, correlation_id, created_at, after: 0 });
+            let created_at = take::<SqlTime>(row, 5)?.0;
+            self.events
+                .insert(id, QueuedEvent { id, tenant, event_type, correlation_id, created_at, after: 0 });
         }
         Ok(())
     }
 
     /// The queued events in the order of their ids, each from where an earlier pass stopped.
-    fn locked(mut self, mut queued: Vec<(i64, i64)>) -> Vec<Event> {
+    fn locked(mut self, mut queued: Vec<(i64, i64)>) -> Vec<QueuedEvent> {
         queued.sort_unstable();
-        let event = |(id, after)| Some(Event { after, ..self.events.remove(&id)? });
+        let event = |(id, after)| Some(QueuedEvent { after, ..self.events.remove(&id)? });
         queued.into_iter().filter_map(event).collect()
     }
 }
 
 /// An event, and the subscriptions that this pass considers for it.
 struct Considered {
-    event: Event,
+    event: QueuedEvent,
     candidates: Vec<Candidate>,
     complete: bool,
 }
 
 /// The events one after the other, until this many subscriptions have been considered. They are looked up together, as many
 /// as do not exceed that; each time they do, half as many.
-async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
+async fn consider(transaction: &mut Conn, events: Vec<QueuedEvent>, limit: u32) -> DbResult<Vec<Considered>> {
     let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut considered = Vec::with_capacity(events.len());
     let mut together = events.len();
@@ -281,20 +338,37 @@ async fn consider(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbR
     Ok(considered)
 }
 
-/// The events that each have no more candidates than this. A kind that has more is looked up once.
-async fn consider_small(transaction: &mut Conn, events: Vec<Event>, limit: u32) -> DbResult<Vec<Considered>> {
-    let most = usize::try_from(limit).unwrap_or(usize::MAX);
-    let (mut considered, mut crowds) = (Vec::new(), HashSet::new());
+/// The small events, with all their candidates; the large ones are named. Each kind of event is looked up once.
+async fn consider_small(
+    transaction: &mut Conn,
+    events: Vec<QueuedEvent>,
+    limits: SmallLimits,
+    examined: &mut Examined,
+) -> DbResult<Vec<Considered>> {
+    let [each, mut left] = [limits.each, limits.sagas.max(limits.each)]
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    // All together, unless that is a crowd.
+    let together = Candidates::read(transaction, events.iter(), left).await?.unwrap_or_default();
+    let (mut considered, mut known) = (Vec::new(), HashMap::new());
     for event in events {
         let kind = (event.tenant.clone(), event.event_type.clone());
-        if crowds.contains(&kind) {
-            continue;
+        let whole = event.after == 0;
+        let (candidates, complete) = match known.get(&kind).filter(|_| whole) {
+            Some(found) => Clone::clone(found),
+            None => together.of(transaction, &event, each).await?,
+        };
+        if whole {
+            known.entry(kind).or_insert_with(|| (candidates.clone(), complete));
         }
-        let (candidates, complete) = Candidates::default().of(transaction, &event, most).await?;
-        if complete {
-            considered.push(Considered { event, candidates, complete });
+        if !complete {
+            let QueuedEvent { id, tenant, event_type, .. } = event;
+            examined.large.push(LargeEvent { event_id: EventId(id), tenant, event_type });
+        } else if candidates.len() > left {
+            examined.next = Some(EventId(event.id));
+            break;
         } else {
-            crowds.insert(kind);
+            left -= candidates.len();
+            considered.push(Considered { event, candidates, complete });
         }
     }
     Ok(considered)

@@ -1,8 +1,9 @@
 //! A claim: the jobs that were admitted first, as many as the limits allow, with all that their attempts need.
 //!
-//! A look tells which jobs those are, and the sizes of their payloads. Then one transaction takes them, reads what
-//! their attempts need, and commits, all in one go. Where others are at work they may have, or hold, some of them; it never waits for them, and the next
-//! claims pick their jobs instead: they lock whatever nobody holds, and lease it once they know what it is.
+//! A read finds these jobs and the sizes of their payloads. Then one transaction leases them, reads what their attempts
+//! need, and commits, in one round trip. Other workers may have taken or locked some of them meanwhile. The claim never
+//! waits for those. Instead, the next claims pick their jobs: they lock jobs that nobody holds, and lease them once they
+//! have read them.
 
 use crate::{
     error::{DbError, DbResult},
@@ -10,8 +11,8 @@ use crate::{
         batch::{Batch, list},
         rows::{expect_rows, natural, rows, take},
     },
-    time::{Time, micros},
-    unit::Unit,
+    time::{SqlTime, micros},
+    transaction::BatchedTransaction,
 };
 use hooksaga_saga::{EventId, JobId, RateLimit, SagaId, SecretId, SubscriptionId, Timestamp};
 use hooksaga_store::{
@@ -27,8 +28,8 @@ use std::{
 
 /// The clock, when a lease that begins now will end (in a row without a job), and the jobs that can be claimed, before a
 /// transaction is begun: an idle pass is this one statement. What it reads of a job never changes while the job is Pending,
-/// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it would be in
-/// the way forever.
+/// but for its not-before and `lease_resets`. A job whose event is gone is claimed, too, and goes to nobody: else it
+/// would be in the way forever.
 pub(crate) fn peek(lease: Duration, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.peek */
@@ -55,7 +56,7 @@ fn skipped(skip: &[SubscriptionId]) -> String {
 }
 
 /// Reads the index of Pending jobs in its own order, beyond the NULLs of all others; parked jobs stand at its end.
-pub(crate) fn pick(now: Time, limits: &ClaimLimits) -> String {
+pub(crate) fn pick(now: SqlTime, limits: &ClaimLimits) -> String {
     format!(
         "/* worker.pick */
 SELECT id, lease_resets FROM webhook_delivery_jobs FORCE INDEX (idx_job_pending)
@@ -77,7 +78,7 @@ LEFT JOIN events e FORCE INDEX (PRIMARY) ON e.id = s.event_id";
 
 /// Locks those of the jobs that can still be claimed. Fails at once if somebody has one of them locked: the write that
 /// follows would wait for them.
-pub(crate) fn lock(ids: &str, now: Time) -> String {
+pub(crate) fn lock(ids: &str, now: SqlTime) -> String {
     format!(
         "/* worker.lock */
 SELECT j.id, j.lease_resets
@@ -89,7 +90,7 @@ WHERE j.status = 'Pending' AND j.lease_until <= {now} FOR UPDATE NOWAIT",
 }
 
 /// None but this transaction can have changed the locked jobs.
-pub(crate) fn lease(ids: &str, until: Time, token: LeaseToken, now: Time) -> String {
+pub(crate) fn lease(ids: &str, until: SqlTime, token: LeaseToken, now: SqlTime) -> String {
     format!(
         "/* worker.lease */
 UPDATE (SELECT * FROM JSON_TABLE('{ids}', '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
@@ -131,7 +132,7 @@ ORDER BY s.id, k.id DESC"
 /// How the jobs of a claim are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Those that the look saw, locked and leased together ([`Unit`]).
+    /// Those that the look saw, locked and leased together ([`BatchedTransaction`]).
     Seen,
     /// Whatever nobody holds: locked first, then leased. (The look's are left to whoever holds them.)
     Picked,
@@ -149,7 +150,7 @@ pub(super) async fn claim(
     asked: LeaseRequest,
     way: Way,
 ) -> DbResult<Claimed> {
-    let Claimable { now, until, seen } = look(&mut connection, limits, asked.lasts).await?;
+    let Claimable { now, until, seen } = find_claimable(&mut connection, limits, asked.lasts).await?;
     let lease = NewLease { token: asked.token, until, now };
     match way {
         _ if seen.is_empty() => Ok(lease.of_nothing()),
@@ -160,12 +161,16 @@ pub(super) async fn claim(
 
 /// What can be claimed, in the order of admission, before anything is locked.
 struct Claimable {
-    now: Time,
-    until: Time,
+    now: SqlTime,
+    until: SqlTime,
     seen: Vec<Picked>,
 }
 
-async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -> DbResult<Claimable> {
+async fn find_claimable(
+    connection: &mut Conn,
+    limits: &ClaimLimits,
+    duration: Duration,
+) -> DbResult<Claimable> {
     let mut read: Vec<Row> = connection.query(peek(duration, limits)).await?;
     let mut clock = None;
     for row in read.extract_if(.., |row| matches!(row.get_opt::<Option<i64>, _>(0), Some(Ok(None)))) {
@@ -182,8 +187,8 @@ async fn look(connection: &mut Conn, limits: &ClaimLimits, duration: Duration) -
 #[derive(Clone, Copy)]
 struct NewLease {
     token: LeaseToken,
-    until: Time,
-    now: Time,
+    until: SqlTime,
+    now: SqlTime,
 }
 
 impl NewLease {
@@ -203,8 +208,9 @@ async fn take_seen(
 ) -> DbResult<Claimed> {
     let (wanted, cut_short) = within(seen, limits.payload_bytes);
     let Statements { lock, lease: write, events, targets } = Statements::of(&wanted, lease);
-    let mut transaction = Unit::on(connection);
-    let statements = [Unit::START, &lock, &write, &events, &targets, Unit::COMMIT];
+    let mut transaction = BatchedTransaction::on(connection);
+    let statements =
+        [BatchedTransaction::START, &lock, &write, &events, &targets, BatchedTransaction::COMMIT];
     let [_, locked, leased, events, targets, _] = transaction.run(statements).await.map_err(|error| {
         if error.is_locked_out() {
             DbError::Held("jobs are being claimed by others".to_owned())
@@ -240,7 +246,7 @@ async fn pick_and_take(
     limits: &ClaimLimits,
     lease: NewLease,
 ) -> DbResult<Claimed> {
-    let (mut transaction, locked) = Unit::begin(connection, &pick(lease.now, limits)).await?;
+    let (mut transaction, locked) = BatchedTransaction::begin(connection, &pick(lease.now, limits)).await?;
     if locked.is_empty() {
         transaction.rollback().await?;
         return Ok(lease.of_nothing());
@@ -320,8 +326,8 @@ fn read_job(mut row: Row) -> DbResult<Picked> {
         id: take(row, 0)?,
         saga_id: take(row, 1)?,
         subscription_id: take(row, 2)?,
-        attempt_at: take::<Time>(row, 3)?.0,
-        not_before: take::<Time>(row, 7)?.0,
+        attempt_at: take::<SqlTime>(row, 3)?.0,
+        not_before: take::<SqlTime>(row, 7)?.0,
         lease_resets: 0,
         attempt_count: natural(take(row, 4)?),
         event_id: take(row, 5)?,
@@ -342,7 +348,7 @@ fn within(mut picked: Vec<Picked>, payload_bytes: u64) -> (Vec<Picked>, bool) {
     (picked, cut_short)
 }
 
-struct Event {
+struct JobEvent {
     tenant: String,
     event_type: String,
     correlation_id: String,
@@ -355,14 +361,14 @@ fn leases(
     picked: impl IntoIterator<Item = Picked>,
     NewLease { token, until, .. }: NewLease,
 ) -> DbResult<Vec<Lease<DeliveryJob>>> {
-    let mut events: HashMap<i64, Event> = HashMap::with_capacity(read.len());
+    let mut events: HashMap<i64, JobEvent> = HashMap::with_capacity(read.len());
     for mut row in read {
-        let event = Event {
+        let event = JobEvent {
             event_type: take(&mut row, 1)?,
             correlation_id: take(&mut row, 2)?,
             payload: Arc::from(take::<String>(&mut row, 3)?),
             tenant: take(&mut row, 4)?,
-            accepted_at: take::<Time>(&mut row, 5)?.0,
+            accepted_at: take::<SqlTime>(&mut row, 5)?.0,
         };
         events.insert(take(&mut row, 0)?, event);
     }

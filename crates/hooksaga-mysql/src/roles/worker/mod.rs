@@ -11,7 +11,7 @@ use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{batch::Batch, rows::take},
-    unit::Unit,
+    transaction::BatchedTransaction,
 };
 use async_trait::async_trait;
 use claim::{Claimed, Way};
@@ -140,12 +140,12 @@ struct HeldLease {
 }
 
 /// Begins a transaction with those of these leases that are still held, locked; in the order of their ids.
-async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(Unit, Vec<HeldLease>)> {
+async fn held(connection: Conn, leases: &[LeaseRef]) -> DbResult<(BatchedTransaction, Vec<HeldLease>)> {
     let mut sorted = leases.to_vec();
     sorted.sort_unstable_by_key(|lease| lease.job_id);
     let mut documents = Batch::ids(sorted.iter().map(|lease| lease.job_id.0)).into_iter();
     let first = documents.next().unwrap_or_else(|| "[]".to_owned());
-    let (mut transaction, mut found) = Unit::begin(connection, &held_statement(&first)).await?;
+    let (mut transaction, mut found) = BatchedTransaction::begin(connection, &held_statement(&first)).await?;
     for document in documents {
         found.extend(transaction.query::<Row, _>(held_statement(&document)).await?);
     }

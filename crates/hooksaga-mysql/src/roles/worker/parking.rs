@@ -7,7 +7,7 @@ use crate::{
         batch::{Batch, Field},
         rows::{expect_rows, rows},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use hooksaga_saga::{JobId, Timestamp};
 use hooksaga_store::LeaseRef;
@@ -87,7 +87,7 @@ pub(super) async fn park(connection: Conn, leases: &[LeaseRef]) -> DbResult<Vec<
 }
 
 async fn clock(transaction: &mut Conn, delay: Duration) -> DbResult<Timestamp> {
-    let at: Option<Time> = transaction.exec_first(CLOCK, (micros(delay),)).await?;
+    let at: Option<SqlTime> = transaction.exec_first(CLOCK, (micros(delay),)).await?;
     Ok(at.ok_or_else(|| DbError::unreadable("no clock"))?.0)
 }
 
@@ -111,7 +111,7 @@ pub(super) struct Unparked {
 
 /// Looks at up to `limit` parked jobs behind `after`. One statement writes, so there is no transaction around it.
 pub(super) async fn unpark(mut connection: Conn, after: i64, limit: u32) -> DbResult<Unparked> {
-    let end = Time(Timestamp::MAX);
+    let end = SqlTime(Timestamp::MAX);
     let parked: Vec<(i64, bool)> = connection.exec(PARKED, (end, after, limit)).await?;
     let full = rows(parked.len()) == u64::from(limit);
     let resume_after = parked.last().map(|(id, _)| *id).filter(|_| full);

@@ -1,4 +1,4 @@
-//! How attempts ended.
+//! Writes the results of attempts.
 
 use super::held;
 use crate::{

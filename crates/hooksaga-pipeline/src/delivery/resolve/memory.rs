@@ -69,6 +69,8 @@ impl TimedResolution {
 struct Entry {
     answer: Resolution,
     until: Instant,
+    /// When a name server last answered.
+    answered_at: Option<Instant>,
 }
 
 /// A bounded number of names.
@@ -88,9 +90,14 @@ impl Memory {
         (now < entry.until).then(|| entry.answer.clone())
     }
 
-    /// Whether the name's last lookup was not answered, however long ago.
-    pub(super) fn is_suspect(&self, name: &str) -> bool {
-        self.entries.get(name).is_some_and(|entry| entry.answer == Err(Unresolved::Unanswered))
+    /// Whether the name's last lookup was not answered, however long ago, and none was for an hour: after an outage of the name
+    /// servers, which leaves every name without an answer, the good ones do not wait for the bad.
+    pub(super) fn is_suspect(&self, name: &str, now: Instant) -> bool {
+        const GOOD_FOR: Duration = Duration::from_secs(3600);
+        self.entries.get(name).is_some_and(|entry| {
+            let is_good = entry.answered_at.is_some_and(|at| now.saturating_duration_since(at) < GOOD_FOR);
+            entry.answer == Err(Unresolved::Unanswered) && !is_good
+        })
     }
 
     pub(super) fn put(&mut self, name: Box<str>, found: TimedResolution, now: Instant) {
@@ -101,7 +108,11 @@ impl Memory {
         if self.entries.len() >= self.capacity && !self.entries.contains_key(&name) {
             self.make_room(now);
         }
-        self.entries.insert(name, Entry { answer: found.answer, until: now + lasts });
+        let answered_at = match &found.answer {
+            Ok(_) | Err(Unresolved::NoAddress) => Some(now),
+            Err(_) => self.entries.get(&name).and_then(|entry| entry.answered_at),
+        };
+        self.entries.insert(name, Entry { answer: found.answer, until: now + lasts, answered_at });
     }
 
     /// Forgets what has expired, or else what would expire first.
@@ -154,12 +165,19 @@ mod tests {
     #[test]
     fn a_name_without_an_answer_stays_suspect_until_it_has_one() {
         let (mut memory, start) = (Memory::new(8), Instant::now());
-        assert!(!memory.is_suspect("a"));
-        memory.put("a".into(), TimedResolution::failure(Unresolved::Unanswered), start);
+        let unanswered = || TimedResolution::failure(Unresolved::Unanswered);
+        assert!(!memory.is_suspect("a", start));
+        memory.put("a".into(), unanswered(), start);
         assert!(memory.get("a", start + Duration::from_secs(60)).is_none());
-        assert!(memory.is_suspect("a"));
+        assert!(memory.is_suspect("a", start));
         memory.put("a".into(), address(1), start);
-        assert!(!memory.is_suspect("a"));
+        assert!(!memory.is_suspect("a", start));
+        // An outage of the name servers makes no suspect of a name that they knew a while ago.
+        let second = |second| start + Duration::from_secs(second);
+        memory.put("a".into(), unanswered(), second(60));
+        memory.put("a".into(), unanswered(), second(120));
+        assert!(!memory.is_suspect("a", second(3_599)));
+        assert!(memory.is_suspect("a", second(3_600)));
     }
 
     #[test]

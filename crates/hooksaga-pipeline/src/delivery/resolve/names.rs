@@ -27,7 +27,7 @@ const QUICK: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 128;
 /// How many go on longer.
 const SLOW_AT_ONCE: usize = 192;
-/// How many ask for names whose last lookup was not answered: a thousand names that hang, tried again and
+/// How many ask for names whose last lookup was not answered, and none in the last hour: a thousand names that hang, tried again and
 /// again, leave the slots above to others.
 const SUSPECTS_AT_ONCE: usize = 64;
 /// How long a lookup waits for its slot: less than any sensible deadline of an attempt.
@@ -36,14 +36,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 const MOST_FLIGHTS: usize = 4096;
 /// How many names are remembered.
 const NAMES_KNOWN: usize = 4096;
-/// How many addresses of a name are looked at: those beyond are as if they did not exist.
+/// How many addresses of a name are examined: those beyond are as if they did not exist.
 const MOST_ADDRESSES: usize = 64;
 
 /// Looks names up as the system is configured to, with a memory of its own. Clones share it.
 #[derive(Clone)]
-pub struct NameResolver(Arc<Parts>);
+pub struct NameResolver(Arc<ResolverInner>);
 
-struct Parts {
+struct ResolverInner {
     servers: NameServers,
     quick_slots: Semaphore,
     slow_slots: Semaphore,
@@ -69,7 +69,7 @@ impl NameResolver {
     }
 
     fn new(servers: NameServers) -> Self {
-        Self(Arc::new(Parts {
+        Self(Arc::new(ResolverInner {
             servers,
             quick_slots: Semaphore::new(AT_ONCE),
             slow_slots: Semaphore::new(SLOW_AT_ONCE),
@@ -93,7 +93,7 @@ impl NameResolver {
         }
         let (landing, flight) = watch::channel(None);
         state.flights.insert(name.clone(), flight.clone());
-        let suspect = state.known.is_suspect(&name);
+        let suspect = state.known.is_suspect(&name, Instant::now());
         // A task of its own: it goes on when the one who asked first gives up.
         tokio::spawn(Flight { parts: Arc::clone(&self.0), name }.fly(suspect, landing));
         Err(flight)
@@ -115,7 +115,7 @@ impl Resolve for NameResolver {
     }
 }
 
-impl Parts {
+impl ResolverInner {
     /// No step in between leaves it half changed, whatever panicked.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,7 +153,7 @@ impl Parts {
 
 /// A lookup under way: however it ends, it is not under way any longer.
 struct Flight {
-    parts: Arc<Parts>,
+    parts: Arc<ResolverInner>,
     name: Box<str>,
 }
 

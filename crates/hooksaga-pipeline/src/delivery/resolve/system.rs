@@ -41,17 +41,17 @@ const HOSTS_TTL: Duration = LOOK_AGAIN;
 /// Whom to ask.
 pub(super) enum NameServers {
     System(Mutex<Option<Loaded>>),
-    Only(Option<Arc<Sources>>),
+    Only(Option<Arc<NameSources>>),
 }
 
 /// The system's configuration as it was read.
 pub(super) struct Loaded {
-    sources: Option<Arc<Sources>>,
+    sources: Option<Arc<NameSources>>,
     files: [Stamp; 2],
     checked: Instant,
 }
 
-pub(super) struct Sources {
+pub(super) struct NameSources {
     hosts: Hosts,
     resolver: TokioResolver,
 }
@@ -70,7 +70,7 @@ impl NameServers {
             connection.port = address.port();
         }
         let config = ResolverConfig::from_parts(None, Vec::new(), vec![server]);
-        Self::Only(Sources::new(Hosts::default(), config, ResolverOpts::default()).map(Arc::new))
+        Self::Only(NameSources::new(Hosts::default(), config, ResolverOpts::default()).map(Arc::new))
     }
 
     /// The addresses of a name, IPv4 before IPv6.
@@ -81,7 +81,7 @@ impl NameServers {
         }
     }
 
-    fn sources(&self) -> Option<Arc<Sources>> {
+    fn sources(&self) -> Option<Arc<NameSources>> {
         let loaded = match self {
             Self::Only(sources) => return sources.clone(),
             Self::System(loaded) => loaded,
@@ -91,7 +91,9 @@ impl NameServers {
         match &mut *loaded {
             Some(loaded) if now < loaded.checked + LOOK_AGAIN => {}
             Some(loaded) if loaded.files == stamps() => loaded.checked = now,
-            other => *other = Some(Loaded { files: stamps(), sources: Sources::of_system(), checked: now }),
+            other => {
+                *other = Some(Loaded { files: stamps(), sources: NameSources::of_system(), checked: now })
+            }
         }
         loaded.as_ref().and_then(|loaded| loaded.sources.clone())
     }
@@ -105,7 +107,7 @@ fn stamps() -> [Stamp; 2] {
     })
 }
 
-impl Sources {
+impl NameSources {
     fn of_system() -> Option<Arc<Self>> {
         let hosts = Hosts::from_system().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read {HOSTS}: names are resolved by the name servers only");
@@ -113,7 +115,7 @@ impl Sources {
         });
         let (config, options) = read_system_conf().unwrap_or_else(|error| {
             // As the C library does.
-            tracing::warn!(%error, "{RESOLV_CONF} names no name server: 127.0.0.1 is asked");
+            tracing::warn!(%error, "{RESOLV_CONF} names no name server: using 127.0.0.1");
             let local = NameServerConfig::udp_and_tcp(IpAddr::V4(Ipv4Addr::LOCALHOST));
             (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
         });

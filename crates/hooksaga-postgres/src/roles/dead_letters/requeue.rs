@@ -3,15 +3,14 @@
 use crate::{
     error::{DbError, DbResult},
     roles::rows::{bigint, integer, natural, parsed, trace},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::{Client, GenericClient, Transaction};
 use hooksaga_saga::{DeadLetterId, EventId, Saga, SagaId, SubscriptionId};
 use hooksaga_store::{
-    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, NextSaga, RequeueStep, RequeuedBatch, RequeuedSaga,
-    ResendOutcome, SendAgain, SendTest, StoreError, TenantScope, TestOutcome,
+    DeadLetterFilter, Ended, EndedDelivery, FoundSaga, LetterWindow, NextSaga, RequeueStep, RequeuedBatch,
+    RequeuedSaga, ResendOutcome, SendAgain, SendTest, StoreError, TenantScope, TestOutcome,
 };
-use std::collections::HashMap;
 use tokio_postgres::{Row, types::ToSql};
 
 /// Whether the janitor has begun to remove the event `e`: what is left of it is not sent again.
@@ -49,10 +48,45 @@ LEFT JOIN webhook_delivery_sagas successor
 }
 
 const SAGA: &str = saga!("", "webhook_delivery_sagas s");
+
 /// With what a requeue of many filters by.
-const LETTER: &str = saga!(
-    ", d.id, e.event_type, d.final_error_code, d.created_at",
-    "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
+macro_rules! letter {
+    () => {
+        saga!(
+            ", d.id, e.event_type, d.final_error_code, d.created_at",
+            "dead_letters d JOIN webhook_delivery_sagas s ON s.id = d.saga_id"
+        )
+    };
+}
+
+const LETTER: &str = letter!();
+
+/// The letters with the ids that a scan of one index finds, oldest first.
+macro_rules! letters {
+    ($name:literal, $ids:literal) => {
+        concat!("/* ", $name, " */", letter!(), " WHERE d.id = ANY (ARRAY(", $ids, ")) ORDER BY d.id")
+    };
+}
+
+/// The next letters of everybody.
+pub(crate) const EXAMINE: &str =
+    letters!("dead_letters.examine", "SELECT id FROM dead_letters WHERE id > $1 ORDER BY id LIMIT $2");
+
+/// The next letters of one subscription. A range of its index, not an equality: where one subscription has most letters, a
+/// plan for an equality goes by the primary key, and stays when others have some.
+pub(crate) const EXAMINE_OF_SUBSCRIPTION: &str = letters!(
+    "dead_letters.examine_of_subscription",
+    "SELECT id FROM dead_letters
+     WHERE (subscription_id, id) > ($3, $1) AND (subscription_id, id) <= ($3, 9223372036854775807)
+     ORDER BY subscription_id, id LIMIT $2"
+);
+
+/// The next letters of one tenant, in the same way, however many subscriptions it has.
+pub(crate) const EXAMINE_OF_TENANT: &str = letters!(
+    "dead_letters.examine_of_tenant",
+    "SELECT letter_id FROM letter_heads
+     WHERE (tenant, letter_id) > ($3, $1) AND (tenant, letter_id) <= ($3, 9223372036854775807)
+     ORDER BY tenant, letter_id LIMIT $2"
 );
 
 /// The janitor locks an event before it removes any of it. What is read after this, by another statement, shows whether it
@@ -146,7 +180,7 @@ pub(super) async fn test(
             subscription_id,
             trace: trace(&row, 3)?,
             generation: 0,
-            saga: Saga::new(limit, row.try_get::<_, Time>(0)?.0),
+            saga: Saga::new(limit, row.try_get::<_, SqlTime>(0)?.0),
         };
         if let Some(made) = insert(client, &[&first]).await?.pop() {
             return Ok(TestOutcome::Delivery(made.requeued.saga_id));
@@ -171,13 +205,8 @@ pub(super) async fn step(
     scope: &TenantScope,
     step: &RequeueStep,
 ) -> DbResult<RequeuedBatch> {
-    let look = Examined {
-        filter: &step.filter,
-        after: step.after,
-        most: step.examine,
-        default_limit: step.default_limit,
-    };
-    let letters = examine(&client, scope, &look).await?;
+    let window = LetterWindow::of_requeue(step);
+    let letters = examine(&client, scope, window).await?;
     let mut batch = RequeuedBatch::default();
     let mut chosen: Vec<&NextSaga> = Vec::new();
     let mut last = None;
@@ -210,32 +239,28 @@ fn length(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-/// The next letters, oldest first, that a step looks at: those of its subscription, else of its tenant's subscriptions,
-/// else all. The rest of the filter is told of each ([`Letter::wanted`]): however few match, a step ends.
+/// The next letters, oldest first, that a step examines: those of its subscription, else of its tenant, else all. The rest
+/// of the filter is told of each ([`Letter::wanted`]): however few match, a step ends.
 pub(crate) async fn examine(
     client: &impl GenericClient,
     scope: &TenantScope,
-    step: &Examined<'_>,
+    step: LetterWindow<'_>,
 ) -> DbResult<Vec<Letter>> {
     let after = step.after.map_or(0, |id| id.0);
     let limit = bigint(step.most);
     let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![&after, &limit];
     let subscription_id = step.filter.subscription_id.map(|id| id.0);
     let tenant = scope.tenant();
-    let ids = if let Some(id) = &subscription_id {
+    let sql = if let Some(id) = &subscription_id {
         parameters.push(id);
-        "SELECT id FROM dead_letters WHERE subscription_id = $3 AND id > $1 ORDER BY id LIMIT $2"
+        EXAMINE_OF_SUBSCRIPTION
     } else if let Some(tenant) = &tenant {
         parameters.push(tenant);
-        "SELECT l.id FROM subscriptions s CROSS JOIN LATERAL (
-            SELECT id FROM dead_letters WHERE subscription_id = s.id AND id > $1 ORDER BY id LIMIT $2
-         ) l WHERE s.tenant = $3 ORDER BY l.id LIMIT $2"
+        EXAMINE_OF_TENANT
     } else {
-        "SELECT id FROM dead_letters WHERE id > $1 ORDER BY id LIMIT $2"
+        EXAMINE
     };
-    let sql =
-        format!("/* dead_letters.examine */{LETTER} WHERE d.id = ANY (ARRAY({ids})) ORDER BY d.id LIMIT $2");
-    let statement = client.prepare_cached(&sql).await?;
+    let statement = client.prepare_cached(sql).await?;
     let rows = client.query(&statement, &parameters).await?;
     rows.iter()
         .map(|row| {
@@ -250,7 +275,7 @@ pub(crate) async fn examine(
 /// Whether a row of [`LETTER`] is what the filter asks for.
 fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbResult<bool> {
     let (event_type, code): (&str, &str) = (row.try_get(14)?, row.try_get(15)?);
-    let created_at = row.try_get::<_, Time>(16)?.0;
+    let created_at = row.try_get::<_, SqlTime>(16)?.0;
     Ok(scope.includes(row.try_get(10)?)
         && wanted.event_type.as_deref().is_none_or(|wanted| wanted == event_type)
         && scope.matches_code(wanted.final_error_code.as_deref(), code)
@@ -258,16 +283,7 @@ fn is_wanted(row: &Row, scope: &TenantScope, wanted: &DeadLetterFilter) -> DbRes
         && wanted.created_before.is_none_or(|before| created_at < before))
 }
 
-/// Which letters a step looks at.
-pub(crate) struct Examined<'a> {
-    pub(crate) filter: &'a DeadLetterFilter,
-    /// Only letters behind this one.
-    pub(crate) after: Option<DeadLetterId>,
-    pub(crate) most: u32,
-    pub(crate) default_limit: u32,
-}
-
-/// A letter that a step looks at.
+/// A letter that a step examines.
 pub(crate) struct Letter {
     pub(crate) id: DeadLetterId,
     /// The filter asks for it.
@@ -281,11 +297,11 @@ fn ended(row: &Row, default_limit: u32) -> DbResult<Option<Ended>> {
         status: parsed(row.try_get(4)?)?,
         attempt_count: natural(row.try_get(5)?),
         max_retry_limit: natural(row.try_get(6)?),
-        next_attempt_at: row.try_get::<_, Time>(7)?.0,
+        next_attempt_at: row.try_get::<_, SqlTime>(7)?.0,
         final_error_code: None,
     };
     let found = FoundSaga {
-        now: row.try_get::<_, Time>(0)?.0,
+        now: row.try_get::<_, SqlTime>(0)?.0,
         event_id: EventId(row.try_get(1)?),
         subscription_id: SubscriptionId(row.try_get(2)?),
         trace: trace(row, 10)?,
@@ -315,7 +331,7 @@ pub(crate) async fn insert(client: &Transaction<'_>, sagas: &[&NextSaga]) -> DbR
     let statuses: Vec<&str> = sagas.iter().map(|next| next.saga.status.as_str()).collect();
     let attempt_counts = narrow(|next| next.saga.attempt_count);
     let limits = narrow(|next| next.saga.max_retry_limit);
-    let next_attempts: Vec<Time> = sagas.iter().map(|next| Time(next.saga.next_attempt_at)).collect();
+    let next_attempts: Vec<SqlTime> = sagas.iter().map(|next| SqlTime(next.saga.next_attempt_at)).collect();
 
     lock_events(client, &event_ids).await?;
     let statement = client.prepare_cached(REQUEUE).await?;
@@ -333,13 +349,9 @@ pub(crate) async fn insert(client: &Transaction<'_>, sagas: &[&NextSaga]) -> DbR
             ],
         )
         .await?;
-    let next_by: HashMap<(i64, i64), &NextSaga> =
-        sagas.iter().map(|next| ((next.event_id.0, next.subscription_id.0), *next)).collect();
-    let mut made = Vec::with_capacity(rows.len());
-    for row in &rows {
-        if let Some(next) = next_by.get(&(row.try_get(1)?, row.try_get(2)?)) {
-            made.push(next.made(SagaId(row.try_get(0)?)));
-        }
-    }
-    Ok(made)
+    let inserted: DbResult<Vec<_>> = rows
+        .iter()
+        .map(|row| Ok((SagaId(row.try_get(0)?), EventId(row.try_get(1)?), SubscriptionId(row.try_get(2)?))))
+        .collect();
+    Ok(NextSaga::all_made(sagas, inserted?))
 }

@@ -6,7 +6,7 @@ use crate::{
         reader::attempt,
         rows::{bigint, integer, natural, parsed},
     },
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, SagaId, SubscriptionId};
@@ -18,8 +18,8 @@ pub(crate) const EVENTS: &str = "/* janitor.events */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload
 FROM events WHERE id = ANY ($1) ORDER BY id";
 
-/// Deliveries, each with its dead letter and what that was requeued as. OFFSET 0: each look by its key, also in a plan that was
-/// made while the tables were small.
+/// Deliveries, each with its dead letter and what that was requeued as. OFFSET 0: each look by its key, also in a plan
+/// that was made while the tables were small.
 macro_rules! deliveries {
     ($name:literal, $sagas:literal) => {
         concat!(
@@ -71,7 +71,7 @@ pub(super) async fn events(client: &Client, events: &[EventId]) -> DbResult<Vec<
             event_type: row.try_get(2)?,
             external_id: row.try_get(3)?,
             correlation_id: row.try_get(4)?,
-            created_at: row.try_get::<_, Time>(5)?.0,
+            created_at: row.try_get::<_, SqlTime>(5)?.0,
             payload: Arc::from(row.try_get::<_, &str>(6)?),
         })
     };
@@ -115,14 +115,14 @@ fn delivery(row: &Row) -> DbResult<ArchivedDelivery> {
         attempt_count: natural(row.try_get(6)?),
         max_retry_limit: natural(row.try_get(7)?),
         final_error_code: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
-        created_at: row.try_get::<_, Time>(9)?.0,
-        updated_at: row.try_get::<_, Time>(10)?.0,
+        created_at: row.try_get::<_, SqlTime>(9)?.0,
+        updated_at: row.try_get::<_, SqlTime>(10)?.0,
         attempts: Vec::new(),
         dead_letter: match letter {
             Some(id) => Some(ArchivedLetter {
                 id,
                 final_error_code: ErrorCode::from_stored(row.try_get(12)?),
-                created_at: row.try_get::<_, Time>(13)?.0,
+                created_at: row.try_get::<_, SqlTime>(13)?.0,
                 requeued_saga_id: row.try_get::<_, Option<i64>>(14)?.map(SagaId),
             }),
             None => None,

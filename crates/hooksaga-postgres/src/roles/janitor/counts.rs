@@ -1,6 +1,6 @@
-//! Counts of minutes become totals of minutes and counts of hours, and go when they are old.
+//! Sums the counts of minutes up to totals of minutes and counts of hours, and removes old ones.
 
-use crate::{error::DbResult, roles::rows::bigint, time::Time};
+use crate::{error::DbResult, roles::rows::bigint, time::SqlTime};
 use deadpool_postgres::Transaction;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{CountProgress, MINUTE, TOTALS_KEPT};
@@ -62,21 +62,21 @@ pub(super) async fn roll_up(transaction: &Transaction<'_>, limit: u32) -> DbResu
     let rows = transaction.query(&statement, &[]).await?;
     let [minutes, hours] = rows.as_slice() else { return Ok(false) };
     let mut progress = CountProgress {
-        minutes_below: minutes.try_get::<_, Time>(1)?.0,
-        hours_below: hours.try_get::<_, Time>(1)?.0,
+        minutes_below: minutes.try_get::<_, SqlTime>(1)?.0,
+        hours_below: hours.try_get::<_, SqlTime>(1)?.0,
         after_subscription_id: hours.try_get(2)?,
     };
-    let now = minutes.try_get::<_, Time>(3)?.0;
+    let now = minutes.try_get::<_, SqlTime>(3)?.0;
     if sum_minute(transaction, &mut progress, now).await?
         || sum_hour(transaction, &mut progress, limit).await?
     {
         return Ok(true);
     }
     let statement = transaction.prepare_cached(DELETE_MINUTES).await?;
-    let kept_from = Time(progress.minutes_kept_from(now));
+    let kept_from = SqlTime(progress.minutes_kept_from(now));
     let minutes = transaction.execute(&statement, &[&kept_from, &bigint(limit)]).await?;
     let statement = transaction.prepare_cached(DELETE_TOTALS).await?;
-    let kept_from = Time(now.before(TOTALS_KEPT));
+    let kept_from = SqlTime(now.before(TOTALS_KEPT));
     let totals = transaction.execute(&statement, &[&kept_from, &bigint(limit)]).await?;
     Ok(minutes.max(totals) >= u64::from(limit))
 }
@@ -89,10 +89,10 @@ async fn sum_minute(
 ) -> DbResult<bool> {
     let Some(open) = progress.open_minutes(now) else { return Ok(false) };
     let statement = transaction.prepare_cached(NEXT_MINUTE).await?;
-    let next = transaction.query_opt(&statement, &[&Time(open.start), &Time(open.end)]).await?;
+    let next = transaction.query_opt(&statement, &[&SqlTime(open.start), &SqlTime(open.end)]).await?;
     progress.minutes_below = match &next {
         Some(row) => {
-            let minute: Time = row.try_get(0)?;
+            let minute: SqlTime = row.try_get(0)?;
             for sql in [FORGET_TOTALS, ADD_TOTALS] {
                 let statement = transaction.prepare_cached(sql).await?;
                 transaction.execute(&statement, &[&minute]).await?;
@@ -102,7 +102,7 @@ async fn sum_minute(
         None => open.end,
     };
     let statement = transaction.prepare_cached(MOVE).await?;
-    transaction.execute(&statement, &[&1_i16, &Time(progress.minutes_below), &0_i64]).await?;
+    transaction.execute(&statement, &[&1_i16, &SqlTime(progress.minutes_below), &0_i64]).await?;
     Ok(next.is_some())
 }
 
@@ -110,21 +110,22 @@ async fn sum_minute(
 async fn sum_hour(transaction: &Transaction<'_>, progress: &mut CountProgress, limit: u32) -> DbResult<bool> {
     let Some(open) = progress.open_hours() else { return Ok(false) };
     let statement = transaction.prepare_cached(NEXT_MINUTE).await?;
-    let next = transaction.query_opt(&statement, &[&Time(open.start), &Time(open.end)]).await?;
-    let minute = next.map(|row| row.try_get::<_, Time>(0)).transpose()?;
+    let next = transaction.query_opt(&statement, &[&SqlTime(open.start), &SqlTime(open.end)]).await?;
+    let minute = next.map(|row| row.try_get::<_, SqlTime>(0)).transpose()?;
     let hour = progress.go_on_to(minute.map(|time| time.0), &open);
     if let Some(hour) = hour {
         let statement = transaction.prepare_cached(NEXT_SUBSCRIPTION).await?;
-        let row = transaction.query_one(&statement, &[&Time(hour), &progress.after_subscription_id]).await?;
+        let row =
+            transaction.query_one(&statement, &[&SqlTime(hour), &progress.after_subscription_id]).await?;
         if let Some((first, last)) = progress.take(row.try_get(0)?, limit) {
             for sql in [FORGET_HOURS, ADD_HOURS] {
                 let statement = transaction.prepare_cached(sql).await?;
-                transaction.execute(&statement, &[&Time(hour), &first, &last]).await?;
+                transaction.execute(&statement, &[&SqlTime(hour), &first, &last]).await?;
             }
         }
     }
     let statement = transaction.prepare_cached(MOVE).await?;
-    let values = (Time(progress.hours_below), progress.after_subscription_id);
+    let values = (SqlTime(progress.hours_below), progress.after_subscription_id);
     transaction.execute(&statement, &[&2_i16, &values.0, &values.1]).await?;
     Ok(hour.is_some())
 }

@@ -11,20 +11,20 @@ use crate::{
     error::DbResult,
     pool::RolePool,
     roles::rows::{bigint, count},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
 use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
     ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
-    RemovedPart, RemovedRecords, StoreResult, Walk,
+    RemovedPart, RemovedRecords, ScanStep, StoreResult,
 };
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// What decides about events, and how much there is of each. No payload is read for its length. (OFFSET 0: by its key, not by a
-/// hash of the whole queue.)
+/// What decides about events, and how much there is of each. No payload is read for its length. (OFFSET 0: by its key,
+/// not by a hash of the whole queue.)
 macro_rules! remains {
     ($name:literal, $events:literal) => {
         concat!(
@@ -50,7 +50,7 @@ ORDER BY e.created_at, e.id"
     };
 }
 
-/// By the index of creation times, from where the walk is, and no more than asked for: events of one moment are sorted as
+/// By the index of creation times, from where the scan is, and no more than asked for: events of one moment are sorted as
 /// they come (Incremental Sort).
 pub(crate) const OLD_EVENTS: &str = remains!(
     "janitor.old_events",
@@ -108,14 +108,15 @@ pub(crate) struct Janitor(pub(crate) RolePool);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
-        let (at, id) = walk.after.map_or((Time(Timestamp::from_micros(0)), 0), |(at, id)| (Time(at), id.0));
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
+        let (at, id) =
+            step.after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(at, id)| (SqlTime(at), id.0));
         let kept = micros(retention.finished.max(Retention::SHORTEST));
         self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(OLD_EVENTS).await?;
-                let rows = client.query(&statement, &[&at, &id, &bigint(walk.limit), &kept]).await?;
-                let is_end = rows.len() < walk.limit as usize;
+                let rows = client.query(&statement, &[&at, &id, &bigint(step.limit), &kept]).await?;
+                let is_end = rows.len() < step.limit as usize;
                 let as_of = Timestamp::from_micros(0);
                 let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last: None, is_end };
                 for row in &rows {
@@ -193,17 +194,17 @@ fn remains(row: &Row) -> DbResult<(FoundEvent, Timestamp)> {
         Ok(u32::try_from(row.try_get::<_, i64>(column)?).unwrap_or(u32::MAX))
     };
     let remains = EventRemains {
-        created_at: row.try_get::<_, Time>(1)?.0,
+        created_at: row.try_get::<_, SqlTime>(1)?.0,
         is_queued: row.try_get(2)?,
         open_sagas: number(3)?,
         dead_sagas: number(4)?,
-        last_change: row.try_get::<_, Option<Time>>(5)?.map(|time| time.0),
+        last_change: row.try_get::<_, Option<SqlTime>>(5)?.map(|time| time.0),
         letters: number(6)?,
-        last_letter: row.try_get::<_, Option<Time>>(7)?.map(|time| time.0),
+        last_letter: row.try_get::<_, Option<SqlTime>>(7)?.map(|time| time.0),
     };
     let id = EventId(row.try_get(0)?);
     let found = FoundEvent { id, remains, rows: number(8)?, payload_bytes: count(row.try_get(9)?) };
-    Ok((found, row.try_get::<_, Time>(10)?.0))
+    Ok((found, row.try_get::<_, SqlTime>(10)?.0))
 }
 
 async fn remove(transaction: &Transaction<'_>, events: &[EventId], expiry: Expiry) -> DbResult<Removed> {

@@ -1,14 +1,14 @@
 //! Events with very many deliveries: they go some at a time.
 //!
 //! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so that later steps only look at the sagas that they remove: what a step costs does not
+//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
 //! depend on how many there are.
 
 use super::{DELETE_EVENTS, DELETE_SAGAS, LOCK, MARK, REMAINS, UNMARK, ids, remains};
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count, integer, natural, parsed},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
@@ -41,8 +41,8 @@ pub(super) async fn remove(
     // Statements of their own: they see what was committed before the lock was taken.
     let statement = transaction.prepare_cached(LISTED).await?;
     let row = transaction.query_one(&statement, &[&event.0]).await?;
-    let (created_at, is_listed) = (row.try_get::<_, Time>(0)?.0, row.try_get::<_, bool>(1)?);
-    let expiry = expiry.at_the_latest(row.try_get::<_, Time>(2)?.0);
+    let (created_at, is_listed) = (row.try_get::<_, SqlTime>(0)?.0, row.try_get::<_, bool>(1)?);
+    let expiry = expiry.at_the_latest(row.try_get::<_, SqlTime>(2)?.0);
     if !is_listed {
         let statement = transaction.prepare_cached(REMAINS).await?;
         let row = transaction.query_one(&statement, &[&going]).await?;
@@ -69,8 +69,8 @@ pub(super) async fn remove(
         });
         part.push(SagaRemains {
             status: parsed(row.try_get(3)?)?,
-            updated_at: row.try_get::<_, Time>(4)?.0,
-            letter_at: row.try_get::<_, Option<Time>>(5)?.map(|time| time.0),
+            updated_at: row.try_get::<_, SqlTime>(4)?.0,
+            letter_at: row.try_get::<_, Option<SqlTime>>(5)?.map(|time| time.0),
         });
     }
     if !expiry.may_go(&EventRemains::of_sagas(created_at, part)) {

@@ -13,7 +13,7 @@ SELECT id FROM redrives
 WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= now() - $1::bigint * interval '1 microsecond'
 LIMIT $2";
 
-/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is looked at.
+/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
 const OLD_RECORDS: &str = "/* janitor.old_records */
 SELECT id FROM (SELECT id, at FROM audit_records ORDER BY id LIMIT $2) r
 WHERE at <= now() - $1::bigint * interval '1 microsecond'";

@@ -9,7 +9,7 @@ use crate::{
         frontier::Frontier,
         rows::{bigint, integer, natural, parsed},
     },
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{
@@ -24,7 +24,7 @@ use tokio_postgres::{Row, Statement, types::ToSql};
 /// besides the move to InProgress, and the write below looks at that again. Sagas need no lock before it, then.
 /// The rows of the queue are locked, and deleted by their place in the table; one whose saga is not seen has no
 /// line in `finished`, and so stays queued. (The usual status is written out: turning one into text is a look into the
-/// catalogue for every row.) The first line is the clock, and how far the walk came.
+/// catalogue for every row.) The first line is the clock, and how far the scan came.
 pub(crate) const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 WITH batch AS MATERIALIZED (
     SELECT seq, job_id, saga_id, attempt_at, duration_ms, error_code, retry_at, ctid AS place FROM finished_jobs
@@ -99,7 +99,7 @@ pub(super) async fn apply(
         transaction.prepare_cached(PROMOTE),
         transaction.prepare_cached(WRITE_RESULTS),
     )?;
-    let (now, mut read) = frontier.walk(|from| take_from(&transaction, &take, limit, from)).await?;
+    let (now, mut read) = frontier.scan(|from| take_from(&transaction, &take, limit, from)).await?;
     if read.is_empty() {
         transaction.rollback().await?;
         return Ok(ApplyBatch { now, results: Vec::new() });
@@ -179,19 +179,19 @@ async fn queue_dead<'a>(
     Ok(())
 }
 
-/// The database's clock and the results that were taken, each with its event, and how far the walk came.
-type Taken = ((Timestamp, Vec<(QueuedResult, i64)>), Option<i64>);
+/// The database's clock and the results that were taken, each with its event, and how far the scan came.
+type TakenResults = ((Timestamp, Vec<(QueuedResult, i64)>), Option<i64>);
 
 async fn take_from(
     transaction: &Transaction<'_>,
     take: &Statement,
     limit: u32,
     from: i64,
-) -> DbResult<Taken> {
+) -> DbResult<TakenResults> {
     let rows = transaction.query(take, &[&bigint(limit), &from]).await?;
     // A UNION ALL returns its halves in order.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
-    let now = clock.try_get::<_, Time>(0)?.0;
+    let now = clock.try_get::<_, SqlTime>(0)?.0;
     let read = |row| -> DbResult<_> { Ok((read_result(row)?, row.try_get(12)?)) };
     let read = rows.iter().map(read).collect::<Result<_, _>>()?;
     Ok(((now, read), clock.try_get(1)?))
@@ -208,7 +208,7 @@ fn read_result(row: &Row) -> DbResult<QueuedResult> {
         status: parsed(row.try_get(7)?)?,
         attempt_count: natural(row.try_get(8)?),
         max_retry_limit: natural(row.try_get(9)?),
-        next_attempt_at: row.try_get::<_, Time>(10)?.0,
+        next_attempt_at: row.try_get::<_, SqlTime>(10)?.0,
         final_error_code: code(11)?,
     };
     let finished = FinishedJob {
@@ -217,9 +217,9 @@ fn read_result(row: &Row) -> DbResult<QueuedResult> {
         subscription_id: SubscriptionId(row.try_get(3)?),
         saga,
         result: JobResult {
-            attempt_at: row.try_get::<_, Time>(4)?.0,
+            attempt_at: row.try_get::<_, SqlTime>(4)?.0,
             outcome,
-            retry_at: row.try_get::<_, Option<Time>>(13)?.map(|time| time.0),
+            retry_at: row.try_get::<_, Option<SqlTime>>(13)?.map(|time| time.0),
         },
     };
     let duration_ms = natural(row.try_get(6)?);
@@ -234,12 +234,12 @@ fn read_result(row: &Row) -> DbResult<QueuedResult> {
 #[derive(Default)]
 struct Changes<'a> {
     promoted_ids: Vec<i64>,
-    promoted_attempts: Vec<Time>,
+    promoted_attempts: Vec<SqlTime>,
     ids: Vec<i64>,
-    attempts: Vec<Time>,
+    attempts: Vec<SqlTime>,
     statuses: Vec<&'static str>,
     attempt_counts: Vec<i32>,
-    next_attempts: Vec<Time>,
+    next_attempts: Vec<SqlTime>,
     error_codes: Vec<Option<&'a str>>,
     job_ids: Vec<i64>,
     /// The subscriptions that were delivered to.
@@ -251,7 +251,7 @@ impl<'a> Changes<'a> {
         let mut changes = Self::default();
         for (read, applied) in read.iter().zip(applied) {
             let Applied::Changed { saga, promoted } = applied else { continue };
-            let attempt_at = Time(read.finished.result.attempt_at);
+            let attempt_at = SqlTime(read.finished.result.attempt_at);
             if *promoted {
                 changes.promoted_ids.push(read.finished.saga_id.0);
                 changes.promoted_attempts.push(attempt_at);
@@ -260,7 +260,7 @@ impl<'a> Changes<'a> {
             changes.attempts.push(attempt_at);
             changes.statuses.push(saga.status.as_str());
             changes.attempt_counts.push(integer(saga.attempt_count));
-            changes.next_attempts.push(Time(saga.next_attempt_at));
+            changes.next_attempts.push(SqlTime(saga.next_attempt_at));
             changes.error_codes.push(saga.final_error_code.as_ref().map(ErrorCode::as_str));
             changes.job_ids.push(read.finished.job_id.0);
             if saga.status == SagaStatus::Completed {

@@ -1,4 +1,4 @@
-//! What the counters of a minute get from a batch of results: added up here, a row per subscription.
+//! Adds up what a batch of results counts for its minute: a row per subscription.
 
 use hooksaga_saga::{Applied, Latencies, SagaStatus};
 use hooksaga_store::QueuedResult;

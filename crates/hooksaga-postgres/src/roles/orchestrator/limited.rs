@@ -7,7 +7,7 @@ use crate::{
         rate_limits::{ADMISSION, Buckets},
         rows::{bigint, natural},
     },
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{Gate, RateLimit, SubscriptionId, Timestamp};
@@ -21,6 +21,7 @@ SELECT id, rate_limit FROM subscriptions WHERE id = ANY ($1::bigint[]) AND rate_
 pub(super) async fn create_jobs(
     client: &mut Client,
     wanted: &HashMap<i64, i64>,
+    unmoved: &[i64],
 ) -> DbResult<(Passed, Vec<Limited>)> {
     let transaction = client.transaction().await?;
     let ids: Vec<i64> = wanted.keys().copied().collect();
@@ -40,9 +41,9 @@ pub(super) async fn create_jobs(
             bigint(limit.pass(Gate::Admission, full_at, wanted, buckets.now).passed)
         })
         .collect();
-    let since = vec![Time(Timestamp::from_micros(i64::MIN)); ids.len()];
+    let since = vec![SqlTime(Timestamp::from_micros(i64::MIN)); ids.len()];
     let insert = transaction.prepare_cached(super::schedule::CREATE_LIMITED).await?;
-    let passed = read_pass(&transaction.query(&insert, &[&ids, &jobs, &since]).await?)?;
+    let passed = read_pass(&transaction.query(&insert, &[&ids, &jobs, &since, &unmoved]).await?)?;
 
     let mut counts: HashMap<i64, (u32, u32)> = HashMap::new();
     for saga in &passed.sagas {

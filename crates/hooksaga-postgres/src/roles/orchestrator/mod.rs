@@ -6,22 +6,25 @@ pub(crate) mod limited;
 mod reached;
 pub(crate) mod schedule;
 pub(crate) mod stranded;
+mod unmoved;
 
 use crate::{
     pool::RolePool,
-    roles::{correlations::Correlations, endpoint, frontier::Frontier, insert::Inserter},
+    roles::{correlations::Correlations, endpoint, frontier::Frontier, insert_without_conflicts::Inserter},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{ErrorCode, FurthestAttempt, SubscriptionId};
+use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
-    WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
+    WaitingPage, WorkerLoad,
 };
 use reached::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
+    time::{Duration, Instant},
 };
+use unmoved::Unmoved;
 
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;
@@ -38,6 +41,7 @@ pub(crate) struct Orchestrator {
     results: Frontier,
     jobs: Inserter,
     reached: Reached,
+    unmoved: Unmoved,
     correlations: Arc<Correlations>,
 }
 
@@ -51,6 +55,7 @@ impl Orchestrator {
             results: Frontier::new(apply::MARGIN),
             jobs: Inserter::default(),
             reached: Reached::default(),
+            unmoved: Unmoved::default(),
             correlations,
         }
     }
@@ -65,7 +70,8 @@ impl OrchestratorStore for Orchestrator {
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         // The connection is kept for the move.
         let create = |mut client| async move {
-            let jobs = schedule::create_jobs(&mut client, &self.jobs, &self.reached, allotted).await?;
+            let jobs = schedule::create_jobs(&mut client, &self.jobs, &self.reached, &self.unmoved, allotted)
+                .await?;
             Ok((client, jobs))
         };
         let (client, done) = self.scheduling.run(create).await?;
@@ -73,8 +79,16 @@ impl OrchestratorStore for Orchestrator {
             return Ok(done.into_scheduled(Vec::new()));
         }
         let jobs = &done;
-        if created().is_break() {
-            let correlations = jobs.correlate(&client, &self.correlations).await;
+        let when = created();
+        // Where keys were taken lately another process schedules, too: it would find these sagas due.
+        let leaves_moves = || !self.jobs.is_careful() && jobs.leave_moves(&self.unmoved);
+        if when == Move::Never || (when == Move::Later && leaves_moves()) {
+            let look_up = |client| async move { Ok(jobs.correlate(&client, &self.correlations).await) };
+            // Only for the log.
+            let correlations = self.scheduling.run_on(client, look_up).await.unwrap_or_default();
+            if when == Move::Later {
+                done.remember(&self.reached);
+            }
             return Ok(done.into_scheduled(correlations));
         }
         // They travel together; neither waits for the other.
@@ -99,6 +113,26 @@ impl OrchestratorStore for Orchestrator {
         Ok(done.into_scheduled(correlations))
     }
 
+    fn until_move(&self) -> Option<Duration> {
+        self.unmoved.until_move(Instant::now())
+    }
+
+    async fn move_rest(&self) -> StoreResult<()> {
+        let (ids, attempts) = &self.unmoved.keys();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        // In any session, so it looks for the jobs.
+        let moved = self
+            .scheduling
+            .run(|client| async move {
+                schedule::move_sagas(&client, schedule::MOVE_WITH_JOB, ids, attempts).await
+            })
+            .await;
+        self.unmoved.forget(ids.iter().map(|id| SagaId(*id)));
+        moved
+    }
+
     async fn schedule_stranded(
         &self,
         after: Option<SubscriptionId>,
@@ -109,7 +143,7 @@ impl OrchestratorStore for Orchestrator {
             .await
     }
 
-    async fn load(&self) -> StoreResult<Load> {
+    async fn load(&self) -> StoreResult<WorkerLoad> {
         self.scheduling.run(|client| async move { schedule::load(&client).await }).await
     }
 
@@ -118,10 +152,15 @@ impl OrchestratorStore for Orchestrator {
     }
 
     async fn apply(&self, limit: u32, decide: &Decide) -> StoreResult<ApplyBatch> {
-        self.applying
+        let done = self
+            .applying
             .run(|mut client| async move {
                 apply::apply(&mut client, limit, self.shard, &self.results, &self.correlations, decide).await
             })
-            .await
+            .await;
+        if let Ok(batch) = &done {
+            self.unmoved.forget(batch.results.iter().map(|result| result.saga_id));
+        }
+        done
     }
 }

@@ -4,11 +4,11 @@
 //! begins at a subscription's first entry scans all of them. So it begins a little before the last saga that this
 //! process scheduled there, by the time at which that one was due.
 //!
-//! That is a hint; correctness does not depend on it. A saga can be due earlier: its router took long to commit, another process
-//! created its job and died, somebody resumed its subscription. So every second one pass of each subscription begins at
-//! the first entry, and so does a second look, at once, where the short one found nothing.
+//! That is a hint; correctness does not depend on it. A saga can be due earlier: its router took long to commit, another
+//! process created its job and died, somebody resumed its subscription. So once a second a pass of each subscription
+//! begins at the first entry, and so does a second scan, at once, where the short one found nothing.
 
-use crate::time::{Time, micros};
+use crate::time::{SqlTime, micros};
 use hooksaga_saga::{SubscriptionId, Timestamp};
 use hooksaga_store::{Allotted, ScheduledSaga};
 use std::{
@@ -32,7 +32,7 @@ struct LastScheduled {
 pub(super) struct Wanted {
     pub(super) ids: Vec<i64>,
     pub(super) jobs: Vec<i64>,
-    pub(super) since: Vec<Time>,
+    pub(super) since: Vec<SqlTime>,
     /// Those that do not begin at the first entry.
     short: Vec<Allotted>,
 }
@@ -46,7 +46,7 @@ impl Wanted {
         Self {
             ids: places.iter().map(|(allotted, _)| allotted.subscription_id.0).collect(),
             jobs: places.iter().map(|(allotted, _)| allotted.jobs.into()).collect(),
-            since: places.iter().map(|(_, since)| Time(*since)).collect(),
+            since: places.iter().map(|(_, since)| SqlTime(*since)).collect(),
             short: places
                 .iter()
                 .filter(|(_, since)| *since != BEGINNING)
@@ -67,7 +67,7 @@ impl Reached {
     /// Sagas are due from when their router began, and are seen when it commits.
     const MARGIN: Duration = Duration::from_millis(250);
     const WHOLE_EVERY: Duration = Duration::from_secs(1);
-    /// More are not kept: then all are forgotten, which costs each one longer walk.
+    /// More are not kept: then all are forgotten, which costs each one longer scan.
     const MOST: usize = 10_000;
 
     fn places(&self) -> MutexGuard<'_, HashMap<SubscriptionId, LastScheduled>> {
@@ -91,7 +91,7 @@ impl Reached {
         )
     }
 
-    /// These sagas are scheduled and moved; `wanted` says where the pass began.
+    /// These sagas are scheduled, and moved or left out; `wanted` says where the pass began.
     pub(super) fn remember(&self, wanted: &Wanted, sagas: &[ScheduledSaga], now: Instant) {
         let short: HashSet<SubscriptionId> =
             wanted.short.iter().map(|allotted| allotted.subscription_id).collect();

@@ -3,23 +3,28 @@
 use super::{
     limited,
     reached::{Reached, Wanted},
+    unmoved::Unmoved,
 };
 use crate::{
     error::{DbError, DbResult},
     roles::{
         correlations::Correlations,
-        insert::{Insert, Inserter},
+        insert_without_conflicts::{Insert, Inserter},
         rows::{bigint, count},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Allotted, Limited, Load, Scheduled, ScheduledSaga, Trace, WORKER_GONE_AFTER, WaitingPage,
+    Allotted, Limited, Scheduled, ScheduledSaga, Trace, WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER,
+    WaitingPage, WorkerLoad,
 };
-use std::{collections::HashMap, time::Instant};
-use tokio_postgres::Row;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+use tokio_postgres::{Row, types::ToSql};
 
 /// Hops through `idx_saga_waiting` from one subscription to the next, one entry each, which is also the earliest: a
 /// backlog costs one look, however large. The first line of `hops` is where the last look stopped.
@@ -50,6 +55,8 @@ WHERE h.hop > 0 ORDER BY h.hop";
 /// from when it was due: so workers claim in the order of admission. `(…) IS TRUE` hides `active` from the planner, which
 /// would otherwise go by `idx_sub_active`.
 ///
+/// Sagas whose move is still to come ($4, few) are passed over ([`super::unmoved`]).
+///
 /// Subscriptions with a rate limit get nothing here, and are named in the first line: how much is let through is decided
 /// under a lock, in a transaction of their own ([`super::limited`]), which runs the same statement for those alone.
 macro_rules! create_jobs {
@@ -72,6 +79,7 @@ WITH sub AS MATERIALIZED (
         WHERE s.subscription_id = sub.id AND s.status IN ('Pending', 'PendingRetry')
           AND s.next_attempt_at BETWEEN sub.since AND now()
           AND (s.status = 'Pending' OR s.attempt_count < s.max_retry_limit)
+          AND s.id <> ALL ($4::bigint[])
         ORDER BY s.next_attempt_at, s.id
         LIMIT sub.jobs
     ) d
@@ -104,7 +112,7 @@ pub(crate) const CREATE_JOBS: Insert = Insert {
     careful: create_jobs!("create_jobs", "IS NULL", "ON CONFLICT DO NOTHING"),
 };
 
-/// The same for subscriptions with a rate limit.
+/// Creates the jobs of subscriptions with a rate limit.
 pub(crate) const CREATE_LIMITED: &str =
     create_jobs!("create_limited", "IS NOT NULL", "ON CONFLICT DO NOTHING");
 
@@ -152,9 +160,11 @@ SELECT subscription_id, count(*) FROM (
      ORDER BY f.seq)
 ) open GROUP BY subscription_id";
 
+/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
 pub(crate) const WORKERS: &str = "/* orchestrator.workers */
-SELECT count(*), coalesce(sum(slots), 0)::bigint FROM workers
-WHERE seen_at > now() - $1::bigint * interval '1 microsecond'";
+SELECT count(*) FILTER (WHERE silence < $1::bigint), coalesce(sum(slots) FILTER (WHERE silence < $1), 0)::bigint, max(silence)
+FROM (SELECT slots, (abs(extract(epoch FROM now() - seen_at)) * 1000000)::bigint AS silence FROM workers) w
+WHERE silence < $2::bigint";
 
 pub(super) async fn waiting(
     client: &Client,
@@ -201,13 +211,15 @@ pub(super) async fn create_jobs(
     client: &mut Client,
     jobs: &Inserter,
     reached: &Reached,
+    unmoved: &Unmoved,
     allotted: &[Allotted],
 ) -> DbResult<Created> {
     let wanted = reached.begin(allotted, Instant::now());
-    let Passed { now, mut sagas, mut events, limited } = insert(client, jobs, &wanted).await?;
+    let unmoved = unmoved.ids();
+    let Passed { now, mut sagas, mut events, limited } = insert(client, jobs, &wanted, &unmoved).await?;
     let found = sagas.iter().map(|saga| saga.subscription_id).collect();
     if let Some(again) = wanted.again(&found) {
-        let more = insert(client, jobs, &again).await?;
+        let more = insert(client, jobs, &again, &unmoved).await?;
         sagas.extend(more.sagas);
         events.extend(more.events);
     }
@@ -215,7 +227,7 @@ pub(super) async fn create_jobs(
     if !limited.is_empty() {
         let of_limited = allotted.iter().filter(|one| limited.contains(&one.subscription_id.0));
         let of_limited = of_limited.map(|one| (one.subscription_id.0, one.jobs.into())).collect();
-        let (passed, limited) = limited::create_jobs(client, &of_limited).await?;
+        let (passed, limited) = limited::create_jobs(client, &of_limited, &unmoved).await?;
         created.sagas.extend(passed.sagas);
         created.events.extend(passed.events);
         created.limited = limited;
@@ -223,15 +235,16 @@ pub(super) async fn create_jobs(
     Ok(created)
 }
 
-async fn insert(client: &Client, jobs: &Inserter, wanted: &Wanted) -> DbResult<Passed> {
-    read_pass(&jobs.run(client, CREATE_JOBS, &[&wanted.ids, &wanted.jobs, &wanted.since]).await?)
+async fn insert(client: &Client, jobs: &Inserter, wanted: &Wanted, unmoved: &[i64]) -> DbResult<Passed> {
+    let parameters: [&(dyn ToSql + Sync); 4] = [&wanted.ids, &wanted.jobs, &wanted.since, &unmoved];
+    read_pass(&jobs.run(client, CREATE_JOBS, &parameters).await?)
 }
 
 /// The database's clock, the due sagas whose jobs exist now, and the event of each.
 pub(super) fn read_pass(rows: &[Row]) -> DbResult<Passed> {
     // A UNION ALL returns its parts in order: the clock with the jobs that are new, then the sagas.
     let (clock, rows) = rows.split_first().ok_or_else(|| DbError::unreadable("no clock"))?;
-    let now = clock.try_get::<_, Time>(0)?.0;
+    let now = clock.try_get::<_, SqlTime>(0)?.0;
     let saga_ids = clock.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
     let job_ids = clock.try_get::<_, Option<Vec<i64>>>(5)?.unwrap_or_default();
     let limited = clock.try_get::<_, Option<Vec<i64>>>(6)?.unwrap_or_default();
@@ -244,7 +257,7 @@ pub(super) fn read_pass(rows: &[Row]) -> DbResult<Passed> {
         sagas.push(ScheduledSaga {
             saga_id: SagaId(saga_id),
             subscription_id: SubscriptionId(row.try_get(2)?),
-            attempt_at: row.try_get::<_, Time>(0)?.0,
+            attempt_at: row.try_get::<_, SqlTime>(0)?.0,
             trace: Trace::default(),
             job_id: job_of.remove(&saga_id).map(JobId),
         });
@@ -270,10 +283,13 @@ impl Created {
         let mut keys: Vec<_> = self.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
         keys.sort_unstable();
         let ids: Vec<i64> = keys.iter().map(|(id, _)| id.0).collect();
-        let times: Vec<Time> = keys.iter().map(|&(_, at)| Time(at)).collect();
-        let statement = client.prepare_cached(sql).await?;
-        client.execute(&statement, &[&ids, &times]).await?;
-        Ok(())
+        let times: Vec<SqlTime> = keys.iter().map(|&(_, at)| SqlTime(at)).collect();
+        move_sagas(client, sql, &ids, &times).await
+    }
+
+    /// Whether the second transaction is left for later.
+    pub(super) fn leave_moves(&self, unmoved: &Unmoved) -> bool {
+        unmoved.leave(&self.sagas, Instant::now())
     }
 
     /// Looks the tenants and correlation ids up. That only serves the log: where it fails they stay empty.
@@ -281,7 +297,7 @@ impl Created {
         correlations.of(client, &self.events).await.unwrap_or_default()
     }
 
-    /// The sagas are moved, so the next pass may begin behind them.
+    /// The sagas are moved, or left out until they are, so the next pass may begin behind them.
     pub(super) fn remember(&self, reached: &Reached) {
         // Passes over limited subscriptions begin at the first entry.
         reached.remember(&self.wanted, &self.sagas[..self.unlimited], Instant::now());
@@ -295,16 +311,29 @@ impl Created {
     }
 }
 
-pub(super) async fn load(client: &Client) -> DbResult<Load> {
+/// In the order of their ids.
+pub(super) async fn move_sagas(
+    client: &Client,
+    sql: &str,
+    ids: &[i64],
+    attempts: &[SqlTime],
+) -> DbResult<()> {
+    let statement = client.prepare_cached(sql).await?;
+    client.execute(&statement, &[&ids, &attempts]).await?;
+    Ok(())
+}
+
+pub(super) async fn load(client: &Client) -> DbResult<WorkerLoad> {
     let (open, workers) = tokio::try_join!(client.prepare_cached(OPEN_JOBS), client.prepare_cached(WORKERS))?;
-    let recent = micros(WORKER_GONE_AFTER);
-    let recent: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&recent];
-    let (open, workers) = tokio::try_join!(client.query(&open, &[]), client.query_one(&workers, &recent))?;
+    let (gone, over) = (micros(WORKER_GONE_AFTER), micros(WORKER_LEASES_END_AFTER));
+    let bounds: [&(dyn ToSql + Sync); 2] = [&gone, &over];
+    let (open, workers) = tokio::try_join!(client.query(&open, &[]), client.query_one(&workers, &bounds))?;
     let narrow = |number: i64| u32::try_from(count(number)).unwrap_or(u32::MAX);
     let jobs = |row: &Row| -> DbResult<_> { Ok((SubscriptionId(row.try_get(0)?), narrow(row.try_get(1)?))) };
-    Ok(Load {
+    Ok(WorkerLoad {
         workers: narrow(workers.try_get(0)?),
         slots: narrow(workers.try_get(1)?),
+        silence: workers.try_get::<_, Option<i64>>(2)?.map(|micros| Duration::from_micros(count(micros))),
         open: open.iter().map(jobs).collect::<DbResult<_>>()?,
     })
 }

@@ -1,9 +1,9 @@
-//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
+//! Sagas whose next attempt is further ahead than any can be, because the clock was ahead. They count as due.
 
 use super::schedule::MOVE_WITH_JOB;
 use crate::{
     error::{DbError, DbResult},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{FurthestAttempt, SubscriptionId};
@@ -19,7 +19,7 @@ const LOOKED_AT: i64 = 100;
 /// of each one's part, where nothing is as a rule. First attempts are also looked for among the retries that are planned
 /// next: the index has both, so only a bounded number is read.
 ///
-/// The first line is the last subscription that was looked at, and how many there were; then come the sagas. A saga whose
+/// The first line is the last subscription that was examined, and how many there were; then come the sagas. A saga whose
 /// job is there already (a crash came before its move) is moved all the same.
 pub(crate) const SCHEDULE_STRANDED: &str = "/* orchestrator.schedule_stranded */
 WITH RECURSIVE hops AS (
@@ -82,11 +82,11 @@ pub(super) async fn schedule_stranded(
     let (last, hops): (i64, i64) = (looked.try_get(0)?, looked.try_get(1)?);
     let mut keys = Vec::with_capacity(rows.len());
     for row in rows {
-        keys.push((row.try_get::<_, i64>(0)?, row.try_get::<_, Time>(2)?));
+        keys.push((row.try_get::<_, i64>(0)?, row.try_get::<_, SqlTime>(2)?));
     }
     if !keys.is_empty() {
         keys.sort_unstable();
-        let (ids, times): (Vec<i64>, Vec<Time>) = keys.into_iter().unzip();
+        let (ids, times): (Vec<i64>, Vec<SqlTime>) = keys.into_iter().unzip();
         let statement = client.prepare_cached(MOVE_WITH_JOB).await?;
         client.execute(&statement, &[&ids, &times]).await?;
     }

@@ -1,17 +1,17 @@
 //! Audit records.
 
 use super::page;
-use crate::{error::DbResult, roles::filter::Filter, time::Time};
+use crate::{error::DbResult, roles::filter::Filter, time::SqlTime};
 use deadpool_postgres::Client;
 use hooksaga_saga::KeyId;
-use hooksaga_store::{AuditFilter, AuditRecord, Listing, Page};
+use hooksaga_store::{AuditFilter, AuditRecord, ListQuery, Page};
 use tokio_postgres::Row;
 
 const SELECT: &str = "/* reader.audit */
 SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant FROM audit_records a";
 
-pub(super) async fn list(client: &Client, wanted: Listing<'_, AuditFilter>) -> DbResult<Page<AuditRecord>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+pub(super) async fn list(client: &Client, wanted: ListQuery<'_, AuditFilter>) -> DbResult<Page<AuditRecord>> {
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("a.id < ", request.before);
     filter.add_scope("a.tenant = ", scope);
@@ -24,7 +24,7 @@ pub(super) async fn list(client: &Client, wanted: Listing<'_, AuditFilter>) -> D
 fn record(row: &Row) -> DbResult<AuditRecord> {
     Ok(AuditRecord {
         id: row.try_get(0)?,
-        at: row.try_get::<_, Time>(1)?.0,
+        at: row.try_get::<_, SqlTime>(1)?.0,
         key_id: row.try_get::<_, Option<i64>>(2)?.map(KeyId),
         key_name: row.try_get(3)?,
         action: row.try_get(4)?,

@@ -4,11 +4,12 @@ use super::rows_of;
 use crate::{
     error::{DbError, DbResult},
     roles::filter::Filter,
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_store::{
-    BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageRequest, PagerStep, QUERY_LIMIT, StoreError,
+    ranges_between,
 };
 use std::{ops::Range, time::Instant};
 use tokio_postgres::Row;
@@ -61,7 +62,7 @@ pub(super) async fn page<T>(
     super::cut(&rows, request.limit as usize, listed.read)
 }
 
-/// The same for a list whose filter has an index of its own: no block is looked at, but the ids of those that can hold
+/// A page of a list whose filter has an index of its own: it reads no block, but the ids of those that can hold
 /// something of the times.
 pub(super) async fn page_between<T>(
     client: &Client,
@@ -79,23 +80,25 @@ pub(super) async fn page_between<T>(
     super::cut(&rows, request.limit as usize, listed.read)
 }
 
-/// Ids below `top` that rows of the times can have: those that are not indexed, and those of the blocks from the first to the
-/// last that holds something of them.
+/// Ids below `top` that rows of the times can have ([`ranges_between`]).
 async fn id_ranges(client: &Client, wanted: &BlockFilter, top: i64) -> DbResult<[Range<i64>; 2]> {
     let statement = client.prepare_cached(BETWEEN).await?;
-    let (after, before) = (wanted.created_after.map(Time), wanted.created_before.map(Time));
+    let (after, before) = (wanted.created_after.map(SqlTime), wanted.created_before.map(SqlTime));
     let row = client.query_one(&statement, &[&wanted.list.number(), &after, &before]).await?;
     let (below, first, last): (i64, Option<i64>, Option<i64>) =
         (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let between = match (first, last) {
-        (Some(first), Some(last)) => first * BLOCK..((last + 1) * BLOCK).min(below).min(top),
-        _ => 0..0,
-    };
-    Ok([below..top, between])
+    Ok(ranges_between(top, below, first, last))
 }
 
 /// Blocks before `next`, newest first, that hold all that the filter asks for.
 async fn next_blocks(client: &Client, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64>> {
+    let (sql, filter) = blocks_before(wanted, next);
+    let statement = client.prepare_cached(&sql).await?;
+    let rows = client.query(&statement, &filter.parameters()).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+pub(crate) fn blocks_before(wanted: &BlockFilter, next: i64) -> (String, Filter) {
     let mut filter = Filter::new();
     let mut values = wanted.values.iter();
     let from = match values.next() {
@@ -116,19 +119,17 @@ async fn next_blocks(client: &Client, wanted: &BlockFilter, next: i64) -> DbResu
         filter.add_around("o.value = ", value.clone(), ")");
     }
     if wanted.values.is_empty() {
-        filter.add_some("b.last_at >= ", wanted.created_after.map(Time));
-        filter.add_some("b.first_at < ", wanted.created_before.map(Time));
+        filter.add_some("b.last_at >= ", wanted.created_after.map(SqlTime));
+        filter.add_some("b.first_at < ", wanted.created_before.map(SqlTime));
     } else if wanted.created_after.is_some() || wanted.created_before.is_some() {
         filter.add_fixed("EXISTS (SELECT FROM list_block_times t WHERE t.block = b.block");
-        filter.add_some("t.last_at >= ", wanted.created_after.map(Time));
-        filter.add_some("t.first_at < ", wanted.created_before.map(Time));
+        filter.add_some("t.last_at >= ", wanted.created_after.map(SqlTime));
+        filter.add_some("t.first_at < ", wanted.created_before.map(SqlTime));
         filter.add_around("t.list = ", wanted.list.number(), ")");
     }
     let sql = format!(
         "/* reader.blocks */ SELECT b.block FROM {from} {} ORDER BY b.block DESC LIMIT {BLOCKS_AT_ONCE}",
         filter.where_clause()
     );
-    let statement = client.prepare_cached(&sql).await?;
-    let rows = client.query(&statement, &filter.parameters()).await?;
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    (sql, filter)
 }

@@ -1,6 +1,6 @@
-//! What ended when: from the sums that the janitor makes, as far as they go, and from the minutes beyond.
+//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
 
-use crate::{error::DbResult, time::Time};
+use crate::{error::DbResult, time::SqlTime};
 use deadpool_postgres::Client;
 use hooksaga_saga::Timestamp;
 use hooksaga_store::{CountedDay, CountedMinutes, SUBSCRIPTIONS_LOOKED_AT};
@@ -24,8 +24,9 @@ WHERE c.minute >= $2 AND c.minute < $3
 GROUP BY c.minute
 ORDER BY 1";
 
-/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have. Where
-/// the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is read.
+/// Of each hour and minute the first 1000 subscriptions: among them are the first 1000 of all, with all that they have.
+/// Where the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is
+/// read.
 macro_rules! subscriptions {
     ($name:literal, $whose:literal) => {
         concat!(
@@ -77,7 +78,8 @@ SELECT id FROM subscriptions WHERE tenant = $1 ORDER BY id LIMIT $2";
 /// Rows of minutes and of subscriptions, each with delivered, failed and dead-lettered ones.
 pub(super) async fn read(client: &Client, tenant: Option<&str>) -> DbResult<(Vec<Row>, Vec<Row>)> {
     let (minutes, day) = minutes(client, tenant).await?;
-    let edges = [day.minutes_before.start, day.hours.start, day.hours.end, day.minutes_after.end].map(Time);
+    let edges =
+        [day.minutes_before.start, day.hours.start, day.hours.end, day.minutes_after.end].map(SqlTime);
     let [first, hours, after, end] = &edges;
     let subscriptions = match tenant {
         None => {
@@ -100,13 +102,14 @@ pub(super) async fn read(client: &Client, tenant: Option<&str>) -> DbResult<(Vec
 pub(super) async fn minutes(client: &Client, tenant: Option<&str>) -> DbResult<(Vec<Row>, CountedDay)> {
     let statement = client.prepare_cached(PROGRESS).await?;
     let row = client.query_one(&statement, &[]).await?;
-    let now = row.try_get::<_, Time>(0)?.0;
+    let now = row.try_get::<_, SqlTime>(0)?.0;
     let below = |column: usize| -> DbResult<Timestamp> {
-        Ok(row.try_get::<_, Option<Time>>(column)?.map_or(Timestamp::from_micros(0), |time| time.0))
+        Ok(row.try_get::<_, Option<SqlTime>>(column)?.map_or(Timestamp::from_micros(0), |time| time.0))
     };
     let shown = CountedMinutes::new(now, below(1)?);
     let day = CountedDay::new(now, below(2)?);
-    let (first, between, end) = (Time(shown.totals.start), Time(shown.totals.end), Time(shown.minutes.end));
+    let (first, between, end) =
+        (SqlTime(shown.totals.start), SqlTime(shown.totals.end), SqlTime(shown.minutes.end));
     let statement = client.prepare_cached(MINUTES).await?;
     let minutes = client.query(&statement, &[&first, &between, &end, &tenant]).await?;
     Ok((minutes, day))

@@ -1,20 +1,20 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, page};
+use super::{blocks, newest, page};
 use crate::{
     error::DbResult,
     roles::{
         filter::Filter,
         rows::{natural, parsed},
     },
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, EventId, JobId, SagaId, SagaStatus, SubscriptionId};
 use hooksaga_store::{
-    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Listing, Page, TenantScope,
+    Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, ListQuery, Page, TenantScope,
 };
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 use tokio_postgres::Row;
 
 /// Open, and waiting for its subscription: `held`. The last response is looked up for the rows that are shown: the planner
@@ -40,18 +40,35 @@ FROM webhook_delivery_jobs WHERE saga_id = $1 ORDER BY attempt_at";
 const OWN_SUBSCRIPTION: &str = "/* reader.own_subscription */
 SELECT 1 FROM subscriptions WHERE id = $1 AND tenant = $2";
 
+/// Whether little of a tenant waits: then its page is found among that. Who has much has some of it among the newest.
+const WAITING_OF_TENANT: &str = "/* reader.waiting_of_tenant */
+SELECT count(*) <= 10000 FROM (
+    SELECT FROM subscriptions o CROSS JOIN LATERAL (
+        SELECT FROM webhook_delivery_sagas w
+        WHERE w.subscription_id = o.id AND w.status IN ('Pending', 'PendingRetry') LIMIT 10001
+    ) w
+    WHERE o.tenant = $1 LIMIT 10001
+) counted";
+
 /// How many deliveries an event shows.
 const PER_EVENT: usize = 500;
 
-pub(super) async fn list(client: &Client, wanted: Listing<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+pub(super) async fn list(client: &Client, wanted: ListQuery<'_, DeliveryFilter>) -> DbResult<Page<Delivery>> {
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     if let (Some(tenant), Some(id)) = (scope.tenant(), wanted.subscription_id) {
         let statement = client.prepare_cached(OWN_SUBSCRIPTION).await?;
         if client.query_opt(&statement, &[&id.0, &tenant]).await?.is_none() {
             return Ok(Page { items: Vec::new(), next: None });
         }
     }
-    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1);
+    let few_waiting = match waiting_tenant(scope, wanted) {
+        Some(tenant) => {
+            let statement = client.prepare_cached(WAITING_OF_TENANT).await?;
+            client.query_one(&statement, &[&tenant]).await?.try_get(0)?
+        }
+        None => false,
+    };
+    let filter = |ids: Range<i64>| filter_of(scope, wanted, ids, u64::from(request.limit) + 1, few_waiting);
     match BlockFilter::of_deliveries(scope, wanted).filter(|_| !leads_by_itself(&wanted.statuses)) {
         Some(blocks) => {
             let listed = blocks::Listed { select: SELECT, id: "s.id", read: delivery };
@@ -61,17 +78,48 @@ pub(super) async fn list(client: &Client, wanted: Listing<'_, DeliveryFilter>) -
     }
 }
 
+/// The statement of a first page where no block leads to it; how many rows is its last parameter.
+#[cfg(feature = "test-support")]
+pub(crate) fn page_of(scope: &TenantScope, wanted: &DeliveryFilter, most: u32) -> (String, Filter) {
+    let mut filter =
+        filter_of(scope, wanted, 0..i64::MAX, u64::from(most), waiting_tenant(scope, wanted).is_some());
+    let sql = newest(SELECT, "s.id", &filter);
+    filter.number(i64::from(most));
+    (sql, filter)
+}
+
 /// Statuses that few sagas have at a time, or that an index has.
-fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
+/// The tenant, if all that is asked for is what waits of it.
+fn waiting_tenant<'a>(scope: &'a TenantScope, wanted: &DeliveryFilter) -> Option<&'a str> {
+    let waits = !wanted.statuses.is_empty() && wanted.statuses.iter().all(|status| is_waiting(*status));
+    scope.tenant().filter(|_| waits && wanted.subscription_id.is_none() && !by_event(wanted))
+}
+
+/// The event leads to its few sagas.
+fn by_event(wanted: &DeliveryFilter) -> bool {
+    wanted.event_id.is_some() || wanted.external_id.is_some() || wanted.correlation_id.is_some()
+}
+
 /// `most`: how many rows are read of it.
-fn filter_of(scope: &TenantScope, wanted: &DeliveryFilter, ids: Range<i64>, most: u64) -> Filter {
+fn filter_of(
+    scope: &TenantScope,
+    wanted: &DeliveryFilter,
+    ids: Range<i64>,
+    most: u64,
+    few_waiting: bool,
+) -> Filter {
     let mut filter = Filter::new();
     filter.add("s.id >= ", ids.start);
     filter.add("s.id < ", ids.end);
     filter_statuses(&mut filter, scope, wanted, ids.end, most);
+    if let Some(tenant) = waiting_tenant(scope, wanted).filter(|_| few_waiting) {
+        let source = waiting_of(&mut filter, tenant, wanted, ids.end, most);
+        filter.add_fixed(&source);
+    }
     filter.add_some("s.subscription_id = ", wanted.subscription_id.map(|id| id.0));
     filter.add_some("s.event_id = ", wanted.event_id.map(|id| id.0));
     filter.add_scope("e.tenant = ", scope);
@@ -91,7 +139,7 @@ fn filter_statuses(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFi
     }
     let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
     filter.add_fixed(&format!("s.status IN ({})", names.join(", ")));
-    if !leads_by_itself(statuses) || statuses.iter().all(|status| is_waiting(*status)) {
+    if by_event(wanted) || !leads_by_itself(statuses) || statuses.iter().all(|status| is_waiting(*status)) {
         return;
     }
     let mut sources = Vec::new();
@@ -118,31 +166,56 @@ const WAITING: &str =
 const IN_PROGRESS: &str = "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased') \
                            UNION ALL SELECT saga_id FROM finished_jobs";
 
-/// Every dead saga has its letter, or waits for it. Without another filter, the newest `most` are enough.
+/// Every dead saga has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here, so
+/// that the newest `most` are enough.
 fn dead(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
-    let of_whom = match (wanted.subscription_id, scope.tenant()) {
-        (Some(id), _) => format!("d.subscription_id = {}", filter.number(id.0)),
-        (None, Some(tenant)) => format!(
-            "d.subscription_id IN (SELECT id FROM subscriptions WHERE tenant = {})",
-            filter.number(tenant.to_owned())
-        ),
-        (None, None) => "true".to_owned(),
-    };
-    let nothing_else = wanted.event_type.is_none()
-        && wanted.event_id.is_none()
-        && wanted.external_id.is_none()
-        && wanted.correlation_id.is_none()
-        && wanted.created_after.is_none()
-        && wanted.created_before.is_none();
-    let newest = match nothing_else {
-        true => format!(" ORDER BY d.saga_id DESC LIMIT {most}"),
-        false => String::new(),
-    };
-    let top = filter.number(top);
+    let mut conditions = vec![format!("d.saga_id < {}", filter.number(top))];
+    match (wanted.subscription_id, scope.tenant()) {
+        (Some(id), _) => conditions.push(format!("d.subscription_id = {}", filter.number(id.0))),
+        (None, Some(tenant)) => conditions.push(format!("d.tenant = {}", filter.number(tenant.to_owned()))),
+        (None, None) => {}
+    }
+    if let Some(event_type) = &wanted.event_type {
+        conditions.push(format!("d.event_type = {}", filter.number(event_type.clone())));
+    }
+    conditions.extend(period(filter, "d.saga_created_at", wanted));
+    let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
     format!(
-        "(SELECT d.saga_id FROM dead_letters d WHERE d.saga_id < {top} AND {of_whom}{newest}) \
-         UNION ALL SELECT saga_id FROM pending_dead_letters"
+        "(SELECT d.saga_id FROM letter_heads d WHERE {} ORDER BY d.saga_id DESC LIMIT {most}) \
+         UNION ALL SELECT saga_id FROM pending_dead_letters",
+        conditions.join(" AND ")
     )
+}
+
+/// The newest `most` that wait of a tenant, from its subscriptions.
+fn waiting_of(filter: &mut Filter, tenant: &str, wanted: &DeliveryFilter, top: i64, most: u64) -> String {
+    let names: Vec<String> = wanted.statuses.iter().map(|status| format!("'{status}'")).collect();
+    let mut conditions = vec![format!("w.id < {}", filter.number(top))];
+    conditions.extend(period(filter, "w.created_at", wanted));
+    let mut from = String::new();
+    if let Some(event_type) = &wanted.event_type {
+        from.push_str(" JOIN events x ON x.id = w.event_id");
+        conditions.push(format!("x.event_type = {}", filter.number(event_type.clone())));
+    }
+    let tenant = filter.number(tenant.to_owned());
+    let most = filter.number(i64::try_from(most).unwrap_or(i64::MAX));
+    format!(
+        "s.id = ANY (ARRAY(SELECT w.id FROM subscriptions o CROSS JOIN LATERAL (\
+             SELECT w.id, w.event_id, w.created_at FROM webhook_delivery_sagas w \
+             WHERE w.subscription_id = o.id AND w.status IN ({}) AND w.status IN ('Pending', 'PendingRetry') OFFSET 0\
+         ) w{from} WHERE o.tenant = {tenant} AND {} ORDER BY w.id DESC LIMIT {most}))",
+        names.join(", "),
+        conditions.join(" AND ")
+    )
+}
+
+/// `column` within the times that are asked for.
+fn period(filter: &mut Filter, column: &str, wanted: &DeliveryFilter) -> Vec<String> {
+    let times = [(">=", wanted.created_after), ("<", wanted.created_before)];
+    let given = times.into_iter().filter_map(|(comparison, time)| Some((comparison, time?)));
+    given
+        .map(|(comparison, time)| format!("{column} {comparison} {}", filter.number(SqlTime(time))))
+        .collect()
 }
 
 fn is_waiting(status: SagaStatus) -> bool {
@@ -183,10 +256,10 @@ fn delivery(row: &Row) -> DbResult<Delivery> {
         status: parsed(row.try_get(4)?)?,
         attempt_count: natural(row.try_get(5)?),
         max_retry_limit: natural(row.try_get(6)?),
-        next_attempt_at: row.try_get::<_, Time>(7)?.0,
+        next_attempt_at: row.try_get::<_, SqlTime>(7)?.0,
         final_error_code: row.try_get::<_, Option<String>>(8)?.map(ErrorCode::from_stored),
-        created_at: row.try_get::<_, Time>(9)?.0,
-        updated_at: row.try_get::<_, Time>(10)?.0,
+        created_at: row.try_get::<_, SqlTime>(9)?.0,
+        updated_at: row.try_get::<_, SqlTime>(10)?.0,
         held: row.try_get(11)?,
         event_type: row.try_get(13)?,
         external_id: row.try_get(14)?,
@@ -203,8 +276,8 @@ fn status(row: &Row, column: usize) -> DbResult<Option<u16>> {
 pub(crate) fn attempt(row: &Row) -> DbResult<Attempt> {
     Ok(Attempt {
         job_id: JobId(row.try_get(0)?),
-        attempt_at: row.try_get::<_, Time>(1)?.0,
-        started_at: row.try_get::<_, Option<Time>>(8)?.map(|time| time.0),
+        attempt_at: row.try_get::<_, SqlTime>(1)?.0,
+        started_at: row.try_get::<_, Option<SqlTime>>(8)?.map(|time| time.0),
         callback_url: row.try_get(9)?,
         status: parsed(row.try_get(2)?)?,
         response_status: status(row, 3)?,

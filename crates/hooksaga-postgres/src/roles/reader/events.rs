@@ -4,12 +4,12 @@ use super::{blocks, deliveries, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows::count},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::EventId;
 use hooksaga_store::{
-    BlockFilter, EventDetail, EventFilter, EventHead, Listing, Page, TenantScope, Unmatched,
+    BlockFilter, EventDetail, EventFilter, EventHead, ListQuery, Page, TenantScope, Unmatched,
 };
 use std::{ops::Range, sync::Arc};
 use tokio_postgres::Row;
@@ -28,8 +28,8 @@ WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 5000 FROM (SELECT FROM events WHERE tenant = $1 LIMIT 5001) counted";
 
-pub(super) async fn list(client: &Client, wanted: Listing<'_, EventFilter>) -> DbResult<Page<EventHead>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+pub(super) async fn list(client: &Client, wanted: ListQuery<'_, EventFilter>) -> DbResult<Page<EventHead>> {
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let filter = |ids: Range<i64>| filter_of(scope, wanted, ids);
     let Some(blocks) = BlockFilter::of_events(wanted) else {
         return page(client, LIST, "id", &filter(0..request.top()), request, head).await;
@@ -88,6 +88,6 @@ fn head(row: &Row) -> DbResult<EventHead> {
         event_type: row.try_get(1)?,
         external_id: row.try_get(2)?,
         correlation_id: row.try_get(3)?,
-        created_at: row.try_get::<_, Time>(4)?.0,
+        created_at: row.try_get::<_, SqlTime>(4)?.0,
     })
 }

@@ -3,14 +3,15 @@
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count},
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, SubscriptionId};
 use hooksaga_store::{FailingEndpoint, TenantScope};
 use tokio_postgres::Row;
 
-/// Reads the first delivery that waits, and counts up to `$4`. Leaves deleted subscriptions out: nobody can fix their endpoints.
+/// Reads the first delivery that waits, and counts up to `$4`. Leaves deleted subscriptions out: nobody can fix their
+/// endpoints.
 const LIST: &str = "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures::bigint, f.last_error_code, w.next_attempt_at,
        (SELECT count(*) FROM (
@@ -38,10 +39,10 @@ fn failing(row: &Row) -> DbResult<FailingEndpoint> {
     Ok(FailingEndpoint {
         subscription_id: SubscriptionId(row.try_get(0)?),
         callback_url: row.try_get(1)?,
-        since: row.try_get::<_, Time>(2)?.0,
+        since: row.try_get::<_, SqlTime>(2)?.0,
         failures: count(row.try_get(3)?),
         last_error: ErrorCode::from_stored(row.try_get(4)?),
-        next_attempt_at: row.try_get::<_, Option<Time>>(5)?.map(|time| time.0),
+        next_attempt_at: row.try_get::<_, Option<SqlTime>>(5)?.map(|time| time.0),
         waiting: count(row.try_get(6)?),
     })
 }

@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count, natural},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::{ErrorCode, Latencies, SagaId, SubscriptionId};
@@ -73,7 +73,7 @@ fn last_failure(row: &Row) -> DbResult<LastFailure> {
     Ok(LastFailure {
         saga_id: SagaId(row.try_get(0)?),
         error_code: ErrorCode::from_stored(row.try_get(1)?),
-        at: row.try_get::<_, Time>(2)?.0,
+        at: row.try_get::<_, SqlTime>(2)?.0,
         response_status: row.try_get::<_, Option<i32>>(3)?.and_then(|status| u16::try_from(status).ok()),
     })
 }

@@ -1,10 +1,10 @@
 //! `api_reader`: everything that the API and the metrics show. Lists are pages by id, newest first.
 
 mod audit;
-mod blocks;
+pub(crate) mod blocks;
 pub(crate) mod counts;
-mod dead_letters;
-mod deliveries;
+pub(crate) mod dead_letters;
+pub(crate) mod deliveries;
 mod events;
 mod failing;
 pub(crate) mod health;
@@ -26,9 +26,9 @@ use deadpool_postgres::Client;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
-    LivingWorker, Page, PageRequest, QueryLine, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
-    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    ListQuery, LivingWorker, Page, PageRequest, QueryQueue, QueueGauges, ReaderStore, Redrive, Stats,
+    StoreResult, Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope,
     migration::{check_released, check_usable},
 };
 use std::sync::Arc;
@@ -38,15 +38,18 @@ pub(crate) use deliveries::attempt;
 
 pub(crate) struct Reader {
     lists: RolePool,
-    line: QueryLine,
+    line: QueryQueue,
+    /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
+    watch: QueryQueue,
     /// For readiness, which waits behind no list.
     prompt: RolePool,
 }
 
 impl Reader {
-    /// `lists` is the number of connections for lists.
+    /// `connections` is the number of those in `lists`.
     pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
-        Self { lists, line: QueryLine::new(connections), prompt }
+        let line = QueryQueue::new(connections.saturating_sub(1));
+        Self { lists, line, watch: QueryQueue::new(1), prompt }
     }
 
     /// Runs a query that may be slow: then its session's time limit ends it. A query whose caller has gone is cancelled,
@@ -56,7 +59,15 @@ impl Reader {
         W: Fn(Arc<Client>) -> F,
         F: Future<Output = DbResult<T>>,
     {
-        let turn = self.line.turn().await?;
+        self.query(&self.line, work).await
+    }
+
+    async fn query<T, W, F>(&self, line: &QueryQueue, work: W) -> StoreResult<T>
+    where
+        W: Fn(Arc<Client>) -> F,
+        F: Future<Output = DbResult<T>>,
+    {
+        let turn = line.turn().await?;
         let work = &work;
         let query = |client| async move { work(client).await.map_err(DbError::of_a_query) };
         self.lists.run_in_turn(turn, query).await
@@ -65,7 +76,7 @@ impl Reader {
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+    async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         self.list(|client| async move { events::list(&client, wanted).await }).await
     }
 
@@ -75,7 +86,7 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        wanted: Listing<'_, SubscriptionFilter>,
+        wanted: ListQuery<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
         self.list(|client| async move { subscriptions::list(&client, wanted).await }).await
     }
@@ -100,7 +111,7 @@ impl ReaderStore for Reader {
         self.list(read).await
     }
 
-    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+    async fn deliveries(&self, wanted: ListQuery<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
         self.list(|client| async move { deliveries::list(&client, wanted).await }).await
     }
 
@@ -110,7 +121,7 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        wanted: Listing<'_, DeadLetterFilter>,
+        wanted: ListQuery<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
         self.list(|client| async move { dead_letters::list(&client, wanted).await }).await
     }
@@ -123,7 +134,7 @@ impl ReaderStore for Reader {
         self.list(|client| async move { dead_letters::get(&client, scope, id).await }).await
     }
 
-    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+    async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
         self.list(|client| async move { audit::list(&client, wanted).await }).await
     }
 
@@ -140,7 +151,7 @@ impl ReaderStore for Reader {
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.list(|client| async move { stats::gauges(&client).await }).await
+        self.query(&self.watch, |client| async move { stats::gauges(&client).await }).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
@@ -156,7 +167,7 @@ impl ReaderStore for Reader {
     }
 
     async fn inventory(&self) -> StoreResult<Inventory> {
-        self.list(|client| async move { inventory::read(&client).await }).await
+        self.query(&self.watch, |client| async move { inventory::read(&client).await }).await
     }
 
     async fn ready(&self) -> StoreResult<i64> {
@@ -194,9 +205,17 @@ async fn rows_of(
     filter: &Filter,
     most: usize,
 ) -> DbResult<Vec<Row>> {
-    let sql = format!("{select} {} ORDER BY {id} DESC LIMIT {most}", filter.where_clause());
-    let statement = client.prepare_cached(&sql).await?;
-    Ok(client.query(&statement, &filter.parameters()).await?)
+    let most = i64::try_from(most).map_err(DbError::unreadable)?;
+    let statement = client.prepare_cached(&newest(select, id, filter)).await?;
+    let mut parameters = filter.parameters();
+    parameters.push(&most);
+    Ok(client.query(&statement, &parameters).await?)
+}
+
+/// Their statement. How many they are is its last parameter: a session keeps each text that it has prepared.
+fn newest(select: &str, id: &str, filter: &Filter) -> String {
+    let number = filter.parameters().len() + 1;
+    format!("{select} {} ORDER BY {id} DESC LIMIT ${number}", filter.where_clause())
 }
 
 /// The page of rows of which there is one more than `limit` if there is more.

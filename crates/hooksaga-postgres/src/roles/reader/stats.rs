@@ -1,10 +1,10 @@
-//! How much waits where, and what ended when.
+//! How much waits at each stage, and what ended per minute.
 
 use super::{counts, tenant_stats};
 use crate::{
     error::DbResult,
     roles::{rows::count, waiting::with_waiting},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
@@ -76,7 +76,7 @@ pub(super) async fn in_all(client: &Client, scope: &TenantScope) -> DbResult<Sta
     counted(now, gauges, &counts::minutes(client, scope.tenant()).await?.0, &[])
 }
 
-async fn any_gauges(client: &Client, scope: &TenantScope) -> DbResult<(Time, Gauges)> {
+async fn any_gauges(client: &Client, scope: &TenantScope) -> DbResult<(SqlTime, Gauges)> {
     Ok(match scope {
         TenantScope::All => {
             let (now, gauges) = read(client).await?;
@@ -90,7 +90,7 @@ async fn any_gauges(client: &Client, scope: &TenantScope) -> DbResult<(Time, Gau
 }
 
 /// Statistics from rows of minutes and of subscriptions: each with delivered, failed and dead-lettered ones.
-fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
+fn counted(now: SqlTime, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) -> DbResult<Stats> {
     Ok(Stats {
         now: now.0,
         gauges,
@@ -98,7 +98,7 @@ fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) ->
             .iter()
             .map(|row| {
                 Ok(MinuteCount {
-                    minute: row.try_get::<_, Time>(0)?.0,
+                    minute: row.try_get::<_, SqlTime>(0)?.0,
                     delivered: count(row.try_get(1)?),
                     failed: count(row.try_get(2)?),
                     dead_lettered: count(row.try_get(3)?),
@@ -119,7 +119,7 @@ fn counted(now: Time, gauges: Gauges, minutes: &[Row], subscriptions: &[Row]) ->
     })
 }
 
-async fn read(client: &Client) -> DbResult<(Time, QueueGauges)> {
+async fn read(client: &Client) -> DbResult<(SqlTime, QueueGauges)> {
     let statement = client.prepare_cached(GAUGES).await?;
     let row = client.query_one(&statement, &[]).await?;
     let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };

@@ -10,7 +10,7 @@ use crate::{
 };
 use deadpool_postgres::Client;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{Listing, Page, Subscription, SubscriptionFilter, TenantScope};
+use hooksaga_store::{ListQuery, Page, Subscription, SubscriptionFilter, TenantScope};
 
 const LIST: &str =
     concat!("/* reader.subscriptions */ SELECT ", subscription_columns!(), " FROM subscriptions");
@@ -22,9 +22,9 @@ const GET: &str = concat!(
 
 pub(super) async fn list(
     client: &Client,
-    wanted: Listing<'_, SubscriptionFilter>,
+    wanted: ListQuery<'_, SubscriptionFilter>,
 ) -> DbResult<Page<Subscription>> {
-    let Listing { scope, filter: wanted, page: request } = wanted;
+    let ListQuery { scope, filter: wanted, page: request } = wanted;
     let mut filter = Filter::new();
     filter.add_some("id < ", request.before);
     filter.add_scope("tenant = ", scope);

@@ -3,7 +3,7 @@
 use crate::{
     error::DbResult,
     roles::rows::{bigint, count},
-    time::Time,
+    time::SqlTime,
 };
 use deadpool_postgres::Client;
 use hooksaga_store::TenantGauges;
@@ -47,7 +47,7 @@ SELECT now(),
           + (SELECT count(*) FROM open_jobs WHERE NOT deliverable), $2::bigint),
     (SELECT coalesce((extract(epoch FROM now() - min(next_attempt_at)) * 1000000)::bigint, 0) FROM due)";
 
-pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<(Time, TenantGauges)> {
+pub(super) async fn read(client: &Client, tenant: &str) -> DbResult<(SqlTime, TenantGauges)> {
     let statement = client.prepare_cached(GAUGES).await?;
     let row = client.query_one(&statement, &[&tenant, &bigint(TenantGauges::MOST)]).await?;
     let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };

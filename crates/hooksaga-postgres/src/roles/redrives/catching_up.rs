@@ -1,13 +1,13 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
-use super::walk::{self, walk};
+use super::missed_events::{self, scan};
 use crate::{
     error::DbResult,
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use deadpool_postgres::Transaction;
 use hooksaga_saga::SubscriptionId;
-use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits};
+use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits, StepOf};
 use std::time::Duration;
 
 pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
@@ -34,31 +34,32 @@ pub(super) async fn step(
     let Some(row) = transaction.query_opt(&statement, &[]).await? else { return Ok(None) };
     let id: i64 = row.try_get(0)?;
     let standing = CatchUp {
-        since: row.try_get::<_, Time>(2)?.0,
-        until: row.try_get::<_, Option<Time>>(3)?.map(|time| time.0),
-        after_at: row.try_get::<_, Option<Time>>(4)?.map(|time| time.0),
+        since: row.try_get::<_, SqlTime>(2)?.0,
+        until: row.try_get::<_, Option<SqlTime>>(3)?.map(|time| time.0),
+        after_at: row.try_get::<_, Option<SqlTime>>(4)?.map(|time| time.0),
         after_id: row.try_get(5)?,
     };
-    let now = row.try_get::<_, Time>(6)?.0;
-    let mut step = RedriveStep::nothing(None);
-    // How it goes on, and when; nothing: not at all.
+    let now = row.try_get::<_, SqlTime>(6)?.0;
+    let subscription = SubscriptionId(row.try_get(1)?);
+    let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription));
+    // How it goes on, and when; `None`: not at all.
     let mut onward = None;
-    let walker = walk::read(transaction, SubscriptionId(row.try_get(1)?)).await?;
-    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
+    let recipient = missed_events::read(transaction, subscription).await?;
+    let is_what = recipient.as_ref().map(|recipient| (recipient.active, recipient.verified));
     let turn = CatchUpTurn::decide(is_what, (standing.since, standing.until), window, now);
-    match (turn, walker) {
-        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+    match (turn, recipient) {
+        (CatchUpTurn::Scan { oldest }, Some(recipient)) => {
             let span = standing.span(oldest, now);
-            let (chosen, sagas) = walk(transaction, &walker, span, now, limits).await?;
-            onward = standing.onward(span, &chosen).map(|standing| (standing, Duration::ZERO));
-            step.take_over(sagas, &chosen);
+            let (missed, sagas) = scan(transaction, &recipient, span, now, limits).await?;
+            onward = standing.onward(span, &missed.chosen).map(|standing| (standing, Duration::ZERO));
+            step.take_over(sagas, &missed.chosen);
         }
         (CatchUpTurn::Later { until, wait }, _) => onward = Some((CatchUp { until, ..standing }, wait)),
-        (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
+        (CatchUpTurn::Scan { .. } | CatchUpTurn::Forget, _) => step.ended = Some(RedriveStatus::Cancelled),
     }
     if let Some((CatchUp { until, after_at, after_id, .. }, later)) = onward {
         let statement = transaction.prepare_cached(MOVE).await?;
-        let (until, at) = (until.map(Time), after_at.map(Time));
+        let (until, at) = (until.map(SqlTime), after_at.map(SqlTime));
         transaction.execute(&statement, &[&id, &until, &at, &after_id, &micros(later)]).await?;
     } else {
         let statement = transaction.prepare_cached(FORGET).await?;

@@ -1,31 +1,31 @@
 //! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
 //!
 //! A step is one transaction, which begins with the lock on the redrive's row (SKIP LOCKED): nobody else takes the same
-//! step, and one that breaks off leaves nothing.
+//! step, and one that is interrupted leaves nothing.
 
 mod catching_up;
-pub(crate) mod walk;
+pub(crate) mod missed_events;
 
 use crate::{
     error::{DbError, DbResult},
     pool::RolePool,
     roles::{
-        dead_letters::requeue::{Examined, examine, insert},
+        dead_letters::requeue::{examine, insert},
         redrive::{redrive, redrive_columns, work},
         rows::{bigint, count},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Transaction};
 use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, RedriveColumns, RedriveStatus,
-    RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome, StepLimits,
-    StoreResult, TenantScope, Walker,
+    CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, RedriveColumns,
+    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
+    StepLimits, StepOf, StoreResult, TenantScope,
 };
+use missed_events::scan;
 use std::time::Duration;
-use walk::walk;
 
 #[cfg(feature = "test-support")]
 pub(crate) use catching_up::{FORGET as FORGET_CATCH_UP, MOVE as MOVE_CATCH_UP, NEXT as NEXT_CATCH_UP};
@@ -192,8 +192,8 @@ async fn start(
                 &columns.subscription_id,
                 &columns.event_type,
                 &columns.final_error_code,
-                &columns.since.map(Time),
-                &columns.until.map(Time),
+                &columns.since.map(SqlTime),
+                &columns.until.map(SqlTime),
                 &starter.key_id.map(|key| key.0),
                 &starter.name,
             ],
@@ -207,10 +207,10 @@ async fn advance(transaction: &Transaction<'_>, limits: StepLimits) -> DbResult<
     let statement = transaction.prepare_cached(NEXT).await?;
     let Some(row) = transaction.query_opt(&statement, &[]).await? else { return Ok(None) };
     let id = RedriveId(row.try_get(0)?);
-    let mut step = RedriveStep::nothing(Some(id));
-    let mut after_at = row.try_get::<_, Option<Time>>(8)?;
+    let mut step = RedriveStep::nothing(StepOf::Redrive(id));
+    let mut after_at = row.try_get::<_, Option<SqlTime>>(8)?;
     let mut after_id: i64 = row.try_get(9)?;
-    let now = row.try_get::<_, Time>(10)?.0;
+    let now = row.try_get::<_, SqlTime>(10)?.0;
     let mut error = None;
     match work(&row, 2)?.into() {
         RedriveWork::DeadLetters(filter) => {
@@ -219,20 +219,21 @@ async fn advance(transaction: &Transaction<'_>, limits: StepLimits) -> DbResult<
                 Some(tenant) => TenantScope::One(tenant.parse().map_err(DbError::unreadable)?),
                 None => TenantScope::All,
             };
-            let (chosen, sagas) = letters(transaction, &scope, &filter, after_id, limits).await?;
+            let window = LetterWindow::of_redrive(&filter, after_id, limits);
+            let (chosen, sagas) = letters(transaction, &scope, window, limits.create).await?;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
             step.take_over(sagas, &chosen);
         }
         RedriveWork::Events { subscription_id, since, until } => {
-            match walk::read(transaction, subscription_id).await?.filter(Walker::is_deliverable) {
-                Some(walker) => {
+            match missed_events::read(transaction, subscription_id).await?.filter(Recipient::is_deliverable) {
+                Some(recipient) => {
                     let after = (after_at.map_or(since, |time| time.0), EventId(after_id));
                     let span = EventSpan { after, until: until.unwrap_or(now) };
-                    let (chosen, sagas) = walk(transaction, &walker, span, now, limits).await?;
-                    if let Some((at, id)) = chosen.reached {
-                        (after_at, after_id) = (Some(Time(at)), id.0);
+                    let (missed, sagas) = scan(transaction, &recipient, span, now, limits).await?;
+                    if let Some((at, id)) = missed.chosen.reached {
+                        (after_at, after_id) = (Some(SqlTime(at)), id.0);
                     }
-                    step.take_over(sagas, &chosen);
+                    step.take_over(sagas, &missed.chosen);
                 }
                 None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
             }
@@ -261,18 +262,14 @@ async fn advance(transaction: &Transaction<'_>, limits: StepLimits) -> DbResult<
     Ok(Some(step))
 }
 
-/// Looks at the next letters, and requeues those that can be.
+/// Examines the next letters, and requeues those that can be.
 async fn letters(
     transaction: &Transaction<'_>,
     scope: &TenantScope,
-    filter: &DeadLetterFilter,
-    after: i64,
-    limits: StepLimits,
+    window: LetterWindow<'_>,
+    create: u32,
 ) -> DbResult<(Chosen<DeadLetterId>, Vec<RequeuedSaga>)> {
-    let most = limits.examined();
-    let look =
-        Examined { filter, after: Some(DeadLetterId(after)), most, default_limit: limits.default_limit };
-    let letters = examine(transaction, scope, &look).await?;
+    let letters = examine(transaction, scope, window).await?;
     let fates: Vec<(DeadLetterId, Fate)> = letters
         .iter()
         .map(|letter| {
@@ -284,7 +281,7 @@ async fn letters(
             (letter.id, fate)
         })
         .collect();
-    let chosen = choose(&fates, limits.create as usize, letters.len() < most as usize);
+    let chosen = choose(&fates, create as usize, letters.len() < window.most as usize);
     let to_send: Vec<_> = letters
         .iter()
         .filter(|letter| chosen.send.contains(&letter.id))

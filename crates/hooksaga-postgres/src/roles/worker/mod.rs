@@ -10,7 +10,7 @@ use crate::{
         rate_limits::{self, Buckets},
         rows::{bigint, integer},
     },
-    time::{Time, micros},
+    time::{SqlTime, micros},
 };
 use async_trait::async_trait;
 use claim::Claims;
@@ -151,7 +151,7 @@ fn in_order(lease: &LeaseRef) -> (SagaId, Timestamp) {
 /// Leases as columns.
 struct LeaseColumns {
     sagas: Vec<i64>,
-    attempts: Vec<Time>,
+    attempts: Vec<SqlTime>,
     ids: Vec<i64>,
     tokens: Vec<i64>,
 }
@@ -167,7 +167,7 @@ impl LeaseColumns {
     fn new<'a>(leases: impl Iterator<Item = &'a LeaseRef> + Clone) -> Self {
         Self {
             sagas: leases.clone().map(|lease| lease.saga_id.0).collect(),
-            attempts: leases.clone().map(|lease| Time(lease.attempt_at)).collect(),
+            attempts: leases.clone().map(|lease| SqlTime(lease.attempt_at)).collect(),
             ids: leases.clone().map(|lease| lease.job_id.0).collect(),
             tokens: leases.map(|lease| lease.token.0).collect(),
         }

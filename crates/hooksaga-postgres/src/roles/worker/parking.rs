@@ -22,7 +22,7 @@ WHERE j.saga_id = u.saga_id AND j.attempt_at = u.attempt_at
 RETURNING j.id";
 
 /// Hops through `idx_job_parked` from one subscription to the next, one entry each: what is parked for those that still
-/// do not deliver is not looked at.
+/// do not deliver is not examined.
 pub(crate) const UNPARK: &str = "/* worker.unpark */
 WITH RECURSIVE hops AS (
     (SELECT subscription_id FROM webhook_delivery_jobs

@@ -1,7 +1,7 @@
-//! How attempts ended.
+//! Writes the results of attempts.
 
 use super::{LeaseColumns, in_order};
-use crate::{error::DbResult, time::Time};
+use crate::{error::DbResult, time::SqlTime};
 use deadpool_postgres::Client;
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::JobReport;
@@ -61,9 +61,9 @@ pub(super) struct ReportColumns<'a> {
     error_codes: Vec<Option<&'a str>>,
     durations: Vec<i32>,
     excerpts: Vec<Option<String>>,
-    starts: Vec<Option<Time>>,
+    starts: Vec<Option<SqlTime>>,
     callback_urls: Vec<Option<&'a str>>,
-    retries: Vec<Option<Time>>,
+    retries: Vec<Option<SqlTime>>,
 }
 
 impl<'a> ReportColumns<'a> {
@@ -85,9 +85,9 @@ impl<'a> ReportColumns<'a> {
                 .map(|report| i32::try_from(report.duration.as_millis()).unwrap_or(i32::MAX))
                 .collect(),
             excerpts: sorted.iter().map(|report| report.storable_excerpt()).collect(),
-            starts: sorted.iter().map(|report| report.started_at.map(Time)).collect(),
+            starts: sorted.iter().map(|report| report.started_at.map(SqlTime)).collect(),
             callback_urls: sorted.iter().map(|report| report.callback_url.as_deref()).collect(),
-            retries: sorted.iter().map(|report| report.retry_at.map(Time)).collect(),
+            retries: sorted.iter().map(|report| report.retry_at.map(SqlTime)).collect(),
         }
     }
 

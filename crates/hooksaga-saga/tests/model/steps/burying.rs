@@ -56,8 +56,8 @@ impl Steps<'_> {
         }
     }
 
-    /// 8 requeue, resend: a letter's saga again, or any that has ended, as the next generation, on conflict nothing. Read and
-    /// insert are two steps: two operators may read the same saga.
+    /// 8 requeue, resend: a letter's saga again, or any that has ended, as the next generation, on conflict nothing. Read
+    /// and insert are two steps: two operators may read the same saga.
     pub(super) fn requeueing(&mut self, copy: u8) {
         let actor = Actor::Operator(copy);
         match self.before.operators[usize::from(copy)] {

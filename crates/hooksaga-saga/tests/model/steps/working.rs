@@ -72,8 +72,8 @@ impl Steps<'_> {
         self.settle(copy, does, job, true, after);
     }
 
-    /// 4' hand back: of a job whose rate limit is used up, or at shutdown; and parking, of a job whose subscription is paused.
-    /// Where the token is mine.
+    /// 4' hand back: of a job whose rate limit is used up, or at shutdown; and parking, of a job whose subscription is
+    /// paused. Where the token is mine.
     fn hand_back(&mut self, copy: u8, job: JobRef, park: bool) {
         let row = self.before.job(job);
         let token_fits = row.token == Token::Of(copy) || !self.model.has(Guard::HandBackChecksToken);

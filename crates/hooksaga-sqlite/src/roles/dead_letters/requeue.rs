@@ -17,7 +17,8 @@ macro_rules! is_going {
 }
 pub(crate) use is_going;
 
-/// A saga, its tenant and correlation id, and the saga that it was sent again as. Of an event that is going nothing is found.
+/// A saga, its tenant and correlation id, and the saga that it was sent again as. Of an event that is going nothing is
+/// found.
 macro_rules! saga {
     ($name:literal, $from:literal, $id:literal) => {
         concat!(
@@ -69,10 +70,10 @@ SELECT e.id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8 FROM events AS e WHERE e.id = ?1 AND
 ON CONFLICT DO NOTHING"
 );
 
-/// What a step looks at, oldest first, whether it matches but for its error code, whether it was requeued, and that code. The
-/// filter is no condition of the walk: each letter that is passed counts.
-macro_rules! look {
-    ($name:literal, $of:literal) => {
+/// What a step examines, oldest first, whether it matches but for its error code, whether it was requeued, and that code.
+/// The filter is no condition of the scan: each letter that is passed counts.
+macro_rules! scan {
+    ($name:literal, $letters:literal, $of:literal) => {
         concat!(
             "/* dead_letter_operator: ",
             $name,
@@ -88,32 +89,44 @@ SELECT d.id, d.subscription_id,
                         WHERE n.event_id = g.event_id AND n.subscription_id = g.subscription_id
                           AND n.generation = g.generation + 1),
        d.final_error_code
-  FROM dead_letters AS d
+  FROM ",
+            $letters,
+            "
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id
  CROSS JOIN events AS e ON e.id = d.event_id
- WHERE d.id > :after",
+ WHERE ",
             $of,
-            " ORDER BY d.id LIMIT :limit"
+            " LIMIT :limit"
         )
     };
 }
 
-/// With any value for the subscription, so that both texts have the same parameters.
-const LOOK: &str = look!("look", " AND :subscription_id IS NULL");
-const LOOK_OF_SUBSCRIPTION: &str = look!("look_of_subscription", " AND d.subscription_id = :subscription_id");
+/// All have the same parameters.
+pub(crate) const SCAN: &str =
+    scan!("scan", "dead_letters AS d", "d.id > :after AND :subscription_id IS NULL ORDER BY d.id");
+pub(crate) const SCAN_OF_SUBSCRIPTION: &str = scan!(
+    "scan_of_subscription",
+    "dead_letters AS d INDEXED BY idx_dead_letter_subscription",
+    "d.id > :after AND d.subscription_id = :subscription_id ORDER BY d.id"
+);
+pub(crate) const SCAN_OF_TENANT: &str = scan!(
+    "scan_of_tenant",
+    "letter_heads AS h INDEXED BY idx_head_tenant CROSS JOIN dead_letters AS d ON d.id = h.letter_id",
+    "h.letter_id > :after AND h.tenant = :tenant AND :subscription_id IS NULL ORDER BY h.letter_id"
+);
 
 /// Whether subscriptions can be delivered to and with which limit, each read once per transaction.
-pub(crate) struct Subscriptions {
+pub(crate) struct SubscriptionLimits {
     default_limit: u32,
     known: HashMap<SubscriptionId, Option<u32>>,
 }
 
-impl Subscriptions {
+impl SubscriptionLimits {
     pub(crate) fn new(default_limit: u32) -> Self {
         Self { default_limit, known: HashMap::new() }
     }
 
-    /// The limit of a new saga; nothing if the subscription is not active and verified.
+    /// The limit of a new saga; `None` if the subscription is not active and verified.
     pub(crate) fn limit(&mut self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<u32>> {
         if let Some(known) = self.known.get(&id) {
             return Ok(*known);
@@ -164,11 +177,11 @@ pub(super) fn one(tx: &Tx<'_>, scope: &TenantScope, wanted: SendAgain) -> DbResu
     let Some(found) = tx.prepare(sql)?.query_row((id, scope.tenant()), found).optional()? else {
         return Ok(ResendOutcome::NotFound);
     };
-    send(tx, found, &mut Subscriptions::new(wanted.default_limit))
+    send(tx, found, &mut SubscriptionLimits::new(wanted.default_limit))
 }
 
 /// Makes the saga that follows this one, if it may.
-fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut Subscriptions) -> DbResult<ResendOutcome> {
+fn send(tx: &Tx<'_>, found: FinishedSaga, subscriptions: &mut SubscriptionLimits) -> DbResult<ResendOutcome> {
     if let Some(saga_id) = found.successor {
         return Ok(ResendOutcome::Already(Requeued { saga_id, generation: found.generation + 1 }));
     }
@@ -199,7 +212,7 @@ pub(super) fn test(tx: &Tx<'_>, scope: &TenantScope, wanted: SendTest) -> DbResu
         Some(Some(saga)) => return Ok(TestOutcome::Delivery(SagaId(saga))),
         Some(None) => {}
     }
-    let Some(limit) = Subscriptions::new(default_limit).limit(tx, subscription)? else {
+    let Some(limit) = SubscriptionLimits::new(default_limit).limit(tx, subscription)? else {
         return Ok(TestOutcome::NotDeliverable);
     };
     insert_saga(tx, event, subscription, 0, &Saga::new(limit, tx.now))?;
@@ -230,8 +243,8 @@ fn insert_saga(
     Ok(inserted > 0)
 }
 
-/// A letter that a step looks at.
-pub(crate) struct Seen {
+/// A letter that a step examines.
+pub(crate) struct ScannedLetter {
     pub(crate) id: DeadLetterId,
     pub(crate) subscription_id: SubscriptionId,
     /// It is what was asked for.
@@ -241,7 +254,7 @@ pub(crate) struct Seen {
 }
 
 /// What a step is to do.
-pub(super) struct Plan {
+pub(super) struct PlannedRequeue {
     /// To be requeued.
     pub(super) letters: Vec<DeadLetterId>,
     /// As it would be if nothing came in between.
@@ -249,11 +262,11 @@ pub(super) struct Plan {
 }
 
 /// Looks at the next letters and chooses those that match, until one of the step's bounds is reached.
-pub(super) fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<Plan> {
+pub(super) fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbResult<PlannedRequeue> {
     let examine = step.examine.max(1);
-    let seen = look(tx, scope, &step.filter, step.after, examine)?;
-    let mut subscriptions = Subscriptions::new(step.default_limit);
-    let mut plan = Plan { letters: Vec::new(), batch: RequeuedBatch::default() };
+    let seen = scan_letters(tx, scope, &step.filter, step.after, examine)?;
+    let mut subscriptions = SubscriptionLimits::new(step.default_limit);
+    let mut plan = PlannedRequeue { letters: Vec::new(), batch: RequeuedBatch::default() };
     let mut last = None;
     let mut looked_at = 0;
     for letter in seen.iter().take(examine as usize) {
@@ -279,11 +292,11 @@ pub(super) fn plan(tx: &Tx<'_>, scope: &TenantScope, step: &RequeueStep) -> DbRe
 pub(super) fn carry_out(
     tx: &Tx<'_>,
     scope: &TenantScope,
-    plan: Plan,
+    plan: PlannedRequeue,
     default_limit: u32,
 ) -> DbResult<RequeuedBatch> {
     let mut batch = RequeuedBatch { requeued: 0, ..plan.batch };
-    let again = requeue_all(tx, scope, &plan.letters, &mut Subscriptions::new(default_limit))?;
+    let again = requeue_all(tx, scope, &plan.letters, &mut SubscriptionLimits::new(default_limit))?;
     batch.requeued = u64::try_from(again.sagas.len()).unwrap_or(u64::MAX);
     batch.skipped += again.skipped;
     batch.sagas = again.sagas;
@@ -303,7 +316,7 @@ pub(crate) fn requeue_all(
     tx: &Tx<'_>,
     scope: &TenantScope,
     letters: &[DeadLetterId],
-    subscriptions: &mut Subscriptions,
+    subscriptions: &mut SubscriptionLimits,
 ) -> DbResult<RequeuedLetters> {
     let mut all = RequeuedLetters::default();
     for letter in letters {
@@ -324,14 +337,18 @@ pub(crate) fn requeue_all(
 }
 
 /// The letters that a step may look at, and one more, which shows that there are more.
-pub(crate) fn look(
+pub(crate) fn scan_letters(
     tx: &Tx<'_>,
     scope: &TenantScope,
     filter: &DeadLetterFilter,
     after: Option<DeadLetterId>,
     examine: u32,
-) -> DbResult<Vec<Seen>> {
-    let sql = if filter.subscription_id.is_some() { LOOK_OF_SUBSCRIPTION } else { LOOK };
+) -> DbResult<Vec<ScannedLetter>> {
+    let sql = match scope {
+        _ if filter.subscription_id.is_some() => SCAN_OF_SUBSCRIPTION,
+        TenantScope::One(_) => SCAN_OF_TENANT,
+        TenantScope::All => SCAN,
+    };
     let params = named_params! {
         ":tenant": scope.tenant(),
         ":after": after.map_or(0, |after| after.0),
@@ -343,7 +360,7 @@ pub(crate) fn look(
     };
     rows::all(tx, sql, params, |row| {
         let code: String = row.get(4)?;
-        Ok(Seen {
+        Ok(ScannedLetter {
             id: DeadLetterId(row.get(0)?),
             subscription_id: SubscriptionId(row.get(1)?),
             matches: row.get(2)? && scope.matches_code(filter.final_error_code.as_deref(), &code),

@@ -1,4 +1,4 @@
-//! Counts of minutes become totals of minutes and counts of hours, and go when they are old.
+//! Sums the counts of minutes up to totals of minutes and counts of hours, and removes old ones.
 
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::Timestamp;

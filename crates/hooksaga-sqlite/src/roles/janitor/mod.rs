@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use hooksaga_saga::{EventId, EventRemains, Expiry, Retention, Timestamp};
 use hooksaga_store::{
     ArchivedDelivery, ArchivedEvent, EventPart, EventPlace, FoundEvent, JanitorStore, OldEvents, Removed,
-    RemovedPart, RemovedRecords, StoreResult, Walk,
+    RemovedPart, RemovedRecords, ScanStep, StoreResult,
 };
 use rusqlite::OptionalExtension;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const CLOCK: &str = "/* history_janitor: clock */
 SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
-/// By the index of creation times, which has the ids in order too; from where the walk is, and no more than asked for.
+/// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
 const OLD_EVENTS: &str = "/* history_janitor: old_events */
 SELECT id, created_at FROM events INDEXED BY idx_event_created
  WHERE created_at >= ?1 AND created_at <= ?2 AND (created_at > ?1 OR id > ?3)
@@ -90,9 +90,9 @@ pub(crate) struct Janitor(pub(crate) RoleHandle);
 
 #[async_trait]
 impl JanitorStore for Janitor {
-    async fn old_events(&self, retention: &Retention, walk: Walk<EventPlace>) -> StoreResult<OldEvents> {
+    async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
         let retention = *retention;
-        self.0.read(move |tx| old_events(tx, &retention, walk)).await
+        self.0.read(move |tx| old_events(tx, &retention, step)).await
     }
 
     async fn archived_events(&self, events: &[EventId]) -> StoreResult<Vec<ArchivedEvent>> {
@@ -141,7 +141,7 @@ fn clock(tx: &Tx<'_>) -> DbResult<Timestamp> {
     Ok(tx.now.min(guards))
 }
 
-/// What decides about an event; nothing if it is gone.
+/// What decides about an event; `None` if it is gone.
 fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<FoundEvent>> {
     let read = |row: &rusqlite::Row<'_>| {
         let letters: u32 = row.get(5)?;
@@ -160,14 +160,14 @@ fn remains(tx: &Tx<'_>, id: EventId) -> DbResult<Option<FoundEvent>> {
     Ok(tx.prepare(REMAINS)?.query_row([id.0], read).optional()?)
 }
 
-fn old_events(tx: &Tx<'_>, retention: &Retention, walk: Walk<EventPlace>) -> DbResult<OldEvents> {
+fn old_events(tx: &Tx<'_>, retention: &Retention, step: ScanStep<EventPlace>) -> DbResult<OldEvents> {
     let as_of = clock(tx)?;
     let settled = retention.settled_before(as_of).as_micros();
-    let (at, id) = walk.after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_micros(), id.0));
-    let old = rows::all(tx, OLD_EVENTS, (at, settled, id, walk.limit), |row| {
+    let (at, id) = step.after.map_or((i64::MIN, i64::MIN), |(at, id)| (at.as_micros(), id.0));
+    let old = rows::all(tx, OLD_EVENTS, (at, settled, id, step.limit), |row| {
         Ok((rows::time(row, 1)?, EventId(row.get(0)?)))
     })?;
-    let is_end = old.len() < walk.limit as usize;
+    let is_end = old.len() < step.limit as usize;
     let mut found = OldEvents { may_go: Vec::new(), kept: 0, as_of, last: old.last().copied(), is_end };
     for (_, id) in &old {
         if let Some(event) = remains(tx, *id)? {

@@ -1,7 +1,7 @@
 //! Events with very many deliveries: they go some at a time.
 //!
 //! The first step decides about the whole event and lists it in `removals`, where it stays until it is gone. Nobody makes a
-//! saga of an event that is listed, so that later steps only look at the sagas that they remove: what a step costs does not
+//! saga of an event that is listed, so later steps only read the sagas that they remove. The cost of a step does not
 //! depend on how many there are.
 
 use super::{DELETE_EVENT, DELETE_UNMATCHED, MARK, UNMARK, clock, delete_saga, remains};
@@ -22,7 +22,7 @@ SELECT g.id, g.subscription_id, g.generation, g.status, g.updated_at, d.created_
  WHERE g.event_id = ?1 AND (g.subscription_id, g.generation) > (?2, ?3)
  ORDER BY g.subscription_id, g.generation LIMIT ?4";
 
-/// Before the first place of this walk there may be sagas that were made before the event was listed.
+/// Before the first place of this scan there may be sagas that were made before the event was listed.
 pub(super) const HAS_SAGAS: &str = "/* history_janitor: has_sagas */
 SELECT 1 FROM webhook_delivery_sagas INDEXED BY uniq_saga_event_subscription WHERE event_id = ?1 LIMIT 1";
 

@@ -9,7 +9,7 @@ const OLD_REDRIVES: &str = "/* history_janitor: old_redrives */
 SELECT id FROM redrives INDEXED BY idx_redrive_status
  WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= ?1 LIMIT ?2";
 
-/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is looked at.
+/// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
 const OLD_RECORDS: &str = "/* history_janitor: old_records */
 SELECT id FROM (SELECT id, at FROM audit_records ORDER BY id LIMIT ?2) WHERE at <= ?1";
 

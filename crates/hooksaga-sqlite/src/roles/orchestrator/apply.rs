@@ -1,21 +1,21 @@
 //! Applies finished jobs to their sagas.
 
-use super::MARK_IN_PROGRESS;
+use super::{MARK_IN_PROGRESS, counts::Counts};
 use crate::{
     error::DbResult,
     roles::{
-        endpoint, rows,
-        several::{Write, several},
+        endpoint,
+        multi_row::{Write, several},
+        rows,
     },
     session::Tx,
 };
 use hooksaga_saga::{
-    Applied, JobId, JobResult, JobStatus, Latencies, Outcome, Saga, SagaId, SagaStatus, SubscriptionId,
-    Timestamp,
+    Applied, JobId, JobResult, JobStatus, Outcome, Saga, SagaId, SagaStatus, SubscriptionId, Timestamp,
 };
 use hooksaga_store::{AppliedResult, ApplyBatch, Decide, FinishedJob, Trace, endpoint_news};
 use rusqlite::{CachedStatement, Row};
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 /// A queued job that is not seen finished is left where it is.
 const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
@@ -50,30 +50,6 @@ const LEAVE_QUEUE: Write = Write {
     one: "/* saga_orchestrator: leave_queue_alone */ DELETE FROM finished_jobs WHERE job_id = ?1",
 };
 
-/// One shard is enough where there is one writer. How long attempts took is counted in the row that is written anyway.
-const COUNT: &str = "/* saga_orchestrator: count */
-INSERT OR FAIL INTO delivery_counts
-    (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
-     ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms)
-VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
-ON CONFLICT (minute, subscription_id, shard) DO UPDATE SET
-    delivered = delivered + excluded.delivered,
-    failed = failed + excluded.failed,
-    dead_lettered = dead_lettered + excluded.dead_lettered,
-    ms_10 = ms_10 + excluded.ms_10,
-    ms_20 = ms_20 + excluded.ms_20,
-    ms_50 = ms_50 + excluded.ms_50,
-    ms_100 = ms_100 + excluded.ms_100,
-    ms_200 = ms_200 + excluded.ms_200,
-    ms_500 = ms_500 + excluded.ms_500,
-    ms_1000 = ms_1000 + excluded.ms_1000,
-    ms_2000 = ms_2000 + excluded.ms_2000,
-    ms_5000 = ms_5000 + excluded.ms_5000,
-    ms_10000 = ms_10000 + excluded.ms_10000,
-    ms_20000 = ms_20000 + excluded.ms_20000,
-    ms_more = ms_more + excluded.ms_more,
-    slowest_ms = max(slowest_ms, excluded.slowest_ms)";
-
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[
     TAKE_RESULTS,
@@ -82,19 +58,17 @@ pub(crate) const HOT: &[&str] = &[
     QUEUE_DEAD,
     LEAVE_QUEUE.several,
     LEAVE_QUEUE.one,
-    COUNT,
+    super::counts::COUNT,
     endpoint::END_RUN,
     endpoint::COUNT_FAILURES,
     endpoint::GONE_URL,
 ];
 
-const MINUTE: i64 = 60_000_000;
-
 /// A finished job and what is shown of it afterwards.
-struct Finished {
-    job: FinishedJob,
+pub(super) struct Finished {
+    pub(super) job: FinishedJob,
     trace: Trace,
-    duration: Duration,
+    pub(super) duration: Duration,
 }
 
 pub(super) fn apply(tx: &Tx<'_>, limit: u32, decide: &Decide) -> DbResult<ApplyBatch> {
@@ -213,46 +187,5 @@ fn result(finished: Finished, saga: &SagaAfter, changed: bool) -> AppliedResult 
         changed,
         result: finished.job.result,
         duration: finished.duration,
-    }
-}
-
-/// What this batch adds to the statistics.
-#[derive(Default)]
-struct Counts(BTreeMap<SubscriptionId, Tally>);
-
-#[derive(Default)]
-struct Tally {
-    delivered: u32,
-    failed: u32,
-    dead_lettered: u32,
-    latencies: Latencies,
-}
-
-impl Counts {
-    fn add(&mut self, finished: &Finished, status: SagaStatus) {
-        let outcome = &finished.job.result.outcome;
-        let tally = self.0.entry(finished.job.subscription_id).or_default();
-        match outcome {
-            Outcome::Delivered => tally.delivered += 1,
-            Outcome::Failed(_) => tally.failed += 1,
-        }
-        tally.dead_lettered += u32::from(status == SagaStatus::DeadLettered);
-        if let Some(took_ms) = Latencies::measured(outcome, finished.duration) {
-            tally.latencies.add(took_ms);
-        }
-    }
-
-    fn write(&self, tx: &Tx<'_>) -> DbResult<()> {
-        let now = tx.now.as_micros();
-        let minute = now - now.rem_euclid(MINUTE);
-        let mut count = tx.prepare(COUNT)?;
-        for (id, tally) in &self.0 {
-            let counts = [tally.delivered, tally.failed, tally.dead_lettered].map(i64::from);
-            let ranges = tally.latencies.ranges.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-            let values = [minute, id.0].into_iter().chain(counts).chain(ranges);
-            let values = values.chain([tally.latencies.slowest_ms.into()]);
-            count.execute(rusqlite::params_from_iter(values))?;
-        }
-        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! `saga_orchestrator`: creates jobs and applies their results. The only role that changes a saga.
 
 mod apply;
+mod counts;
 mod schedule;
 mod stranded;
 
@@ -9,15 +10,15 @@ use crate::{
     error::{DbError, DbResult},
     roles::{
         endpoint,
-        several::{Write, several},
+        multi_row::{Write, several},
     },
     session::{Commit, Tx},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{
-    Allotted, ApplyBatch, Decide, JobsCreated, Load, OrchestratorStore, Scheduled, StoreError, StoreResult,
-    StrandedStep, WaitingPage,
+    Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreError, StoreResult,
+    StrandedStep, WaitingPage, WorkerLoad,
 };
 
 #[cfg(feature = "test-support")]
@@ -56,13 +57,13 @@ impl OrchestratorStore for Orchestrator {
         self.0.read(move |tx| schedule::waiting(tx, after, limit)).await
     }
 
-    /// The jobs may not be committed yet when the sagas are moved, but they are in the database, or the move does nothing: it
-    /// need not look for them.
+    /// The jobs may not be committed yet when the sagas are moved, but they are in the database, or the move does
+    /// nothing: it need not look for them.
     async fn create_jobs(&self, allotted: &[Allotted], created: JobsCreated<'_>) -> StoreResult<Scheduled> {
         let allotted = allotted.to_vec();
         let create = move |tx: &Tx<'_>| Ok((schedule::create_jobs(tx, &allotted)?, tx.undone));
         let (scheduled, undone) = self.0.write_linked(Commit::Deferred, create).await?;
-        if scheduled.sagas.is_empty() || created().is_break() {
+        if scheduled.sagas.is_empty() || created() == Move::Never {
             return Ok(scheduled);
         }
         let sagas: Vec<_> = scheduled.sagas.iter().map(|saga| (saga.saga_id, saga.attempt_at)).collect();
@@ -90,7 +91,7 @@ impl OrchestratorStore for Orchestrator {
         Ok(step)
     }
 
-    async fn load(&self) -> StoreResult<Load> {
+    async fn load(&self) -> StoreResult<WorkerLoad> {
         self.0.read(schedule::load).await
     }
 

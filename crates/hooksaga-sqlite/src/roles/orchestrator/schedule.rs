@@ -3,15 +3,19 @@
 use crate::{
     error::DbResult,
     roles::{
+        multi_row::{InsertMissing, Write, several},
         rate_limits::ADMISSION,
         rows,
-        several::{Insert, Write, several},
     },
     session::Tx,
 };
 use hooksaga_saga::{Gate, JobId, RateLimit, SagaId, SubscriptionId, Timestamp};
-use hooksaga_store::{Allotted, Limited, Load, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WaitingPage};
+use hooksaga_store::{
+    Allotted, Limited, Scheduled, ScheduledSaga, WORKER_GONE_AFTER, WORKER_LEASES_END_AFTER, WaitingPage,
+    WorkerLoad,
+};
 use rusqlite::{OptionalExtension, Row};
+use std::time::Duration;
 
 /// One index probe per subscription that has any waiting saga, however many it has. INDEXED BY: only this index finds
 /// the next subscription without reading every waiting saga.
@@ -46,8 +50,10 @@ SELECT subscription_id, count(*) FROM (
     SELECT j.subscription_id FROM finished_jobs AS q CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id
 ) GROUP BY subscription_id";
 
+/// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
 const WORKERS: &str = "/* saga_orchestrator: workers */
-SELECT count(*), coalesce(sum(slots), 0) FROM workers WHERE seen_at > ?1";
+SELECT count(*) FILTER (WHERE silence < ?2), coalesce(sum(slots) FILTER (WHERE silence < ?2), 0), max(silence)
+  FROM (SELECT slots, abs(?1 - seen_at) AS silence FROM workers) WHERE silence < ?3";
 
 const IS_DELIVERABLE: &str = "/* saga_orchestrator: is_deliverable */
 SELECT deliverable, iif(deleted_at IS NULL, rate_limit, NULL) FROM subscriptions WHERE id = ?1";
@@ -77,7 +83,7 @@ VALUES ",
         )
     };
 }
-pub(super) const INSERT_JOBS: Insert = Insert {
+pub(super) const INSERT_JOBS: InsertMissing = InsertMissing {
     write: Write {
         several: insert_jobs!("insert_jobs", several!("(?1, ?1, ?1, ?, ?, ?, 'Pending')")),
         one: insert_jobs!("insert_job", "(?1, ?1, ?1, ?, ?, ?, 'Pending')"),
@@ -106,15 +112,17 @@ pub(super) fn waiting(tx: &Tx<'_>, after: Option<SubscriptionId>, limit: u32) ->
     Ok(WaitingPage { subscriptions, resume_after })
 }
 
-pub(super) fn load(tx: &Tx<'_>) -> DbResult<Load> {
+pub(super) fn load(tx: &Tx<'_>) -> DbResult<WorkerLoad> {
     let never = Timestamp::MAX.as_micros();
     let open = rows::all(tx, OPEN_JOBS, [never], |row| Ok((SubscriptionId(row.get(0)?), row.get(1)?)))?;
-    let gone = i64::try_from(WORKER_GONE_AFTER.as_micros()).unwrap_or(i64::MAX);
-    let (workers, slots) = tx
+    let micros = |ago: Duration| i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+    let bounds = [tx.now.as_micros(), micros(WORKER_GONE_AFTER), micros(WORKER_LEASES_END_AFTER)];
+    let (workers, slots, silence) = tx
         .prepare(WORKERS)?
-        .query_row([tx.now.as_micros() - gone], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
+        .query_row(bounds, |row| Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?)))?;
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    Ok(Load { workers, slots, open: open.into_iter().collect() })
+    let silence = silence.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0)));
+    Ok(WorkerLoad { workers, slots, silence, open: open.into_iter().collect() })
 }
 
 /// The first of the two transactions: the jobs.

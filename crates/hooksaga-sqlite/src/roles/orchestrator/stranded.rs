@@ -1,4 +1,4 @@
-//! Sagas that are planned further ahead than they can be, because the clock was ahead. They count as due.
+//! Sagas whose next attempt is further ahead than any can be, because the clock was ahead. They count as due.
 
 use super::schedule::INSERT_JOBS;
 use crate::{error::DbResult, roles::rows, session::Tx};
@@ -47,7 +47,7 @@ SELECT w.id, w.next_attempt_at
  WHERE w.status = 'Pending' LIMIT ?5";
 
 /// What a step found. The jobs exist; the sagas are still to be moved.
-pub(super) struct StrandedStep {
+pub(super) struct StrandedJobs {
     pub(super) sagas: Vec<(SagaId, Timestamp)>,
     pub(super) resume_after: Option<SubscriptionId>,
 }
@@ -56,7 +56,7 @@ pub(super) fn create_jobs(
     tx: &Tx<'_>,
     after: Option<SubscriptionId>,
     beyond: FurthestAttempt,
-) -> DbResult<StrandedStep> {
+) -> DbResult<StrandedJobs> {
     let (from, now) = (after.map_or(0, |after| after.0), tx.now.as_micros());
     let [first, retry] = [beyond.first, beyond.retry].map(|beyond| tx.now.after(beyond).as_micros());
     let hops = rows::all(tx, STRANDED, (from, SUBSCRIPTIONS, first.min(retry)), |row| {
@@ -76,5 +76,5 @@ pub(super) fn create_jobs(
         INSERT_JOBS.run(tx, now, &rows)?;
         sagas.extend(found);
     }
-    Ok(StrandedStep { sagas, resume_after })
+    Ok(StrandedJobs { sagas, resume_after })
 }

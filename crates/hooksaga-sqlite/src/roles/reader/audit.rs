@@ -1,6 +1,6 @@
 //! Audit records.
 
-use super::list::{Access, Listed, Source, page};
+use super::blocks::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},

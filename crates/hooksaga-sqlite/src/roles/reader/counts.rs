@@ -1,4 +1,4 @@
-//! What ended when: from the sums that the janitor makes, as far as they go, and from the minutes beyond.
+//! What ended per hour and minute: from the janitor's sums as far as they go, and from the counts of minutes after that.
 
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{SubscriptionId, Timestamp};
@@ -22,8 +22,9 @@ SELECT sum(c.delivered), sum(c.failed), sum(c.dead_lettered) FROM delivery_count
    AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
  GROUP BY c.minute";
 
-/// The first of an hour or a minute. Among the first 1000 of each are the first 1000 of all, with all that they have. Where the
-/// hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is read.
+/// The first of an hour or a minute. Among the first 1000 of each are the first 1000 of all, with all that they have.
+/// Where the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is
+/// read.
 pub(super) const OF_HOUR: &str = "/* api_reader: counts_of_hour */
 SELECT subscription_id, delivered, failed, dead_lettered FROM delivery_hours
  WHERE hour = ?1 ORDER BY subscription_id LIMIT 1000";
@@ -42,7 +43,7 @@ SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
  CROSS JOIN delivery_counts AS c ON c.minute = ?1 AND c.subscription_id = s.id
  GROUP BY c.subscription_id ORDER BY c.subscription_id LIMIT 1000";
 
-/// So many subscriptions are shown.
+/// The most subscriptions that are shown.
 const SHOWN: usize = 1000;
 
 /// Delivered, failed and dead-lettered ones.

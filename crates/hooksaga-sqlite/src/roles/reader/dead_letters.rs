@@ -1,6 +1,5 @@
 //! Dead letters.
 
-use super::list::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},
@@ -8,7 +7,7 @@ use crate::{
 };
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId, Timestamp};
 use hooksaga_store::{DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Page, PageRequest, TenantScope};
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, params_from_iter};
 
 /// What [`summary`] reads, in its order.
 macro_rules! columns {
@@ -28,26 +27,8 @@ macro_rules! joins {
     };
 }
 
-const LIST: Source = Source {
-    select: concat!("/* api_reader: dead_letters */ SELECT ", columns!()),
-    from: concat!("dead_letters AS d", joins!()),
-    from_unindexed: concat!("dead_letters AS d NOT INDEXED", joins!()),
-    id: "d.id",
-    newest: "/* api_reader: newest_dead_letter */ SELECT max(id) FROM dead_letters",
-};
-
-/// For one tenant's: from its subscriptions to their letters.
-const OF_TENANT: Source = Source {
-    from: concat!(
-        "subscriptions AS s INDEXED BY idx_sub_tenant CROSS JOIN dead_letters AS d ON d.subscription_id = s.id",
-        joins!()
-    ),
-    from_unindexed: concat!(
-        "dead_letters AS d NOT INDEXED CROSS JOIN subscriptions AS s ON s.id = d.subscription_id",
-        joins!()
-    ),
-    ..LIST
-};
+const LIST: &str =
+    concat!("/* api_reader: dead_letters */ SELECT ", columns!(), " FROM dead_letters AS d", joins!());
 
 const ONE: &str = concat!(
     "/* api_reader: dead_letter */ SELECT ",
@@ -57,34 +38,47 @@ const ONE: &str = concat!(
     " WHERE d.id = ?1 AND (?2 IS NULL OR e.tenant = ?2)"
 );
 
+/// A page is found among the heads alone, which say all that lists are filtered by: however few match, no letter, event or
+/// saga is looked at but those of the page.
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
     filter: DeadLetterFilter,
     request: PageRequest,
 ) -> DbResult<Page<DeadLetterSummary>> {
-    let (source, access) = match scope {
-        TenantScope::One(_) if filter.subscription_id.is_none() => (OF_TENANT, Access::RecentFirst),
-        TenantScope::One(_) | TenantScope::All => (LIST, Access::Direct),
+    let heads = match scope {
+        _ if filter.subscription_id.is_some() => "INDEXED BY idx_head_subscription",
+        TenantScope::One(_) => "INDEXED BY idx_head_tenant",
+        TenantScope::All if filter.event_type.is_some() => "INDEXED BY idx_head_type",
+        TenantScope::All if is_alone(&filter) => "INDEXED BY idx_head_requeued",
+        TenantScope::All => "NOT INDEXED",
     };
     let mut filters = Filter::default();
-    filters.add_some("+e.tenant = ?", scope.tenant().map(str::to_owned));
-    if source.from == OF_TENANT.from {
-        filters.add_some("s.tenant = ?", scope.tenant().map(str::to_owned));
-    }
-    // Its index has the ids in order too.
-    filters.add_some("d.subscription_id = ?", filter.subscription_id.map(|id| id.0));
-    filters.add_some("+e.event_type = ?", filter.event_type);
-    filters.add_some("d.final_error_code = ?", filter.final_error_code);
-    filters.add_some("d.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
-    filters.add_some("d.created_at < ?", filter.created_before.map(Timestamp::as_micros));
-    filters.add_some("(n.id IS NOT NULL) = ?", filter.requeued);
-    page(
-        tx,
-        &Listed { source, access, filter: &filters, read: summary, id: |letter| letter.id.0 },
-        None,
-        request,
-    )
+    filters.add_some("h.letter_id < ?", request.before);
+    filters.add_some("h.subscription_id = ?", filter.subscription_id.map(|id| id.0));
+    filters.add_some("h.tenant = ?", scope.tenant().map(str::to_owned));
+    filters.add_some("h.event_type = ?", filter.event_type);
+    filters.add_some("h.final_error_code = ?", filter.final_error_code);
+    filters.add_some("h.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
+    filters.add_some("h.created_at < ?", filter.created_before.map(Timestamp::as_micros));
+    filters.add_some("h.requeued = ?", filter.requeued);
+    let sql = format!(
+        "{LIST} WHERE d.id IN (SELECT h.letter_id FROM letter_heads AS h {heads} WHERE true{}
+                                ORDER BY h.letter_id DESC LIMIT {})
+          ORDER BY d.id DESC",
+        filters.sql(),
+        i64::from(request.limit) + 1
+    );
+    let mut statement = tx.prepare(&sql)?;
+    let letters = statement.query_map(params_from_iter(filters.values()), summary)?;
+    let letters = letters.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(Page::cut(letters, request.limit, |letter| letter.id.0))
+}
+
+/// Whether `requeued` is all that letters are filtered by. With another filter it would lead to each of its heads one by one.
+fn is_alone(wanted: &DeadLetterFilter) -> bool {
+    let alone = DeadLetterFilter { requeued: wanted.requeued, ..DeadLetterFilter::default() };
+    wanted.requeued.is_some() && *wanted == alone
 }
 
 pub(super) fn detail(

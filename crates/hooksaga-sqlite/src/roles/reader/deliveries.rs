@@ -1,6 +1,6 @@
 //! Deliveries: sagas and their attempts.
 
-use super::list::{Access, Listed, Source, page};
+use super::blocks::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{filter::Filter, rows},
@@ -10,7 +10,8 @@ use hooksaga_saga::{EventId, JobId, SagaId, SagaStatus, SubscriptionId, Timestam
 use hooksaga_store::{
     Attempt, BlockFilter, Delivery, DeliveryDetail, DeliveryFilter, Page, PageRequest, TenantScope,
 };
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, types::Value};
+use std::collections::BTreeSet;
 
 /// What [`delivery`] reads, in its order.
 macro_rules! columns {
@@ -99,7 +100,7 @@ SELECT response_status FROM webhook_delivery_jobs INDEXED BY uniq_job_saga_attem
 pub(super) fn list(
     tx: &Tx<'_>,
     scope: &TenantScope,
-    filter: DeliveryFilter,
+    filter: &DeliveryFilter,
     request: PageRequest,
 ) -> DbResult<Page<Delivery>> {
     if let (Some(tenant), Some(id)) = (scope.tenant(), filter.subscription_id)
@@ -110,18 +111,16 @@ pub(super) fn list(
     let by_event =
         filter.event_id.is_some() || filter.external_id.is_some() || filter.correlation_id.is_some();
     let waiting = !filter.statuses.is_empty() && filter.statuses.iter().copied().all(is_waiting);
-    let blocks = BlockFilter::of_deliveries(scope, &filter).filter(|_| !leads_by_itself(&filter.statuses));
+    let blocks = BlockFilter::of_deliveries(scope, filter).filter(|_| !leads_by_itself(&filter.statuses));
     let (source, access) = match scope {
         _ if by_event => (BY_EVENT, Access::Direct),
         TenantScope::One(_) if waiting => (WAITING_OF_TENANT, Access::RecentFirst),
-        // Of the dead there are many: those of the tenant's events are fewer.
-        TenantScope::One(_) if filter.statuses == [SagaStatus::DeadLettered] => {
-            (OF_TENANT, Access::RecentFirst)
-        }
+        // By the heads of their letters.
+        _ if filter.statuses == [SagaStatus::DeadLettered].into() => (LIST, Access::Direct),
         // What leads to them is quicker than all events of the tenant.
         TenantScope::One(_) if leads_by_itself(&filter.statuses) => (LIST, Access::RecentFirst),
         TenantScope::One(_) => (OF_TENANT, Access::RecentFirst),
-        TenantScope::All if filter.statuses == [SagaStatus::Pending] => (WAITING, Access::RecentFirst),
+        TenantScope::All if filter.statuses == [SagaStatus::Pending].into() => (WAITING, Access::RecentFirst),
         TenantScope::All => (LIST, Access::RecentFirst),
     };
     let tenant = || scope.tenant().map(str::to_owned);
@@ -134,10 +133,10 @@ pub(super) fn list(
         _ => {}
     }
     filters.add_some("e.id = ?", filter.event_id.map(|id| id.0));
-    filters.add_some("e.external_id = ?", filter.external_id);
-    filters.add_some("e.correlation_id = ?", filter.correlation_id);
+    filters.add_some("e.external_id = ?", filter.external_id.clone());
+    filters.add_some("e.correlation_id = ?", filter.correlation_id.clone());
     // `+`: the type's index would lead to all events of the type, and from each to its sagas.
-    filters.add_some("+e.event_type = ?", filter.event_type);
+    filters.add_some("+e.event_type = ?", filter.event_type.clone());
     filters.add_some("g.subscription_id = ?", filter.subscription_id.map(|id| id.0));
     filters.add_some("g.created_at >= ?", filter.created_after.map(Timestamp::as_micros));
     filters.add_some("g.created_at < ?", filter.created_before.map(Timestamp::as_micros));
@@ -145,14 +144,17 @@ pub(super) fn list(
         // What the condition of the partial index says, for the planner to see.
         filters.add_fixed("g.status IN ('Pending', 'PendingRetry')");
     }
-    match *filter.statuses {
+    let statuses: Vec<SagaStatus> = filter.statuses.iter().copied().collect();
+    match *statuses {
         [] => {}
-        [SagaStatus::DeadLettered] => add_dead(&mut filters, filter.subscription_id, tenant()),
-        [status] => filters.add_fixed(status_condition(status)),
+        // What leads to them is not asked for: the event does.
+        _ if by_event => add_statuses(&mut filters, &statuses),
         _ if leads_by_itself(&filter.statuses) && !waiting => {
-            filters.add_fixed(&conditions_together(&filter.statuses));
+            add_statuses(&mut filters, &statuses);
+            add_sources(&mut filters, scope, filter, request);
         }
-        _ => filters.add_any("g.status = ?", filter.statuses.iter().map(|status| status.as_str().to_owned())),
+        [status] => filters.add_fixed(&format!("g.status = '{status}'")),
+        _ => add_statuses(&mut filters, &statuses),
     }
     let mut page = page(
         tx,
@@ -173,7 +175,7 @@ fn add_last_responses(tx: &Tx<'_>, deliveries: &mut [Delivery]) -> DbResult<()> 
 }
 
 /// Statuses that few sagas have at a time, or that an index has.
-fn leads_by_itself(statuses: &[SagaStatus]) -> bool {
+fn leads_by_itself(statuses: &BTreeSet<SagaStatus>) -> bool {
     !statuses.is_empty() && !statuses.contains(&SagaStatus::Completed)
 }
 
@@ -181,75 +183,61 @@ fn is_waiting(status: SagaStatus) -> bool {
     matches!(status, SagaStatus::Pending | SagaStatus::PendingRetry)
 }
 
-/// Dead sagas, which no index has, are those with a letter, stored or queued: of the letters, those of the subscription or of
-/// the tenant's subscriptions are looked at.
-fn add_dead(filters: &mut Filter, subscription: Option<SubscriptionId>, tenant: Option<String>) {
-    filters.add_fixed("g.status = 'DeadLettered'");
-    if let Some(id) = subscription {
-        filters.add_some(
-            "g.id IN (SELECT saga_id FROM dead_letters INDEXED BY idx_dead_letter_subscription
-                       WHERE subscription_id = ?
-                      UNION ALL SELECT saga_id FROM pending_dead_letters)",
-            Some(id.0),
-        );
-    } else if tenant.is_some() {
-        filters.add_some(
-            "g.id IN (SELECT d.saga_id FROM subscriptions AS o INDEXED BY idx_sub_tenant
-                       CROSS JOIN dead_letters AS d INDEXED BY idx_dead_letter_subscription ON d.subscription_id = o.id
-                       WHERE o.tenant = ?
-                      UNION ALL SELECT saga_id FROM pending_dead_letters)",
-            tenant,
-        );
-    } else {
-        filters.add_fixed(status_condition(SagaStatus::DeadLettered));
-    }
+fn add_statuses(filters: &mut Filter, statuses: &[SagaStatus]) {
+    filters.add_any("g.status = ?", statuses.iter().map(|status| status.as_str().to_owned()));
 }
 
-/// The ids of sagas in progress: each has an open job, or one whose result is not applied yet.
-macro_rules! in_progress {
-    () => {
-        "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
-         UNION ALL SELECT j.saga_id FROM finished_jobs AS q
-            CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id"
-    };
-}
+const WAITING_IDS: &str = "SELECT w.id FROM webhook_delivery_sagas AS w INDEXED BY idx_saga_waiting
+                            WHERE w.status IN ('Pending', 'PendingRetry')";
 
-/// The ids of dead sagas: each has a letter, stored or queued.
-macro_rules! dead {
-    () => {
-        "SELECT saga_id FROM dead_letters UNION ALL SELECT saga_id FROM pending_dead_letters"
-    };
-}
+/// Each saga in progress has an open job, or one whose result is not applied yet.
+const IN_PROGRESS_IDS: &str =
+    "SELECT saga_id FROM webhook_delivery_jobs WHERE status IN ('Pending', 'Leased')
+                               UNION ALL SELECT j.saga_id FROM finished_jobs AS q
+                                  CROSS JOIN webhook_delivery_jobs AS j ON j.id = q.job_id";
 
-/// Written so that the planner sees which partial index covers it. Dead sagas, which have none, are those
-/// with a letter, stored or queued.
-fn status_condition(status: SagaStatus) -> &'static str {
-    match status {
-        SagaStatus::Pending => "g.status = 'Pending'",
-        SagaStatus::PendingRetry => "g.status = 'PendingRetry'",
-        SagaStatus::InProgress => concat!("g.status = 'InProgress' AND g.id IN (", in_progress!(), ")"),
-        SagaStatus::Completed => "g.status = 'Completed'",
-        SagaStatus::DeadLettered => concat!("g.status = 'DeadLettered' AND g.id IN (", dead!(), ")"),
-    }
-}
-
-/// The same for several, none of which is Completed: what leads to any of them.
-fn conditions_together(statuses: &[SagaStatus]) -> String {
-    let names: Vec<String> = statuses.iter().map(|status| format!("'{status}'")).collect();
+/// What leads to sagas with these statuses, none of which is Completed: no planner would find it.
+fn add_sources(filters: &mut Filter, scope: &TenantScope, wanted: &DeliveryFilter, request: PageRequest) {
     let mut sources = Vec::new();
-    if statuses.iter().copied().any(is_waiting) {
-        sources.push(
-            "SELECT w.id FROM webhook_delivery_sagas AS w INDEXED BY idx_saga_waiting
-              WHERE w.status IN ('Pending', 'PendingRetry')",
-        );
+    if wanted.statuses.iter().copied().any(is_waiting) {
+        sources.push(WAITING_IDS.to_owned());
     }
-    if statuses.contains(&SagaStatus::InProgress) {
-        sources.push(in_progress!());
+    if wanted.statuses.contains(&SagaStatus::InProgress) {
+        sources.push(IN_PROGRESS_IDS.to_owned());
     }
-    if statuses.contains(&SagaStatus::DeadLettered) {
-        sources.push(dead!());
+    let (heads, values) = newest_dead(scope, wanted, request);
+    let dead = wanted.statuses.contains(&SagaStatus::DeadLettered);
+    if dead {
+        sources.push(heads);
     }
-    format!("g.status IN ({}) AND g.id IN ({})", names.join(", "), sources.join(" UNION ALL "))
+    let condition = format!("g.id IN ({})", sources.join(" UNION ALL "));
+    filters.add_with(&condition, values.into_iter().filter(|_| dead));
+}
+
+/// Each dead saga has its letter, by whose head it is found, or waits for it. Heads say all that they are filtered by here, so
+/// that a page needs no more of them than it has rows.
+fn newest_dead(scope: &TenantScope, wanted: &DeliveryFilter, request: PageRequest) -> (String, Vec<Value>) {
+    let index = match (wanted.subscription_id, scope) {
+        (Some(_), _) => "idx_head_subscription",
+        (None, TenantScope::One(_)) => "idx_head_dead",
+        (None, TenantScope::All) => "idx_head_saga",
+    };
+    let mut heads = Filter::default();
+    heads.add_some("h.saga_id < ?", Some(request.top()));
+    heads.add_some("h.subscription_id = ?", wanted.subscription_id.map(|id| id.0));
+    let tenant = scope.tenant().filter(|_| wanted.subscription_id.is_none());
+    heads.add_some("h.tenant = ?", tenant.map(str::to_owned));
+    heads.add_some("h.event_type = ?", wanted.event_type.clone());
+    heads.add_some("h.saga_created_at >= ?", wanted.created_after.map(Timestamp::as_micros));
+    heads.add_some("h.saga_created_at < ?", wanted.created_before.map(Timestamp::as_micros));
+    let sql = format!(
+        "SELECT saga_id FROM (SELECT h.saga_id FROM letter_heads AS h INDEXED BY {index} WHERE true{}
+                               ORDER BY h.saga_id DESC LIMIT {})
+         UNION ALL SELECT saga_id FROM pending_dead_letters",
+        heads.sql(),
+        i64::from(request.limit) + 1
+    );
+    (sql, heads.values())
 }
 
 pub(super) fn of_event(tx: &Tx<'_>, id: EventId) -> DbResult<Vec<Delivery>> {

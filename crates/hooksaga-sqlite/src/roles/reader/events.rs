@@ -1,8 +1,8 @@
 //! Events.
 
 use super::{
+    blocks::{Access, Listed, Source, page, page_between},
     deliveries,
-    list::{Access, Listed, Source, page},
 };
 use crate::{
     error::DbResult,
@@ -26,6 +26,10 @@ const LIST: Source = Source {
 /// For one tenant's events: its index has the ids in order, too.
 const OF_TENANT: Source = Source { from: "events AS e INDEXED BY idx_event_tenant", ..LIST };
 
+/// Counted no further.
+const FEW: &str = "/* api_reader: few_events */
+SELECT count(*) <= 20000 FROM (SELECT 1 FROM events INDEXED BY idx_event_tenant WHERE tenant = ?1 LIMIT 20001)";
+
 const DETAIL: &str = "/* api_reader: event */
 SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant, e.payload,
        NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id),
@@ -43,10 +47,17 @@ pub(super) fn list(
     let EventFilter { event_type, external_id, correlation_id, created_after, created_before } = filter;
     // These two name one event, or the few of one request: their index leads straight to them.
     let pointed = external_id.is_some() || correlation_id.is_some();
-    let (source, access) = match scope {
-        _ if pointed => (LIST, Access::Direct),
-        TenantScope::One(_) if event_type.is_none() => (OF_TENANT, Access::Direct),
-        TenantScope::One(_) | TenantScope::All => (LIST, Access::RecentFirst),
+    // The blocks know types, and no tenants.
+    let by_tenant = match scope.tenant() {
+        Some(tenant) if !pointed => {
+            event_type.is_none() || tx.prepare(FEW)?.query_row([tenant], |row| row.get(0))?
+        }
+        _ => false,
+    };
+    let (source, access) = match pointed {
+        true => (LIST, Access::Direct),
+        false if by_tenant => (OF_TENANT, Access::Direct),
+        false => (LIST, Access::RecentFirst),
     };
     let mut filters = Filter::default();
     filters.add_some("e.tenant = ?", scope.tenant().map(str::to_owned));
@@ -57,12 +68,11 @@ pub(super) fn list(
     let before = if created_after.is_some() { "e.created_at < ?" } else { "+e.created_at < ?" };
     filters.add_some("e.created_at >= ?", created_after.map(Timestamp::as_micros));
     filters.add_some(before, created_before.map(Timestamp::as_micros));
-    page(
-        tx,
-        &Listed { source, access, filter: &filters, read: head, id: |event| event.id.0 },
-        blocks.as_ref(),
-        request,
-    )
+    let listed = Listed { source, access, filter: &filters, read: head, id: |event| event.id.0 };
+    match &blocks {
+        Some(blocks) if by_tenant => page_between(tx, &listed, blocks, request),
+        blocks => page(tx, &listed, blocks.as_ref(), request),
+    }
 }
 
 pub(super) fn detail(tx: &Tx<'_>, scope: &TenantScope, id: EventId) -> DbResult<Option<EventDetail>> {

@@ -1,6 +1,7 @@
 //! `api_reader`: everything that the API and the metrics show. Secrets are out of its reach.
 
 mod audit;
+mod blocks;
 mod counts;
 mod dead_letters;
 mod deliveries;
@@ -8,7 +9,6 @@ mod events;
 mod failing;
 mod health;
 mod inventory;
-mod list;
 mod redrives;
 mod stats;
 mod subscriptions;
@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, EventId, RedriveId, SagaId, SubscriptionId};
 use hooksaga_store::{
     AuditFilter, AuditRecord, DeadLetterDetail, DeadLetterFilter, DeadLetterSummary, Delivery,
-    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory, Listing,
-    LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult, Subscription,
-    SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
+    DeliveryDetail, DeliveryFilter, EventDetail, EventFilter, EventHead, FailingEndpoint, Inventory,
+    ListQuery, LivingWorker, Page, PageRequest, QueueGauges, ReaderStore, Redrive, Stats, StoreResult,
+    Subscription, SubscriptionDetail, SubscriptionFilter, TenantScope, migration::Recorded,
 };
 use rusqlite::OptionalExtension;
 
@@ -35,7 +35,7 @@ pub(crate) struct Reader(pub(crate) RoleHandle);
 
 #[async_trait]
 impl ReaderStore for Reader {
-    async fn events(&self, wanted: Listing<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
+    async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| events::list(tx, &scope, filter, page)).await
     }
@@ -47,7 +47,7 @@ impl ReaderStore for Reader {
 
     async fn subscriptions(
         &self,
-        wanted: Listing<'_, SubscriptionFilter>,
+        wanted: ListQuery<'_, SubscriptionFilter>,
     ) -> StoreResult<Page<Subscription>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| subscriptions::list(tx, &scope, filter, page)).await
@@ -76,9 +76,9 @@ impl ReaderStore for Reader {
             .await
     }
 
-    async fn deliveries(&self, wanted: Listing<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
+    async fn deliveries(&self, wanted: ListQuery<'_, DeliveryFilter>) -> StoreResult<Page<Delivery>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
-        self.0.list(move |tx| deliveries::list(tx, &scope, filter, page)).await
+        self.0.list(move |tx| deliveries::list(tx, &scope, &filter, page)).await
     }
 
     async fn delivery(&self, scope: &TenantScope, id: SagaId) -> StoreResult<Option<DeliveryDetail>> {
@@ -88,7 +88,7 @@ impl ReaderStore for Reader {
 
     async fn dead_letters(
         &self,
-        wanted: Listing<'_, DeadLetterFilter>,
+        wanted: ListQuery<'_, DeadLetterFilter>,
     ) -> StoreResult<Page<DeadLetterSummary>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| dead_letters::list(tx, &scope, filter, page)).await
@@ -103,7 +103,7 @@ impl ReaderStore for Reader {
         self.0.list(move |tx| dead_letters::detail(tx, &scope, id)).await
     }
 
-    async fn audit(&self, wanted: Listing<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
+    async fn audit(&self, wanted: ListQuery<'_, AuditFilter>) -> StoreResult<Page<AuditRecord>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| audit::list(tx, &scope, filter, page)).await
     }
@@ -124,7 +124,7 @@ impl ReaderStore for Reader {
     }
 
     async fn gauges(&self) -> StoreResult<QueueGauges> {
-        self.0.list(stats::gauges).await
+        self.0.watch(stats::gauges).await
     }
 
     async fn stats(&self, scope: &TenantScope) -> StoreResult<Stats> {
@@ -142,7 +142,7 @@ impl ReaderStore for Reader {
     }
 
     async fn inventory(&self) -> StoreResult<Inventory> {
-        self.0.list(inventory::read).await
+        self.0.watch(inventory::read).await
     }
 
     async fn ready(&self) -> StoreResult<i64> {

@@ -1,4 +1,4 @@
-//! How much waits where, and what ended when. Nothing here reads finished rows.
+//! How much waits at each stage, and what ended per minute. Nothing here reads finished rows.
 
 use super::counts;
 #[cfg(feature = "test-support")]
@@ -77,7 +77,7 @@ SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEX
          WHERE tenant = ?1 AND deliverable LIMIT ?2) AS s";
 
 const WORKERS: &str = "/* api_reader: workers */
-SELECT id, slots, version, started_at, seen_at FROM workers WHERE seen_at > ?1 ORDER BY started_at, id LIMIT 1000";
+SELECT id, slots, version, started_at, seen_at FROM workers WHERE abs(?1 - seen_at) < ?2 ORDER BY started_at, id LIMIT 1000";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[
@@ -161,7 +161,7 @@ fn without_counts(tx: &Tx<'_>, scope: &TenantScope) -> DbResult<Stats> {
 
 pub(super) fn workers(tx: &Tx<'_>) -> DbResult<Vec<LivingWorker>> {
     let gone = i64::try_from(WORKER_GONE_AFTER.as_micros()).unwrap_or(i64::MAX);
-    rows::all(tx, WORKERS, [tx.now.as_micros() - gone], |row| {
+    rows::all(tx, WORKERS, [tx.now.as_micros(), gone], |row| {
         Ok(LivingWorker {
             worker_id: row.get(0)?,
             slots: row.get(1)?,

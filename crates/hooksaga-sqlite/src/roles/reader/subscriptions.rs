@@ -1,6 +1,6 @@
 //! Subscriptions.
 
-use super::list::{Access, Listed, Source, page};
+use super::blocks::{Access, Listed, Source, page};
 use crate::{
     error::DbResult,
     roles::{

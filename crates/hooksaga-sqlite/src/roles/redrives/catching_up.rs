@@ -1,12 +1,14 @@
 //! Catching up: the events that a subscription missed before it was verified.
 
 use super::{
-    Subscriptions, insert,
-    walk::{self, walk},
+    SubscriptionLimits, insert,
+    missed_events::{self, scan},
 };
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{SubscriptionId, Timestamp};
-use hooksaga_store::{CatchUp, CatchUpTurn, EventSpan, RedriveStatus, RedriveStep, StepLimits, Walked};
+use hooksaga_store::{
+    CatchUp, CatchUpTurn, EventSpan, MissedEvents, RedriveStatus, RedriveStep, StepLimits, StepOf,
+};
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ pub(super) const PUT_OFF: &str = "/* dead_letter_operator: put_off_catch_up */
 UPDATE OR FAIL catch_ups SET next_at = ?2
  WHERE id = (SELECT id FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1)";
 
-/// A subscription that catches up, and where it stood when it was looked at.
+/// A subscription that catches up, and where it stood when it was read.
 struct CatchUpPosition {
     id: i64,
     subscription_id: SubscriptionId,
@@ -34,18 +36,22 @@ struct CatchUpPosition {
 }
 
 /// What a step is to do.
-pub(super) struct Plan {
+pub(super) struct PlannedCatchUp {
     from: CatchUpPosition,
     what: What,
 }
 
 enum What {
-    Walk { span: EventSpan, walked: Walked },
+    Scan { span: EventSpan, missed: MissedEvents },
     Later { until: Option<Timestamp>, wait: Duration },
     Forget,
 }
 
-pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) -> DbResult<Option<Plan>> {
+pub(super) fn plan(
+    tx: &Tx<'_>,
+    limits: StepLimits,
+    window: Option<Duration>,
+) -> DbResult<Option<PlannedCatchUp>> {
     let found = tx
         .prepare(NEXT)?
         .query_row([tx.now.as_micros()], |row| {
@@ -63,22 +69,22 @@ pub(super) fn plan(tx: &Tx<'_>, limits: StepLimits, window: Option<Duration>) ->
         .optional()?;
     let Some(from) = found else { return Ok(None) };
     let CatchUp { since, until, .. } = from.standing;
-    let walker = walk::read(tx, from.subscription_id)?;
-    let is_what = walker.as_ref().map(|walker| (walker.active, walker.verified));
-    let what = match (CatchUpTurn::decide(is_what, (since, until), window, tx.now), walker) {
-        (CatchUpTurn::Walk { oldest }, Some(walker)) => {
+    let recipient = missed_events::read(tx, from.subscription_id)?;
+    let is_what = recipient.as_ref().map(|recipient| (recipient.active, recipient.verified));
+    let what = match (CatchUpTurn::decide(is_what, (since, until), window, tx.now), recipient) {
+        (CatchUpTurn::Scan { oldest }, Some(recipient)) => {
             let span = from.standing.span(oldest, tx.now);
-            What::Walk { span, walked: walk(tx, &walker, span, limits)? }
+            What::Scan { span, missed: scan(tx, &recipient, span, limits)? }
         }
         (CatchUpTurn::Later { until, wait }, _) => What::Later { until, wait },
-        (CatchUpTurn::Walk { .. } | CatchUpTurn::Forget, _) => What::Forget,
+        (CatchUpTurn::Scan { .. } | CatchUpTurn::Forget, _) => What::Forget,
     };
-    Ok(Some(Plan { from, what }))
+    Ok(Some(PlannedCatchUp { from, what }))
 }
 
-pub(super) fn carry_out(tx: &Tx<'_>, plan: Plan, default_limit: u32) -> DbResult<RedriveStep> {
-    let Plan { from: CatchUpPosition { id, subscription_id, standing }, what } = plan;
-    let mut step = RedriveStep::nothing(None);
+pub(super) fn carry_out(tx: &Tx<'_>, plan: PlannedCatchUp, default_limit: u32) -> DbResult<RedriveStep> {
+    let PlannedCatchUp { from: CatchUpPosition { id, subscription_id, standing }, what } = plan;
+    let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription_id));
     let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id);
     let go = |CatchUp { until, after_at, after_id, .. }: CatchUp, next: Timestamp| {
         let (until, at) = (until.map(Timestamp::as_micros), after_at.map(Timestamp::as_micros));
@@ -92,16 +98,16 @@ pub(super) fn carry_out(tx: &Tx<'_>, plan: Plan, default_limit: u32) -> DbResult
             tx.execute(FORGET, seen)?;
             step.ended = Some(RedriveStatus::Cancelled);
         }
-        What::Walk { span, walked } => {
+        What::Scan { span, missed } => {
             // If it lost its verification in between, the next look decides.
-            let limit = Subscriptions::new(default_limit).limit(tx, subscription_id)?;
+            let limit = SubscriptionLimits::new(default_limit).limit(tx, subscription_id)?;
             let Some(limit) = limit else { return Ok(step) };
-            let is_mine = match standing.onward(span, &walked.chosen) {
+            let is_mine = match standing.onward(span, &missed.chosen) {
                 Some(standing) => go(standing, tx.now)?,
                 None => tx.execute(FORGET, seen)?,
             };
             if is_mine > 0 {
-                step.take_over(insert(tx, subscription_id, &walked, limit)?, &walked.chosen);
+                step.take_over(insert(tx, subscription_id, &missed, limit)?, &missed.chosen);
             }
         }
     }

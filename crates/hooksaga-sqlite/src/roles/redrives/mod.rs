@@ -1,14 +1,14 @@
 //! `dead_letter_operator`, for large work: redrives, and catching up after a verification.
 //!
-//! A step is a read, in which the next rows are looked for, and a short write by their keys. The write begins with the
-//! question whether the redrive still stands where the read has seen it: two processes never do a step twice, and
-//! one that was cancelled in between does nothing.
+//! A step is a read, which finds the next rows, and a short write by their keys. The write first checks that the redrive is
+//! still where the read found it. So two processes never do the same step, and a redrive that was cancelled in between does
+//! nothing.
 
 mod catching_up;
-mod walk;
+mod missed_events;
 
 use super::{
-    dead_letters::requeue::{INSERT_SAGA, Subscriptions, look, requeue_all},
+    dead_letters::requeue::{INSERT_SAGA, SubscriptionLimits, requeue_all, scan_letters},
     redrive::{redrive, redrive_columns, work},
     rows,
 };
@@ -18,17 +18,27 @@ use hooksaga_saga::{
     Chosen, DeadLetterId, EventId, Fate, RedriveId, Saga, SagaId, SubscriptionId, Timestamp, choose,
 };
 use hooksaga_store::{
-    CancelOutcome, DeadLetterFilter, EventSpan, NOT_DELIVERABLE, NewRedrive, Redrive, RedriveColumns,
-    RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
-    StepLimits, StoreError, StoreResult, TenantScope, Walked, Walker,
+    CancelOutcome, DeadLetterFilter, EventSpan, MissedEvents, NOT_DELIVERABLE, NewRedrive, Recipient,
+    Redrive, RedriveColumns, RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga,
+    RunningLimits, StartOutcome, StepLimits, StepOf, StoreError, StoreResult, TenantScope,
 };
+use missed_events::scan;
 use rusqlite::{OptionalExtension, named_params};
 use std::time::Duration;
-use walk::walk;
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] =
-    &[NEXT, walk::NEXT_EVENTS, STILL, ADVANCE, catching_up::NEXT, catching_up::MOVE, catching_up::FORGET];
+pub(crate) const HOT: &[&str] = &[
+    NEXT,
+    missed_events::NEXT_EVENTS,
+    super::dead_letters::requeue::SCAN,
+    super::dead_letters::requeue::SCAN_OF_SUBSCRIPTION,
+    super::dead_letters::requeue::SCAN_OF_TENANT,
+    STILL,
+    ADVANCE,
+    catching_up::NEXT,
+    catching_up::MOVE,
+    catching_up::FORGET,
+];
 
 const RUNNING: &str = "/* dead_letter_operator: running_redrives */
 SELECT count(*), coalesce(sum(tenant IS ?1), 0) FROM redrives WHERE status = 'running'";
@@ -188,7 +198,7 @@ fn cancel(tx: &Tx<'_>, scope: &TenantScope, id: RedriveId) -> DbResult<CancelOut
     Ok(CancelOutcome::Cancelled(Box::new(one(tx, scope, id)?.ok_or_else(vanished)?)))
 }
 
-/// A redrive, and where it stood when it was looked at.
+/// A redrive, and where it stood when it was read.
 struct RedrivePosition {
     id: RedriveId,
     tenant: TenantScope,
@@ -197,14 +207,14 @@ struct RedrivePosition {
 }
 
 /// What a step is to do.
-enum Plan {
+enum PlannedRedrive {
     Letters(Chosen<DeadLetterId>),
-    Events(SubscriptionId, Walked),
+    Events(SubscriptionId, MissedEvents),
     /// The subscription can no longer be delivered to.
     Fail,
 }
 
-fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, Plan)>> {
+fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, PlannedRedrive)>> {
     let found = tx
         .prepare(NEXT)?
         .query_row([], |row| {
@@ -215,15 +225,17 @@ fn plan(tx: &Tx<'_>, limits: StepLimits) -> DbResult<Option<(RedrivePosition, Pl
         .optional()?;
     let Some((standing, columns)) = found else { return Ok(None) };
     let plan = match columns.into() {
-        RedriveWork::DeadLetters(filter) => Plan::Letters(choose_letters(tx, &standing, &filter, limits)?),
+        RedriveWork::DeadLetters(filter) => {
+            PlannedRedrive::Letters(choose_letters(tx, &standing, &filter, limits)?)
+        }
         RedriveWork::Events { subscription_id, since, until } => {
-            match walk::read(tx, subscription_id)?.filter(Walker::is_deliverable) {
-                Some(walker) => {
+            match missed_events::read(tx, subscription_id)?.filter(Recipient::is_deliverable) {
+                Some(recipient) => {
                     let after = (standing.after_at.unwrap_or(since), EventId(standing.after_id));
                     let span = EventSpan { after, until: until.unwrap_or(tx.now) };
-                    Plan::Events(subscription_id, walk(tx, &walker, span, limits)?)
+                    PlannedRedrive::Events(subscription_id, scan(tx, &recipient, span, limits)?)
                 }
-                None => Plan::Fail,
+                None => PlannedRedrive::Fail,
             }
         }
     };
@@ -237,8 +249,8 @@ fn choose_letters(
     limits: StepLimits,
 ) -> DbResult<Chosen<DeadLetterId>> {
     let examine = limits.examined();
-    let seen = look(tx, &standing.tenant, filter, Some(DeadLetterId(standing.after_id)), examine)?;
-    let mut subscriptions = Subscriptions::new(limits.default_limit);
+    let seen = scan_letters(tx, &standing.tenant, filter, Some(DeadLetterId(standing.after_id)), examine)?;
+    let mut subscriptions = SubscriptionLimits::new(limits.default_limit);
     let mut letters = Vec::with_capacity(seen.len());
     for letter in seen.iter().take(examine as usize) {
         let fate = match letter.matches {
@@ -252,30 +264,35 @@ fn choose_letters(
     Ok(choose(&letters, limits.create as usize, seen.len() <= letters.len()))
 }
 
-fn carry_out(tx: &Tx<'_>, from: &RedrivePosition, plan: Plan, default_limit: u32) -> DbResult<RedriveStep> {
-    let mut step = RedriveStep::nothing(Some(from.id));
+fn carry_out(
+    tx: &Tx<'_>,
+    from: &RedrivePosition,
+    plan: PlannedRedrive,
+    default_limit: u32,
+) -> DbResult<RedriveStep> {
+    let mut step = RedriveStep::nothing(StepOf::Redrive(from.id));
     let after_at = from.after_at.map(Timestamp::as_micros);
     if !tx.prepare(STILL)?.exists((from.id.0, after_at, from.after_id))? {
         return Ok(step);
     }
-    let mut subscriptions = Subscriptions::new(default_limit);
+    let mut subscriptions = SubscriptionLimits::new(default_limit);
     let (mut after_at, mut after_id, mut error) = (after_at, from.after_id, None);
     match plan {
-        Plan::Letters(chosen) => {
+        PlannedRedrive::Letters(chosen) => {
             let sagas = requeue_all(tx, &from.tenant, &chosen.send, &mut subscriptions)?.sagas;
             after_id = chosen.reached.map_or(after_id, |letter| letter.0);
             step.take_over(sagas, &chosen);
         }
-        Plan::Events(subscription, walked) => match subscriptions.limit(tx, subscription)? {
+        PlannedRedrive::Events(subscription, missed) => match subscriptions.limit(tx, subscription)? {
             Some(limit) => {
-                if let Some((at, id)) = walked.chosen.reached {
+                if let Some((at, id)) = missed.chosen.reached {
                     (after_at, after_id) = (Some(at.as_micros()), id.0);
                 }
-                step.take_over(insert(tx, subscription, &walked, limit)?, &walked.chosen);
+                step.take_over(insert(tx, subscription, &missed, limit)?, &missed.chosen);
             }
             None => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
         },
-        Plan::Fail => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
+        PlannedRedrive::Fail => (step.ended, error) = (Some(RedriveStatus::Failed), Some(NOT_DELIVERABLE)),
     }
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let advanced = tx.execute(
@@ -302,13 +319,13 @@ fn carry_out(tx: &Tx<'_>, from: &RedrivePosition, plan: Plan, default_limit: u32
 fn insert(
     tx: &Tx<'_>,
     subscription_id: SubscriptionId,
-    walked: &Walked,
+    missed: &MissedEvents,
     limit: u32,
 ) -> DbResult<Vec<RequeuedSaga>> {
     let mut insert = tx.prepare(INSERT_SAGA)?;
     let saga = Saga::new(limit, tx.now);
-    let mut made = Vec::with_capacity(walked.chosen.send.len());
-    for event in walked.events() {
+    let mut made = Vec::with_capacity(missed.chosen.send.len());
+    for event in missed.events() {
         let inserted = insert.execute((
             event.0,
             subscription_id.0,
@@ -320,7 +337,7 @@ fn insert(
             tx.now.as_micros(),
         ))?;
         if inserted > 0 {
-            made.push(walked.made(SagaId(tx.last_id()), event));
+            made.push(missed.made(SagaId(tx.last_id()), event));
         }
     }
     Ok(made)

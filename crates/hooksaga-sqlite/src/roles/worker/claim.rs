@@ -3,8 +3,8 @@
 use crate::{
     error::{DbError, DbResult},
     roles::{
+        multi_row::{Write, several},
         rows,
-        several::{Write, several},
     },
     session::Tx,
 };
@@ -16,8 +16,8 @@ use std::{
     sync::Arc,
 };
 
-/// In the order of the partial index, which is that of admission: by id it would walk past every finished job. Read
-/// row by row until enough are found. `?2` lists the subscriptions to pass over, each between commas; it is looked at
+/// In the order of the partial index, which is that of admission: by id it would pass every finished job. Read
+/// row by row until enough are found. `?2` lists the subscriptions to pass over, each between commas; it is examined
 /// before anything else of a job is read.
 const DUE_JOBS: &str = "/* job_worker: due_jobs */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event_id, g.attempt_count + 1,
@@ -84,7 +84,7 @@ pub(super) fn claim(tx: &Tx<'_>, limits: &ClaimLimits, lease: LeaseRequest) -> D
 }
 
 /// The next jobs within the limits, and whether that of payload bytes ended the search. Nothing is written meanwhile:
-/// the walk over the index must not meet its own changes.
+/// the scan over the index must not meet its own changes.
 fn due_jobs(tx: &Tx<'_>, limits: &ClaimLimits) -> DbResult<(Vec<(JobId, DeliveryJob)>, bool)> {
     let mut skip = String::new();
     for id in &limits.skip {

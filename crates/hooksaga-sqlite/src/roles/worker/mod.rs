@@ -34,7 +34,7 @@ const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
-/// A worker that has been gone for so long is forgotten.
+/// A worker that has been gone for this long is forgotten.
 const FORGOTTEN_AFTER_MICROS: i64 = 3_600_000_000;
 
 pub(crate) struct Worker {

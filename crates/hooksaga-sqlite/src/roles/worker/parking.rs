@@ -57,10 +57,10 @@ pub(super) fn park(tx: &Tx<'_>, leases: &[LeaseRef]) -> DbResult<Vec<JobId>> {
     Ok(changed)
 }
 
-/// One look at parked jobs.
+/// One step of unparking.
 pub(super) struct UnparkStep {
     pub(super) unparked: u64,
-    /// The job that was looked at last; 0 at the end.
+    /// The job that was examined last; 0 at the end.
     pub(super) resume_after: i64,
 }
 

@@ -1,8 +1,8 @@
-//! How attempts ended.
+//! Writes the results of attempts.
 
 use crate::{
     error::DbResult,
-    roles::several::{Write, several},
+    roles::multi_row::{Write, several},
     session::Tx,
 };
 use hooksaga_saga::{JobId, JobStatus, Outcome, Timestamp};

@@ -3,8 +3,8 @@
 mod requeue;
 
 use super::remote::{
-    self, DeadLetter, One, Page, Payload, Period, Query, Remote, advice, event_type, explain, id, tenant,
-    visible,
+    self, DeadLetter, One, PageArgs, Payload, Period, QueryString, Remote, advice, event_type, explain, id,
+    tenant, visible,
 };
 use crate::{
     error::CliResult,
@@ -24,7 +24,7 @@ Examples:
 /// List, show and requeue dead letters: deliveries that failed for good
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
-pub(super) struct DeadLetters {
+pub(super) struct DeadLettersArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -33,16 +33,16 @@ pub(super) struct DeadLetters {
 enum Command {
     /// List dead letters, newest first
     #[command(after_help = "Example:\n  hooksaga dead-letters list --subscription 3 --requeued false")]
-    List(List),
+    List(ListArgs),
     /// Show one dead letter with its payload
     #[command(after_help = "Example:\n  hooksaga dead-letters show 5")]
     Show(One),
-    Requeue(requeue::Requeue),
+    Requeue(requeue::RequeueArgs),
 }
 
 /// Which dead letters.
 #[derive(Args, Debug)]
-struct Filter {
+struct FilterArgs {
     /// Only this tenant's
     #[arg(long, value_name = "TENANT", value_parser = tenant)]
     tenant: Option<Tenant>,
@@ -60,21 +60,21 @@ struct Filter {
 }
 
 #[derive(Args)]
-struct List {
+struct ListArgs {
     #[command(flatten)]
-    filter: Filter,
+    filter: FilterArgs,
     /// Only those that have been requeued, or only those that have not
     #[arg(long, value_name = "BOOL")]
     requeued: Option<bool>,
     #[command(flatten)]
-    page: Page,
+    page: PageArgs,
     #[command(flatten)]
     remote: Remote,
 }
 
-impl List {
+impl ListArgs {
     async fn run(self) -> CliResult {
-        let query = Query::new("/v1/dead-letters")
+        let query = QueryString::new("/v1/dead-letters")
             .with("tenant", self.filter.tenant)
             .with("subscription_id", self.filter.subscription)
             .with("event_type", self.filter.event_type)
@@ -100,7 +100,7 @@ impl List {
     }
 }
 
-impl DeadLetters {
+impl DeadLettersArgs {
     pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::List(command) => command.run().await,

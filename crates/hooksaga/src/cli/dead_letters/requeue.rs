@@ -1,6 +1,6 @@
 //! `hooksaga dead-letters requeue`: one, or all that match a filter.
 
-use super::Filter;
+use super::FilterArgs;
 use crate::{
     cli::remote::{Remote, RequeueTally, Requeued, id},
     error::CliResult,
@@ -9,7 +9,7 @@ use crate::{
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-/// What is named by the options of [`Filter`].
+/// What is named by the options of [`FilterArgs`].
 const FILTERS: [&str; 6] = ["tenant", "subscription", "event_type", "error", "since", "until"];
 
 /// Send dead letters again: one, or all that match a filter
@@ -23,14 +23,14 @@ Examples:
 
 Each becomes a new delivery; requeueing it again changes nothing. Those of subscriptions that are not active and verified
 are skipped.")]
-pub(super) struct Requeue {
+pub(super) struct RequeueArgs {
     /// The id that `dead-letters list` shows
     #[arg(value_name = "ID", value_parser = id, conflicts_with_all = FILTERS,
         required_unless_present_any = FILTERS.iter().chain(&["all"]))]
     id: Option<i64>,
 
     #[command(flatten)]
-    filter: Filter,
+    filter: FilterArgs,
 
     /// Every dead letter that was not requeued yet
     #[arg(long, conflicts_with = "id", conflicts_with_all = FILTERS)]
@@ -48,7 +48,7 @@ pub(super) struct Requeue {
     remote: Remote,
 }
 
-impl Requeue {
+impl RequeueArgs {
     pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         if let Some(id) = self.id {
@@ -110,10 +110,10 @@ mod tests {
     #[derive(Parser)]
     struct CommandLine {
         #[command(flatten)]
-        requeue: Requeue,
+        requeue: RequeueArgs,
     }
 
-    fn parse(line: &[&str]) -> Option<Requeue> {
+    fn parse(line: &[&str]) -> Option<RequeueArgs> {
         CommandLine::try_parse_from([&["requeue"], line].concat()).ok().map(|line| line.requeue)
     }
 

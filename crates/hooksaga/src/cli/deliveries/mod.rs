@@ -4,7 +4,7 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, Delivery, Listing, OfEvents, One, Query, event_id, id};
+use super::remote::{self, CommonListArgs, Delivery, OfEvents, One, QueryString, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Now},
@@ -31,7 +31,7 @@ pub(super) struct Deliveries {
 enum Command {
     /// List deliveries, newest first
     #[command(after_help = "Example:\n  hooksaga deliveries list --subscription 3 --status PendingRetry")]
-    List(Box<List>),
+    List(Box<ListArgs>),
     /// Show one delivery with its attempts
     #[command(after_help = "Example:\n  hooksaga deliveries show 21")]
     Show(One),
@@ -41,7 +41,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct List {
+struct ListArgs {
     /// Only with one of these: Pending, InProgress, PendingRetry, Completed, DeadLettered
     #[arg(long, value_name = "STATUS,…", value_delimiter = ',', value_parser = status)]
     status: Vec<SagaStatus>,
@@ -54,12 +54,12 @@ struct List {
     #[command(flatten)]
     of: OfEvents,
     #[command(flatten)]
-    list: Listing,
+    list: CommonListArgs,
 }
 
-impl List {
+impl ListArgs {
     async fn run(self) -> CliResult {
-        let query = Query::new("/v1/deliveries")
+        let query = QueryString::new("/v1/deliveries")
             .with("subscription_id", self.subscription)
             .with("event_id", self.event);
         let query = self.status.into_iter().fold(query, |query, status| query.with("status", Some(status)));

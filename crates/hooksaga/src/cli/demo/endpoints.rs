@@ -3,7 +3,7 @@
 use crate::{
     error::{CliError, CliResult},
     output,
-    receiver::{Arrival, Behaviour, Kind, Receiver, SignatureCheck},
+    receiver::{Arrival, ArrivalKind, Receiver, ResponsePlan, SignatureCheck},
 };
 use hooksaga_pipeline::SigningSecret;
 use std::{
@@ -27,8 +27,8 @@ pub(super) struct ArrivalCounts {
 impl ArrivalCounts {
     fn count(&self, arrival: &Arrival) {
         let add = |counter: &AtomicU64, yes: bool| counter.fetch_add(u64::from(yes), Ordering::Relaxed);
-        let delivery = matches!(arrival.kind, Kind::Delivery { .. });
-        add(&self.challenges, arrival.kind == Kind::Verification);
+        let delivery = matches!(arrival.kind, ArrivalKind::Delivery { .. });
+        add(&self.challenges, arrival.kind == ArrivalKind::Verification);
         add(&self.deliveries, delivery);
         add(&self.refused, delivery && !arrival.status.is_success());
         add(&self.valid_signatures, arrival.verdict == SignatureCheck::Valid);
@@ -48,7 +48,7 @@ impl DemoEndpoint {
     /// Starts a receiver on a free port and prints what arrives there.
     pub(super) async fn start(
         name: &'static str,
-        behaviour: Behaviour,
+        behaviour: ResponsePlan,
         tally: &Arc<ArrivalCounts>,
         begun: Instant,
     ) -> CliResult<Self> {
@@ -71,7 +71,7 @@ impl DemoEndpoint {
 
     /// From now on everything is answered with 200.
     pub(super) fn repair(&self) {
-        self.receiver.behave(Behaviour::default());
+        self.receiver.behave(ResponsePlan::default());
     }
 }
 
@@ -79,9 +79,11 @@ fn describe(name: &str, arrival: &Arrival, begun: Instant) -> String {
     let seconds = begun.elapsed().as_secs_f32();
     let Arrival { webhook_id, verdict, status, .. } = arrival;
     let what = match &arrival.kind {
-        Kind::Verification => "challenge, answered".to_owned(),
-        Kind::Delivery { attempt, .. } => format!("{webhook_id} attempt {attempt} -> {}", status.as_u16()),
-        Kind::Other { method, path } => format!("{method} {path} -> {}", status.as_u16()),
+        ArrivalKind::Verification => "challenge, answered".to_owned(),
+        ArrivalKind::Delivery { attempt, .. } => {
+            format!("{webhook_id} attempt {attempt} -> {}", status.as_u16())
+        }
+        ArrivalKind::Other { method, path } => format!("{method} {path} -> {}", status.as_u16()),
     };
     format!("   {seconds:>5.1}s  {name:<8} {what} ({verdict})")
 }

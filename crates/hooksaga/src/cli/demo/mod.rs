@@ -41,7 +41,7 @@ pub(super) struct Demo {
 impl Demo {
     pub(super) async fn run(self) -> CliResult {
         let mut signals = StopSignals::listen();
-        let scratch = Scratch::new()?;
+        let scratch = DemoFolder::new()?;
         let config = config::from_flags(&settings(&scratch.0), true)?;
         let mut server = Server::start(config, Component::ALL.to_vec()).await?;
         let url = format!("http://{}", server.address());
@@ -118,9 +118,9 @@ fn settings(folder: &Path) -> Vec<(String, String)> {
 }
 
 /// A folder for its owner only, removed at the end.
-struct Scratch(PathBuf);
+struct DemoFolder(PathBuf);
 
-impl Scratch {
+impl DemoFolder {
     fn new() -> CliResult<Self> {
         let path = std::env::temp_dir().join(format!("hooksaga-demo-{}", random_hex(6)));
         let cannot = |error| CliError::new(format!("cannot create {}: {error}; set TMPDIR", path.display()));
@@ -129,7 +129,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             output::note(format!("cannot remove {}: {error}", self.0.display()));

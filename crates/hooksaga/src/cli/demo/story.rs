@@ -5,7 +5,7 @@ use crate::{
     client::Client,
     error::{CliError, CliResult},
     output,
-    receiver::Behaviour,
+    receiver::ResponsePlan,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ const EVENT_TYPE: &str = "order.created";
 const ORDERS: u64 = 3;
 
 #[derive(Deserialize)]
-struct List<T> {
+struct Items<T> {
     items: Vec<T>,
 }
 
@@ -34,7 +34,7 @@ struct Delivery {
 }
 
 #[derive(Deserialize)]
-struct Id {
+struct Created {
     id: i64,
 }
 
@@ -68,7 +68,7 @@ impl Story {
             "payload": { "order": number, "total": "19.90" },
         });
         let answer = self.client.post("/v1/events", event.to_string()).await?;
-        let Id { id } = answer.json()?;
+        let Created { id } = answer.json()?;
         let again = if answer.status() == 200 { ", known already: nothing is delivered twice" } else { "" };
         output::line(format!("   order-{number} is event {id}{again}"));
         Ok(())
@@ -76,14 +76,14 @@ impl Story {
 
     async fn subscribe(&mut self) -> CliResult {
         output::line("\n2. Three endpoints subscribe to order.created, and prove that they are theirs");
-        let down = Behaviour { answer: StatusCode::SERVICE_UNAVAILABLE, ..Behaviour::default() };
-        let shaky = Behaviour { fail_first: ORDERS + 1, ..Behaviour::default() };
-        for (name, behaviour) in [("shop", Behaviour::default()), ("billing", shaky), ("archive", down)] {
+        let down = ResponsePlan { answer: StatusCode::SERVICE_UNAVAILABLE, ..ResponsePlan::default() };
+        let shaky = ResponsePlan { fail_first: ORDERS + 1, ..ResponsePlan::default() };
+        for (name, behaviour) in [("shop", ResponsePlan::default()), ("billing", shaky), ("archive", down)] {
             let endpoint = DemoEndpoint::start(name, behaviour, &self.tally, self.begun).await?;
             let subscription =
                 json!({ "event_type": EVENT_TYPE, "callback_url": endpoint.url, "secret": endpoint.secret });
             let answer = self.client.post("/v1/subscriptions", subscription.to_string()).await?;
-            let Id { id } = answer.json()?;
+            let Created { id } = answer.json()?;
             self.endpoints.push(endpoint);
             self.wait_for_verification(id).await?;
         }
@@ -183,7 +183,7 @@ impl Story {
     async fn wait_for_letters(&mut self) -> CliResult {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let letters: List<Value> = self.client.get("/v1/dead-letters?limit=500").await?.json()?;
+            let letters: Items<Value> = self.client.get("/v1/dead-letters?limit=500").await?.json()?;
             if letters.items.len() as u64 == ORDERS {
                 return Ok(());
             }
@@ -192,7 +192,7 @@ impl Story {
     }
 
     async fn deliveries(&mut self) -> CliResult<Vec<Delivery>> {
-        let list: List<Delivery> = self.client.get("/v1/deliveries?limit=500").await?.json()?;
+        let list: Items<Delivery> = self.client.get("/v1/deliveries?limit=500").await?.json()?;
         Ok(list.items)
     }
 }

@@ -24,7 +24,7 @@ const REPLACE: &str = "replace the files of server.tls_cert and server.tls_key, 
 const LISTENER: &str = "listener TLS";
 const CALLBACKS: &str = "callback TLS";
 
-/// What `server.tls_cert` and `server.tls_key` are worth.
+/// Checks `server.tls_cert` and `server.tls_key`.
 pub(super) async fn listener(server: &ServerConfig) -> Finding {
     let Some(files) = server.tls.clone() else {
         return Finding::ok(LISTENER, "off: the listener speaks plain HTTP");

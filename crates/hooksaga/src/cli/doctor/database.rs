@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Verdict};
 use crate::{
-    config::{Backend, Config},
+    config::{BackendUrl, Config},
     error::CliError,
     output, wiring,
 };
@@ -91,7 +91,7 @@ fn judge_schema(config: &Config, schema: &StoreResult<SchemaVersion>) -> Finding
         Ok(SchemaVersion { version, .. }) => Finding::ok(CHECK, format!("version {version}, this program's")),
         // The first start makes it.
         Err(StoreError::Schema(text))
-            if matches!(config.database.backend, Backend::Sqlite(_))
+            if matches!(config.database.backend, BackendUrl::Sqlite(_))
                 && text.contains("no hooksaga schema yet") =>
         {
             Finding::ok(CHECK, "none yet: the first `hooksaga serve` makes it")
@@ -173,7 +173,7 @@ fn judge_difference(ahead: i64, give_or_take: Duration) -> Finding {
 /// Whether `secrets.key` opens what is stored. An embedded database's is a file that a start would make.
 async fn signing_key(config: &Config, deadline: Instant) -> Finding {
     const CHECK: &str = "signing key";
-    if let Backend::Sqlite(path) = &config.database.backend {
+    if let BackendUrl::Sqlite(path) = &config.database.backend {
         if config.secrets.key.is_some() {
             return judge_set_key();
         }
@@ -212,7 +212,7 @@ async fn signing_key(config: &Config, deadline: Instant) -> Finding {
 async fn read(file: PathBuf) -> StoreResult<std::io::Result<String>> {
     tokio::task::spawn_blocking(move || std::fs::read_to_string(file))
         .await
-        .map_err(|error| StoreError::Unavailable(format!("reading broke off ({error})")))
+        .map_err(|error| StoreError::Unavailable(format!("reading was interrupted ({error})")))
 }
 
 /// `secrets.key` beside an embedded database. Only the server that has it open can try the key.
@@ -224,7 +224,7 @@ fn judge_set_key() -> Finding {
     )
 }
 
-/// The same for the key in a file.
+/// The finding about the key in a file.
 fn judge_key_file(file: &Path, content: std::io::Result<String>) -> Finding {
     const CHECK: &str = "signing key";
     let shown = file.display();

@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Verdict};
 use crate::{
-    config::{Backend, Config},
+    config::{BackendUrl, Config},
     data_folder, descriptors,
 };
 use std::{
@@ -28,8 +28,8 @@ const LITTLE_SHARE: u64 = 10;
 pub(super) async fn places(config: &Config) -> Vec<Finding> {
     let deadline = deadline();
     let database = match &config.database.backend {
-        Backend::Sqlite(path) => Some(path.clone()),
-        Backend::Postgres(_) | Backend::MySql(_) => None,
+        BackendUrl::Sqlite(path) => Some(path.clone()),
+        BackendUrl::Postgres(_) | BackendUrl::MySql(_) => None,
     };
     let archive = config.retention.archive.clone();
     let disks: Vec<PathBuf> = database.as_deref().map(folder_of).into_iter().chain(archive.clone()).collect();

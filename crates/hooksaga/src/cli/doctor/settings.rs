@@ -1,7 +1,7 @@
 //! What the configuration says by itself.
 
 use super::finding::{Finding, Verdict};
-use crate::config::{Backend, Config, DatabaseConfig, RetentionConfig, WorkerConfig, show_duration};
+use crate::config::{BackendUrl, Config, DatabaseConfig, RetentionConfig, WorkerConfig, show_duration};
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -10,7 +10,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// the delivery is sent twice.
 const COMFORT: Duration = Duration::from_secs(5);
 
-/// What a crashed worker held waits so long.
+/// The jobs of a crashed worker wait for this long.
 const LONG_LEASE: Duration = Duration::from_secs(15 * 60);
 
 pub(super) fn configuration(config: &Config) -> Vec<Finding> {
@@ -28,7 +28,7 @@ pub(super) fn configuration(config: &Config) -> Vec<Finding> {
 /// What database.url says about the way to the server.
 pub(super) fn tls(config: &Config) -> Finding {
     const CHECK: &str = "database TLS";
-    if let Backend::Sqlite(_) = config.database.backend {
+    if let BackendUrl::Sqlite(_) = config.database.backend {
         return Finding::ok(CHECK, "not needed: the database is a file");
     }
     match config.database_warning() {
@@ -69,8 +69,8 @@ pub(super) fn retention(retention: &RetentionConfig, database: &DatabaseConfig) 
     const CHECK: &str = "retention";
     let Some(finished) = retention.finished else {
         let per_million = match database.backend {
-            Backend::Sqlite(_) => "0.8 GB",
-            Backend::Postgres(_) | Backend::MySql(_) => "1.6 GB",
+            BackendUrl::Sqlite(_) => "0.8 GB",
+            BackendUrl::Postgres(_) | BackendUrl::MySql(_) => "1.6 GB",
         };
         return Finding::ok(
             CHECK,

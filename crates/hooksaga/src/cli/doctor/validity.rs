@@ -1,4 +1,4 @@
-//! When a certificate is valid, read from its DER (RFC 5280, section 4.1): nothing else of it is looked at.
+//! When a certificate is valid, read from its DER (RFC 5280, section 4.1). Nothing else of it is read.
 
 use jiff::{Timestamp, civil::DateTime, tz::Offset};
 
@@ -15,7 +15,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Of one certificate; nothing if it is none.
+    /// Of one certificate; `None` if it is none.
     pub(super) fn of(certificate: &[u8]) -> Option<Self> {
         let whole = Der(certificate).sequence()?;
         let mut fields = whole.clone().sequence()?;

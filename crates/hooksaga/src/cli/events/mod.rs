@@ -2,7 +2,7 @@
 
 use super::{
     deliveries,
-    remote::{self, Event, Listing, OfEvents, Payload, Query, Remote, Routing, event_id},
+    remote::{self, CommonListArgs, Event, OfEvents, Payload, QueryString, Remote, Routing, event_id},
 };
 use crate::{
     error::CliResult,
@@ -28,7 +28,7 @@ pub(super) struct Events {
 enum Command {
     /// List events, newest first
     #[command(after_help = "Example:\n  hooksaga events list --tenant acme --since 2h")]
-    List(List),
+    List(ListArgs),
     /// Show one event: its payload and its deliveries
     #[command(after_help = "Example:\n  hooksaga events show 17")]
     Show {
@@ -41,14 +41,14 @@ enum Command {
 }
 
 #[derive(Args)]
-struct List {
+struct ListArgs {
     #[command(flatten)]
     which: OfEvents,
     #[command(flatten)]
-    list: Listing,
+    list: CommonListArgs,
 }
 
-impl List {
+impl ListArgs {
     async fn run(self) -> CliResult {
         let now = Now::local();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
@@ -63,7 +63,7 @@ impl List {
                 now.relative(&event.created_at).into(),
             ]
         };
-        self.list.show(self.which.add_to(Query::new("/v1/events")), &titles, empty, row).await
+        self.list.show(self.which.add_to(QueryString::new("/v1/events")), &titles, empty, row).await
     }
 }
 
@@ -95,19 +95,25 @@ async fn show(id: i64, remote: &Remote) -> CliResult {
     output::facts(facts).iter().for_each(output::line);
     output::line("\nPayload");
     output::line(output::clean(payload.payload.get()));
+    let unmatched = routing.unmatched.text();
     match (routing.routed, routing.deliveries.as_slice()) {
         (false, []) => output::line("\nIts subscriptions have not been looked up yet."),
         (true, []) => output::line(format!(
             "\nIt had no deliveries: no active and verified subscription of the tenant {} had a topic for {} at that time{}.",
             event.tenant,
             event.event_type,
-            routing.unmatched.text().map(|text| format!(" ({text})")).unwrap_or_default()
+            unmatched.map(|text| format!(" ({text})")).unwrap_or_default()
         )),
         (routed, deliveries) => {
             output::line(if routed { "\nDeliveries" } else { "\nDeliveries so far" });
             let mut table = Table::new(&deliveries::TITLES);
             deliveries.iter().for_each(|delivery| table.row(deliveries::row(delivery, now)));
             table.print();
+            if let Some(unmatched) = unmatched {
+                output::line(format!(
+                    "\nOthers with a topic for it did not get it when it was looked up: {unmatched}."
+                ));
+            }
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Reads an archive of history: one JSON object per line, in zstd frames one after the other.
 //!
-//! A file is read as a stream, a line at a time. A frame that breaks off (whoever wrote it was killed) or is damaged costs its
-//! own lines and no others: reading goes on with the next frame.
+//! A file is read as a stream, a line at a time. A frame that breaks off (whoever wrote it was killed) or is damaged
+//! costs its own lines and no others: reading goes on with the next frame.
 
 use std::{
     fs::File,
@@ -35,7 +35,7 @@ pub(super) enum Unreadable {
 
 /// What became of one file.
 #[derive(Debug, Default)]
-pub(super) struct Reading {
+pub(super) struct FileReading {
     pub(super) lines: u64,
     /// The first ones, at most [`TOLD_GAPS`].
     pub(super) gaps: Vec<Unreadable>,
@@ -47,7 +47,7 @@ pub(super) struct Reading {
     pub(super) stopped: bool,
 }
 
-impl Reading {
+impl FileReading {
     fn gap(&mut self, gap: Unreadable) {
         self.damaged |= matches!(gap, Unreadable::Damaged { .. });
         if self.gaps.len() < TOLD_GAPS {
@@ -59,10 +59,14 @@ impl Reading {
 }
 
 /// Calls `each` with the number of every line, from 1, and its text, until it returns false.
-pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::Result<Reading> {
+pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::Result<FileReading> {
     let mut file = BufReader::with_capacity(BUFFER, File::open(path)?);
-    let mut lines =
-        Lines { partial: Vec::new(), skipping: false, reading: Reading::default(), each: &mut each };
+    let mut lines = LineSplitter {
+        partial: Vec::new(),
+        skipping: false,
+        reading: FileReading::default(),
+        each: &mut each,
+    };
     let is_compressed = file.fill_buf()?.starts_with(&MAGIC);
     if !is_compressed {
         // Somebody has unpacked it.
@@ -83,12 +87,12 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::
 ///
 /// What follows a torn frame would be taken for its rest, and give lines that nobody wrote; and what a damaged frame still
 /// gives is not what was written. So the lines of a frame are returned only when its checksum has proved that it is whole.
-/// If it is not, it is looked at once more, up to where the next one begins: a torn one gives the lines that it has, a damaged
+/// If it is not, it is read once more, up to where the next one begins: a torn one gives the lines that it has, a damaged
 /// one gives none. A frame that is larger than [`WHOLE`] is read twice instead of held.
 fn read_frame<F: FnMut(u64, &str) -> bool>(
     file: &mut BufReader<File>,
     start: u64,
-    lines: &mut Lines<'_, F>,
+    lines: &mut LineSplitter<'_, F>,
 ) -> io::Result<u64> {
     let mut frame = zstd::stream::read::Decoder::with_buffer(&mut *file)?.single_frame();
     let mut text = Vec::new();
@@ -154,16 +158,16 @@ fn next_frame(file: &mut BufReader<File>, from: u64) -> io::Result<bool> {
 }
 
 /// Cuts what is read into lines.
-struct Lines<'a, F> {
+struct LineSplitter<'a, F> {
     /// The beginning of a line whose end has not come.
     partial: Vec<u8>,
     /// The rest of a line that is too long.
     skipping: bool,
-    reading: Reading,
+    reading: FileReading,
     each: &'a mut F,
 }
 
-impl<F: FnMut(u64, &str) -> bool> Lines<'_, F> {
+impl<F: FnMut(u64, &str) -> bool> LineSplitter<'_, F> {
     fn take_all(&mut self, from: &mut impl Read) -> io::Result<()> {
         let mut chunk = vec![0; BUFFER];
         while !self.reading.stopped {
@@ -249,9 +253,9 @@ mod tests {
     use hooksaga_pipeline::random_hex;
     use std::{fs, path::PathBuf};
 
-    struct Scratch(PathBuf);
+    struct TempFile(PathBuf);
 
-    impl Scratch {
+    impl TempFile {
         fn with(bytes: &[u8]) -> Self {
             let path = std::env::temp_dir().join(format!("hooksaga-archive-{}", random_hex(8)));
             fs::write(&path, bytes).expect("writes");
@@ -268,7 +272,7 @@ mod tests {
         }
     }
 
-    impl Drop for Scratch {
+    impl Drop for TempFile {
         fn drop(&mut self) {
             let _ = fs::remove_file(&self.0);
         }
@@ -280,10 +284,10 @@ mod tests {
 
     #[test]
     fn frames_follow_one_another_and_a_line_may_go_over_two() {
-        let file = Scratch::with(&[frame("a\nb\nc"), frame("d\n"), frame(""), frame("e\n")].concat());
+        let file = TempFile::with(&[frame("a\nb\nc"), frame("d\n"), frame(""), frame("e\n")].concat());
         assert_eq!(file.lines(), (["1 a", "2 b", "3 cd", "4 e"].map(str::to_owned).to_vec(), vec![]));
-        assert_eq!(Scratch::with(b"").lines(), (vec![], vec![]));
-        assert_eq!(Scratch::with(b"x\ny\n").lines().0, ["1 x", "2 y"], "unpacked");
+        assert_eq!(TempFile::with(b"").lines(), (vec![], vec![]));
+        assert_eq!(TempFile::with(b"x\ny\n").lines().0, ["1 x", "2 y"], "unpacked");
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
         let whole = frame("a\nb\n");
         let last = frame("c\nd\n");
         for cut in 1..last.len() {
-            let file = Scratch::with(&[&whole, &last[..cut]].concat());
+            let file = TempFile::with(&[&whole, &last[..cut]].concat());
             let (lines, gaps) = file.lines();
             assert_eq!(lines[..2], ["1 a", "2 b"], "cut at {cut}");
             assert!(
@@ -308,7 +312,7 @@ mod tests {
         let torn = frame(&noise);
         let (before, after) = (frame("a\n"), frame(&format!("b\n{noise}c\n")));
         for cut in (5..torn.len()).step_by(7) {
-            let file = Scratch::with(&[&before, &torn[..cut], &after].concat());
+            let file = TempFile::with(&[&before, &torn[..cut], &after].concat());
             let (lines, gaps) = file.lines();
             assert_eq!(lines[0], "1 a");
             let rest: Vec<&str> =
@@ -325,7 +329,7 @@ mod tests {
         let mut damaged = frame(&"some text\n".repeat(100));
         // The header of its first block, after the magic, the descriptor and the window: a kind that does not exist.
         damaged[6] |= 0b110;
-        let file = Scratch::with(&[damaged, frame("b\n")].concat());
+        let file = TempFile::with(&[damaged, frame("b\n")].concat());
         let (lines, gaps) = file.lines();
         assert_eq!(lines, ["1 b"], "nothing of a frame that is damaged");
         assert!(gaps.iter().any(|gap| matches!(gap, Unreadable::Damaged { .. })), "{gaps:?}");
@@ -335,10 +339,10 @@ mod tests {
     fn the_first_gaps_are_kept_and_the_rest_are_counted() {
         let mut bytes = b"\xff\n".repeat(TOLD_GAPS + 7);
         bytes.extend_from_slice(b"x\n");
-        let file = Scratch::with(&bytes);
+        let file = TempFile::with(&bytes);
         let reading = read(&file.0, |_, _| true).expect("can be opened");
         assert_eq!((reading.gaps.len(), reading.more_gaps, reading.damaged), (TOLD_GAPS, 7, true));
-        let torn = read(&Scratch::with(b"x\ny").0, |_, _| true).expect("can be opened");
+        let torn = read(&TempFile::with(b"x\ny").0, |_, _| true).expect("can be opened");
         assert_eq!((torn.gaps.len(), torn.more_gaps, torn.damaged), (1, 0, false));
     }
 
@@ -350,7 +354,7 @@ mod tests {
         // Short text is stored as it is; behind it stand the four bytes of the checksum.
         let at = damaged.len() - 4 - 3;
         damaged[at] ^= 1;
-        let file = Scratch::with(&[damaged, frame("b\n")].concat());
+        let file = TempFile::with(&[damaged, frame("b\n")].concat());
         let (lines, gaps) = file.lines();
         assert_eq!(lines, ["1 b"], "a line that was not written is not shown");
         assert!(gaps.len() == 1 && matches!(gaps[0], Unreadable::Damaged { .. }), "{gaps:?}");
@@ -365,7 +369,7 @@ mod tests {
         let mut large = compressor.compress(text.as_bytes()).expect("compresses");
         let many = text.len() / line.len();
         let count = |bytes: Vec<u8>| {
-            let (lines, gaps) = Scratch::with(&bytes).lines();
+            let (lines, gaps) = TempFile::with(&bytes).lines();
             (lines.len(), gaps.len())
         };
         assert_eq!(count([large.clone(), frame("b\n")].concat()), (many + 1, 0));
@@ -378,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_has_enough_is_left_alone() {
-        let file = Scratch::with(&[frame("a\nb\n"), frame("c\n")].concat());
+        let file = TempFile::with(&[frame("a\nb\n"), frame("c\n")].concat());
         let mut seen = 0;
         let reading = read(&file.0, |_, _| {
             seen += 1;
@@ -391,7 +395,7 @@ mod tests {
     #[test]
     fn memory_stays_small_however_long_the_file() {
         let line = format!("{}\n", "x".repeat(1000));
-        let many = Scratch::with(&vec![frame(&line.repeat(1000)); 50].concat());
+        let many = TempFile::with(&vec![frame(&line.repeat(1000)); 50].concat());
         let mut largest = 0;
         let reading = read(&many.0, |_, line| {
             largest = largest.max(line.len());

@@ -41,6 +41,7 @@ enum Command {
         /// Print JSON, one object per line, without payloads
         #[arg(long)]
         json: bool,
+        /// Archive files, as `retention.archive` has them
         #[arg(required = true, value_name = "FILES")]
         files: Vec<PathBuf>,
     },
@@ -52,16 +53,17 @@ enum Command {
 #[derive(Args)]
 struct Search {
     #[command(flatten)]
-    filter: Filter,
+    filter: FilterArgs,
     /// Print each event as its line in the file
     #[arg(long)]
     json: bool,
+    /// Archive files, as `retention.archive` has them
     #[arg(required = true, value_name = "FILES")]
     files: Vec<PathBuf>,
 }
 
 #[derive(Args)]
-struct Filter {
+struct FilterArgs {
     /// Only this event; evt_17, as receivers see it, works too
     #[arg(long, value_name = "ID", value_parser = event_id)]
     id: Option<i64>,
@@ -78,7 +80,7 @@ struct Filter {
     period: Period,
 }
 
-impl Filter {
+impl FilterArgs {
     fn matches(&self, event: &EventHead) -> bool {
         // What is no time was refused on the command line; in a file it is in no period.
         let time = |text: &str| text.parse::<Timestamp>().ok();
@@ -102,7 +104,7 @@ impl HistoryCommand {
         };
         tokio::task::spawn_blocking(work)
             .await
-            .unwrap_or_else(|error| Err(CliError::new(format!("reading the files broke off: {error}"))))
+            .unwrap_or_else(|error| Err(CliError::new(format!("reading the files was interrupted: {error}"))))
     }
 }
 
@@ -142,22 +144,26 @@ impl Search {
 #[derive(Default)]
 struct Found {
     events: u64,
-    /// Files that cannot be opened or read.
-    unread: u64,
+    /// What is wrong with the last file that cannot be opened or read: the line that the program ends with.
+    unread: Option<String>,
     /// Something is in the files that cannot be read.
     damaged: bool,
 }
 
 impl Found {
-    fn end(&self, empty: &str) -> CliResult {
+    fn end(self, empty: &str) -> CliResult {
         if self.damaged {
+            if let Some(unread) = self.unread {
+                output::note(unread);
+            }
             return Err(CliError::new(
                 "some of it could not be read (see above): restore these files from a backup",
             ));
         }
-        if self.unread > 0 {
-            let files = output::count(self.unread, "file");
-            return Err(CliError::new(format!("{files} could not be read (see above)")));
+        if let Some(unread) = self.unread {
+            return Err(CliError::new(format!(
+                "{unread}; correct the name or the file's rights, and try again"
+            )));
         }
         if self.events == 0 {
             output::note(empty);
@@ -168,9 +174,9 @@ impl Found {
 
 type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 'a;
 
-/// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is one
-/// record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file cannot be read
-/// at all, is reported on stderr, and the next file is read.
+/// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is
+/// one record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file
+/// cannot be read at all, is reported on stderr, and the next file is read.
 fn read_all(
     files: &[PathBuf],
     mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,
@@ -196,8 +202,10 @@ fn read_all(
         let reading = match reading {
             Ok(reading) => reading,
             Err(error) => {
-                output::note(format!("cannot read {shown}: {error}"));
-                found.unread += 1;
+                let unread = format!("cannot read {shown}: {error}");
+                if let Some(earlier) = found.unread.replace(unread) {
+                    output::note(earlier);
+                }
                 continue;
             }
         };
@@ -261,6 +269,16 @@ mod tests {
     }
 
     #[test]
+    fn the_last_line_names_a_file_that_cannot_be_read() {
+        let folder =
+            std::env::temp_dir().join(format!("hooksaga-history-{}", hooksaga_pipeline::random_hex(8)));
+        let found = read_all(&[folder.join("first"), folder.join("last")], |_, _, _, _| Ok(true));
+        let error = found.end("").expect_err("neither is there").to_string();
+        let named = error.starts_with(&format!("cannot read {}: ", folder.join("last").display()));
+        assert!(named && error.contains("try again") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
     fn a_torn_end_says_what_to_do_with_a_copy() {
         let text = Unreadable::Torn { after_line: 7 }.text();
         for part in
@@ -273,7 +291,7 @@ mod tests {
     #[derive(Parser)]
     struct Wrapper {
         #[command(flatten)]
-        filter: Filter,
+        filter: FilterArgs,
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-/// What is looked at before the rest of a line is.
+/// What is read before the rest of a line.
 #[derive(Debug, Deserialize)]
 pub(super) struct Head {
     pub(super) event: EventHead,

@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::remote::{self, Listing, One, Query, Redrive};
+use super::remote::{self, CommonListArgs, One, QueryString, Redrive};
 use crate::{
     error::CliResult,
     output::{self, Cell, Now},
@@ -20,7 +20,7 @@ Examples:
 /// Send many deliveries again, in the background: dead letters, or events that a subscription missed
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
-pub(super) struct Redrives {
+pub(super) struct RedrivesArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -30,7 +30,7 @@ enum Command {
     Start(start::Start),
     /// List redrives, newest first
     #[command(after_help = "Example:\n  hooksaga redrives list")]
-    List(Listing),
+    List(CommonListArgs),
     /// Show the progress of a redrive
     #[command(after_help = "Example:\n  hooksaga redrives show 5")]
     Show(One),
@@ -39,7 +39,7 @@ enum Command {
     Cancel(One),
 }
 
-async fn list(asked: Listing) -> CliResult {
+async fn list(asked: CommonListArgs) -> CliResult {
     let now = Now::local();
     let titles =
         ["ID", "TENANT", "WHAT", "STATUS", "EXAMINED", "CREATED", "SKIPPED", "STARTED BY", "STARTED"];
@@ -56,10 +56,10 @@ async fn list(asked: Listing) -> CliResult {
             now.relative(&redrive.created_at).into(),
         ]
     };
-    asked.show(Query::new("/v1/redrives"), &titles, "no redrives", row).await
+    asked.show(QueryString::new("/v1/redrives"), &titles, "no redrives", row).await
 }
 
-impl Redrives {
+impl RedrivesArgs {
     pub(super) async fn run(self) -> CliResult {
         match self.command {
             Command::Start(command) => command.run().await,

@@ -13,7 +13,7 @@ use hooksaga_saga::{EventType, Tenant};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Between two looks at how far it came.
+/// Between two reads of its progress.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Start a redrive, and show its progress until it is done

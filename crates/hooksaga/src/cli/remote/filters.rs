@@ -1,13 +1,13 @@
 //! Options that several lists share, and how their values are read.
 
-use super::{Query, Remote};
+use super::{QueryString, Remote};
 use crate::{config::parse_duration, output::Now};
 use clap::Args;
-use hooksaga_saga::{EventType, Invalid, Tenant};
+use hooksaga_saga::{EventType, Invalid, Tenant, is_visible_ascii};
 
 /// How much of a list.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Page {
+pub(in crate::cli) struct PageArgs {
     /// How many, newest first; 1 to 10000
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(in crate::cli) limit: u32,
@@ -19,13 +19,13 @@ pub(in crate::cli) struct Page {
 
 /// What every list takes.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Listing {
+pub(in crate::cli) struct CommonListArgs {
     /// Only this tenant's
     #[arg(long, value_name = "TENANT", value_parser = tenant)]
     pub(in crate::cli) tenant: Option<Tenant>,
 
     #[command(flatten)]
-    pub(in crate::cli) page: Page,
+    pub(in crate::cli) page: PageArgs,
 
     #[command(flatten)]
     pub(in crate::cli) remote: Remote,
@@ -55,7 +55,7 @@ pub(in crate::cli) struct Period {
 }
 
 impl Period {
-    pub(in crate::cli) fn add_to(&self, query: Query) -> Query {
+    pub(in crate::cli) fn add_to(&self, query: QueryString) -> QueryString {
         query.with("created_after", self.since.as_deref()).with("created_before", self.until.as_deref())
     }
 }
@@ -80,7 +80,7 @@ pub(in crate::cli) struct OfEvents {
 }
 
 impl OfEvents {
-    pub(in crate::cli) fn add_to(self, query: Query) -> Query {
+    pub(in crate::cli) fn add_to(self, query: QueryString) -> QueryString {
         let query = query
             .with("event_type", self.event_type)
             .with("external_id", self.external_id)
@@ -122,7 +122,7 @@ pub(in crate::cli) fn event_type(text: &str) -> Result<EventType, String> {
 
 /// Visible ASCII without blanks: what every other identifier is made of.
 pub(in crate::cli) fn visible(text: &str) -> Result<String, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if !is_visible_ascii(text, usize::MAX) {
         return Err("it must consist of visible ASCII characters, without blanks".to_owned());
     }
     Ok(text.to_owned())

@@ -6,12 +6,14 @@ mod patient_client;
 mod query;
 mod resources;
 
-pub(super) use filters::{Listing, OfEvents, One, Page, Period, event_id, event_type, id, tenant, visible};
+pub(super) use filters::{
+    CommonListArgs, OfEvents, One, PageArgs, Period, event_id, event_type, id, tenant, visible,
+};
 pub(super) use pages::list;
-pub(super) use query::Query;
+pub(super) use query::QueryString;
 pub(super) use resources::{
-    Attempt, DeadLetter, Delivery, DeliveryDetail, Ended, Event, Payload, Redrive, RequeueTally, Requeued,
-    Routing, Stats, Subscription, Unmatched,
+    Attempt, DeadLetter, Delivery, DeliveryDetail, EndedCounts, Event, Payload, Redrive, RequeueTally,
+    Requeued, Routing, Stats, Subscription, Unmatched,
 };
 
 pub(super) use patient_client::PatientClient;
@@ -32,13 +34,13 @@ The server is found through HOOKSAGA_URL (default http://127.0.0.1:8080), the ke
 
 /// The server.
 #[derive(Args, Debug)]
-pub(super) struct Server {
+pub(super) struct ServerArgs {
     /// The server [default: HOOKSAGA_URL, else http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
 
-impl Server {
+impl ServerArgs {
     pub(super) fn connect(&self) -> CliResult<Client> {
         Client::from_environment(self.url.clone())
     }
@@ -52,7 +54,7 @@ pub(super) struct Remote {
     pub(super) json: bool,
 
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 impl Remote {

@@ -1,6 +1,6 @@
 //! Lists: as many pages as are asked for, each a bounded request.
 
-use super::{Listing, Page, Query, Remote};
+use super::{CommonListArgs, PageArgs, QueryString, Remote};
 use crate::{
     client::Client,
     error::CliResult,
@@ -17,11 +17,11 @@ struct PageOf<T> {
     next_cursor: Option<String>,
 }
 
-impl Listing {
+impl CommonListArgs {
     /// Prints what the query and these options ask for, see [`list`].
     pub(in crate::cli) async fn show<T: DeserializeOwned>(
         self,
-        query: Query,
+        query: QueryString,
         titles: &[&str],
         empty: &str,
         row: impl Fn(T) -> Vec<Cell>,
@@ -33,8 +33,8 @@ impl Listing {
 /// Prints a list: a table of rows, or with `--json` the server's pages, one line each.
 pub(in crate::cli) async fn list<T: DeserializeOwned>(
     remote: &Remote,
-    query: Query,
-    page: &Page,
+    query: QueryString,
+    page: &PageArgs,
     titles: &[&str],
     empty: &str,
     row: impl Fn(T) -> Vec<Cell>,
@@ -62,8 +62,8 @@ pub(in crate::cli) async fn list<T: DeserializeOwned>(
 /// Reads as many items as are asked for; the cursor of what follows them, if anything does.
 async fn walk<T: DeserializeOwned>(
     client: &Client,
-    mut query: Query,
-    page: &Page,
+    mut query: QueryString,
+    page: &PageArgs,
     mut each: impl FnMut(T),
     printed: impl Fn(&str) -> Option<()>,
 ) -> CliResult<Option<String>> {
@@ -97,9 +97,9 @@ mod tests {
         let (url, requests) = scripted::serve(script).await;
         let client = Client::new(&url, "k").expect("valid");
         let mut items = Vec::new();
-        let page = Page { limit, cursor: None };
+        let page = PageArgs { limit, cursor: None };
         let each = |item: i64| items.push(item);
-        let next = walk(&client, Query::new("/v1/x"), &page, each, |_| None).await.expect("read");
+        let next = walk(&client, QueryString::new("/v1/x"), &page, each, |_| None).await.expect("read");
         (items, next, requests.take().len())
     }
 

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// How long a server that is not there is left alone.
 const WHILE_AWAY: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 2000 });
-/// Whatever a busy server asks for, so long is waited at least, and so long at most.
+/// The shortest wait, even if a busy server asks for less.
 const SHORTEST: Duration = Duration::from_millis(500);
+/// The longest wait, even if a busy server asks for more.
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// A client that waits while its server is away or busy, and says so once. Whoever uses it ends it (Ctrl-C).

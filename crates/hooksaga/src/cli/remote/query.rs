@@ -3,12 +3,12 @@
 use form_urlencoded::Serializer;
 
 /// A path and its query, in the making.
-pub(in crate::cli) struct Query {
+pub(in crate::cli) struct QueryString {
     path: String,
     pairs: Vec<(&'static str, String)>,
 }
 
-impl Query {
+impl QueryString {
     pub(in crate::cli) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), pairs: Vec::new() }
     }
@@ -47,12 +47,12 @@ mod tests {
     #[test]
     fn values_are_escaped_and_absent_ones_left_out() {
         let mut query =
-            Query::new("/v1/x").with("a", Some("b&c=d é")).with("n", None::<i64>).with("i", Some(7));
+            QueryString::new("/v1/x").with("a", Some("b&c=d é")).with("n", None::<i64>).with("i", Some(7));
         assert_eq!(query.target(), "/v1/x?a=b%26c%3Dd+%C3%A9&i=7");
         query.set("a", None);
         query.set("cursor", Some("Z".into()));
         query.set("cursor", Some("Y".into()));
         assert_eq!(query.target(), "/v1/x?i=7&cursor=Y");
-        assert_eq!(Query::new("/v1/x").target(), "/v1/x");
+        assert_eq!(QueryString::new("/v1/x").target(), "/v1/x");
     }
 }

@@ -1,6 +1,7 @@
 //! What the API returns, as far as commands show it. Unknown fields are ignored, so that a newer server can be talked
 //! to.
 
+use hooksaga_saga::DisabledReason;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -69,6 +70,13 @@ pub(in crate::cli) struct Disabled {
     pub(in crate::cli) at: String,
 }
 
+impl Disabled {
+    /// The reason in words; a newer server's as it is.
+    pub(in crate::cli) fn because(&self) -> &str {
+        DisabledReason::from_name(&self.reason).map_or(&self.reason, |reason| reason.wording().meaning)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct Event {
     pub(in crate::cli) id: i64,
@@ -98,7 +106,7 @@ pub(in crate::cli) struct Unmatched {
 }
 
 impl Unmatched {
-    /// "1 paused, 1 unverified"; nothing if there was none.
+    /// "1 paused, 1 unverified"; `None` if there was none.
     pub(in crate::cli) fn text(self) -> Option<String> {
         let parts = [(self.disabled, "disabled"), (self.paused, "paused"), (self.unverified, "unverified")];
         let parts: Vec<String> =
@@ -118,7 +126,7 @@ pub(in crate::cli) struct Redrive {
     pub(in crate::cli) skipped: u64,
     pub(in crate::cli) subscription_id: Option<i64>,
     pub(in crate::cli) since: Option<String>,
-    /// Nothing: not shown to this key.
+    /// `None`: not shown to this key.
     pub(in crate::cli) started_by: Option<String>,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
@@ -222,7 +230,7 @@ pub(in crate::cli) struct Stats {
 
 /// What ended in a while.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(in crate::cli) struct Ended {
+pub(in crate::cli) struct EndedCounts {
     pub(in crate::cli) delivered: u64,
     pub(in crate::cli) failed: u64,
     pub(in crate::cli) dead_lettered: u64,
@@ -232,12 +240,12 @@ pub(in crate::cli) struct Ended {
 pub(in crate::cli) struct InMinute {
     pub(in crate::cli) minute: String,
     #[serde(flatten)]
-    pub(in crate::cli) ended: Ended,
+    pub(in crate::cli) ended: EndedCounts,
 }
 
 #[derive(Debug, Deserialize)]
 pub(in crate::cli) struct OfSubscription {
     pub(in crate::cli) subscription_id: i64,
     #[serde(flatten)]
-    pub(in crate::cli) ended: Ended,
+    pub(in crate::cli) ended: EndedCounts,
 }

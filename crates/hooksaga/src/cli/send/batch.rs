@@ -1,11 +1,12 @@
 //! Many events from a file, through the batch endpoint.
 //!
 //! A line that cannot be accepted is reported with its number and never holds up the others. An overloaded
-//! server is waited for. Events without `external_id` may be stored twice if a response is lost on the way.
+//! server, or one that limits this key's requests, is waited for. When nothing more can be sent, the error says at which line
+//! to go on. Events without `external_id` may be stored twice if a response is lost on the way.
 
 use super::{
     Event, Given,
-    lines::{BadLine, Batch, Batches, Line},
+    lines::{BadLine, EventLine, LineBatch, LineBatches},
 };
 use crate::{
     client::{Client, Reply},
@@ -35,7 +36,7 @@ struct Request<'a> {
 }
 
 #[derive(Deserialize)]
-struct Results {
+struct BatchResults {
     results: Vec<Item>,
 }
 
@@ -47,11 +48,13 @@ struct Item {
 }
 
 pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bool) -> CliResult {
-    let (mut batches, size) = Batches::open(path, given)?;
-    let mut sender = Sender { client, progress: ProgressBar::new(size), tally: LineCounts::default() };
+    let (mut batches, size) = LineBatches::open(path, given)?;
+    let mut sender = BatchSender { client, progress: ProgressBar::new(size), tally: LineCounts::default() };
+    let mut done = 0;
     let ended = async {
         while let Some(batch) = batches.next()? {
-            sender.send(batch).await?;
+            sender.send(batch).await.map_err(|error| goes_on_after(&error, done, batches.line))?;
+            done = batches.line;
             sender.progress.show(batches.read, &format!("{} events", sender.tally.accepted));
         }
         Ok(())
@@ -74,14 +77,23 @@ pub(super) async fn send(client: Client, path: &Path, given: Given<'_>, json: bo
     Ok(())
 }
 
-struct Sender {
+/// Says where to go on: up to the line `done` the file is sent. What the server did with the lines after it, up to `sent`, is not
+/// known if its response was lost.
+fn goes_on_after(error: &CliError, done: u64, sent: u64) -> CliError {
+    CliError::new(format!(
+        "{error}; lines up to {done} are done, so send the rest of the file again (those up to {sent} may be stored already: only \
+         an external_id keeps them from being stored twice)"
+    ))
+}
+
+struct BatchSender {
     client: Client,
     progress: ProgressBar,
     tally: LineCounts,
 }
 
-impl Sender {
-    async fn send(&mut self, batch: Batch) -> CliResult {
+impl BatchSender {
+    async fn send(&mut self, batch: LineBatch) -> CliResult {
         for bad in &batch.bad {
             self.failed(bad);
         }
@@ -104,14 +116,14 @@ impl Sender {
         Ok(())
     }
 
-    /// Posts a batch, waiting for a server that is overloaded.
-    async fn post(&mut self, lines: &[Line]) -> CliResult<Reply> {
+    /// Posts a batch, waiting for a server that is overloaded or limits this key.
+    async fn post(&mut self, lines: &[EventLine]) -> CliResult<Reply> {
         let request = Request { events: lines.iter().map(|line| &line.event).collect() };
         let body = serde_json::to_vec(&request).map_err(|error| CliError::new(error.to_string()))?;
         let begun = Instant::now();
         loop {
             let answer = self.client.post("/v1/events/batch", body.clone()).await?;
-            if answer.status() != 503 || begun.elapsed() > PATIENCE {
+            if !answer.is_busy() || begun.elapsed() > PATIENCE {
                 return Ok(answer);
             }
             let pause = answer.retry_after().unwrap_or(Duration::from_secs(1));
@@ -119,10 +131,12 @@ impl Sender {
         }
     }
 
-    fn count(&mut self, lines: &[Line], answer: &Reply) -> CliResult {
-        let results: Results = answer.json()?;
+    fn count(&mut self, lines: &[EventLine], answer: &Reply) -> CliResult {
+        let results: BatchResults = answer.json()?;
         if results.results.len() != lines.len() {
-            return Err(CliError::new("the server answered for another number of events than were sent"));
+            return Err(CliError::new(
+                "the server returned results for a different number of events than were sent",
+            ));
         }
         for (line, item) in lines.iter().zip(results.results) {
             match item.error {
@@ -135,7 +149,7 @@ impl Sender {
     }
 
     /// Reports the lines that the server finds invalid, and returns the others, none of which was stored.
-    fn drop_refused(&mut self, lines: Vec<Line>, answer: &Reply) -> CliResult<Vec<Line>> {
+    fn drop_refused(&mut self, lines: Vec<EventLine>, answer: &Reply) -> CliResult<Vec<EventLine>> {
         let problem = answer.problem();
         let problem_of = |index: usize| {
             if lines.len() == 1 {
@@ -183,18 +197,21 @@ mod tests {
     use crate::client::scripted::{self, Reply};
     use serde_json::json;
 
-    fn batch(numbers: std::ops::RangeInclusive<u64>) -> Batch {
+    fn batch(numbers: std::ops::RangeInclusive<u64>) -> LineBatch {
         let line = |number: u64| {
             let payload = serde_json::from_str(&number.to_string()).expect("a number is JSON");
-            Line { number, event: Event { event_type: "t".into(), payload, external_id: None, tenant: None } }
+            EventLine {
+                number,
+                event: Event { event_type: "t".into(), payload, external_id: None, tenant: None },
+            }
         };
-        Batch { lines: numbers.map(line).collect(), bad: Vec::new() }
+        LineBatch { lines: numbers.map(line).collect(), bad: Vec::new() }
     }
 
-    async fn sender(script: Vec<Reply>) -> (Sender, scripted::Requests) {
+    async fn sender(script: Vec<Reply>) -> (BatchSender, scripted::Requests) {
         let (url, requests) = scripted::serve(script).await;
         let client = Client::new(&url, "k").expect("valid");
-        (Sender { client, progress: ProgressBar::new(None), tally: LineCounts::default() }, requests)
+        (BatchSender { client, progress: ProgressBar::new(None), tally: LineCounts::default() }, requests)
     }
 
     fn accepted(count: usize) -> Reply {
@@ -242,6 +259,10 @@ mod tests {
         let (mut sender, requests) = sender(vec![Reply::new(503, &json!({})), accepted(1)]).await;
         sender.send(batch(1..=1)).await.expect("sent");
         assert_eq!(requests.take().len(), 2);
+
+        let (mut limited, requests) = self::sender(vec![Reply::new(429, &json!({})), accepted(1)]).await;
+        limited.send(batch(1..=1)).await.expect("sent");
+        assert_eq!(requests.take().len(), 2, "so is a limit of requests");
 
         let (mut sender, _) = self::sender(vec![Reply::new(401, &json!({ "title": "No key" }))]).await;
         let error = sender.send(batch(1..=1)).await.expect_err("refused").to_string();

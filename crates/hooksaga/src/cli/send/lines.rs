@@ -15,7 +15,7 @@ const MOST_EVENTS: usize = 1000;
 const MOST_BYTES: usize = 4 << 20;
 
 /// One event, and the line that it stands on.
-pub(super) struct Line {
+pub(super) struct EventLine {
     pub(super) number: u64,
     pub(super) event: Event,
 }
@@ -28,22 +28,23 @@ pub(super) struct BadLine {
 }
 
 /// The lines of a file, in batches.
-pub(super) struct Batches<'a> {
+pub(super) struct LineBatches<'a> {
     input: Box<dyn BufRead + Send>,
     given: Given<'a>,
-    line: u64,
+    /// Lines read so far.
+    pub(super) line: u64,
     /// Bytes read so far.
     pub(super) read: u64,
 }
 
 /// A batch to send, with the lines between that cannot be.
 #[derive(Default)]
-pub(super) struct Batch {
-    pub(super) lines: Vec<Line>,
+pub(super) struct LineBatch {
+    pub(super) lines: Vec<EventLine>,
     pub(super) bad: Vec<BadLine>,
 }
 
-impl<'a> Batches<'a> {
+impl<'a> LineBatches<'a> {
     /// Opens a file (`-`: standard input), and tells its size if it has one.
     pub(super) fn open(path: &Path, given: Given<'a>) -> CliResult<(Self, Option<u64>)> {
         if path == Path::new("-") {
@@ -61,14 +62,15 @@ impl<'a> Batches<'a> {
     }
 
     /// The next batch; nothing at the end.
-    pub(super) fn next(&mut self) -> CliResult<Option<Batch>> {
-        let mut batch = Batch::default();
+    pub(super) fn next(&mut self) -> CliResult<Option<LineBatch>> {
+        let mut batch = LineBatch::default();
         let mut bytes = 0;
         while batch.lines.len() < MOST_EVENTS && bytes < MOST_BYTES {
             let mut text = Vec::new();
-            let length = self.input.read_until(b'\n', &mut text).map_err(|error| {
-                CliError::new(format!("cannot read on after line {}: {error}", self.line))
-            })?;
+            let length = self
+                .input
+                .read_until(b'\n', &mut text)
+                .map_err(|error| CliError::new(format!("cannot read past line {}: {error}", self.line)))?;
             if length == 0 {
                 break;
             }
@@ -79,7 +81,7 @@ impl<'a> Batches<'a> {
                 continue;
             }
             match parse(&text, self.given) {
-                Ok(event) => batch.lines.push(Line { number: self.line, event }),
+                Ok(event) => batch.lines.push(EventLine { number: self.line, event }),
                 Err(error) => {
                     batch.bad.push(BadLine { number: self.line, problem: in_words(&error) });
                 }
@@ -111,8 +113,8 @@ fn parse(text: &[u8], given: Given<'_>) -> Result<Event, serde_json::Error> {
 mod tests {
     use super::*;
 
-    fn batches(text: String, event_type: Option<&str>) -> Batches<'_> {
-        Batches::new(Box::new(io::Cursor::new(text)), Given { event_type, tenant: None })
+    fn batches(text: String, event_type: Option<&str>) -> LineBatches<'_> {
+        LineBatches::new(Box::new(io::Cursor::new(text)), Given { event_type, tenant: None })
     }
 
     #[test]

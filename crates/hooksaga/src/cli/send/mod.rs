@@ -4,7 +4,7 @@ mod batch;
 mod lines;
 mod watch;
 
-use super::remote::{self, Server, read_argument, tenant};
+use super::remote::{self, ServerArgs, read_argument, tenant};
 use crate::{
     client::Client,
     error::{CliError, CliResult},
@@ -60,7 +60,7 @@ pub(super) struct Send {
     json: bool,
 
     #[command(flatten)]
-    server: Server,
+    server: ServerArgs,
 }
 
 /// What the command line says about every line of a file.

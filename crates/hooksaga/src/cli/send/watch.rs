@@ -4,11 +4,11 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{Delivery, PatientClient, Query, Routing, Subscription, Unmatched, enumerate},
+        remote::{Delivery, PatientClient, QueryString, Routing, Subscription, Unmatched, enumerate},
     },
     client::Client,
     error::{CliError, CliResult},
-    output::{self, Now, Painter},
+    output::{self, Now, Painter, a_little_before},
     signals::StopSignals,
 };
 use hooksaga_saga::EventType;
@@ -23,11 +23,19 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How many topics are asked for when nobody took an event.
 const MOST_TOPICS: usize = 12;
+/// How many subscriptions that are switched off are named.
+const MOST_NAMED: usize = 3;
 
 #[derive(Deserialize)]
-struct List<T> {
+struct Items<T> {
     items: Vec<T>,
     next_cursor: Option<String>,
+}
+
+/// When the event was accepted: of a duplicate, that was earlier.
+#[derive(Deserialize)]
+struct Age {
+    created_at: String,
 }
 
 /// Follows an event until every delivery has ended, or Ctrl-C. A failure if nobody takes it, or somebody does not.
@@ -45,22 +53,22 @@ pub(super) async fn watch(client: &Client, event: &Accepted) -> CliResult {
 async fn follow(client: &Client, event: &Accepted) -> CliResult {
     let (mut server, mut pause) = (PatientClient::reached(client), FIRST_PAUSE);
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
-    let unmatched = loop {
-        let Routing { routed, unmatched, .. } =
-            server.get(&format!("/v1/events/{}", event.id)).await?.json()?;
+    let (unmatched, age) = loop {
+        let answer = server.get(&format!("/v1/events/{}", event.id)).await?;
+        let Routing { routed, unmatched, .. } = answer.json()?;
         if routed {
-            break unmatched;
+            break (unmatched, answer.json::<Age>()?);
         }
         wait(&mut pause).await;
     };
     let target =
-        Query::new("/v1/deliveries").with("event_id", Some(event.id)).with("limit", Some(500)).target();
+        QueryString::new("/v1/deliveries").with("event_id", Some(event.id)).with("limit", Some(500)).target();
     let (mut seen, painter) = (HashMap::new(), Painter::for_stdout());
     let mut pause = FIRST_PAUSE;
     loop {
-        let List { mut items, next_cursor }: List<Delivery> = server.get(&target).await?.json()?;
+        let Items { mut items, next_cursor }: Items<Delivery> = server.get(&target).await?.json()?;
         if items.is_empty() {
-            return Err(nobody(client, event, unmatched).await);
+            return Err(nobody(client, event, unmatched, &age.created_at).await);
         }
         if next_cursor.is_some() && seen.is_empty() {
             output::note("it goes to more than 500 endpoints: only the last 500 are shown");
@@ -107,76 +115,91 @@ fn verdict(deliveries: &[Delivery]) -> CliResult {
 }
 
 /// Why nobody takes an event, as far as the present subscriptions tell.
-async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched) -> CliError {
+async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched, created_at: &str) -> CliError {
     let mut matching = BTreeMap::new();
     if let Ok(event_type) = event.event_type.parse::<EventType>() {
         for topic in event_type.matching_topics().iter().rev().take(MOST_TOPICS) {
-            let query = Query::new("/v1/subscriptions")
+            let query = QueryString::new("/v1/subscriptions")
                 .with("tenant", Some(&event.tenant))
                 .with("event_type", Some(topic));
             // What cannot be found out is not said.
             let Ok(answer) = client.get(&query.target()).await else { break };
-            let Ok(List { items, .. }) = answer.json::<List<Subscription>>() else { break };
+            let Ok(Items { items, .. }) = answer.json::<Items<Subscription>>() else { break };
             matching.extend(items.into_iter().map(|subscription| (subscription.id, subscription)));
         }
     }
-    CliError::new(why_nobody(event, unmatched, matching.values()))
+    CliError::new(why_nobody(event, unmatched, created_at, matching.values()))
 }
 
+/// Why, and what sends it after all: a redrive. To send it again would make a second event, or none with an external id.
 fn why_nobody<'a>(
     event: &Accepted,
     unmatched: Unmatched,
+    created_at: &str,
     matching: impl Iterator<Item = &'a Subscription>,
 ) -> String {
     let Accepted { id, event_type, tenant, .. } = event;
-    let (mut paused, mut unverified, mut ready) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut off, mut unverified, mut ready) = (Vec::new(), Vec::new(), Vec::new());
     for subscription in matching {
-        let list = match (subscription.verified, subscription.active) {
-            (false, _) => &mut unverified,
-            (true, false) => &mut paused,
-            (true, true) => &mut ready,
-        };
-        list.push(subscription.id.to_string());
+        match (subscription.active, subscription.verified) {
+            (false, _) => off.push(subscription),
+            (true, false) => unverified.push(subscription.id.to_string()),
+            (true, true) => ready.push(subscription.id.to_string()),
+        }
     }
+    let redrive = |subscription: &str| {
+        let since = a_little_before(created_at);
+        format!("`hooksaga redrives start --events --subscription {subscription} --since {since}` sends it")
+    };
     let of_this_type = unmatched.text().map(|text| format!(" (of this type: {text})")).unwrap_or_default();
-    let mut text = format!("nobody takes event {id}{of_this_type}: ");
-    match (paused.first(), unverified.first()) {
-        (None, None) if ready.is_empty() => {
-            let of_tenant = if tenant == "default" { String::new() } else { format!(" --tenant {tenant}") };
-            text += &format!(
-                "the tenant {tenant} has no subscription to {event_type}; add one with `hooksaga subscriptions add {event_type} \
-                 URL{of_tenant} --wait`, then send it again"
-            );
-        }
-        (None, None) if unmatched.unverified > 0 => {
-            text += &format!(
-                "subscription {} was verified just now and gets it in a moment: see `hooksaga events show {id}`",
-                enumerate(&ready)
-            );
-        }
-        (None, None) => {
-            text += &format!("subscription {} came too late for it; send it again", enumerate(&ready));
-        }
-        (first_paused, first_unverified) => {
-            let mut reasons = Vec::new();
-            if let Some(first) = first_paused {
-                reasons.push(format!(
-                    "subscription {} is paused (`hooksaga subscriptions resume {first}`)",
-                    enumerate(&paused)
-                ));
-            }
-            if let Some(first) = first_unverified {
-                reasons.push(format!(
-                    "the endpoint of subscription {} is not verified, and gets it once it is (`hooksaga subscriptions \
-                     verify {first} --wait`)",
-                    enumerate(&unverified)
-                ));
-            }
-            let again = if first_paused.is_some() { "; then send it again" } else { "" };
-            text += &format!("{}{again}", reasons.join(", "));
-        }
+    let mut reasons: Vec<String> = off.iter().take(MOST_NAMED).map(|off| why_off(off)).collect();
+    if off.len() > MOST_NAMED {
+        reasons.push(format!("{} more are switched off as well", off.len() - MOST_NAMED));
     }
-    text
+    if let Some(first) = off.first() {
+        reasons.push(format!("then {}", redrive(&first.id.to_string())));
+    }
+    if let Some(first) = unverified.first() {
+        reasons.push(format!(
+            "the endpoint of subscription {} is not verified, and gets it once it is (`hooksaga subscriptions verify \
+             {first} --wait`)",
+            enumerate(&unverified)
+        ));
+    }
+    let why = match ready.first() {
+        _ if !reasons.is_empty() => reasons.join("; "),
+        None => {
+            let of_tenant = if tenant == "default" { String::new() } else { format!(" --tenant {tenant}") };
+            format!(
+                "the tenant {tenant} has no subscription to {event_type}; add one with `hooksaga subscriptions add \
+                 {event_type} URL{of_tenant} --wait`, then {}",
+                redrive("ID")
+            )
+        }
+        Some(_) if unmatched.unverified > 0 => format!(
+            "subscription {} was verified just now and gets it in a moment: see `hooksaga events show {id}`",
+            enumerate(&ready)
+        ),
+        Some(first) => {
+            format!("subscription {} came too late for it: {}", enumerate(&ready), redrive(first))
+        }
+    };
+    format!("nobody takes event {id}{of_this_type}: {why}")
+}
+
+/// Who switched a subscription off, why, and how it gets deliveries again.
+fn why_off(subscription: &Subscription) -> String {
+    let id = subscription.id;
+    let why = match &subscription.disabled {
+        None => "is paused".to_owned(),
+        Some(disabled) => format!("was disabled because {}", disabled.because()),
+    };
+    let verify = if subscription.verified {
+        String::new()
+    } else {
+        format!(" and not verified (`hooksaga subscriptions verify {id} --wait`)")
+    };
+    format!("subscription {id} {why} (`hooksaga subscriptions resume {id}`){verify}")
 }
 
 #[cfg(test)]
@@ -193,8 +216,15 @@ mod tests {
         serde_json::from_value(value).expect("as the API returns it")
     }
 
-    #[test]
-    fn it_is_said_why_nobody_takes_an_event() {
+    fn gone(id: i64) -> Subscription {
+        let disabled = json!({ "reason": "GONE", "at": "2026-01-31T12:00:00.000000Z" });
+        Subscription {
+            disabled: serde_json::from_value(disabled).expect("as the API returns it"),
+            ..subscription(id, false, true)
+        }
+    }
+
+    fn why(unmatched: Unmatched, subscriptions: &[Subscription]) -> String {
         let event = Accepted {
             id: 17,
             tenant: "acme".into(),
@@ -202,22 +232,59 @@ mod tests {
             correlation_id: "c".into(),
             duplicate: false,
         };
-        let why =
-            |subscriptions: &[Subscription]| why_nobody(&event, Unmatched::default(), subscriptions.iter());
-        assert!(why(&[]).contains("`hooksaga subscriptions add order.created URL --tenant acme --wait`"));
-        let said =
-            why(&[subscription(1, false, true), subscription(2, true, false), subscription(3, false, false)]);
-        assert!(said.contains("subscription 1 is paused (`hooksaga subscriptions resume 1`)"), "{said}");
+        why_nobody(&event, unmatched, "2026-01-31T12:00:30.000000Z", subscriptions.iter())
+    }
+
+    #[test]
+    fn it_is_said_why_nobody_takes_an_event_and_what_sends_it() {
+        let since = "--since 2026-01-31T11:59:00Z` sends it";
+        let none = Unmatched::default();
+        let said = why(none, &[]);
+        assert!(
+            said.contains("`hooksaga subscriptions add order.created URL --tenant acme --wait`, then"),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(&format!("`hooksaga redrives start --events --subscription ID {since}")),
+            "{said}"
+        );
+        let said = why(none, &[subscription(4, true, true)]);
+        assert!(said.contains("subscription 4 came too late"), "{said}");
+        assert!(said.ends_with(&format!("--subscription 4 {since}")), "{said}");
+        let unverified = Unmatched { unverified: 1, ..none };
+        let said = why(unverified, &[subscription(4, true, true)]);
+        assert!(said.contains("(of this type: 1 unverified)") && said.contains("in a moment"), "{said}");
+        assert!(!said.contains("redrives"), "it gets it without one: {said}");
+    }
+
+    #[test]
+    fn who_is_switched_off_gets_it_by_a_redrive_and_who_is_not_verified_by_itself() {
+        let none = Unmatched::default();
+        let redrive = "hooksaga redrives start --events --subscription";
+        let said = why(none, &[subscription(1, false, true), subscription(2, true, false)]);
+        assert_eq!(
+            said,
+            format!(
+                "nobody takes event 17: subscription 1 is paused (`hooksaga subscriptions resume 1`); then `{redrive} 1 \
+                 --since 2026-01-31T11:59:00Z` sends it; the endpoint of subscription 2 is not verified, and gets it once \
+                 it is (`hooksaga subscriptions verify 2 --wait`)"
+            )
+        );
+        let said = why(Unmatched { disabled: 1, ..none }, &[gone(5)]);
         assert!(
             said.contains(
-                "of subscription 2 and 3 is not verified, and gets it once it is (`hooksaga subscriptions verify 2 --wait`)"
+                "(of this type: 1 disabled): subscription 5 was disabled because its endpoint returned 410 Gone \
+                 (`hooksaga subscriptions resume 5`); then "
             ),
             "{said}"
         );
-        assert!(why(&[subscription(4, true, true)]).contains("too late"));
-        let unmatched = Unmatched { unverified: 1, ..Unmatched::default() };
-        let said = why_nobody(&event, unmatched, [subscription(4, true, true)].iter());
-        assert!(said.contains("(of this type: 1 unverified)") && said.contains("in a moment"), "{said}");
+        // To be verified is not enough for it.
+        let said = why(none, &[subscription(3, false, false)]);
+        assert!(said.contains("resume 3`) and not verified (`hooksaga subscriptions verify 3"), "{said}");
+        assert!(said.contains(redrive) && !said.contains("gets it once it is"), "{said}");
+        let many: Vec<_> = (1..=9).map(gone).collect();
+        let said = why(none, &many);
+        assert!(said.contains("6 more are switched off") && said.matches("resume").count() == 3, "{said}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     cli::remote::{Remote, Subscription, id},
     error::{CliError, CliResult},
-    output,
+    output::{self, a_little_before},
 };
 use clap::Args;
 use hooksaga_saga::Topics;
@@ -133,13 +133,31 @@ pub(super) async fn set_active(one: One, active: bool) -> CliResult {
     let client = one.remote.connect()?;
     let body = json!({ "active": active }).to_string();
     let answer = client.patch(&format!("/v1/subscriptions/{}", one.id), body).await?;
-    one.remote.print(&answer, |now: Subscription| output::line(switched(&now)))
+    one.remote.print(&answer, |now: Subscription| {
+        output::line(switched(&now));
+        output::note(missed(&now));
+    })
+}
+
+/// What is sent of the events that come while it is not active, which nobody would guess.
+fn missed(now: &Subscription) -> String {
+    let redrive = format!("hooksaga redrives start --events --subscription {}", now.id);
+    if now.active {
+        format!(
+            "events that came while it was not active are not sent by themselves: `{redrive} --since TIME` sends them"
+        )
+    } else {
+        let since = a_little_before(&now.updated_at);
+        format!(
+            "events that come meanwhile do not wait for it: once it is active, `{redrive} --since {since}` sends them"
+        )
+    }
 }
 
 fn switched(now: &Subscription) -> String {
     let Subscription { id, callback_url, .. } = now;
     match (now.active, now.verified) {
-        (false, _) => format!("subscription {id} is paused: deliveries to {callback_url} wait"),
+        (false, _) => format!("subscription {id} is paused: its open deliveries to {callback_url} wait"),
         (true, true) => format!("subscription {id} is active: what waited goes to {callback_url}"),
         (true, false) => format!(
             "subscription {id} is active, but its endpoint is not verified, so nothing is delivered yet: run \
@@ -202,5 +220,16 @@ mod tests {
     fn resuming_an_unverified_subscription_says_what_is_missing() {
         assert!(switched(&subscription(true, "failed")).contains("subscriptions verify 3 --wait"));
         assert!(switched(&subscription(false, "verified")).contains("paused"));
+    }
+
+    #[test]
+    fn pausing_and_resuming_say_how_to_send_what_came_meanwhile() {
+        let paused = Subscription {
+            updated_at: "2026-01-31T12:00:30.5Z".to_owned(),
+            ..subscription(false, "verified")
+        };
+        let command = "`hooksaga redrives start --events --subscription 3 --since 2026-01-31T11:59:00Z`";
+        assert!(missed(&paused).contains(command), "{}", missed(&paused));
+        assert!(missed(&subscription(true, "verified")).contains("--subscription 3 --since TIME`"));
     }
 }

@@ -6,7 +6,7 @@ mod change;
 mod show;
 mod verify;
 
-use super::remote::{self, Listing, One, Query, visible};
+use super::remote::{self, CommonListArgs, One, QueryString, visible};
 use crate::{error::CliResult, output::Now};
 use clap::{Args, Subcommand};
 use hooksaga_saga::{Invalid, Topics};
@@ -25,6 +25,16 @@ Examples:
   hooksaga subscriptions rotate-secret 3
   hooksaga subscriptions delete 3";
 
+const PAUSING: &str = "Example:
+  hooksaga subscriptions pause 3
+
+Events that come while it is paused do not wait for it. Once it is active again, send them with
+`hooksaga redrives start --events --subscription 3 --since TIME`.";
+
+const RESUMING: &str = "Examples:
+  hooksaga subscriptions resume 3
+  hooksaga redrives start --events --subscription 3 --since 2h     what came while it was paused";
+
 /// Add, list and change subscriptions: who gets which events
 #[derive(Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", remote::WHERE))]
@@ -38,16 +48,16 @@ enum Command {
     Add(add::Add),
     /// List subscriptions, newest first
     #[command(after_help = "Example:\n  hooksaga subscriptions list --tenant acme --active true")]
-    List(List),
+    List(ListArgs),
     /// Show one subscription
     #[command(after_help = "Example:\n  hooksaga subscriptions show 3")]
     Show(One),
     Update(change::Update),
-    /// Pause a subscription: its deliveries wait
-    #[command(after_help = "Example:\n  hooksaga subscriptions pause 3")]
+    /// Pause a subscription: its open deliveries wait, and new events do not go to it
+    #[command(after_help = PAUSING)]
     Pause(One),
-    /// Resume a subscription: what waited is delivered
-    #[command(after_help = "Example:\n  hooksaga subscriptions resume 3")]
+    /// Resume a subscription: the deliveries that waited go on
+    #[command(after_help = RESUMING)]
     Resume(One),
     Verify(verify::Verify),
     /// Make a new signing secret and print it, this once; older ones sign too for 24 hours
@@ -62,7 +72,7 @@ enum Command {
 }
 
 #[derive(Args)]
-struct List {
+struct ListArgs {
     /// Only those with exactly this topic
     #[arg(long = "type", value_name = "TOPIC", value_parser = visible)]
     event_type: Option<String>,
@@ -79,12 +89,12 @@ struct List {
     #[arg(long, value_name = "BOOL")]
     disabled: Option<bool>,
     #[command(flatten)]
-    list: Listing,
+    list: CommonListArgs,
 }
 
-impl List {
+impl ListArgs {
     async fn run(self) -> CliResult {
-        let query = Query::new("/v1/subscriptions")
+        let query = QueryString::new("/v1/subscriptions")
             .with("event_type", self.event_type)
             .with("callback_url", self.callback_url)
             .with("active", self.active)

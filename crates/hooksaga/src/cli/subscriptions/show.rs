@@ -4,7 +4,7 @@ use super::One;
 use crate::{
     cli::remote::{Subscription, advice, explain},
     error::CliResult,
-    output::{self, Cell, Color, Now},
+    output::{self, Cell, Color, Now, a_little_before},
 };
 use hooksaga_saga::DisabledReason;
 
@@ -123,7 +123,9 @@ fn verification(subscription: &Subscription, now: Now) -> String {
         .trusted
         .as_ref()
         .map(|trusted| format!(", vouched for by {} {}", trusted.by, now.relative(&trusted.at)));
-    let error = verification.last_error.as_deref().map(|code| format!(": {}", explain(code)));
+    // A URL that was verified stays so, whatever a later check finds.
+    let but = if subscription.verified { "; a later check failed with " } else { ": " };
+    let error = verification.last_error.as_deref().map(|code| format!("{but}{}", explain(code)));
     let details = [trusted.or(checked), error].map(Option::unwrap_or_default).concat();
     format!("{}{details}", verification.status)
 }
@@ -133,15 +135,25 @@ fn hints(subscription: &Subscription, now: Now) -> Vec<String> {
     let id = subscription.id;
     let mut hints = Vec::new();
     if let Some(disabled) = &subscription.disabled {
-        let wording = DisabledReason::from_name(&disabled.reason).map(DisabledReason::wording);
+        let advice = DisabledReason::from_name(&disabled.reason).map(|reason| reason.wording().advice);
         hints.push(format!(
             "The server switched it off {} because {}. What to do: {} (`hooksaga subscriptions resume {id}`).",
             now.relative(&disabled.at),
-            wording.map_or(disabled.reason.as_str(), |wording| wording.meaning),
-            wording.map_or("resume it once its endpoint is well again", |wording| wording.advice),
+            disabled.because(),
+            advice.unwrap_or("resume it once its endpoint is well again"),
         ));
     } else if !subscription.active {
         hints.push(format!("It is paused: `hooksaga subscriptions resume {id}` lets deliveries go on."));
+    }
+    if !subscription.active {
+        let since = subscription
+            .disabled
+            .as_ref()
+            .map_or_else(|| "TIME".to_owned(), |disabled| a_little_before(&disabled.at));
+        hints.push(format!(
+            "Events that come meanwhile do not wait for it: once it is active, `hooksaga redrives start --events \
+             --subscription {id} --since {since}` sends them."
+        ));
     }
     if !subscription.verified && subscription.verification.status == "failed" {
         let code = subscription.verification.last_error.as_deref().unwrap_or("CHALLENGE_MISMATCH");
@@ -179,7 +191,7 @@ pub(super) mod tests {
         serde_json::from_value(value).expect("as the API returns it")
     }
 
-    fn gone() -> Subscription {
+    pub(in crate::cli::subscriptions) fn gone() -> Subscription {
         let disabled = json!({ "reason": "GONE", "at": "2026-01-31T12:00:00.000000Z" });
         Subscription {
             disabled: serde_json::from_value(disabled).expect("as the API returns it"),
@@ -212,6 +224,18 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_check_that_fails_later_does_not_read_like_the_verification() {
+        let now = Now::at("2026-01-31T12:05:01Z");
+        let mut one = subscription(true, "failed");
+        assert!(verification(&one, now).starts_with("failed, checked 5m ago: HTTP_404: "));
+        (one.verified, one.verification.status) = (true, "verified".to_owned());
+        assert!(
+            verification(&one, now)
+                .starts_with("verified, checked 5m ago; a later check failed with HTTP_404: ")
+        );
+    }
+
+    #[test]
     fn how_it_is_doing_is_said_where_the_server_says_so() {
         let now = Now::at("2026-01-31T12:05:00Z");
         let said = doing(&subscription(true, "verified"), now);
@@ -240,9 +264,10 @@ pub(super) mod tests {
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
         assert!(hints(&gone())[0].contains("switched it off 5m ago because its endpoint returned 410 Gone."));
+        assert!(hints(&gone())[1].contains("--subscription 3 --since 2026-01-31T11:59:00Z` sends them"));
         let failed = hints(&subscription(true, "failed")).remove(0);
         assert!(
-            failed.contains("subscriptions verify 3 --wait") && failed.contains("path in callback_url"),
+            failed.contains("subscriptions verify 3 --wait") && failed.contains("path in the callback URL"),
             "{failed}"
         );
         let said = verification(&subscription(true, "failed"), now);

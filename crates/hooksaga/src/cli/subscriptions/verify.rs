@@ -114,9 +114,14 @@ fn verdict(now: &Subscription) -> CliResult<String> {
     let Subscription { id, callback_url, .. } = now;
     match (now.verified, now.verification.last_error.as_deref()) {
         (true, None) if now.active => Ok(format!("verified: {callback_url} gets deliveries")),
-        (true, None) => Ok(format!(
-            "verified, but paused: `hooksaga subscriptions resume {id}` lets deliveries go to {callback_url}"
-        )),
+        (true, None) => {
+            let disabled = now.disabled.as_ref();
+            let state = disabled.map(|disabled| format!("disabled because {}", disabled.because()));
+            Ok(format!(
+                "verified, but {}: `hooksaga subscriptions resume {id}` lets deliveries go to {callback_url}",
+                state.as_deref().unwrap_or("paused")
+            ))
+        }
         (true, Some(code)) => Err(CliError::new(format!(
             "{callback_url} did not prove itself this time ({}); it stays verified from before and gets deliveries. What \
              to do: {}",
@@ -137,15 +142,22 @@ fn verdict(now: &Subscription) -> CliResult<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::show::tests::subscription, *};
+    use super::{
+        super::show::tests::{gone, subscription},
+        *,
+    };
     use crate::client::scripted::{self, Reply};
     use serde_json::json;
 
     #[test]
     fn a_verdict_says_what_to_do() {
         assert!(verdict(&subscription(true, "verified")).expect("verified").contains("gets deliveries"));
+        let paused = verdict(&subscription(false, "verified")).expect("verified");
+        assert!(paused.starts_with("verified, but paused: `hooksaga subscriptions resume 3`"), "{paused}");
+        let gone = verdict(&gone()).expect("verified");
         assert!(
-            verdict(&subscription(false, "verified")).expect("verified").contains("subscriptions resume 3")
+            gone.starts_with("verified, but disabled because its endpoint returned 410 Gone: `"),
+            "{gone}"
         );
         let failed = verdict(&subscription(true, "failed")).expect_err("failed").to_string();
         for part in ["HTTP_404", "What to do", "{\"challenge\":\"…\"}", "subscriptions verify 3 --wait"] {

@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A delivery may become visible so long after one with a higher id.
+/// A delivery may become visible this long after one with a higher id.
 const OVERLAP: Duration = Duration::from_secs(5);
 /// More open deliveries are not followed.
 pub(super) const MOST_OPEN: usize = 2000;
-/// An older delivery that may change any moment is looked at so often, and one that waits no less than so often.
+/// How often an older delivery is polled that may change at any moment.
 const SOON: Duration = Duration::from_secs(1);
+/// The longest time between two polls of an older delivery that waits.
 const AT_LAST: Duration = Duration::from_secs(30);
 
 struct Known {
@@ -62,8 +63,9 @@ impl Following {
         seen.is_news_after(before.map_or(Seen::NEW, |before| before.seen))
     }
 
-    /// Open deliveries that a look at the newest does not show, and whose time has come. Half of them are the oldest, which are
-    /// sent first; the others are those that were not looked at for longest, so that an endpoint that takes nothing hides nobody.
+    /// Open deliveries that a look at the newest does not show, and whose time has come. Half of them are the oldest,
+    /// which are sent first; the others are those that were not examined for longest, so that an endpoint that takes
+    /// nothing hides nobody.
     pub(super) fn older_to_look_at(&self, down_to: i64, now: Instant, most: usize) -> Vec<i64> {
         let older =
             self.known.range(..=down_to).filter(|(_, known)| !known.seen.ended && known.look_at <= now);

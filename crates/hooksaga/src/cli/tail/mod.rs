@@ -8,7 +8,7 @@ mod following;
 
 use super::{
     deliveries::live,
-    remote::{Delivery, PatientClient, Query, Remote, id, tenant},
+    remote::{Delivery, PatientClient, QueryString, Remote, id, tenant},
 };
 use crate::{
     error::{CliError, CliResult},
@@ -62,7 +62,7 @@ pub(super) struct Tail {
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct NewestPage {
     items: Vec<Value>,
     next_cursor: Option<String>,
 }
@@ -115,12 +115,12 @@ impl Tail {
             if output::has_no_reader() {
                 return Ok(());
             }
-            follower.look(self.query()).await?;
+            follower.poll(self.query()).await?;
         }
     }
 
-    fn query(&self) -> Query {
-        Query::new("/v1/deliveries")
+    fn query(&self) -> QueryString {
+        QueryString::new("/v1/deliveries")
             .with("tenant", self.tenant.as_ref())
             .with("subscription_id", self.subscription)
             .with("limit", Some(PAGE))
@@ -138,7 +138,7 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     /// Takes note of what exists already: of that, only later changes are shown.
-    async fn begin(&mut self, query: impl Fn() -> Query) -> CliResult {
+    async fn begin(&mut self, query: impl Fn() -> QueryString) -> CliResult {
         let now = Instant::now();
         let (mut present, _) = self.page(&query()).await?;
         let open = ["Pending", "InProgress", "PendingRetry"];
@@ -169,7 +169,7 @@ impl Follower<'_> {
         }
     }
 
-    async fn look(&mut self, mut query: Query) -> CliResult {
+    async fn poll(&mut self, mut query: QueryString) -> CliResult {
         let (now, down_to) = (Instant::now(), self.following.down_to(Instant::now()));
         for page in 1.. {
             let (read, next_cursor) = self.page(&query).await?;
@@ -219,8 +219,8 @@ impl Follower<'_> {
     }
 
     /// The deliveries of a page, and where the next one begins.
-    async fn page(&mut self, query: &Query) -> CliResult<(Vec<Shown>, Option<String>)> {
-        let Page { items, next_cursor } = self.server.get(&query.target()).await?.json()?;
+    async fn page(&mut self, query: &QueryString) -> CliResult<(Vec<Shown>, Option<String>)> {
+        let NewestPage { items, next_cursor } = self.server.get(&query.target()).await?.json()?;
         let items = items.into_iter().map(Shown::read).collect::<CliResult<_>>()?;
         Ok((items, next_cursor))
     }

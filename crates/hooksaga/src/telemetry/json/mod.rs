@@ -49,7 +49,7 @@ impl<S: Subscriber, W: Fn(&str) + 'static> Layer<S> for JsonLines<W> {
         line.push_str("\",\"level\":\"");
         line.push_str(event.metadata().level().as_str());
         line.push('"');
-        event.record(&mut Fields(&mut line));
+        event.record(&mut FieldWriter(&mut line));
         line.push_str(",\"target\":\"");
         push_escaped(&mut line, event.metadata().target());
         line.push_str("\"}\n");
@@ -62,9 +62,9 @@ impl<S: Subscriber, W: Fn(&str) + 'static> Layer<S> for JsonLines<W> {
 ///
 /// A field with the name of one of the record's own members gets an underscore behind it (`level_`): most
 /// readers keep only one of two members with the same name. A call that names the same field twice gets both.
-struct Fields<'line>(&'line mut String);
+struct FieldWriter<'line>(&'line mut String);
 
-impl Fields<'_> {
+impl FieldWriter<'_> {
     fn name(&mut self, field: &Field) {
         let name = field.name();
         self.0.push_str(",\"");
@@ -76,7 +76,7 @@ impl Fields<'_> {
     }
 }
 
-impl Visit for Fields<'_> {
+impl Visit for FieldWriter<'_> {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.name(field);
         match serde_json::Number::from_f64(value) {
