@@ -1,6 +1,6 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, newest, page};
+use super::{blocks, page};
 use crate::{
     error::DbResult,
     roles::{
@@ -83,7 +83,7 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, DeliveryFilter>)
 pub(crate) fn page_of(scope: &TenantScope, wanted: &DeliveryFilter, most: u32) -> (String, Filter) {
     let mut filter =
         filter_of(scope, wanted, 0..i64::MAX, u64::from(most), waiting_tenant(scope, wanted).is_some());
-    let sql = newest(SELECT, "s.id", &filter);
+    let sql = super::newest(SELECT, "s.id", &filter);
     filter.number(i64::from(most));
     (sql, filter)
 }
