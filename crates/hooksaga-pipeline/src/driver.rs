@@ -7,9 +7,9 @@
 //!
 //! Under load it rests between passes, see [`crate::batch_rest`].
 //!
-//! Promises: it never ends on an error and never spins. While passes fail it tries again after waits that grow to 1 s. What
-//! fails is logged when it begins, and every 30 s while it lasts, see [`crate::outage`]. On the order to stop, the running pass
-//! finishes.
+//! Promises: it never ends on an error and never spins. While passes fail it tries again after waits that grow to 1 s.
+//! A failure is logged when it starts and every 30 s while it lasts, see [`crate::outage`]. On the order to stop, the
+//! running pass finishes.
 
 use crate::{Metrics, Progress, Shutdown, Signals, batch_rest::end_of_rest, outage::Outages};
 use hooksaga_store::{Stage, StoreResult};

@@ -6,9 +6,10 @@
 //! Transactions that have queued up meanwhile are committed together, a few at a time. Each is a savepoint, which is kept or
 //! undone by itself, and one write to disk makes all that are kept durable. None of them returns before that.
 //!
-//! While nobody else waits, steps that follow from one another share a commit, too: route, schedule, move and claim; report
-//! and apply. The first three return before the commit ([`Commit::Deferred`]). The claim never does, because a request goes
-//! out on it. If the commit fails, what they did is undone and done again: the queues still hold it.
+//! While nobody else waits, consecutive steps of one delivery share a commit: route, schedule, move and claim; report
+//! and apply. The first three return before the commit ([`Commit::Deferred`]); the claim never does, because a request
+//! is sent on the strength of it. If the commit fails, all of them are rolled back, and run again because their queue
+//! rows are still there.
 
 use crate::{
     error::DbResult,
@@ -31,9 +32,9 @@ use tokio::sync::oneshot;
 
 /// The connections of one database.
 pub(crate) struct Engine {
-    /// Nothing only while the engine is dropped.
+    /// `None` only during drop.
     readers: Option<Readers>,
-    /// Nothing only while the engine is dropped.
+    /// `None` only during drop.
     jobs: Option<mpsc::Sender<Box<dyn Part>>>,
     writer: Option<thread::JoinHandle<()>>,
     /// Something has returned and is not committed yet.
@@ -108,7 +109,7 @@ fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, defer
         if deferred.swap(false, Ordering::AcqRel)
             && let Err(error) = committed
         {
-            tracing::warn!(%error, "the last steps of some deliveries were not stored; they are done again");
+            tracing::warn!(%error, "a commit failed; its steps will be repeated");
         }
     }
 }
@@ -117,9 +118,9 @@ fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, defer
 struct QueuedTransaction<T, F> {
     role: Role,
     commit: Commit,
-    /// Nothing once it has begun.
+    /// `None` once it has begun.
     job: Option<F>,
-    /// Nothing if it has not begun, or panicked.
+    /// `None` until it has run, and if it panicked.
     outcome: Option<StoreResult<T>>,
     result: oneshot::Sender<StoreResult<T>>,
 }

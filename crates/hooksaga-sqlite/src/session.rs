@@ -212,7 +212,7 @@ pub(crate) trait Together {
     /// What runs next; `None`: it is time to commit.
     fn next(&mut self) -> Option<&mut dyn Part>;
 
-    /// What came last from `next` has run. `changed`: it has written something.
+    /// Called after the part that `next` returned last has run; `changed` is whether it wrote anything.
     fn ran(&mut self, changed: bool);
 }
 

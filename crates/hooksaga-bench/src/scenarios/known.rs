@@ -1,4 +1,4 @@
-//! A healthy endpoint beside many that hang although they have answered before, and beside large payloads that are not taken.
+//! A healthy endpoint beside endpoints that responded once and now hang, and beside large payloads that nobody reads.
 
 use super::{
     Scenarios,

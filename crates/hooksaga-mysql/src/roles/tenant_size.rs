@@ -1,5 +1,5 @@
-//! Whether a tenant has so few rows that a list of them is best read from its own, and sorted. One with many has some among
-//! the newest of all, where a list begins.
+//! Whether a tenant has few rows. If so, a list reads all of them by the tenant's index and sorts; otherwise it scans
+//! the newest rows of all tenants, where some of the tenant's will be found soon.
 
 use crate::error::DbResult;
 use mysql_async::{Conn, prelude::Queryable};

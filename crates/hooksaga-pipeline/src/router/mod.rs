@@ -7,14 +7,15 @@
 //! A pass is bounded by the sagas that it writes. An event with more subscriptions than that takes several passes, each of which stores
 //! its progress. After a pass that times out, the next one is half as large.
 //!
-//! Passes take the oldest events until one leaves a large event half routed. From then on, and until no large event waits, each event of the
-//! queue is examined once, in the order of arrival. A small one is routed at once; the large ones take turns, a step
-//! each: the tenants, and in each tenant the types ([`Crowd`]). So an event with few subscriptions waits for one step of one large
-//! event, however many of them came before it, and large ones wait for their like: their next step is due after 250 ms.
+//! Normally a pass takes the oldest events. When a pass leaves a large event half routed, the router changes to a
+//! second mode until no large event waits: it examines each queued event once, in order of arrival, routes the small
+//! ones at once, and lets the large ones take turns, one step each, by tenant and then by event type ([`Crowd`]). So a
+//! small event waits for at most one step of a large one. A large event's next step is due after 250 ms.
 //!
-//! Nor does its delivery wait: the steps of large events are small, and each waits until the scheduler is done with most of those before.
-//! Otherwise routing, which is quicker than delivering, would leave thousands of endpoints with something due, and each of
-//! them has a turn before any other has its second one. What has to wait waits as one row of the queue.
+//! The delivery of a small event does not wait either: a step also waits until the scheduler has handled most of the
+//! deliveries of the previous step. Routing is faster than delivering; without that wait, thousands of endpoints would
+//! have something due, and each would get its first job before any other got its second. An event that waits is one row
+//! of the queue.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 

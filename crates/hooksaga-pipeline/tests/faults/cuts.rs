@@ -2,8 +2,8 @@
 //! it, or after it has and before the response arrives. A lost response to a commit is a lost acknowledgement.
 //!
 //! The suite takes a number of places, spread evenly, others in each run, and one of the two ways at each.
-//! `HOOKSAGA_CUTS` says how many, and that both ways are taken at each; more than the story has messages is every one of
-//! them.
+//! `HOOKSAGA_CUTS` says how many, and that both ways are taken at each; a value above the number of messages means all
+//! of them.
 
 use super::{check_the_end, choice, start, tell};
 use crate::support::backend::{Backend, Database};

@@ -64,7 +64,8 @@ SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, 
     status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ? AND status = 'running'";
 
-/// The one that failed: others that stand before it are locked by those that work on them.
+/// Finds the row whose step failed: rows before it are locked by the processes that work on them, so it is the first
+/// free one.
 const FAILED: &str = "/* redrives.failed */
 SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
 WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED";

@@ -70,8 +70,9 @@ SELECT e.id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8 FROM events AS e WHERE e.id = ?1 AND
 ON CONFLICT DO NOTHING"
 );
 
-/// What a step examines, oldest first, whether it matches but for its error code, whether it was requeued, and that code.
-/// The filter is no condition of the scan: each letter that is passed counts.
+/// The letters of one step, oldest first. For each: does it match the filter apart from the error code, was it
+/// requeued, and its code. The filter is not in the WHERE, because letters that do not match count against the limit,
+/// too.
 macro_rules! scan {
     ($name:literal, $letters:literal, $of:literal) => {
         concat!(

@@ -245,7 +245,7 @@ pub(super) mod tests {
             [
                 "last 24 hours  12 delivered, 1 attempt failed, 0 given up, 95 % of attempts within 240 ms",
                 "waiting        10000 deliveries or more",
-                "last failure   5m ago, delivery 21: HTTP_503: what stands in front of the endpoint could not reach it, or it is overloaded",
+                "last failure   5m ago, delivery 21: HTTP_503: the endpoint's proxy or load balancer could not reach it, or it is overloaded",
             ]
         );
         let older = Subscription {

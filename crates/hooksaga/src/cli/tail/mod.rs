@@ -1,8 +1,8 @@
 //! `hooksaga tail`: follows deliveries as they happen, by asking the server again and again.
 //!
-//! A look reads the newest deliveries down to those of some seconds ago: ids are given out in order but become
-//! visible in any. Deliveries that are older and still open are asked for one by one, when something may have
-//! happened to them. Every look is bounded, whatever the server has to do.
+//! Each poll reads the newest deliveries back to a few seconds ago, because ids are assigned in order but become
+//! visible in any order. Deliveries that are older and still open are asked for one by one, when something may have
+//! happened to them. Every poll is bounded, whatever the server has to do.
 
 mod following;
 
