@@ -73,6 +73,7 @@ mod fuzzing;
 mod history;
 mod listening;
 mod metrics;
+mod naming;
 mod outbox;
 mod outbox_docs;
 mod page_commands;

@@ -237,13 +237,13 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    const COUNT: &str = "/* key_admin: count */ SELECT count(*) FROM api_keys";
+    const COUNT: &str = "/* keys.count */ SELECT count(*) FROM api_keys";
     /// The same row, however often.
-    const INSERT_ONE: &str = "/* key_admin: insert_one */
+    const INSERT_ONE: &str = "/* keys.insert_one */
         INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin)
         SELECT 'n', 'read', zeroblob(32), 0, 1 WHERE NOT EXISTS (SELECT 1 FROM api_keys)";
-    const DELETE: &str = "/* key_admin: delete */ DELETE FROM api_keys";
-    const INSERT: &str = "/* key_admin: insert */
+    const DELETE: &str = "/* keys.delete */ DELETE FROM api_keys";
+    const INSERT: &str = "/* keys.insert */
         INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin) VALUES ('n', 'read', zeroblob(32), 0, 1)";
 
     /// A database in a folder of its own, and the key role's way to it.
@@ -308,7 +308,7 @@ mod tests {
         let (folder, handle) = database("undone");
         let before = handle.write(|tx| Ok(tx.undone)).await.unwrap();
         // As SQLite does by itself when the disk is full.
-        handle.write(|tx| tx.execute("/* key_admin: rollback */ ROLLBACK", [])).await.unwrap_err();
+        handle.write(|tx| tx.execute("/* keys.rollback */ ROLLBACK", [])).await.unwrap_err();
         assert_eq!(handle.write(|tx| Ok(tx.undone)).await.unwrap(), before + 1);
         drop(handle);
         fs::remove_dir_all(folder).unwrap();
@@ -322,7 +322,7 @@ mod tests {
         // The same text is in the writer's cache by now, checked for the other role.
         let result = worker.write(|tx| tx.execute(INSERT, [])).await;
         assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
-        let renamed = INSERT.replace("key_admin", "job_worker");
+        let renamed = INSERT.replace("keys.", "worker.");
         let result = worker.write(move |tx| tx.execute(&renamed, [])).await;
         assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
         drop((keys, worker));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     /// Would take forever.
-    const ENDLESS: &str = "/* key_admin: endless */
+    const ENDLESS: &str = "/* keys.endless */
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
 
     fn endless(tx: &Tx<'_>) -> DbResult<i64> {

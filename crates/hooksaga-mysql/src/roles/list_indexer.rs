@@ -104,12 +104,12 @@ enum SettledRows {
     UpTo(i64),
 }
 
-pub(crate) struct ListIndexer {
+pub(crate) struct ListIndexerSql {
     pool: RolePool,
     ceiling: Mutex<Option<Ceiling>>,
 }
 
-impl ListIndexer {
+impl ListIndexerSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, ceiling: Mutex::default() }
     }
@@ -145,7 +145,7 @@ impl ListIndexer {
 }
 
 #[async_trait]
-impl ListIndexStore for ListIndexer {
+impl ListIndexStore for ListIndexerSql {
     async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
         if list == IndexedList::Events {
             return self.index_events(limit, settled).await;

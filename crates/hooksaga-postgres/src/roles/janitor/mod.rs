@@ -104,10 +104,10 @@ DELETE FROM removals r
 WHERE r.kind = 'event' AND r.subject_id = ANY ($1)
   AND NOT EXISTS (SELECT FROM events e WHERE e.id = r.subject_id OFFSET 0)";
 
-pub(crate) struct Janitor(pub(crate) RolePool);
+pub(crate) struct JanitorSql(pub(crate) RolePool);
 
 #[async_trait]
-impl JanitorStore for Janitor {
+impl JanitorStore for JanitorSql {
     async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
         let (at, id) =
             step.after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(at, id)| (SqlTime(at), id.0));

@@ -29,7 +29,7 @@ use unmoved::Unmoved;
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;
 
-pub(crate) struct Orchestrator {
+pub(crate) struct OrchestratorSql {
     /// Jobs, and the sagas' move to InProgress: follow from the sagas, and commit without waiting for the disk. The claim
     /// of a job does wait, before anything is sent.
     scheduling: RolePool,
@@ -45,7 +45,7 @@ pub(crate) struct Orchestrator {
     correlations: Arc<Correlations>,
 }
 
-impl Orchestrator {
+impl OrchestratorSql {
     pub(crate) fn new(scheduling: RolePool, applying: RolePool, correlations: Arc<Correlations>) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % SHARDS;
         Self {
@@ -62,7 +62,7 @@ impl Orchestrator {
 }
 
 #[async_trait]
-impl OrchestratorStore for Orchestrator {
+impl OrchestratorStore for OrchestratorSql {
     async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
         self.scheduling.run(|client| async move { schedule::waiting(&client, after, limit).await }).await
     }

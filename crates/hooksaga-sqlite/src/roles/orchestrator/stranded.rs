@@ -12,7 +12,7 @@ const SAGAS: u32 = 10;
 const LOOKED_AT: u32 = 100;
 
 /// One index probe per subscription that has any waiting saga, as `waiting` does, and one at the end of its part.
-const STRANDED: &str = "/* saga_orchestrator: stranded */
+const STRANDED: &str = "/* orchestrator.stranded */
 WITH RECURSIVE hops (subscription_id, hop) AS (
     SELECT min(g.subscription_id), 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
      WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id > ?1
@@ -31,14 +31,14 @@ SELECT hops.subscription_id,
  WHERE hops.subscription_id IS NOT NULL
  ORDER BY hops.subscription_id";
 
-const STRANDED_SAGAS: &str = "/* saga_orchestrator: stranded_sagas */
+const STRANDED_SAGAS: &str = "/* orchestrator.stranded_sagas */
 SELECT g.id, g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
  WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1 AND g.next_attempt_at > ?2
    AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
 /// First attempts among the retries that are planned next: the index has both, so only a bounded number is read.
-const STRANDED_FIRST: &str = "/* saga_orchestrator: stranded_first */
+const STRANDED_FIRST: &str = "/* orchestrator.stranded_first */
 SELECT w.id, w.next_attempt_at
   FROM (SELECT g.id, g.next_attempt_at, g.status FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
          WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1

@@ -8,7 +8,7 @@ mod following;
 
 use super::{
     deliveries::live,
-    remote::{Delivery, PatientClient, QueryString, Remote, id, tenant},
+    remote::{ApiDelivery, PatientClient, QueryString, Remote, id, tenant},
 };
 use crate::{
     error::{CliError, CliResult},
@@ -69,7 +69,7 @@ struct NewestPage {
 
 /// A delivery, and what the server says of it.
 struct Shown {
-    delivery: Delivery,
+    delivery: ApiDelivery,
     json: Value,
 }
 
@@ -80,7 +80,7 @@ impl Shown {
             members.remove("attempts");
             members.remove("explanation");
         }
-        let delivery = Delivery::deserialize(&json).map_err(|error| {
+        let delivery = ApiDelivery::deserialize(&json).map_err(|error| {
             CliError::new(format!(
                 "the server's answer is not what this version of hooksaga expects: {error}"
             ))
