@@ -61,7 +61,7 @@ mod care_commands;
 mod commands;
 mod conformance_table;
 mod crashes;
-mod crowds;
+mod large_events;
 mod dashboard;
 mod database_tls;
 mod deploy;

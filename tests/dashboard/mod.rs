@@ -4,12 +4,12 @@ mod accounts;
 mod deliveries;
 mod embedding;
 mod injection;
-mod looks;
+mod page_checks;
 mod outage;
 mod portal;
 mod redrives;
 mod refreshing;
-mod scene;
+mod fixture;
 mod subscriptions;
 mod without_script;
 

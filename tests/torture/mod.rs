@@ -5,14 +5,14 @@
 //! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order. It also has the faults that last: see
 //! [`Lasting`].
 
-mod cast;
+mod processes;
 pub(crate) mod oracles;
 mod posting;
 mod progress;
 mod setup;
 
 use crate::support::*;
-use cast::Cast;
+use processes::Cast;
 use posting::Posting;
 use setup::Setup;
 use std::time::Instant;

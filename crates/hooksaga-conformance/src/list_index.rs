@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    aged::old_saga,
+    old_history::old_saga,
     fixture::{ALL, MANY, new_event, only, tenant, verified_for},
     rows::{count, ids},
 };

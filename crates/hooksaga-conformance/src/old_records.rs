@@ -3,7 +3,7 @@
 
 use super::{
     TestDatabase,
-    aged::{DAY, HOUR, RETENTION, ago, last_id},
+    old_history::{DAY, HOUR, RETENTION, ago, last_id},
     fixture::{ALL, TYPE, URL, only, scope, verified, verified_for},
     guards::refused,
     rows::{changes, count, db_now, ids},

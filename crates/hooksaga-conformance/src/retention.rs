@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    aged::{
+    old_history::{
         DAY, HOUR, MINUTE, RETENTION, ago, last_id, old_delivery, old_event, old_letter, old_saga, sweep,
         tree,
     },

@@ -27,7 +27,7 @@ mod errors;
 mod explanation;
 mod hide_blocked_addresses;
 mod json;
-mod linger;
+mod drain_body;
 mod listener;
 mod listing;
 mod observe;

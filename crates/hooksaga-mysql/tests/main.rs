@@ -9,11 +9,11 @@ mod connecting;
 mod encryption;
 mod galera;
 mod giving_up;
-mod holding;
-mod letters;
+mod frozen_clients;
+mod dead_letter_race;
 mod migrating;
 mod outbox;
-mod silence;
+mod dead_connections;
 mod slow_queries;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

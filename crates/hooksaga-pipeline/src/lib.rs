@@ -13,7 +13,7 @@
 //! role and nothing else; what it leaves for the next one it announces through [`Signals`].
 
 mod backoff;
-mod batch_rest;
+mod batch_pauses;
 mod batch_size;
 mod caretaker;
 mod cleaner;

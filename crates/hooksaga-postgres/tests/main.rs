@@ -10,7 +10,7 @@ mod counting;
 mod encryption;
 mod failing_writes;
 mod hosts;
-mod letters;
+mod dead_letter_race;
 mod logins;
 mod migrating;
 mod notifying;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod adapter;
-mod deciding;
+mod panicking_decision;
 mod files;
 mod folder;
 mod keys;

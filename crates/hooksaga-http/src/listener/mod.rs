@@ -11,8 +11,8 @@
 //! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
 
 mod connections;
-mod guarded;
-mod peer;
+mod timed_stream;
+mod connection;
 mod refusal;
 mod responses;
 mod service;
@@ -23,8 +23,8 @@ pub use tls::{Tls, TlsError};
 
 use crate::listener::{
     connections::Connections,
-    guarded::Guarded,
-    peer::{EvictAfter, Peer},
+    timed_stream::Guarded,
+    connection::{EvictAfter, Peer},
     responses::WaitingResponses,
     service::respond,
 };

@@ -2,7 +2,7 @@
 
 use super::{
     Shared,
-    peer::Peer,
+    connection::Peer,
     responses::{Metered, Unmetered},
 };
 use crate::problem::{Kind, Problem};

@@ -18,7 +18,7 @@ mod archive;
 mod archive_line;
 mod batches;
 mod large_events;
-mod pending;
+mod unremovable;
 
 pub use archive::Archive;
 
@@ -31,7 +31,7 @@ use hooksaga_store::{
     StoreError, StoreResult,
 };
 use large_events::Large;
-use pending::PendingRemovals;
+use unremovable::PendingRemovals;
 use std::{
     collections::HashMap,
     io,

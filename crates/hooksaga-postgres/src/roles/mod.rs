@@ -8,7 +8,7 @@ pub(crate) mod correlations;
 pub(crate) mod dead_letters;
 pub(crate) mod endpoint;
 pub(crate) mod filter;
-pub(crate) mod frontier;
+pub(crate) mod scan_position;
 pub(crate) mod ingest;
 pub(crate) mod insert_without_conflicts;
 pub(crate) mod janitor;

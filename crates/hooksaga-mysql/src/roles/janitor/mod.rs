@@ -2,7 +2,7 @@
 
 pub(crate) mod archived;
 pub(crate) mod counts;
-pub(crate) mod part;
+pub(crate) mod large_event;
 pub(crate) mod records;
 
 use crate::{
@@ -120,7 +120,7 @@ impl JanitorStore for JanitorSql {
         self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let part = part::remove(&mut transaction, part, expiry).await?;
+                let part = large_event::remove(&mut transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })

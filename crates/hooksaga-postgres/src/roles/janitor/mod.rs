@@ -4,7 +4,7 @@
 
 pub(crate) mod archived;
 pub(crate) mod counts;
-pub(crate) mod part;
+pub(crate) mod large_event;
 pub(crate) mod records;
 
 use crate::{
@@ -158,7 +158,7 @@ impl JanitorStore for JanitorSql {
         self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let part = part::remove(&transaction, part, expiry).await?;
+                let part = large_event::remove(&transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })

@@ -6,7 +6,7 @@ use crate::{
     roles::{
         correlations::Correlations,
         endpoint,
-        frontier::Frontier,
+        scan_position::Frontier,
         rows::{bigint, integer, natural, parsed},
     },
     time::SqlTime,

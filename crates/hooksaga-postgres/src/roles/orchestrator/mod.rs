@@ -3,14 +3,14 @@
 pub(crate) mod apply;
 pub(crate) mod counts;
 pub(crate) mod limited;
-mod reached;
+mod schedule_position;
 pub(crate) mod schedule;
 pub(crate) mod stranded;
-mod unmoved;
+mod deferred_moves;
 
 use crate::{
     pool::RolePool,
-    roles::{correlations::Correlations, endpoint, frontier::Frontier, insert_without_conflicts::Inserter},
+    roles::{correlations::Correlations, endpoint, scan_position::Frontier, insert_without_conflicts::Inserter},
 };
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId};
@@ -18,13 +18,13 @@ use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage, WorkerLoad,
 };
-use reached::Reached;
+use schedule_position::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
     time::{Duration, Instant},
 };
-use unmoved::Unmoved;
+use deferred_moves::Unmoved;
 
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;

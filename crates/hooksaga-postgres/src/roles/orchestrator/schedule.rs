@@ -2,8 +2,8 @@
 
 use super::{
     limited,
-    reached::{Reached, Wanted},
-    unmoved::Unmoved,
+    schedule_position::{Reached, Wanted},
+    deferred_moves::Unmoved,
 };
 use crate::{
     error::{DbError, DbResult},

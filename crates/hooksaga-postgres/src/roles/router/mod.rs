@@ -7,7 +7,7 @@ use crate::{
     pool::RolePool,
     roles::{
         correlations::Correlations,
-        frontier::Frontier,
+        scan_position::Frontier,
         insert_without_conflicts::{Insert, Inserter},
         rows::{bigint, count, integer},
     },

@@ -3,7 +3,7 @@
 use crate::{
     error::{DbError, DbResult},
     roles::{
-        frontier::Frontier,
+        scan_position::Frontier,
         rows::{bigint, natural},
     },
     time::{SqlTime, micros},

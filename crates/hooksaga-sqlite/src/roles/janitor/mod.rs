@@ -2,7 +2,7 @@
 
 mod archived;
 mod counts;
-mod part;
+mod large_event;
 mod records;
 
 use super::rows;
@@ -76,9 +76,9 @@ pub(crate) const HOT: &[&str] = &[
     DELETE_SAGA,
     DELETE_UNMATCHED,
     DELETE_EVENT,
-    part::LISTED,
-    part::PART,
-    part::HAS_SAGAS,
+    large_event::LISTED,
+    large_event::PART,
+    large_event::HAS_SAGAS,
     archived::PAGE,
     counts::NEXT_MINUTE,
     counts::ADD_TENANTS,
@@ -115,7 +115,7 @@ impl JanitorStore for JanitorSql {
     }
 
     async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
-        self.0.write(move |tx| part::remove(tx, part, expiry)).await
+        self.0.write(move |tx| large_event::remove(tx, part, expiry)).await
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {

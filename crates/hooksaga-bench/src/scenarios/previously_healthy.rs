@@ -2,7 +2,7 @@
 
 use super::{
     Scenarios,
-    beside::{BEYOND_A_TIMEOUT, at, settings},
+    beside_hanging::{BEYOND_A_TIMEOUT, at, settings},
     setup::Setup,
 };
 use crate::{
