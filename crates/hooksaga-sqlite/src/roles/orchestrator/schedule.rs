@@ -17,9 +17,15 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
 
-/// One index probe per subscription that has any waiting saga, however many it has. INDEXED BY: only this index finds
-/// the next subscription without reading every waiting saga.
-const WAITING: &str = "/* orchestrator.waiting */
+/// One index probe per subscription that has any waiting saga, however many it has: the first `?2` behind `?1`, and whether each
+/// is deliverable and has a waiting saga that fits the condition. INDEXED BY: only this index finds the next subscription
+/// without reading every waiting saga.
+macro_rules! waiting_subscriptions {
+    ($name:literal, $condition:literal) => {
+        concat!(
+            "/* orchestrator.",
+            $name,
+            " */
 WITH RECURSIVE hops (subscription_id, hop) AS (
     SELECT min(g.subscription_id), 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
      WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id > ?1
@@ -33,11 +39,21 @@ SELECT hops.subscription_id,
        coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
        AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
                     WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = hops.subscription_id
-                      AND g.next_attempt_at <= ?3
-                      AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit))
+                      AND ",
+            $condition,
+            ")
   FROM hops
  WHERE hops.subscription_id IS NOT NULL
- ORDER BY hops.subscription_id";
+ ORDER BY hops.subscription_id"
+        )
+    };
+}
+pub(super) use waiting_subscriptions;
+
+const WAITING: &str = waiting_subscriptions!(
+    "waiting",
+    "g.next_attempt_at <= ?3 AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)"
+);
 
 /// INDEXED BY: the partial index over just the rows that are counted. `?1` is the time that never comes.
 const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
