@@ -27,13 +27,13 @@ INSERT INTO subscription_topics (tenant, topic, subscription_id) VALUES (?1, ?2,
 const DELETE_TOPICS: &str = "/* admin.delete_topics */
 DELETE FROM subscription_topics WHERE subscription_id = ?1";
 
-const READ: &str = concat!(
-    "/* admin.read */ SELECT ",
+const GET: &str = concat!(
+    "/* admin.get */ SELECT ",
     subscription_columns!(),
     " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );
 
-const FIND: &str = "/* admin.find */
+const TAKEN: &str = "/* admin.taken */
 SELECT id FROM subscriptions
  WHERE tenant = ?1 AND event_type = ?2 AND callback_url = ?3 AND deleted_at IS NULL";
 
@@ -55,7 +55,7 @@ UPDATE subscriptions
        vouched_round = iif(?3 IS NULL, NULL, verification_round + 1)
  WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL";
 
-const INSERT_SECRET: &str = "/* admin.insert_secret */
+const ADD_SECRET: &str = "/* admin.add_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) VALUES (?1, ?2, ?3, ?4)";
 
 const SET_HEADERS: &str = "/* admin.set_headers */
@@ -81,7 +81,7 @@ const VALID_SECRETS: &str = "/* admin.valid_secrets */
 SELECT id, expires_at FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
-const EXPIRE_SECRET: &str = "/* admin.expire_secret */
+const RETIRE: &str = "/* admin.retire */
 UPDATE subscription_secrets SET expires_at = ?2 WHERE id = ?1";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
@@ -286,23 +286,23 @@ fn rotate_secret(
     for (position, (secret_id, expires_at)) in older.into_iter().enumerate() {
         let end = if position < kept { retire_at } else { now };
         if expires_at.is_none_or(|expires_at| expires_at > end) {
-            tx.execute(EXPIRE_SECRET, (secret_id, end))?;
+            tx.execute(RETIRE, (secret_id, end))?;
         }
     }
     insert_secret(tx, id, secret)
 }
 
 fn read(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(READ)?.query_row((id.0, scope.tenant()), subscription).optional()?)
+    Ok(tx.prepare(GET)?.query_row((id.0, scope.tenant()), subscription).optional()?)
 }
 
 /// One that this transaction has just written.
 fn read_again(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Subscription> {
-    Ok(tx.prepare(READ)?.query_row((id.0, None::<&str>), subscription)?)
+    Ok(tx.prepare(GET)?.query_row((id.0, None::<&str>), subscription)?)
 }
 
 fn find(tx: &Tx<'_>, tenant: &str, topics: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {
-    let found = tx.prepare(FIND)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
+    let found = tx.prepare(TAKEN)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
     Ok(found.map(SubscriptionId))
 }
 
@@ -312,6 +312,6 @@ fn insert_headers(tx: &Tx<'_>, id: SubscriptionId, headers: &SealedSecret) -> Db
 }
 
 fn insert_secret(tx: &Tx<'_>, id: SubscriptionId, secret: &SealedSecret) -> DbResult<()> {
-    tx.execute(INSERT_SECRET, (id.0, &secret.key_id, &secret.sealed, tx.now.as_micros()))?;
+    tx.execute(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed, tx.now.as_micros()))?;
     Ok(())
 }

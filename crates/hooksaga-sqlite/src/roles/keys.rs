@@ -39,10 +39,10 @@ UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 const REVOKE_BY_API: &str = "/* portal_keys.revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
-const READ: &str = concat!("/* keys.read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+const GET: &str = concat!("/* keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
 const READ_BY_API: &str =
-    concat!("/* portal_keys.read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+    concat!("/* portal_keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
 const FIND: &str = concat!(
     "/* key_reader.find */ SELECT ",
@@ -73,7 +73,7 @@ impl KeyStore for KeysSql {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.0.write(move |tx| revoke(tx, REVOKE, READ, id)).await
+        self.0.write(move |tx| revoke(tx, REVOKE, GET, id)).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
