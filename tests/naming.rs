@@ -39,7 +39,8 @@ fn public_types() -> BTreeMap<String, BTreeSet<(String, String)>> {
         let name = name.strip_prefix("hooksaga-").unwrap_or(name);
         let (name, is_back_end) = (name.to_owned(), BACK_ENDS.contains(&name));
         for (file, path) in rust_files(&folder.join("src")) {
-            let place = if is_back_end { ("a back end".to_owned(), file) } else { (name.clone(), String::new()) };
+            let place =
+                if is_back_end { ("a back end".to_owned(), file) } else { (name.clone(), String::new()) };
             for defined in fs::read_to_string(path).unwrap().lines().filter_map(public_type) {
                 found.entry(defined.to_owned()).or_default().insert(place.clone());
             }
@@ -83,8 +84,22 @@ fn a_type_is_recognised_by_its_definition() {
 
 /// The stores: a file or folder of `roles/` for each, but for keys, of which one file has three.
 const STORES: [&str; 16] = [
-    "admin", "caretaker", "cleaner", "dead_letters", "ingest", "janitor", "key_reader", "keys", "list_indexer",
-    "orchestrator", "portal_keys", "reader", "redrives", "router", "verifier", "worker",
+    "admin",
+    "caretaker",
+    "cleaner",
+    "dead_letters",
+    "ingest",
+    "janitor",
+    "key_reader",
+    "keys",
+    "list_indexer",
+    "orchestrator",
+    "portal_keys",
+    "reader",
+    "redrives",
+    "router",
+    "verifier",
+    "worker",
 ];
 /// Constants that hold a part of a statement.
 const PARTS: [&str; 3] = ["IN_PROGRESS", "IN_PROGRESS_IDS", "WAITING_IDS"];
@@ -122,7 +137,8 @@ fn every_statement_of_a_store_is_tagged_with_the_store_and_its_name() {
             let own = file.split(['/', '.']).next().unwrap();
             for tag in tags(&code) {
                 let place = format!("hooksaga-{back_end}, roles/{file}: /* {tag} */");
-                let (store, statement) = tag.split_once('.').unwrap_or_else(|| panic!("{place} has no store and name"));
+                let (store, statement) =
+                    tag.split_once('.').unwrap_or_else(|| panic!("{place} has no store and name"));
                 let fits = match own {
                     "keys" => ["keys", "key_reader", "portal_keys"].contains(&store),
                     own if is_store(own) => store == own,
@@ -130,7 +146,10 @@ fn every_statement_of_a_store_is_tagged_with_the_store_and_its_name() {
                     own => store == own || is_store(store),
                 };
                 assert!(fits, "{place} begins with another store");
-                assert!(statement.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{place}");
+                assert!(
+                    statement.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+                    "{place}"
+                );
                 if !statement.is_empty() {
                     let before = seen.insert(tag.to_owned(), file.clone());
                     assert_eq!(before, None, "{place} is the tag of two statements");

@@ -3,13 +3,13 @@
 mod accounts;
 mod deliveries;
 mod embedding;
+mod fixture;
 mod injection;
-mod page_checks;
 mod outage;
+mod page_checks;
 mod portal;
 mod redrives;
 mod refreshing;
-mod fixture;
 mod subscriptions;
 mod without_script;
 

@@ -8,10 +8,10 @@
 //! database, works through the product's own handles, and reads rows with portable SQL.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
-mod old_history;
 mod bulk_fixtures;
 mod dialect;
 mod fixture;
+mod old_history;
 mod role_table;
 mod rows;
 mod suite;

@@ -104,7 +104,8 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
         Ok::<_, StoreError>(pool)
     };
     let prompt = pool(Role::ApiReader)?;
-    let reader = roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
+    let reader =
+        roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let fence = in_time(Fence::read(&options)).await?;
     fence.announce();

@@ -96,7 +96,8 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     let pool = |role| opened(role, Commits::Durable);
     let deferred = |role| opened(role, Commits::Deferred);
     let prompt = kept(Role::ApiReader, prompt_pool(&options, schema.as_deref())?);
-    let reader = roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
+    let reader =
+        roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
     let operator = pool(Role::DeadLetterOperator)?;

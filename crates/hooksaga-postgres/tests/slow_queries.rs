@@ -27,5 +27,6 @@ async fn a_list_ends_when_its_caller_has_gone() {
     let running = value(&database.url, running);
     let unlock = keeper.batch_execute("ROLLBACK");
     let stores = database.stores();
-    locked_tables::lists_end_when_their_callers_have_gone(&stores, Endless::Deliveries, running, unlock).await;
+    locked_tables::lists_end_when_their_callers_have_gone(&stores, Endless::Deliveries, running, unlock)
+        .await;
 }

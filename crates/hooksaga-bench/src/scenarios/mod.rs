@@ -12,11 +12,11 @@
 
 mod beside_hanging;
 mod copies;
-mod previously_healthy;
-mod limited;
 mod large_fanout;
+mod limited;
 mod paused;
 mod payloads;
+mod previously_healthy;
 mod rates;
 mod redrive;
 mod setup;

@@ -31,7 +31,6 @@ use hooksaga_store::{
     StoreError, StoreResult,
 };
 use large_events::Large;
-use unremovable::PendingRemovals;
 use std::{
     collections::HashMap,
     io,
@@ -39,6 +38,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+use unremovable::PendingRemovals;
 
 pub struct Janitor {
     store: Arc<dyn JanitorStore>,

@@ -25,9 +25,9 @@ use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, batch_size::BatchSize,
     driver::Rhythm,
 };
-use large_events::LargeEvents;
 use hooksaga_saga::{EventId, Tenant};
 use hooksaga_store::{RouteLimits, RoutedEvent, RouterStore, SmallLimits, Stage, StoreResult};
+use large_events::LargeEvents;
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -1,7 +1,7 @@
 //! An endpoint that is gone, with one fault in what the caretaker does about it: its subscription is disabled once, and
 //! operators are told once.
 
-use super::{Fault, FaultPlan, STRIDE, sampling, faulty};
+use super::{Fault, FaultPlan, STRIDE, faulty, sampling};
 use crate::support::{ALL, Pipeline, World, backend::Backend};
 use hooksaga_pipeline::{Caretaker, Metrics, Progress, Signals};
 use hooksaga_saga::{SagaStatus, SubscriptionId, Tenant};

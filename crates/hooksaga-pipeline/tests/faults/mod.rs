@@ -10,12 +10,12 @@
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
 mod care;
-mod sampling;
 mod cuts;
 mod decorator;
-mod removal_conflicts;
 mod redrives;
 mod removal;
+mod removal_conflicts;
+mod sampling;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};

@@ -1,7 +1,7 @@
 //! Sending again on a large scale, with one fault in it: a redrive of dead letters, one of old events for a new
 //! subscription, and what that subscription missed before it was verified, in the smallest steps there are.
 
-use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, sampling, faulty};
+use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, faulty, sampling};
 use crate::support::{ALL, DEFAULT_LIMIT, PAGE, Pipeline, World, backend::Backend, capture::Capture};
 use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Metrics, NewSecrets, Redriver, Signals, SigningSecret};

@@ -2,7 +2,10 @@
 //! the same, and what is not in the archive is not removed. One of the events has so many deliveries that it goes in
 //! parts.
 
-use super::{Fault, FaultPlan, sampling, faulty, removal_conflicts::RETENTION, removal_conflicts::archived, removal_conflicts::work};
+use super::{
+    Fault, FaultPlan, faulty, removal_conflicts::RETENTION, removal_conflicts::archived,
+    removal_conflicts::work, sampling,
+};
 use crate::support::backend::{Backend, Database};
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Signals};
 use hooksaga_sqlite::test_support::RawConnection;

@@ -6,8 +6,8 @@ use crate::{
     roles::{
         correlations::Correlations,
         endpoint,
-        scan_position::Frontier,
         rows::{bigint, integer, natural, parsed},
+        scan_position::Frontier,
     },
     time::SqlTime,
 };

@@ -2,17 +2,20 @@
 
 pub(crate) mod apply;
 pub(crate) mod counts;
-pub(crate) mod limited;
-mod schedule_position;
-pub(crate) mod schedule;
-pub(crate) mod stranded;
 mod deferred_moves;
+pub(crate) mod limited;
+pub(crate) mod schedule;
+mod schedule_position;
+pub(crate) mod stranded;
 
 use crate::{
     pool::RolePool,
-    roles::{correlations::Correlations, endpoint, scan_position::Frontier, insert_without_conflicts::Inserter},
+    roles::{
+        correlations::Correlations, endpoint, insert_without_conflicts::Inserter, scan_position::Frontier,
+    },
 };
 use async_trait::async_trait;
+use deferred_moves::Unmoved;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
@@ -24,7 +27,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use deferred_moves::Unmoved;
 
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;

@@ -1,9 +1,9 @@
 //! Jobs for due sagas, and the sagas' move to InProgress. docs/SCHEDULING.md explains why the two transactions are safe.
 
 use super::{
+    deferred_moves::Unmoved,
     limited,
     schedule_position::{Reached, Wanted},
-    deferred_moves::Unmoved,
 };
 use crate::{
     error::{DbError, DbResult},

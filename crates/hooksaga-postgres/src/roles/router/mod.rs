@@ -7,9 +7,9 @@ use crate::{
     pool::RolePool,
     roles::{
         correlations::Correlations,
-        scan_position::Frontier,
         insert_without_conflicts::{Insert, Inserter},
         rows::{bigint, count, integer},
+        scan_position::Frontier,
     },
 };
 use async_trait::async_trait;

@@ -15,8 +15,7 @@ UPDATE count_progress SET below = ?2, after_subscription_id = ?3 WHERE sums = ?1
 pub(super) const NEXT_MINUTE: &str = "/* janitor.next_minute */
 SELECT minute FROM delivery_counts WHERE minute >= ?1 AND minute < ?2 ORDER BY minute LIMIT 1";
 
-const FORGET_TOTALS: &str =
-    "/* janitor.forget_totals */ DELETE FROM minute_totals WHERE minute = ?1";
+const FORGET_TOTALS: &str = "/* janitor.forget_totals */ DELETE FROM minute_totals WHERE minute = ?1";
 
 const ADD_TOTAL: &str = "/* janitor.add_total */
 INSERT INTO minute_totals (minute, tenant, delivered, failed, dead_lettered)

@@ -3,8 +3,8 @@
 mod requeue;
 
 use super::remote::{
-    self, ApiDeadLetter, One, PageArgs, ApiPayload, Period, QueryString, Remote, advice, event_type, explain, id,
-    tenant, visible,
+    self, ApiDeadLetter, ApiPayload, One, PageArgs, Period, QueryString, Remote, advice, event_type, explain,
+    id, tenant, visible,
 };
 use crate::{
     error::CliResult,

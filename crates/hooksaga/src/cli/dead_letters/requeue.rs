@@ -2,7 +2,7 @@
 
 use super::FilterArgs;
 use crate::{
-    cli::remote::{Remote, ApiRequeueTally, ApiRequeued, id},
+    cli::remote::{ApiRequeueTally, ApiRequeued, Remote, id},
     error::CliResult,
     output,
 };
@@ -54,7 +54,9 @@ impl RequeueArgs {
         if let Some(id) = self.id {
             let answer = client.post(&format!("/v1/dead-letters/{id}/requeue"), "").await?;
             let known = answer.status() == 200;
-            return self.remote.print(&answer, |requeued: ApiRequeued| output::line(one(id, &requeued, known)));
+            return self
+                .remote
+                .print(&answer, |requeued: ApiRequeued| output::line(one(id, &requeued, known)));
         }
         let answer = client.post("/v1/dead-letters/requeue", self.body().to_string()).await?;
         let (limit, dry_run) = (u64::from(self.limit), self.dry_run);

@@ -4,7 +4,7 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, CommonListArgs, ApiDelivery, OfEvents, One, QueryString, event_id, id};
+use super::remote::{self, ApiDelivery, CommonListArgs, OfEvents, One, QueryString, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Now},

@@ -1,7 +1,7 @@
 //! `hooksaga deliveries resend`: sends a delivery that has ended again.
 
 use crate::{
-    cli::remote::{Remote, ApiRequeued},
+    cli::remote::{ApiRequeued, Remote},
     error::CliResult,
     output,
 };

@@ -2,7 +2,9 @@
 
 use super::{
     deliveries,
-    remote::{self, CommonListArgs, ApiEvent, OfEvents, ApiPayload, QueryString, Remote, ApiRouting, event_id},
+    remote::{
+        self, ApiEvent, ApiPayload, ApiRouting, CommonListArgs, OfEvents, QueryString, Remote, event_id,
+    },
 };
 use crate::{
     error::CliResult,

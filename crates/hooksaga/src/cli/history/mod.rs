@@ -13,7 +13,7 @@ use archive::Unreadable;
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
 use jiff::Timestamp;
-use record::{RecordedEvent, Head};
+use record::{Head, RecordedEvent};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\

@@ -1,6 +1,6 @@
 //! Archived events for people.
 
-use super::record::{RecordedAttempt, RecordedDelivery, RecordedEvent, Outline, Record};
+use super::record::{Outline, Record, RecordedAttempt, RecordedDelivery, RecordedEvent};
 use crate::{
     error::{CliError, CliResult},
     output::{self, Cell, Now, Table, clean, clean_line},

@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::remote::{self, CommonListArgs, One, QueryString, ApiRedrive};
+use super::remote::{self, ApiRedrive, CommonListArgs, One, QueryString};
 use crate::{
     error::CliResult,
     output::{self, Cell, Now},

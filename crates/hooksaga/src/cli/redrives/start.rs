@@ -2,7 +2,7 @@
 
 use super::tally;
 use crate::{
-    cli::remote::{PatientClient, Period, ApiRedrive, Remote, event_type, id, tenant, visible},
+    cli::remote::{ApiRedrive, PatientClient, Period, Remote, event_type, id, tenant, visible},
     client::{Client, Reply},
     error::{CliError, CliResult},
     output::{self, ProgressBar},

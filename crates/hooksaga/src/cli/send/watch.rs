@@ -4,7 +4,9 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{ApiDelivery, PatientClient, QueryString, ApiRouting, ApiSubscription, ApiUnmatched, enumerate},
+        remote::{
+            ApiDelivery, ApiRouting, ApiSubscription, ApiUnmatched, PatientClient, QueryString, enumerate,
+        },
     },
     client::Client,
     error::{CliError, CliResult},

@@ -5,7 +5,7 @@ use super::{
     topic_list, topics, verify,
 };
 use crate::{
-    cli::remote::{Remote, ApiSubscription, read_argument, tenant},
+    cli::remote::{ApiSubscription, Remote, read_argument, tenant},
     client::Reply,
     error::{CliError, CliResult},
     output,

@@ -6,7 +6,7 @@ use super::{
     show, topic_list, topics, verify,
 };
 use crate::{
-    cli::remote::{Remote, ApiSubscription, id},
+    cli::remote::{ApiSubscription, Remote, id},
     error::{CliError, CliResult},
     output::{self, a_little_before},
 };

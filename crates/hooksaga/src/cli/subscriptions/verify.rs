@@ -1,7 +1,7 @@
 //! `hooksaga subscriptions verify`, and waiting until an endpoint has proved itself.
 
 use crate::{
-    cli::remote::{Remote, ApiSubscription, advice, explain, id},
+    cli::remote::{ApiSubscription, Remote, advice, explain, id},
     client::Client,
     error::{CliError, CliResult},
     output::{self, ProgressBar},
