@@ -1,7 +1,7 @@
 //! Lists that find nothing in many rows, asked for by many clients at once.
 
 use super::{
-    TestDatabase, bulk,
+    TestDatabase, bulk_fixtures,
     fixture::{ALL, TYPE, append, new_event, verified},
 };
 use hooksaga_store::{DeliveryFilter, PageRequest, StoreError};
