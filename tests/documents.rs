@@ -1,7 +1,7 @@
 //! The documents: what of them is run, and where their links lead. (That the program understands every command that they
 //! name is a test beside the command line, `cli/documented_commands_tests.rs`.)
 
-use crate::support::{project, text};
+use crate::support::{project, rust_files, text};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -149,27 +149,10 @@ fn the_index_of_the_documents_is_complete() {
     }
 }
 
-/// Every Rust file below a folder, by its path there; a folder's `mod.rs` counts as the file of the folder's name.
-fn rust_files(folder: &Path) -> BTreeSet<String> {
-    fn walk(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                walk(root, &path, found);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
-                found.insert(name.replace("/mod.rs", ".rs"));
-            }
-        }
-    }
-    let mut found = BTreeSet::new();
-    walk(folder, folder, &mut found);
-    found
-}
-
 #[test]
 fn the_code_map_names_the_files_in_which_the_back_ends_differ() {
-    let [sqlite, postgres, mysql] = ["sqlite", "postgres", "mysql"]
-        .map(|name| rust_files(&project(&format!("crates/hooksaga-{name}/src"))));
+    let [sqlite, postgres, mysql]: [BTreeSet<String>; 3] = ["sqlite", "postgres", "mysql"]
+        .map(|name| rust_files(&project(&format!("crates/hooksaga-{name}/src"))).into_keys().collect());
     let mut expected: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for file in sqlite.iter().chain(&postgres).chain(&mysql) {
         let row = match [&sqlite, &postgres, &mysql].map(|files| files.contains(file)) {
@@ -206,9 +189,7 @@ const LONG_FILE: usize = 480;
 fn long_unit_tests_have_a_file_of_their_own_and_short_ones_have_none() {
     let (mut inline, mut own) = (0, 0);
     for folder in fs::read_dir(project("crates")).unwrap().map(|entry| entry.unwrap().path().join("src")) {
-        for file in rust_files(&folder) {
-            let path = Some(folder.join(&file)).filter(|path| path.exists());
-            let path = path.unwrap_or_else(|| folder.join(file.replace(".rs", "/mod.rs")));
+        for path in rust_files(&folder).into_values() {
             let (place, content) = (path.display(), fs::read_to_string(&path).unwrap());
             if let Some((_, tests)) = content.split_once("\nmod tests {\n") {
                 let lines = tests.lines().count();

@@ -3,13 +3,13 @@
 mod accounts;
 mod deliveries;
 mod embedding;
+mod fixture;
 mod injection;
-mod looks;
 mod outage;
+mod page_checks;
 mod portal;
 mod redrives;
 mod refreshing;
-mod scene;
 mod subscriptions;
 mod without_script;
 

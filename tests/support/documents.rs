@@ -1,7 +1,7 @@
 //! The documents, and the examples in them that the tests run.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -13,6 +13,24 @@ pub(crate) fn project(path: &str) -> PathBuf {
 
 pub(crate) fn text(path: &str) -> String {
     fs::read_to_string(project(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Every Rust file below a folder, by its path there; a folder's `mod.rs` has the name that a file beside the folder would
+/// have.
+pub(crate) fn rust_files(folder: &Path) -> BTreeMap<String, PathBuf> {
+    fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<String, PathBuf>) {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                collect(root, &path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().replace("/mod.rs", ".rs");
+                found.insert(name, path);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    collect(folder, folder, &mut found);
+    found
 }
 
 /// The block of a page that is marked `<!-- run: NAME -->`.

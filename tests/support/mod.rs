@@ -11,7 +11,7 @@ mod signature;
 
 pub(crate) use api::Api;
 pub(crate) use browser::{Page, tool};
-pub(crate) use documents::{example, metrics_in, project, text};
+pub(crate) use documents::{example, metrics_in, project, rust_files, text};
 pub(crate) use installation::{Installation, ROOT_KEY};
 pub(crate) use process::Process;
 pub(crate) use script::{Script, run_script};

@@ -5,15 +5,15 @@
 //! `HOOKSAGA_TORTURE_SECONDS`, and `HOOKSAGA_TORTURE_SEED` for another order. It also has the faults that last: see
 //! [`Lasting`].
 
-mod cast;
 pub(crate) mod oracles;
 mod posting;
+mod processes;
 mod progress;
 mod setup;
 
 use crate::support::*;
-use cast::Cast;
 use posting::Posting;
+use processes::Cast;
 use setup::Setup;
 use std::time::Instant;
 

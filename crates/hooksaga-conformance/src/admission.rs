@@ -72,8 +72,8 @@ pub async fn one_with_a_long_backlog_is_one_hop(db: &dyn TestDatabase) {
     let stores = db.stores();
     let event = append(&stores, new_event("backlog")).await.id;
     route(&stores).await;
-    let busy = super::bulk::with_backlog(db, &stores, "https://busy.example/", event, 5000).await;
-    let quiet = super::bulk::with_backlog(db, &stores, "https://quiet.example/", event, 1).await;
+    let busy = super::bulk_fixtures::with_backlog(db, &stores, "https://busy.example/", event, 5000).await;
+    let quiet = super::bulk_fixtures::with_backlog(db, &stores, "https://quiet.example/", event, 1).await;
     let page = stores.orchestrator.waiting(None, 3).await.unwrap();
     assert_eq!((page.subscriptions, page.resume_after), (vec![busy, quiet], None));
 }

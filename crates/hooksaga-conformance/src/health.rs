@@ -2,7 +2,7 @@
 
 use super::{
     TestDatabase,
-    bulk::with_backlog,
+    bulk_fixtures::with_backlog,
     fixture::{
         ALL, AT_ONCE, MUCH_LATER, TOKEN, TYPE, URL, append, append_many, apply, claim, create_jobs,
         deliver_round, delivered, failed, finish_claimable, new_event, only, route, schedule_and_mark, scope,

@@ -8,10 +8,10 @@
 //! database, works through the product's own handles, and reads rows with portable SQL.
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on should panic")]
 
-mod aged;
-mod bulk;
+mod bulk_fixtures;
 mod dialect;
 mod fixture;
+mod old_history;
 mod role_table;
 mod rows;
 mod suite;
@@ -37,7 +37,7 @@ pub mod keys;
 pub mod leases;
 pub mod letter_heads;
 pub mod list_index;
-pub mod locked;
+pub mod locked_tables;
 pub mod old_records;
 pub mod outbox;
 pub mod parking;

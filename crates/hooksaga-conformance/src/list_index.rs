@@ -2,8 +2,8 @@
 
 use super::{
     TestDatabase,
-    aged::old_saga,
     fixture::{ALL, MANY, new_event, only, tenant, verified_for},
+    old_history::old_saga,
     rows::{count, ids},
 };
 use hooksaga_saga::{EventId, SagaStatus, SubscriptionId, Timestamp};

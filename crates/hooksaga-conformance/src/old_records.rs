@@ -3,9 +3,9 @@
 
 use super::{
     TestDatabase,
-    aged::{DAY, HOUR, RETENTION, ago, last_id},
     fixture::{ALL, TYPE, URL, only, scope, verified, verified_for},
     guards::refused,
+    old_history::{DAY, HOUR, RETENTION, ago, last_id},
     rows::{changes, count, db_now, ids},
 };
 use hooksaga_saga::Timestamp;

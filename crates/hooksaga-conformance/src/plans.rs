@@ -2,7 +2,7 @@
 
 use super::{
     Dialect, HotStatement, TestDatabase,
-    bulk::{analyze, fill, with_backlog},
+    bulk_fixtures::{analyze, fill, with_backlog},
     fixture::{
         ALL, AT_ONCE, DEFAULT_LIMIT, TYPE, append, create_jobs, finish_claimable, new_event, verified,
     },

@@ -2,12 +2,12 @@
 
 use super::{
     TestDatabase,
-    aged::{
+    fixture::{ALL, DEFAULT_LIMIT, TYPE, URL, append, external_id, new_event, only, verified},
+    guards::refused,
+    old_history::{
         DAY, HOUR, MINUTE, RETENTION, ago, last_id, old_delivery, old_event, old_letter, old_saga, sweep,
         tree,
     },
-    fixture::{ALL, DEFAULT_LIMIT, TYPE, URL, append, external_id, new_event, only, verified},
-    guards::refused,
     rows::{changes, count, db_now, ids},
 };
 use hooksaga_saga::{DeadLetterId, EventId, Retention, SagaStatus, SubscriptionId, Timestamp};

@@ -1,7 +1,7 @@
 //! Lists that find nothing in many rows, asked for by many clients at once.
 
 use super::{
-    TestDatabase, bulk,
+    TestDatabase, bulk_fixtures,
     fixture::{ALL, TYPE, append, new_event, verified},
 };
 use hooksaga_store::{DeliveryFilter, PageRequest, StoreError};
@@ -23,7 +23,7 @@ pub async fn lists_without_matches_delay_nobody(db: &dyn TestDatabase) {
     let stores = db.stores();
     let subscription = verified(&stores, TYPE, "https://good.example/").await;
     let event = append(&stores, new_event(TYPE)).await.id;
-    bulk::waiting_sagas(db, event, subscription, ROWS).await;
+    bulk_fixtures::waiting_sagas(db, event, subscription, ROWS).await;
 
     let (over, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let mut clients = tokio::task::JoinSet::new();

@@ -182,7 +182,7 @@ impl KnownKeys {
         let store = Arc::clone(&self.store);
         tokio::spawn(async move {
             if let Err(error) = store.note_use(&[id]).await {
-                tracing::debug!(%error, key_id = id.0, "the use of a key was not recorded");
+                tracing::debug!(%error, key_id = id.0, "could not record when the key was last used");
             }
         });
     }

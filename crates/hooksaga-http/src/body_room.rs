@@ -124,7 +124,10 @@ impl Room {
             holders.by_number.remove(number);
         }
         if !evicted.is_empty() {
-            tracing::debug!(senders = evicted.len(), "bodies that did not come make room for others");
+            tracing::debug!(
+                senders = evicted.len(),
+                "requests whose body stalled were ended to free memory for others"
+            );
         }
         awaited
     }

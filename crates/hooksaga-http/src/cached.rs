@@ -1,7 +1,6 @@
-//! The cached result of a query that runs at most once per period, for one request at a time: the others wait
-//! for it. Failures are cached as well, so that a database in trouble is not queried more often; a query that takes
-//! too long counts as one. The query runs in a task of its own, which stores the result whether or not the
-//! request still waits: otherwise clients that disconnect would make it run each time.
+//! Caches a query's result (or failure) for a period. Only one copy runs at a time; other requests wait for it. A query
+//! that takes too long counts as failed. It runs in its own task and stores its result even if the request that started
+//! it has gone; otherwise disconnecting clients could make it run every time.
 
 use hooksaga_store::{StoreError, StoreResult};
 use std::{

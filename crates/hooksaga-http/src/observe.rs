@@ -1,7 +1,7 @@
 //! What is done for every request: a log record, the metrics, the headers that every response has, and what [`linger`] does.
 //! It is one layer because each layer of its own costs every request several allocations.
 
-use crate::{linger::linger, problem::FailedInDatabase};
+use crate::{drain_body::linger, problem::FailedInDatabase};
 use axum::{
     extract::{MatchedPath, Request, State},
     middleware::Next,

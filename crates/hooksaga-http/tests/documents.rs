@@ -143,7 +143,7 @@ fn check(document: &Value, schema: &Value, value: &Value, path: &str) {
     }
 }
 
-/// The members of an object, all of which must be required: an response leaves none out.
+/// The members of an object, all of which must be required: a response leaves none out.
 fn collect_members(document: &Value, schema: &Value, members: &mut BTreeMap<String, Value>) {
     let schema = resolved(document, schema);
     for (name, member) in schema["properties"].as_object().into_iter().flatten() {

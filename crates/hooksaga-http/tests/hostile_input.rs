@@ -1,4 +1,4 @@
-//! Whatever a client sends: an response, and never a 5xx.
+//! Whatever a client sends, it gets a response, and never a 5xx.
 
 use crate::support::TestApi;
 use axum::body::Body;

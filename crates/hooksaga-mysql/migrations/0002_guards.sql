@@ -83,7 +83,9 @@ BEGIN
             DECLARE sent_again, waits BIGINT;
             SELECT MAX(id) INTO sent_again FROM webhook_delivery_sagas FORCE INDEX (uniq_saga_event_subscription)
             WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
-            -- Whoever stores its letter at this moment has this locked, or will leave it out.
+            -- A transaction that is storing this saga's letter has this row locked, so this waits for it and then finds
+            -- the head. One that begins later passes the row over until this one has committed, and then finds the new
+            -- saga.
             SELECT COUNT(*) INTO waits FROM pending_dead_letters WHERE saga_id = sent_again LOCK IN SHARE MODE;
             UPDATE letter_heads SET requeued = TRUE WHERE saga_id = sent_again;
         END;

@@ -63,7 +63,8 @@ append: BEGIN
             THEN 'correlation_id must be 1 to 100 visible ASCII characters without blanks'
         WHEN p_payload IS NULL
             THEN 'payload is required'
-        -- It would become the event's id: one that another event had, or the last one that there is.
+        -- insert_id would become the event's id: perhaps one that was used before, or the largest possible one, after
+        -- which nothing could be inserted.
         WHEN @@session.insert_id <> 0
             THEN 'insert_id must not be set: the server gives an event its id'
         -- Without the checks an external_id could be stored twice, and the first event of a table would lock all of it.
@@ -131,7 +132,7 @@ append: BEGIN
                 IF p_external IS NOT NULL THEN
                     SET SESSION innodb_lock_wait_timeout = 1;
                 END IF;
-                -- So that what is there after the insert is of the insert.
+                -- Reset it, so that its value after the INSERT is known to come from the INSERT.
                 DO LAST_INSERT_ID(0);
                 INSERT INTO events (tenant, event_type, payload, external_id, correlation_id, created_at)
                 VALUES (p_tenant, p_type, p_payload, p_external, p_correlation, UTC_TIMESTAMP(6));

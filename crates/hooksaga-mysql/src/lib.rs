@@ -104,30 +104,31 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
         Ok::<_, StoreError>(pool)
     };
     let prompt = pool(Role::ApiReader)?;
-    let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
+    let reader =
+        roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let fence = in_time(Fence::read(&options)).await?;
     fence.announce();
 
     let operator = pool(Role::DeadLetterOperator)?;
     let stores = Stores {
-        ingest: Arc::new(roles::Ingest::new(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(roles::Verifier(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(roles::Router(pool(Role::RouterWorker)?)),
-        orchestrator: Arc::new(roles::Orchestrator::new(pool(Role::SagaOrchestrator)?)),
-        worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
-        list_index: Arc::new(roles::ListIndexer::new(pool(Role::ListIndexer)?)),
-        dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
-        redrives: Arc::new(roles::Redrives(operator)),
-        caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
-        janitor: Arc::new(roles::Janitor(pool(Role::HistoryJanitor)?)),
+        ingest: Arc::new(roles::IngestSql::new(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(roles::AdminSql(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::VerifierSql(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(roles::RouterSql(pool(Role::RouterWorker)?)),
+        orchestrator: Arc::new(roles::OrchestratorSql::new(pool(Role::SagaOrchestrator)?)),
+        worker: Arc::new(roles::WorkerSql::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(roles::CleanerSql(pool(Role::LeaseCleaner)?)),
+        list_index: Arc::new(roles::ListIndexerSql::new(pool(Role::ListIndexer)?)),
+        dead_letters: Arc::new(roles::DeadLettersSql(operator.clone())),
+        redrives: Arc::new(roles::RedrivesSql(operator)),
+        caretaker: Arc::new(roles::CaretakerSql(pool(Role::EndpointCaretaker)?)),
+        janitor: Arc::new(roles::JanitorSql(pool(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, options.clone())),
         reader: Arc::new(reader),
-        keys: Arc::new(roles::Keys(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeys(pool(Role::PortalKeyWriter)?)),
-        key_reader: Arc::new(roles::KeyReader(pool(Role::KeyReader)?)),
+        keys: Arc::new(roles::KeysSql(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeysSql(pool(Role::PortalKeyWriter)?)),
+        key_reader: Arc::new(roles::KeyReaderSql(pool(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
     Ok(MySqlDatabase { stores, pools, fence })
@@ -137,15 +138,15 @@ pub async fn connect(options: ServerOptions) -> StoreResult<MySqlDatabase> {
 pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
     in_time(check_login(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
-    ready(&roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
-    Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin)?)))
+    ready(&roles::ReaderSql::new(prompt.clone(), options.max_connections_per_role, prompt)).await?;
+    Ok(Arc::new(roles::KeysSql(pool(&options, Role::KeyAdmin)?)))
 }
 
 /// Opens what `api_reader` may see, alone.
 pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
     in_time(check_login(&options)).await?;
     let prompt = pool(&options, Role::ApiReader)?;
-    let reader = roles::Reader::new(prompt.clone(), options.max_connections_per_role, prompt);
+    let reader = roles::ReaderSql::new(prompt.clone(), options.max_connections_per_role, prompt);
     ready(&reader).await?;
     Ok(Arc::new(reader))
 }
@@ -201,7 +202,7 @@ async fn check_login(options: &ServerOptions) -> StoreResult<()> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &roles::Reader) -> StoreResult<i64> {
+async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

@@ -14,7 +14,10 @@ use crate::{
 };
 use hooksaga_store::{
     RoleMode, ServerOptions, StoreError, StoreResult,
-    migration::{Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest, pending},
+    migration::{
+        LOWEST_PROGRAM, Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest,
+        pending,
+    },
 };
 use mysql_async::{Conn, prelude::Queryable as _};
 
@@ -24,10 +27,6 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "guards", sql: GUARDS },
 ];
 const GUARDS: &str = include_str!("../migrations/0002_guards.sql");
-
-/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
-/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
-const LOWEST_PROGRAM: i64 = 2;
 
 /// Exists from the first moment of the first run: tables beside it are hooksaga's.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (\

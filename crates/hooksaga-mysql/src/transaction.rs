@@ -12,7 +12,7 @@ use mysql_async::{Conn, Row, prelude::Queryable as _};
 use std::ops::{Deref, DerefMut};
 
 pub(crate) struct BatchedTransaction {
-    /// Nothing only once it has ended.
+    /// `None` only after the end.
     connection: Option<Conn>,
 }
 
@@ -30,7 +30,7 @@ impl BatchedTransaction {
     /// The last statement of those that end one.
     pub(crate) const COMMIT: &str = "COMMIT";
 
-    /// One whose first statements are still to be run.
+    /// Opens a transaction; nothing is sent until its first statements run.
     pub(crate) fn on(connection: Conn) -> Self {
         Self { connection: Some(connection) }
     }

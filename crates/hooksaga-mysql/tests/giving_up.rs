@@ -3,7 +3,7 @@
 use crate::{
     adapter::{Database, fresh, name, value},
     connecting::event,
-    holding::subscribe,
+    frozen_clients::subscribe,
 };
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_store::{Allotted, ClaimLimits, LeaseToken, Move, RouteLimits};

@@ -6,14 +6,14 @@
 
 mod adapter;
 mod connecting;
+mod dead_connections;
+mod dead_letter_race;
 mod encryption;
+mod frozen_clients;
 mod galera;
 mod giving_up;
-mod holding;
-mod letters;
 mod migrating;
 mod outbox;
-mod silence;
 mod slow_queries;
 
 hooksaga_conformance::conformance_suite!(crate::adapter::fresh);

@@ -3,7 +3,7 @@
 use crate::adapter::{fresh, owner, value};
 use hooksaga_conformance::{
     TestDatabase as _,
-    locked::{self, Endless},
+    locked_tables::{self, Endless},
 };
 use hooksaga_store::{PageRequest, TenantScope};
 use mysql_async::prelude::Queryable as _;
@@ -14,7 +14,7 @@ async fn slow_lists_end_in_time_and_delay_nobody() {
     let mut keeper = owner(&database.url).await;
     keeper.query_drop("LOCK TABLES redrives WRITE").await.unwrap();
     let unlock = keeper.query_drop("UNLOCK TABLES");
-    locked::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
+    locked_tables::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
 }
 
 /// It computes for ever. (A wait for a lock would prove nothing: the server itself ends that within a second of its client's
@@ -38,7 +38,7 @@ async fn a_list_ends_when_its_caller_has_gone() {
         keeper.query_drop("DROP VIEW redrives").await?;
         keeper.query_drop("RENAME TABLE hidden TO redrives").await
     };
-    locked::lists_end_when_their_callers_have_gone(&stores, Endless::Redrives, running, show).await;
+    locked_tables::lists_end_when_their_callers_have_gone(&stores, Endless::Redrives, running, show).await;
     let first = PageRequest { limit: 50, before: None };
     assert_eq!(stores.reader.redrives(&TenantScope::All, first).await.unwrap().items.len(), 1);
 }

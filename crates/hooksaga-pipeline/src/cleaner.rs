@@ -96,7 +96,7 @@ impl Cleaner {
                 tracing::warn!(
                     component = Self::NAME,
                     jobs = freed,
-                    "the database's clock was ahead: jobs that waited for it are due"
+                    "jobs were put off impossibly far ahead (was the database's clock wrong?); treating them as due"
                 );
                 self.signals.wake(Stage::Worker);
             }

@@ -5,13 +5,13 @@
 //! and to 10 s for components that are not on the path of a delivery. Polling is the safety net for lost wake-ups. Where
 //! wake-ups of other processes do not arrive, polling finds their work, and the interval grows to 1 s only.
 //!
-//! Under load it rests between passes, see [`crate::batch_rest`].
+//! Under load it rests between passes, see [`crate::batch_pauses`].
 //!
-//! Promises: it never ends on an error and never spins. While passes fail it tries again after waits that grow to 1 s. What
-//! fails is logged when it begins, and every 30 s while it lasts, see [`crate::outage`]. On the order to stop, the running pass
-//! finishes.
+//! Promises: it never ends on an error and never spins. While passes fail it tries again after waits that grow to 1 s.
+//! A failure is logged when it starts and every 30 s while it lasts, see [`crate::outage`]. On the order to stop, the
+//! running pass finishes.
 
-use crate::{Metrics, Progress, Shutdown, Signals, batch_rest::end_of_rest, outage::Outages};
+use crate::{Metrics, Progress, Shutdown, Signals, batch_pauses::end_of_rest, outage::Outages};
 use hooksaga_store::{Stage, StoreResult};
 use std::time::Duration;
 use tokio::time::Instant;

@@ -13,7 +13,7 @@
 //! role and nothing else; what it leaves for the next one it announces through [`Signals`].
 
 mod backoff;
-mod batch_rest;
+mod batch_pauses;
 mod batch_size;
 mod caretaker;
 mod cleaner;
@@ -35,9 +35,9 @@ mod requeue;
 mod router;
 mod secrets;
 mod shutdown;
-mod signals;
 mod step_size;
 mod verifier;
+mod wake_ups;
 mod worker;
 
 pub use caretaker::Caretaker;
@@ -64,6 +64,6 @@ pub use secrets::{
     InvalidSecret, InvalidSecretKey, NewSecrets, SealError, SecretKey, SigningSecret, random_hex, random_i64,
 };
 pub use shutdown::Shutdown;
-pub use signals::Signals;
 pub use verifier::Verifier;
+pub use wake_ups::Signals;
 pub use worker::{LEASE_MARGIN, Worker, WorkerOptions};

@@ -58,7 +58,7 @@ impl Outages {
     }
 }
 
-/// What errors have in common that are told once.
+/// Kinds of failure. Each kind is logged when it starts and then at most every 30 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Away,

@@ -2,8 +2,8 @@
 //! verified catch up.
 //!
 //! Promises: one saga per event, subscription and generation, whatever crashes in between and however many redrivers
-//! there are; a step is one short transaction, and two thirds of the time belong to everybody else. What cannot go on,
-//! because something of it cannot be read, lets others go first.
+//! there are; a step is one short transaction, and after each step it rests for twice as long as the step took. Work
+//! that fails because one of its rows cannot be read is postponed, so that other work continues.
 //!
 //! Not done here: deciding who may start a redrive (the API does), and what a step makes of a row (`hooksaga_saga::choose`
 //! does).
@@ -130,7 +130,7 @@ impl Redriver {
         }
     }
 
-    /// One that could not be put off is tried again at once: a matter of patience, no reason to stop.
+    /// If postponing fails, too, the same work is simply tried again at once.
     fn noting(&self, put_off: StoreResult<()>) {
         if let Err(error) = put_off {
             self.metrics.store_error(Self::NAME, &error);

@@ -234,7 +234,8 @@ DECLARE
 BEGIN
     SELECT id INTO sent_again FROM webhook_delivery_sagas
     WHERE event_id = NEW.event_id AND subscription_id = NEW.subscription_id AND generation = NEW.generation - 1;
-    -- Whoever stores its letter at this moment has this locked, or will leave it out.
+    -- A transaction that is storing this saga's letter has this row locked, so this waits for it and then finds the
+    -- head. One that begins later passes the row over until this one has committed, and then finds the new saga.
     PERFORM FROM pending_dead_letters WHERE saga_id = sent_again FOR SHARE;
     UPDATE letter_heads SET requeued = true WHERE saga_id = sent_again;
     RETURN NULL;

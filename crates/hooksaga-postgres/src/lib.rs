@@ -96,7 +96,8 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     let pool = |role| opened(role, Commits::Durable);
     let deferred = |role| opened(role, Commits::Deferred);
     let prompt = kept(Role::ApiReader, prompt_pool(&options, schema.as_deref())?);
-    let reader = roles::Reader::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
+    let reader =
+        roles::ReaderSql::new(pool(Role::ApiReader)?, options.max_connections_per_role, prompt.clone());
     ready(&reader).await?;
     let correlations = Arc::new(Correlations::default());
     let operator = pool(Role::DeadLetterOperator)?;
@@ -104,27 +105,27 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
     let listener = SessionKind::Component { role: Role::ApiReader, schema: schema.as_deref() }
         .configuration(&options)?;
     let stores = Stores {
-        ingest: Arc::new(roles::Ingest(pool(Role::EventIngestWriter)?)),
-        admin: Arc::new(roles::Admin(pool(Role::SubscriptionAdmin)?)),
-        verifier: Arc::new(roles::Verifier(pool(Role::SubscriptionVerifier)?)),
-        router: Arc::new(roles::Router::new(deferred(Role::RouterWorker)?, correlations.clone())),
-        orchestrator: Arc::new(roles::Orchestrator::new(
+        ingest: Arc::new(roles::IngestSql(pool(Role::EventIngestWriter)?)),
+        admin: Arc::new(roles::AdminSql(pool(Role::SubscriptionAdmin)?)),
+        verifier: Arc::new(roles::VerifierSql(pool(Role::SubscriptionVerifier)?)),
+        router: Arc::new(roles::RouterSql::new(deferred(Role::RouterWorker)?, correlations.clone())),
+        orchestrator: Arc::new(roles::OrchestratorSql::new(
             deferred(Role::SagaOrchestrator)?,
             pool(Role::SagaOrchestrator)?,
             correlations,
         )),
-        worker: Arc::new(roles::Worker::new(pool(Role::JobWorker)?)),
-        cleaner: Arc::new(roles::Cleaner(pool(Role::LeaseCleaner)?)),
-        dead_letters: Arc::new(roles::DeadLetters(operator.clone())),
-        redrives: Arc::new(roles::Redrives(operator)),
-        caretaker: Arc::new(roles::Caretaker(pool(Role::EndpointCaretaker)?)),
-        list_index: Arc::new(roles::ListIndexer::new(deferred(Role::ListIndexer)?)),
-        janitor: Arc::new(roles::Janitor(deferred(Role::HistoryJanitor)?)),
+        worker: Arc::new(roles::WorkerSql::new(pool(Role::JobWorker)?)),
+        cleaner: Arc::new(roles::CleanerSql(pool(Role::LeaseCleaner)?)),
+        dead_letters: Arc::new(roles::DeadLettersSql(operator.clone())),
+        redrives: Arc::new(roles::RedrivesSql(operator)),
+        caretaker: Arc::new(roles::CaretakerSql(pool(Role::EndpointCaretaker)?)),
+        list_index: Arc::new(roles::ListIndexerSql::new(deferred(Role::ListIndexer)?)),
+        janitor: Arc::new(roles::JanitorSql(deferred(Role::HistoryJanitor)?)),
         wakeups: Arc::new(wake::Notifications::new(prompt, listener)),
         reader: Arc::new(reader),
-        keys: Arc::new(roles::Keys(pool(Role::KeyAdmin)?)),
-        portal_keys: Arc::new(roles::PortalKeys(pool(Role::PortalKeyWriter)?)),
-        key_reader: Arc::new(roles::KeyReader(deferred(Role::KeyReader)?)),
+        keys: Arc::new(roles::KeysSql(pool(Role::KeyAdmin)?)),
+        portal_keys: Arc::new(roles::PortalKeysSql(pool(Role::PortalKeyWriter)?)),
+        key_reader: Arc::new(roles::KeyReaderSql(deferred(Role::KeyReader)?)),
     };
     let pools = Arc::new(pools.into_inner().unwrap_or_else(PoisonError::into_inner));
     Ok(PostgresDatabase { stores, pools })
@@ -134,15 +135,15 @@ pub async fn connect(options: ServerOptions) -> StoreResult<PostgresDatabase> {
 pub async fn open_keys(options: ServerOptions) -> StoreResult<Arc<dyn KeyStore>> {
     let schema = check_login(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
-    ready(&roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
-    Ok(Arc::new(roles::Keys(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
+    ready(&roles::ReaderSql::new(prompt.clone(), PROMPT_CONNECTIONS, prompt)).await?;
+    Ok(Arc::new(roles::KeysSql(pool(&options, Role::KeyAdmin, schema.as_deref(), Commits::Durable)?)))
 }
 
 /// Opens what `api_reader` may see, alone.
 pub async fn open_reader(options: ServerOptions) -> StoreResult<Arc<dyn ReaderStore>> {
     let schema = check_login(&options).await?;
     let prompt = prompt_pool(&options, schema.as_deref())?;
-    let reader = roles::Reader::new(prompt.clone(), PROMPT_CONNECTIONS, prompt);
+    let reader = roles::ReaderSql::new(prompt.clone(), PROMPT_CONNECTIONS, prompt);
     ready(&reader).await?;
     Ok(Arc::new(reader))
 }
@@ -187,7 +188,7 @@ async fn check_login(options: &ServerOptions) -> StoreResult<Option<String>> {
 }
 
 /// Rights that are missing at the start are a matter of set-up.
-async fn ready(reader: &roles::Reader) -> StoreResult<i64> {
+async fn ready(reader: &roles::ReaderSql) -> StoreResult<i64> {
     reader.ready().await.map_err(|error| match error {
         StoreError::Denied(text) => StoreError::Setup(format!(
             "the database's rights do not fit this version ({text}): run `hooksaga migrate`"

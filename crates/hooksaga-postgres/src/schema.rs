@@ -13,7 +13,10 @@ use crate::{
 };
 use hooksaga_store::{
     RoleMode, ServerOptions, StoreError, StoreResult,
-    migration::{Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest, pending},
+    migration::{
+        LOWEST_PROGRAM, Migration, MigrationReport, OnMigrationStep, Recorded, check_released, latest,
+        pending,
+    },
 };
 use tokio_postgres::{Client, Row};
 
@@ -22,10 +25,6 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
 ];
-
-/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
-/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
-const LOWEST_PROGRAM: i64 = 2;
 
 /// The lock's number: any that no other program is likely to use ("hooksaga" in ASCII).
 const LOCK: i64 = 0x686f_6f6b_7361_6761;

@@ -7,10 +7,10 @@
 mod adapter;
 mod connecting;
 mod counting;
+mod dead_letter_race;
 mod encryption;
 mod failing_writes;
 mod hosts;
-mod letters;
 mod logins;
 mod migrating;
 mod notifying;

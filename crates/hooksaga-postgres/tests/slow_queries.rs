@@ -3,7 +3,7 @@
 use crate::adapter::{fresh, superuser, value};
 use hooksaga_conformance::{
     TestDatabase as _,
-    locked::{self, Endless},
+    locked_tables::{self, Endless},
 };
 
 const LOCK: &str = "BEGIN; LOCK TABLE webhook_delivery_sagas IN ACCESS EXCLUSIVE MODE";
@@ -14,7 +14,7 @@ async fn slow_lists_end_in_time_and_delay_nobody() {
     let keeper = superuser(&database.url).await;
     keeper.batch_execute("BEGIN; LOCK TABLE redrives IN ACCESS EXCLUSIVE MODE").await.unwrap();
     let unlock = keeper.batch_execute("ROLLBACK");
-    locked::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
+    locked_tables::slow_lists_end_in_time_and_delay_nobody(&database.stores(), unlock).await;
 }
 
 #[tokio::test]
@@ -27,5 +27,6 @@ async fn a_list_ends_when_its_caller_has_gone() {
     let running = value(&database.url, running);
     let unlock = keeper.batch_execute("ROLLBACK");
     let stores = database.stores();
-    locked::lists_end_when_their_callers_have_gone(&stores, Endless::Deliveries, running, unlock).await;
+    locked_tables::lists_end_when_their_callers_have_gone(&stores, Endless::Deliveries, running, unlock)
+        .await;
 }

@@ -3,37 +3,48 @@
 //! An endpoint is *answering*, *unconfirmed*, *new* or *unreachable* ([`Standing`]). T is 50 ms. The capacity is the slots of
 //! all workers that are alive.
 //!
-//! **Weights.** A job of an answering endpoint weighs `latency ÷ T` of a worker slot, at least an eighth of a slot and at
-//! most one. Every other job weighs one slot: what an endpoint did a while ago does not show that it still answers. The open
-//! jobs never weigh more than the capacity. So an admitted job waits about T for a slot at most, and a quick endpoint can
-//! still have many jobs in flight.
+//! **Weights.** A job's weight is the share of a worker slot that it takes. For an endpoint that is answering it is
+//! `latency ÷ T`, between 1/8 and 1; for every other endpoint it is 1, because an old response does not show that it
+//! still responds. The weights of all open jobs add up to the capacity at most. So an admitted job waits about T for a
+//! slot at most, and a quick endpoint can still have many jobs in flight.
 //!
-//! **Level.** Every subscription is filled up to the same level, or to the end of its own window. The level is the highest
-//! that leaves room for those who come next: half a level, and at least two slots. No subscription gets more while another
-//! has less.
+//! **Level.** All subscriptions may hold the same weight, the *level*, or their own window if that is smaller (max-min
+//! fairness). The level is the highest one that still leaves half a level, and at least two slots, free for
+//! subscriptions that become active next.
 //!
 //! **Bounds.** Endpoints that are not known to answer must not take the slots of those that do:
 //!
-//! - Unreachable endpoints together hold at most half of the capacity, and 8 jobs each.
-//! - New endpoints together hold at most half of what the unreachable leave of three quarters of the capacity, and 4 jobs
-//!   each. If several are new, they and the unreachable leave an eighth of the capacity to the unconfirmed.
-//! - Unconfirmed endpoints together hold what these leave of three quarters of the capacity, and 4 jobs each. Quick ones are
-//!   confirmed by their first response, so they do not hold it for long.
-//! - Beyond that, up to seven eighths, there is one job for the newcomer. However many endpoints turn out to hang, an eighth
-//!   stays for those that answer.
+//! | class | all of it together, at most | each at most |
+//! |---|---|---|
+//! | unreachable | 4/8 of the capacity | 8 jobs |
+//! | new | half of what the unreachable leave of 6/8 | 4 jobs |
+//! | unconfirmed | what these two leave of 6/8 | 4 jobs |
+//! | the newcomer | what these three leave of 7/8 | 1 job |
+//! | answering | what the others leave | its window |
 //!
-//! **The newcomer** is the new or unconfirmed endpoint that began to wait last, provided that no job went to a silent endpoint
-//! since, or that no other waits. So it gets its job at once beside any number of endpoints that hang, until that many
-//! newcomers hang, too.
+//! So 1/8 always stays for answering endpoints. If several endpoints are new, the unreachable ones take 3/8 at most,
+//! and the new ones leave 1/8 to the unconfirmed. Quick unconfirmed endpoints are confirmed by their first response, so
+//! they do not hold their part for long.
 //!
-//! **Too much.** Light jobs may turn out to weigh a slot each, if their endpoints slow down or hang. Workers then bound what
-//! each subscription holds, and keep an eighth of the slots for those with nothing in flight. Accordingly, the largest count
-//! as holding at most three quarters together, and everybody else still finds room.
+//! **The newcomer** is the new or unconfirmed endpoint that started waiting last. It qualifies if no silent endpoint
+//! was given a job after that, or if no other such endpoint waits. It gets a job at once, however many endpoints hang,
+//! until newcomers that hang have used up the reserved slots.
 //!
-//! **Remainder.** What does not divide is given out one job at a time: first to the newcomer, then to new and unconfirmed
-//! endpoints without a job, then to others of them, then to the rest. Of those without a job, the one that has waited longest
-//! and the one that began to wait last go alternately; everybody else goes in the order in which they were last admitted. Of
-//! those with nothing open, a new or unconfirmed endpoint may take the last slot but one, and a quick one the last.
+//! **Overcommitment.** If endpoints slow down, jobs that were admitted as light take a whole slot each, and the open
+//! jobs exceed the capacity. Workers then enforce limits of their own (`in_flight.rs` in the pipeline). The allotment
+//! assumes those limits: the largest holders together count as holding at most three quarters, so that the others still
+//! get jobs.
+//!
+//! **Remainder.** Slots that do not divide evenly are handed out one by one:
+//!
+//! 1. the newcomer;
+//! 2. new and unconfirmed endpoints without a job, alternately the one that has waited longest and the one that started
+//!    waiting last;
+//! 3. other new and unconfirmed endpoints, least recently admitted first;
+//! 4. all others, least recently admitted first.
+//!
+//! An endpoint with nothing open may take the last slot but one if it is new or unconfirmed, and the last one if it is
+//! answering quickly.
 
 use crate::Standing;
 use std::{collections::VecDeque, time::Duration};
@@ -184,7 +195,7 @@ fn bound_what_is_held(claims: &mut [Claim], capacity: u64) {
     let sum =
         |held: &dyn Fn(&&Claim) -> bool| claims.iter().filter(held).map(|claim| claim.held).sum::<u64>();
     let is_too_much = sum(&|_| true) > capacity
-        // Of what was admitted as silent and as slow, so much is always left.
+        // Silent jobs, and jobs of full weight, must leave the reserved slots free.
         || sum(&|claim| claim.class != Class::Answering) > most_of_silent(capacity)
         || sum(&|claim| claim.weight == SLOT) + SLOT > capacity;
     if !is_too_much {

@@ -67,7 +67,7 @@ impl ErrorCode {
                 "check that the callback URL has the right scheme and port, and look into the endpoint's log",
             ),
             "LEASE_EXHAUSTED" => say_to_each(
-                "the workers that took this delivery ended before they had a result, too often",
+                "too many workers crashed or were killed while sending this delivery",
                 "look into the log of the workers for crashes or kills for lack of memory, then send it again",
                 NOT_THE_ENDPOINT,
             ),
@@ -82,7 +82,7 @@ impl ErrorCode {
             ),
             "CHALLENGE_MISMATCH" => say(
                 "the endpoint responded to the verification, but not with the challenge",
-                "return 2xx with the body {\"challenge\":\"…\"}, the challenge that came, or the challenge as plain text",
+                "return 2xx and echo the challenge, as {\"challenge\":\"…\"} or as plain text",
             ),
             code => http(code),
         }
@@ -95,11 +95,11 @@ impl DisabledReason {
         match self {
             Self::Gone => say(
                 "its endpoint returned 410 Gone",
-                "give it another callback URL if the endpoint has moved, and resume it; what waits is delivered then",
+                "give it another callback URL if the endpoint has moved, and resume it; waiting deliveries are then sent",
             ),
             Self::Failing => say(
                 "every attempt had failed for too long",
-                "repair the endpoint and resume it; what waits is delivered then",
+                "repair the endpoint and resume it; waiting deliveries are then sent",
             ),
         }
     }
@@ -120,9 +120,9 @@ impl Held {
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Disabled(reason) => reason.wording().advice,
-            Self::Paused => "resume it; what waits is delivered then",
+            Self::Paused => "resume it; waiting deliveries are then sent",
             Self::Unverified => {
-                "let the endpoint return the challenge, and ask for verification again; what waits is delivered then"
+                "let the endpoint return the challenge, and ask for verification again; waiting deliveries are then sent"
             }
             Self::Deleted => "nothing: what was still to be delivered ends without being sent",
         }
@@ -155,19 +155,19 @@ fn http(code: &str) -> Wording {
         ),
         Some(400..=499) => say(
             "the endpoint refused the request",
-            "the response of the attempt and the endpoint's log say why; send what was given up again once it is repaired",
+            "the response of the attempt and the endpoint's log say why; fix the endpoint, then send the dead letters again",
         ),
         Some(502..=504) => say(
-            "what stands in front of the endpoint could not reach it, or it is overloaded",
-            "check that the endpoint runs; what was given up can be sent again",
+            "the endpoint's proxy or load balancer could not reach it, or it is overloaded",
+            "check that the endpoint runs; dead letters can be sent again",
         ),
         Some(500..=599) => say(
             "the endpoint failed",
-            "look into the endpoint's log; send what was given up again once it is repaired",
+            "look into the endpoint's log; fix the endpoint, then send the dead letters again",
         ),
         Some(_) => say(
             "the endpoint responded with a status that no delivery expects",
-            "let it return 2xx for what it took",
+            "return 2xx for every delivery that the endpoint accepts",
         ),
         None => say_to_each(
             "a code that this version does not know",

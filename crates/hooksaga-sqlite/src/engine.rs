@@ -6,9 +6,10 @@
 //! Transactions that have queued up meanwhile are committed together, a few at a time. Each is a savepoint, which is kept or
 //! undone by itself, and one write to disk makes all that are kept durable. None of them returns before that.
 //!
-//! While nobody else waits, steps that follow from one another share a commit, too: route, schedule, move and claim; report
-//! and apply. The first three return before the commit ([`Commit::Deferred`]). The claim never does, because a request goes
-//! out on it. If the commit fails, what they did is undone and done again: the queues still hold it.
+//! While nobody else waits, consecutive steps of one delivery share a commit: route, schedule, move and claim; report
+//! and apply. The first three return before the commit ([`Commit::Deferred`]); the claim never does, because a request
+//! is sent on the strength of it. If the commit fails, all of them are rolled back, and run again because their queue
+//! rows are still there.
 
 use crate::{
     error::DbResult,
@@ -31,9 +32,9 @@ use tokio::sync::oneshot;
 
 /// The connections of one database.
 pub(crate) struct Engine {
-    /// Nothing only while the engine is dropped.
+    /// `None` only during drop.
     readers: Option<Readers>,
-    /// Nothing only while the engine is dropped.
+    /// `None` only during drop.
     jobs: Option<mpsc::Sender<Box<dyn Part>>>,
     writer: Option<thread::JoinHandle<()>>,
     /// Something has returned and is not committed yet.
@@ -108,7 +109,7 @@ fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, defer
         if deferred.swap(false, Ordering::AcqRel)
             && let Err(error) = committed
         {
-            tracing::warn!(%error, "the last steps of some deliveries were not stored; they are done again");
+            tracing::warn!(%error, "a commit failed; its steps will be repeated");
         }
     }
 }
@@ -117,9 +118,9 @@ fn write_all(session: &mut Session, queue: &mpsc::Receiver<Box<dyn Part>>, defer
 struct QueuedTransaction<T, F> {
     role: Role,
     commit: Commit,
-    /// Nothing once it has begun.
+    /// `None` once it has begun.
     job: Option<F>,
-    /// Nothing if it has not begun, or panicked.
+    /// `None` until it has run, and if it panicked.
     outcome: Option<StoreResult<T>>,
     result: oneshot::Sender<StoreResult<T>>,
 }
@@ -236,13 +237,13 @@ mod tests {
         time::{Duration, Instant},
     };
 
-    const COUNT: &str = "/* key_admin: count */ SELECT count(*) FROM api_keys";
+    const COUNT: &str = "/* keys.count */ SELECT count(*) FROM api_keys";
     /// The same row, however often.
-    const INSERT_ONE: &str = "/* key_admin: insert_one */
+    const INSERT_ONE: &str = "/* keys.insert_one */
         INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin)
         SELECT 'n', 'read', zeroblob(32), 0, 1 WHERE NOT EXISTS (SELECT 1 FROM api_keys)";
-    const DELETE: &str = "/* key_admin: delete */ DELETE FROM api_keys";
-    const INSERT: &str = "/* key_admin: insert */
+    const DELETE: &str = "/* keys.delete */ DELETE FROM api_keys";
+    const INSERT: &str = "/* keys.insert */
         INSERT INTO api_keys (name, scopes, sha256, created_at, by_admin) VALUES ('n', 'read', zeroblob(32), 0, 1)";
 
     /// A database in a folder of its own, and the key role's way to it.
@@ -307,7 +308,7 @@ mod tests {
         let (folder, handle) = database("undone");
         let before = handle.write(|tx| Ok(tx.undone)).await.unwrap();
         // As SQLite does by itself when the disk is full.
-        handle.write(|tx| tx.execute("/* key_admin: rollback */ ROLLBACK", [])).await.unwrap_err();
+        handle.write(|tx| tx.execute("/* keys.rollback */ ROLLBACK", [])).await.unwrap_err();
         assert_eq!(handle.write(|tx| Ok(tx.undone)).await.unwrap(), before + 1);
         drop(handle);
         fs::remove_dir_all(folder).unwrap();
@@ -321,7 +322,7 @@ mod tests {
         // The same text is in the writer's cache by now, checked for the other role.
         let result = worker.write(|tx| tx.execute(INSERT, [])).await;
         assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
-        let renamed = INSERT.replace("key_admin", "job_worker");
+        let renamed = INSERT.replace("keys.", "worker.");
         let result = worker.write(move |tx| tx.execute(&renamed, [])).await;
         assert!(matches!(result, Err(StoreError::Denied(_))), "{result:?}");
         drop((keys, worker));
@@ -338,7 +339,7 @@ mod tests {
     }
 
     /// Would take forever.
-    const ENDLESS: &str = "/* key_admin: endless */
+    const ENDLESS: &str = "/* keys.endless */
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
 
     fn endless(tx: &Tx<'_>) -> DbResult<i64> {

@@ -40,7 +40,7 @@ pub async fn open_reader(path: &Path) -> StoreResult<Arc<dyn ReaderStore>> {
         let location = Location::check(&path)?;
         schema::judge(&location)?;
         let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
-        Ok(Arc::new(roles::Reader(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
+        Ok(Arc::new(roles::ReaderSql(RoleHandle::new(&engine, Role::ApiReader))) as Arc<dyn ReaderStore>)
     })
     .await
 }

@@ -109,7 +109,7 @@ pub async fn open_keys(path: &Path) -> StoreResult<Arc<dyn KeyStore>> {
         let location = Location::check(&path)?;
         schema::ensure_current(&location)?;
         let engine = Arc::new(Engine::start(location.path(), ReadLanes::TOOL, None)?);
-        Ok(Arc::new(roles::Keys(RoleHandle::new(&engine, Role::KeyAdmin))) as Arc<dyn KeyStore>)
+        Ok(Arc::new(roles::KeysSql(RoleHandle::new(&engine, Role::KeyAdmin))) as Arc<dyn KeyStore>)
     })
     .await
 }
@@ -119,22 +119,22 @@ impl SqliteDatabase {
     pub fn stores(&self) -> Stores {
         let handle = |role| RoleHandle::new(&self.engine, role);
         Stores {
-            ingest: Arc::new(roles::Ingest(handle(Role::EventIngestWriter))),
-            admin: Arc::new(roles::Admin(handle(Role::SubscriptionAdmin))),
-            verifier: Arc::new(roles::Verifier(handle(Role::SubscriptionVerifier))),
-            router: Arc::new(roles::Router(handle(Role::RouterWorker))),
-            orchestrator: Arc::new(roles::Orchestrator(handle(Role::SagaOrchestrator))),
-            worker: Arc::new(roles::Worker::new(handle(Role::JobWorker))),
-            cleaner: Arc::new(roles::Cleaner(handle(Role::LeaseCleaner))),
-            dead_letters: Arc::new(roles::DeadLetters(handle(Role::DeadLetterOperator))),
-            caretaker: Arc::new(roles::Caretaker(handle(Role::EndpointCaretaker))),
-            janitor: Arc::new(roles::Janitor(handle(Role::HistoryJanitor))),
-            redrives: Arc::new(roles::Redrives(handle(Role::DeadLetterOperator))),
-            list_index: Arc::new(roles::ListIndexer(handle(Role::ListIndexer))),
-            reader: Arc::new(roles::Reader(handle(Role::ApiReader))),
-            keys: Arc::new(roles::Keys(handle(Role::KeyAdmin))),
-            portal_keys: Arc::new(roles::PortalKeys(handle(Role::PortalKeyWriter))),
-            key_reader: Arc::new(roles::KeyReader(handle(Role::KeyReader))),
+            ingest: Arc::new(roles::IngestSql(handle(Role::EventIngestWriter))),
+            admin: Arc::new(roles::AdminSql(handle(Role::SubscriptionAdmin))),
+            verifier: Arc::new(roles::VerifierSql(handle(Role::SubscriptionVerifier))),
+            router: Arc::new(roles::RouterSql(handle(Role::RouterWorker))),
+            orchestrator: Arc::new(roles::OrchestratorSql(handle(Role::SagaOrchestrator))),
+            worker: Arc::new(roles::WorkerSql::new(handle(Role::JobWorker))),
+            cleaner: Arc::new(roles::CleanerSql(handle(Role::LeaseCleaner))),
+            dead_letters: Arc::new(roles::DeadLettersSql(handle(Role::DeadLetterOperator))),
+            caretaker: Arc::new(roles::CaretakerSql(handle(Role::EndpointCaretaker))),
+            janitor: Arc::new(roles::JanitorSql(handle(Role::HistoryJanitor))),
+            redrives: Arc::new(roles::RedrivesSql(handle(Role::DeadLetterOperator))),
+            list_index: Arc::new(roles::ListIndexerSql(handle(Role::ListIndexer))),
+            reader: Arc::new(roles::ReaderSql(handle(Role::ApiReader))),
+            keys: Arc::new(roles::KeysSql(handle(Role::KeyAdmin))),
+            portal_keys: Arc::new(roles::PortalKeysSql(handle(Role::PortalKeyWriter))),
+            key_reader: Arc::new(roles::KeyReaderSql(handle(Role::KeyReader))),
             wakeups: Arc::new(NoWakeups),
         }
     }

@@ -93,7 +93,9 @@ impl Readers {
                 // The wait counts: a queue this long consists of slow reads, and its last caller would wait forever.
                 ReadLane::Lists | ReadLane::Watch => match QUERY_LIMIT.checked_sub(asked.elapsed()) {
                     Some(left) => session.read(role, ReadLimit::new(left, gone), job),
-                    None => Err(StoreError::TooSlow("other slow queries were before it".to_owned())),
+                    None => Err(StoreError::TooSlow(
+                        "too many slow queries are running; try again later".to_owned(),
+                    )),
                 },
             };
             // The caller may have given up meanwhile.

@@ -8,7 +8,9 @@ use crate::{
 };
 use hooksaga_store::{
     SchemaVersion, StoreResult,
-    migration::{Migration, MigrationReport, Recorded, check_released, check_usable, latest, pending},
+    migration::{
+        LOWEST_PROGRAM, Migration, MigrationReport, Recorded, check_released, check_usable, latest, pending,
+    },
 };
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use std::{
@@ -20,10 +22,6 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "guards", sql: include_str!("../migrations/0002_guards.sql") },
 ];
-
-/// The oldest program that works on the schema that these steps make, named by the newest step that it knows: it runs on
-/// beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
-const LOWEST_PROGRAM: i64 = 2;
 
 /// Marks a file as hooksaga's; the first migration writes it.
 const APPLICATION_ID: i64 = 0x686B_7361;

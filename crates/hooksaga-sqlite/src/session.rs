@@ -212,7 +212,7 @@ pub(crate) trait Together {
     /// What runs next; `None`: it is time to commit.
     fn next(&mut self) -> Option<&mut dyn Part>;
 
-    /// What came last from `next` has run. `changed`: it has written something.
+    /// Called after the part that `next` returned last has run; `changed` is whether it wrote anything.
     fn ran(&mut self, changed: bool);
 }
 
@@ -259,13 +259,13 @@ impl<'c> Tx<'c> {
     /// A statement of this role, prepared once per connection.
     ///
     /// A prepared statement is not checked again when it runs. The cache finds it by its text, and every
-    /// text begins with the role it belongs to: so none that was prepared, and checked, for one role can
-    /// ever run for another.
+    /// text begins with the store that it belongs to, whose role is one: so none that was prepared, and checked, for
+    /// one role can ever run for another.
     pub(crate) fn prepare(&self, sql: &str) -> DbResult<CachedStatement<'c>> {
         if !belongs_to(sql, self.role) {
             let name: String = sql.chars().take(60).collect();
             return Err(DbError::Store(StoreError::Denied(format!(
-                "a statement that {} runs begins with its name, not with {name:?}",
+                "a statement that {} runs begins with its store's name, not with {name:?}",
                 self.role
             ))));
         }
@@ -283,11 +283,32 @@ impl<'c> Tx<'c> {
     }
 }
 
-/// Whether a statement begins with `/* role: name */`.
-fn belongs_to(sql: &str, role: Role) -> bool {
-    sql.strip_prefix("/* ")
-        .and_then(|rest| rest.strip_prefix(role.as_str()))
-        .is_some_and(|rest| rest.starts_with(": "))
+/// Whether a statement begins with `/* store.name */` of a store that works as this role.
+pub(crate) fn belongs_to(sql: &str, role: Role) -> bool {
+    let tag = sql.strip_prefix("/* ").and_then(|rest| rest.split_once(" */"));
+    tag.and_then(|(tag, _)| tag.split_once('.')).is_some_and(|(store, _)| role_of(store) == Some(role))
+}
+
+/// Who runs the statements of a file or folder of `roles/`.
+fn role_of(store: &str) -> Option<Role> {
+    Some(match store {
+        "admin" => Role::SubscriptionAdmin,
+        "caretaker" => Role::EndpointCaretaker,
+        "cleaner" => Role::LeaseCleaner,
+        "dead_letters" | "redrives" => Role::DeadLetterOperator,
+        "ingest" => Role::EventIngestWriter,
+        "janitor" => Role::HistoryJanitor,
+        "keys" => Role::KeyAdmin,
+        "key_reader" => Role::KeyReader,
+        "list_indexer" => Role::ListIndexer,
+        "orchestrator" => Role::SagaOrchestrator,
+        "portal_keys" => Role::PortalKeyWriter,
+        "reader" => Role::ApiReader,
+        "router" => Role::RouterWorker,
+        "verifier" => Role::SubscriptionVerifier,
+        "worker" => Role::JobWorker,
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -295,14 +316,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_belongs_to_the_role_it_names_and_to_no_other() {
-        let sql = "/* job_worker: claim */ SELECT 1";
+    fn a_statement_belongs_to_the_role_whose_store_it_names_and_to_no_other() {
+        let sql = "/* worker.claim */ SELECT 1";
         for role in Role::ALL {
             assert_eq!(belongs_to(sql, *role), *role == Role::JobWorker, "{role}");
         }
-        for wrong in
-            ["SELECT 1", " /* job_worker: claim */ SELECT 1", "/* job_worker */ SELECT 1", "-- job_worker: x"]
-        {
+        for wrong in [
+            "SELECT 1",
+            " /* worker.claim */ SELECT 1",
+            "/* worker */ SELECT 1",
+            "/* workers.claim */ SELECT 1",
+            "/* worker.claim SELECT 1",
+            "-- worker.claim",
+        ] {
             assert!(!belongs_to(wrong, Role::JobWorker), "{wrong}");
         }
     }

@@ -5,12 +5,17 @@ use crate::{
     authorizer::CurrentRole,
     error::store_error,
     roles::hot,
-    session::{Purpose, configure, connect},
+    session::{self, Purpose, configure, connect},
 };
 use hooksaga_conformance::HotStatement;
 use hooksaga_store::{Role, StoreResult};
 use rusqlite::{Connection, hooks::AuthContext, types::ValueRef};
 use std::path::Path;
+
+/// Whether the product would run this statement as this role.
+pub fn belongs_to(sql: &str, role: Role) -> bool {
+    session::belongs_to(sql, role)
+}
 
 /// The statements of a hot step, and who runs them.
 pub fn hot(step: HotStatement) -> (Role, &'static [&'static str]) {

@@ -3,10 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod adapter;
-mod deciding;
 mod files;
 mod folder;
 mod keys;
+mod panicking_decision;
 mod roles;
 mod schema_page;
 

@@ -2,15 +2,15 @@
 
 use crate::adapter::fresh;
 use hooksaga_conformance::{HotStatement, TestDatabase};
-use hooksaga_sqlite::test_support::hot;
+use hooksaga_sqlite::test_support::{belongs_to, hot};
 use hooksaga_store::{Role, StoreError};
 
 #[tokio::test]
-async fn every_statement_begins_with_its_role_and_name() {
+async fn every_statement_begins_with_a_store_of_its_role() {
     for step in HotStatement::ALL {
         let (role, statements) = hot(*step);
         for sql in statements {
-            assert!(sql.starts_with(&format!("/* {role}: ")), "{step:?}: {sql}");
+            assert!(belongs_to(sql, role), "{step:?}: {sql}");
         }
     }
 }

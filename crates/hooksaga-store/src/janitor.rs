@@ -190,8 +190,8 @@ pub trait JanitorStore: Send + Sync {
     /// Some deliveries of one event. A page costs what it holds, however many deliveries there are.
     async fn archived_page(&self, part: EventPart) -> StoreResult<Vec<ArchivedDelivery>>;
 
-    /// Removes those of these events that may go, in one transaction, with all that belongs to them. Events that somebody
-    /// else has locked are left alone.
+    /// Removes the given events that may be removed, in one transaction, with all that belongs to them. Events that
+    /// somebody else has locked are left alone.
     ///
     /// What may go is decided as of the moment that `expiry` names, or of now if that is earlier. As of
     /// [`OldEvents::as_of`], an event stays of which anything changed since it was found, even if all of it is old and

@@ -1,9 +1,9 @@
 //! The storage boundary: one trait per database role.
 //!
 //! A component receives the trait of its own role and so can only call what that role may do; the
-//! database's GRANTs (SQLite: an authorizer) say the same a second time. Every method is one whole
-//! transaction, named by intent, over a batch of rows; a single row is a batch of one. Every method can be
-//! called again after any failure, including a lost acknowledgement, and converges.
+//! database's GRANTs (SQLite: an authorizer) say the same a second time. Every method is one whole transaction, named
+//! by intent; those on the path of a delivery work on a batch of rows. Every method can be called again after any
+//! failure, including a lost acknowledgement, and converges.
 //!
 //! | role | trait | used by |
 //! |---|---|---|

@@ -6,6 +6,10 @@
 
 use crate::StoreError;
 
+/// The oldest program that works on the schema that the steps of any back end make, named by the newest step that it knows:
+/// it runs on beside `hooksaga migrate`. Raise it with a step that takes something away or changes its meaning.
+pub const LOWEST_PROGRAM: i64 = 2;
+
 /// One step of the schema. Steps are never edited after a release, not even their comments, only added: every database
 /// records the [fingerprint](Migration::fingerprint) of the steps that made it.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,9 @@ impl QueryQueue {
         match tokio::time::timeout(QUERY_LIMIT, Arc::clone(&self.0).acquire_owned()).await {
             Ok(Ok(turn)) => Ok(turn),
             Ok(Err(_)) => Err(StoreError::Unavailable("the readers have stopped".to_owned())),
-            Err(_) => Err(StoreError::TooSlow("other slow queries were before it".to_owned())),
+            Err(_) => {
+                Err(StoreError::TooSlow("too many slow queries are running; try again later".to_owned()))
+            }
         }
     }
 }

@@ -368,10 +368,11 @@ pub trait RedriveStore: Send + Sync {
     /// The same for the subscriptions that were verified: the events since it was created or its URL changed, as far back
     /// as `window`, for which it has no saga yet. A `window` of `None` means that they are forgotten.
     ///
-    /// The end of the scan is the time of its first step, which is later than the verification: an event that was routed
-    /// when the verification could not be seen yet was stored before it, and is found; whatever is stored later
-    /// finds the subscription verified. What is older than that time and was routed in between the router has queued with
-    /// its own end ([`MissedEarly`](crate::MissedEarly)). What several do is made once, by the saga's key.
+    /// The scan ends at the time of its first step, which is after the verification committed. An event that a router
+    /// handled without seeing the verification was stored before that time, so the scan finds it. An event stored later
+    /// is routed with the subscription verified. An event that is older than the gap but was routed during it is queued
+    /// by the router with its own end ([`MissedEarly`](crate::MissedEarly)). If several processes create the same saga,
+    /// its unique key admits one.
     async fn catch_up(
         &self,
         limits: StepLimits,

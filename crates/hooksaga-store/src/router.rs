@@ -153,9 +153,9 @@ pub trait RouterStore: Send + Sync {
     ///
     /// An event whose subscriptions have all been considered leaves the queue. The event at which `limits.sagas` was
     /// reached stays, with the last subscription id that was considered stored beside it in the same commit; events
-    /// behind it are not touched. Subscriptions that matched but could not get the event are counted beside it;
-    /// for one that is not verified, and an event older than its gap, the event's time is queued for catching up. Never
-    /// more than one event of a pass is incomplete, and it is the last one.
+    /// behind it are not touched. Subscriptions that matched but could not get the event are counted beside it; for one
+    /// that is not verified, and an event older than its gap, the event's time is queued for catching up. At most one
+    /// event of a pass is incomplete: the last one.
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch>;
 
     /// The first `limit` events in the queue behind `after`, by its key and without a lock.

@@ -20,6 +20,21 @@ pub struct QueueGauges {
 }
 
 impl QueueGauges {
+    /// From the columns of a row, which are in the order of the fields. The age is the caller's.
+    pub fn of_columns<E>(mut number: impl FnMut(usize) -> Result<u64, E>) -> Result<Self, E> {
+        Ok(Self {
+            unrouted_events: number(0)?,
+            pending_sagas: number(1)?,
+            pending_retry_sagas: number(2)?,
+            held_sagas: number(3)?,
+            pending_jobs: number(4)?,
+            leased_jobs: number(5)?,
+            finished_jobs: number(6)?,
+            pending_dead_letters: number(7)?,
+            oldest_due_age_micros: 0,
+        })
+    }
+
     /// Sagas in progress: those with a job that is open, or whose result waits to be applied. For the moment between
     /// a job's creation and its saga's move it counts as Pending, too.
     pub fn in_progress_sagas(&self) -> u64 {

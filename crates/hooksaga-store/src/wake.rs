@@ -74,7 +74,7 @@ pub trait WakeListener: Send {
     async fn next(&mut self) -> StoreResult<Stage>;
 }
 
-/// For back ends with a single process: nobody to tell, nobody to hear.
+/// For back ends with a single process: there is no other process to notify.
 #[derive(Clone, Copy, Debug)]
 pub struct NoWakeups;
 

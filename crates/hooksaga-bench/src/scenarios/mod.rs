@@ -10,13 +10,13 @@
 //! Not here: names whose resolution hangs. The server asks the system's name servers, and those of a whole machine are not
 //! a benchmark's to change; the delivery client's own tests have a name server on loopback for that.
 
-mod beside;
+mod beside_hanging;
 mod copies;
-mod known;
+mod large_fanout;
 mod limited;
-mod many;
 mod paused;
 mod payloads;
+mod previously_healthy;
 mod rates;
 mod redrive;
 mod setup;

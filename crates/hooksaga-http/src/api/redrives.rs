@@ -80,13 +80,17 @@ pub(crate) async fn start_from(state: &ApiState, caller: &Caller, body: &[u8]) -
     }
 }
 
-/// How long a redrive takes nobody knows; a look once a minute is enough.
+/// A redrive's duration cannot be predicted; retrying once a minute is enough.
 fn too_many(refusal: TooMany) -> Problem {
     let detail = match refusal {
         TooMany::OfTenant(running) => {
-            format!("{running} redrives of this tenant run already: wait until one is done, or cancel one")
+            format!(
+                "{running} redrives of this tenant are already running; wait until one finishes, or cancel one"
+            )
         }
-        TooMany::InAll => "as many redrives run as may at a time: wait until one is done".to_owned(),
+        TooMany::InAll => {
+            "the maximum number of redrives is already running; wait until one finishes".to_owned()
+        }
     };
     Problem::new(Kind::TooManyRedrives, detail)
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("60"))

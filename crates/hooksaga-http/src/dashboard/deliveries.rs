@@ -414,7 +414,7 @@ mod tests {
         paused.delivery.held = true;
         assert_eq!(
             advice(&paused, Some(Held::Paused)).as_deref(),
-            Some(" Resume it; what waits is delivered then.")
+            Some(" Resume it; waiting deliveries are then sent.")
         );
         let sent = with_job(paused, JobStatus::Leased);
         assert_eq!(advice(&sent, Some(Held::Paused)).as_deref(), Some(""), "it does not wait");

@@ -55,7 +55,7 @@ pub async fn warm_up(reader: &dyn ReaderStore) {
     let (stats, situation) =
         tokio::join!(reader.stats_in_all(&TenantScope::All), Situation::read(reader, &TenantScope::All));
     if let Some(error) = stats.err().or(situation.err()) {
-        tracing::debug!(%error, "the first page was not read ahead");
+        tracing::debug!(%error, "could not preload the overview page");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The open connections, and which of them is closed when there are too many.
 
-use super::peer::{EvictAfter, Peer, Rank};
+use super::connection::{EvictAfter, Peer, Rank};
 use std::{
     collections::HashMap,
     sync::{

@@ -10,23 +10,23 @@
 //!   503; the response to a write is always sent, since the client must learn what was done.
 //! - A request is not begun before the kernel has taken the response to the one before (hyper sees to that).
 
+mod connection;
 mod connections;
-mod guarded;
-mod peer;
 mod refusal;
 mod responses;
 mod service;
+mod timed_stream;
 mod tls;
 
 pub use responses::Unmetered;
 pub use tls::{Tls, TlsError};
 
 use crate::listener::{
+    connection::{EvictAfter, Peer},
     connections::Connections,
-    guarded::Guarded,
-    peer::{EvictAfter, Peer},
     responses::WaitingResponses,
     service::respond,
+    timed_stream::Guarded,
 };
 use hooksaga_pipeline::{LogThrottle, Shutdown};
 use hyper::{server::conn::http1, service::service_fn};

@@ -1,6 +1,6 @@
 //! The bytes of response bodies that wait for their clients.
 
-use super::{connections::ListenerCounters, peer::Peer};
+use super::{connection::Peer, connections::ListenerCounters};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};

@@ -2,7 +2,7 @@
 
 use super::{
     Shared,
-    peer::Peer,
+    connection::Peer,
     responses::{Metered, Unmetered},
 };
 use crate::problem::{Kind, Problem};
@@ -34,7 +34,7 @@ pub(super) async fn respond(
         peer.respond();
         // Like what hyper refuses: in the log for whoever looks for it, and not among the requests to routes.
         tracing::debug!("a request without exactly one host header was refused");
-        let problem = Problem::new(Kind::BadRequest, "send one host header, and no other");
+        let problem = Problem::new(Kind::BadRequest, "send exactly one Host header");
         return Ok(problem.into_response().map(|body| Metered::new(body, None, Arc::clone(peer))));
     }
     let keyed = request.uri().path().starts_with(KEYED);

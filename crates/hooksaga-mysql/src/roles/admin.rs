@@ -108,10 +108,10 @@ WHERE subscription_id = ? AND (expires_at IS NULL OR expires_at > UTC_TIMESTAMP(
 
 const RETIRE: &str = "/* admin.retire */ UPDATE subscription_secrets SET expires_at = ? WHERE id = ?";
 
-pub(crate) struct Admin(pub(crate) RolePool);
+pub(crate) struct AdminSql(pub(crate) RolePool);
 
 #[async_trait]
-impl SubscriptionAdminStore for Admin {
+impl SubscriptionAdminStore for AdminSql {
     async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         let seal = &secrets.sealer();
         self.0.run_inserting(|connection| create(connection, new, seal)).await

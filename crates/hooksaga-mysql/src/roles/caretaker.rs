@@ -79,10 +79,10 @@ const QUEUE_EVENT: &str = "/* caretaker.queue_event */ INSERT INTO unrouted_even
 const FORGET: &str = "/* caretaker.forget */
 DELETE FROM pending_announcements WHERE subscription_id = ? AND kind = ? AND at = ?";
 
-pub(crate) struct Caretaker(pub(crate) RolePool);
+pub(crate) struct CaretakerSql(pub(crate) RolePool);
 
 #[async_trait]
-impl CaretakerStore for Caretaker {
+impl CaretakerStore for CaretakerSql {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
         self.0
             .run(|mut connection| async move {

@@ -57,10 +57,10 @@ STRAIGHT_JOIN webhook_delivery_jobs j FORCE INDEX (PRIMARY) ON j.id = u.id
 SET j.lease_until = ?, j.updated_at = ?
 WHERE j.status = 'Pending'";
 
-pub(crate) struct Cleaner(pub(crate) RolePool);
+pub(crate) struct CleanerSql(pub(crate) RolePool);
 
 #[async_trait]
-impl CleanerStore for Cleaner {
+impl CleanerStore for CleanerSql {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.0.run(|connection| reset(connection, limit)).await
     }

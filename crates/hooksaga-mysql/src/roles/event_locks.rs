@@ -7,12 +7,12 @@
 //! concurrent transactions wrote, including those of a row that was inserted and deleted again. The second commit fails
 //! (1213), and its transaction is tried again. `tests/galera.rs` runs the race.
 //!
-//! The same key keeps two others apart: whoever stores a dead letter on one node and whoever sends its delivery again on another.
-//! One of them has to see the other's row, or the letter is listed as not sent again.
+//! The same row also serialises storing a dead letter on one node with sending its delivery again on another. Without
+//! it neither would see the other's row, and the letter would be listed as not sent again.
 //!
-//! [`lock`] has to come before the reads that the decision depends on. A commit is compared only with transactions that this
-//! node had not applied yet. One that it applied earlier, while ours was open, conflicts only with the row locks that ours
-//! had by then.
+//! [`lock`] has to come before the reads that the decision depends on. At commit the cluster checks our writes only
+//! against transactions that this node has not applied yet. A transaction that it applied earlier, while ours was open,
+//! is caught only by row locks that we held at that moment. Hence the lock first, then the reads.
 
 use super::batch::Batch;
 use crate::error::DbResult;

@@ -87,13 +87,13 @@ const MOST_ROWS: usize = 256;
 /// The most bytes of payloads in one statement, or read for comparison at a time.
 const MOST_BYTES: usize = 8 << 20;
 
-pub(crate) struct Ingest {
+pub(crate) struct IngestSql {
     pool: RolePool,
     /// This server's multi-row inserts did not get consecutive ids.
     one_by_one: AtomicBool,
 }
 
-impl Ingest {
+impl IngestSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, one_by_one: AtomicBool::new(false) }
     }
@@ -205,7 +205,7 @@ impl Ingest {
 }
 
 #[async_trait]
-impl IngestStore for Ingest {
+impl IngestStore for IngestSql {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         if events.is_empty() {
             return Ok(Vec::new());

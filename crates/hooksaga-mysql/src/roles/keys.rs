@@ -63,10 +63,10 @@ SET k.last_used_at = UTC_TIMESTAMP(6)";
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES (?, ?, ?, ?, ?)";
 
-pub(crate) struct Keys(pub(crate) RolePool);
+pub(crate) struct KeysSql(pub(crate) RolePool);
 
 #[async_trait]
-impl KeyStore for Keys {
+impl KeyStore for KeysSql {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
         self.0
@@ -97,10 +97,10 @@ impl KeyStore for Keys {
     }
 }
 
-pub(crate) struct PortalKeys(pub(crate) RolePool);
+pub(crate) struct PortalKeysSql(pub(crate) RolePool);
 
 #[async_trait]
-impl PortalKeyStore for PortalKeys {
+impl PortalKeyStore for PortalKeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
         self.0
@@ -158,10 +158,10 @@ async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()>
     .await
 }
 
-pub(crate) struct KeyReader(pub(crate) RolePool);
+pub(crate) struct KeyReaderSql(pub(crate) RolePool);
 
 #[async_trait]
-impl KeyReaderStore for KeyReader {
+impl KeyReaderStore for KeyReaderSql {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         self.0
             .run(|mut connection| async move {

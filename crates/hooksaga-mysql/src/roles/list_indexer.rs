@@ -104,12 +104,12 @@ enum SettledRows {
     UpTo(i64),
 }
 
-pub(crate) struct ListIndexer {
+pub(crate) struct ListIndexerSql {
     pool: RolePool,
     ceiling: Mutex<Option<Ceiling>>,
 }
 
-impl ListIndexer {
+impl ListIndexerSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, ceiling: Mutex::default() }
     }
@@ -145,7 +145,7 @@ impl ListIndexer {
 }
 
 #[async_trait]
-impl ListIndexStore for ListIndexer {
+impl ListIndexStore for ListIndexerSql {
     async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
         if list == IndexedList::Events {
             return self.index_events(limit, settled).await;
@@ -263,7 +263,8 @@ async fn trim(mut connection: Conn, list: IndexedList, after: i64, limit: u32) -
     let rows: Vec<(i64, bool)> = connection.exec(sql, (after, limit)).await?;
     let blocks: Vec<i64> = rows.iter().map(|(block, _)| *block).collect();
     let empty: Vec<i64> = rows.iter().filter(|(_, holds)| !holds).map(|(block, _)| *block).collect();
-    // Whatever comes between: a block without times is not examined again, so they go last.
+    // The block's times are deleted last: a block without them is not examined again, so an interruption would leave
+    // its entries behind.
     let entries = empty.iter().flat_map(|block| Facet::of(list).iter().map(|facet| (facet.number(), *block)));
     for document in Batch::of(entries, |(facet, block)| [Field::Int(facet.into()), Field::Int(block)]) {
         connection.exec_drop(TRIM_BLOCKS, (document,)).await?;

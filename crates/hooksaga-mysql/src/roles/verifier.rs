@@ -77,10 +77,10 @@ SELECT IF(check_round <> verification_round, LEAST(next_check_at, UTC_TIMESTAMP(
 FROM subscriptions FORCE INDEX (idx_sub_open_check)
 WHERE open_check_at IS NOT NULL ORDER BY open_check_at LIMIT 1";
 
-pub(crate) struct Verifier(pub(crate) RolePool);
+pub(crate) struct VerifierSql(pub(crate) RolePool);
 
 #[async_trait]
-impl VerifierStore for Verifier {
+impl VerifierStore for VerifierSql {
     async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
         self.0.run(|connection| take_checks(connection, turn, hold)).await
     }

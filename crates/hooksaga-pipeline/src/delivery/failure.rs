@@ -1,4 +1,4 @@
-//! From an error of any layer to the error code of the attempt, or to the fact that there was none.
+//! Maps an error of any layer to the error code of the attempt, or reports that no attempt was made.
 
 use super::proxy::ProxyError;
 use hooksaga_saga::ErrorCode;

@@ -17,7 +17,7 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, batch_rest::rest_after};
+use crate::{DELIVERY_LOG_TARGET, DeliveryLog, IngestResult, Metrics, Signals, batch_pauses::rest_after};
 use held_ids::{HeldIds, store_apart};
 use hooksaga_store::{Appended, IngestStore, NewEvent, Stage, StoreError, StoreResult};
 use queue::{Queue, Submit};

@@ -9,8 +9,8 @@
 //! beginning: at most twice a minute, and less often if it takes long.
 //!
 //! With an archive, events are written there first, and are on disk before they are removed. A crash in between repeats their
-//! lines and loses nothing. An event that changes in between stays, and is written again when it is removed. One whose removal
-//! fails is not written again for that.
+//! lines and loses nothing. An event that changes in between stays, and is written again when it is removed. A failed
+//! removal alone does not cause a second line.
 //!
 //! Not done here: deciding what may go.
 
@@ -18,7 +18,7 @@ mod archive;
 mod archive_line;
 mod batches;
 mod large_events;
-mod pending;
+mod unremovable;
 
 pub use archive::Archive;
 
@@ -31,7 +31,6 @@ use hooksaga_store::{
     StoreError, StoreResult,
 };
 use large_events::Large;
-use pending::PendingRemovals;
 use std::{
     collections::HashMap,
     io,
@@ -39,6 +38,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Instant;
+use unremovable::PendingRemovals;
 
 pub struct Janitor {
     store: Arc<dyn JanitorStore>,
@@ -246,7 +246,7 @@ impl Janitor {
             tracing::warn!(
                 component = Self::NAME,
                 events = PendingRemovals::MOST,
-                "so much is archived and cannot be removed; archiving nothing else until some of it can"
+                "too many archived events cannot be removed; archiving is paused until some can"
             );
         }
         SecondScan { after: None, began: now }

@@ -25,12 +25,12 @@
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
 //! | `hooksaga_store_errors_total` | `stage` (`api`: requests), `kind`: transient, other | passes and requests that failed in the database |
 //! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
-//! | `hooksaga_http_request_seconds` | `method`, `route` | their duration |
+//! | `hooksaga_http_request_seconds` | `method`, `route` | how long requests to the API took |
 //! | `hooksaga_worker_slots` | | requests that this process may have in flight; 0 where no worker runs |
-//! | `hooksaga_worker_slots_busy` | | requests that it has in flight |
+//! | `hooksaga_worker_slots_busy` | | requests that this process has in flight |
 //! | `hooksaga_log_records_dropped_total` | | log records that did not fit because nobody read the log quickly enough |
 //! | `hooksaga_database_connections` | `role` | connections to the database server that may be open; none with an embedded database |
-//! | `hooksaga_database_connections_busy` | `role` | those in use |
+//! | `hooksaga_database_connections_busy` | `role` | connections to the database server in use |
 //! | `hooksaga_build_info` | `version`, `database` | always 1 |
 //! | `process_cpu_seconds_total` | | user and system CPU time |
 //! | `process_resident_memory_bytes` | | |

@@ -21,7 +21,7 @@ impl Collector for PoolCollector {
         let value = |most: bool, pool: &PoolUse| if most { pool.most } else { pool.busy };
         for (name, help, most) in [
             ("database_connections", "Connections to the database server that may be open, by role", true),
-            ("database_connections_busy", "Those in use", false),
+            ("database_connections_busy", "Connections to the database server in use, by role", false),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for pool in &pools {

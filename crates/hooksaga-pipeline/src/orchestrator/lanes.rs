@@ -126,9 +126,9 @@ impl Lanes {
     /// [`Self::READ_COST`] while no worker is known: one that starts beside this process says so a moment later;
     /// until then all subscriptions share [`Self::NOMINAL_SLOTS`].
     const READ_COST_UNTIL_KNOWN: u32 = 10;
-    /// How long open jobs from before this process may be what one that was killed has left. Were they counted, its busiest
-    /// subscriptions would have no room until the last of those leases is over. Where every worker has been heard of since,
-    /// none was killed, and what is open is counted at once.
+    /// Jobs that were open when this process started may belong to a killed worker. For this long they are not counted,
+    /// because they would leave the busiest subscriptions no room until their leases expire. Once every worker has sent
+    /// a heartbeat since the start, none was killed, and they are counted at once.
     const INHERITED_FOR: Duration = WORKER_LEASES_END_AFTER;
     /// How many endpoints that were failing when this process began are remembered.
     pub(super) const MOST_FAILING: u32 = 10_000;
@@ -366,9 +366,9 @@ fn answer_of(result: &AppliedResult) -> Option<EndpointReaction> {
     (result.changed && !unsent).then(|| EndpointReaction::of(&result.result.outcome))
 }
 
-/// Takes those that have to wait for a later pass where there are more than `most`. Each standing has a quarter for itself,
-/// so that none can crowd out another; what one leaves is the next one's. Within a standing it goes by turns; of new and
-/// unconfirmed ones those at both ends of their line are decided on.
+/// Removes and returns the subscriptions that must wait for a later pass, if there are more than `most`. Each standing
+/// has a quarter of the places; unused places go to the next standing. Within a standing the least recently admitted
+/// stay; of new and unconfirmed ones, those at both ends of the queue.
 fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(SubscriptionId, Demand)> {
     let rank = |standing| match standing {
         Standing::Answering { .. } => 0,
@@ -389,7 +389,7 @@ fn later_ones(waiting: &mut Vec<(SubscriptionId, Demand)>, most: usize) -> Vec<(
     for (_, demand) in waiting.iter() {
         counts[rank(demand.standing)] += 1;
     }
-    // What is over is taken from the last, as far as they have more than their quarter; then from those before.
+    // Drop the excess from the last standing down to its quarter, then from the one before it, and so on.
     let mut left = over;
     let mut kept = counts;
     for standing in [3, 2, 1, 0] {
@@ -427,8 +427,8 @@ struct Share {
     jobs: u32,
 }
 
-/// `most` jobs of these shares. Nobody waits for those with a backlog: those that have nothing get one job first, and of
-/// them those that are to be tested; then each gets the rest of its share, in the order given.
+/// Limits the shares to `most` jobs in all. Three rounds: one job for each untested endpoint with nothing open; one for
+/// each other subscription with nothing open; then the rest of each share, in the given order.
 fn within(most: u32, shares: &[Share]) -> Vec<Allotted> {
     let mut left = most;
     let mut given = vec![0; shares.len()];

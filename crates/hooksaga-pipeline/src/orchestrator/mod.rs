@@ -33,7 +33,7 @@ pub struct Orchestrator {
     log: DeliveryLog,
     lanes: Lanes,
     due: DueTimes,
-    look: FullScan,
+    full_scan: FullScan,
     /// Jobs that a pass creates, and results that one applies.
     jobs: BatchSize,
     results: BatchSize,
@@ -57,7 +57,7 @@ impl Orchestrator {
             log,
             lanes: Lanes::default(),
             due: DueTimes::new(),
-            look: FullScan::default(),
+            full_scan: FullScan::default(),
             jobs: BatchSize::new(schedule::BATCH),
             results: BatchSize::new(apply::BATCH),
             stranded: Stranded::new(FurthestAttempt::of(&policy)),

@@ -1,9 +1,9 @@
 //! Gives due sagas their jobs.
 //!
 //! A pass works on subscriptions that are known to have something due: the router and the operator name them, retries are
-//! remembered until they fall due, and where a pass took all that it was allotted more may wait. Whatever nobody has named
-//! is found by a look at all subscriptions that wait, in bounded pages: with the driver's polls, at most once a second, and
-//! whenever this stage is woken without a name.
+//! remembered until they fall due, and where a pass took all that it was allotted more may wait. Work that no wake-up
+//! named is found by a full scan of all waiting subscriptions, page by page: with the driver's polls, at most once a
+//! second, and whenever this stage is woken without a name.
 
 use super::{Orchestrator, lanes::Lanes};
 use crate::{DELIVERY_LOG_TARGET, Progress};
@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "schedule";
 /// Jobs per pass.
 pub(super) const BATCH: u32 = 1000;
 
-/// A look at every subscription that waits, page by page.
+/// A full scan of the subscriptions that wait, page by page.
 #[derive(Debug, Default)]
 pub(super) struct FullScan(Mutex<FullScanState>);
 
@@ -26,12 +26,12 @@ pub(super) struct FullScan(Mutex<FullScanState>);
 struct FullScanState {
     /// Somebody has work that is not known here.
     wanted: bool,
-    /// Where the next page begins, while a look is under way.
+    /// Where the next page begins, while a scan is under way.
     under_way: Option<Option<SubscriptionId>>,
     began: Option<Instant>,
-    /// How long the statements of this look took so far.
+    /// How long the statements of this scan took so far.
     spent: Duration,
-    /// How long those of the last whole look took, within bounds.
+    /// How long those of the last whole scan took, within bounds.
     took: Duration,
 }
 
@@ -39,9 +39,9 @@ impl FullScan {
     /// Subscriptions per page.
     const PAGE: u32 = 1000;
     const EVERY: Duration = Duration::from_secs(1);
-    /// Looks take at most one part in this many of the time, however many subscriptions wait.
+    /// Scans take at most one part in this many of the time, however many subscriptions wait.
     const COST: u32 = 10;
-    /// A slow look delays the next one by at most [`Self::COST`] times this.
+    /// A slow scan delays the next one by at most [`Self::COST`] times this.
     const LONGEST: Duration = Duration::from_millis(500);
 
     fn state(&self) -> MutexGuard<'_, FullScanState> {
@@ -49,7 +49,7 @@ impl FullScan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a look that begins after now.
+    /// Asks for a scan that begins after now.
     fn want(&self) {
         self.state().wanted = true;
     }
@@ -59,7 +59,7 @@ impl FullScan {
         let mut state = self.state();
         if state.under_way.is_none() {
             let since = state.began.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
-            // What was asked for does not wait, unless looks are long.
+            // What was asked for does not wait, unless scans are long.
             let pause = state.took * Self::COST;
             let due = since >= if state.wanted { pause } else { pause.max(Self::EVERY) };
             if !due {
@@ -90,7 +90,7 @@ impl FullScan {
         state.wanted = true;
     }
 
-    /// How long until a look that was asked for may begin; `None` if none was.
+    /// How long until a scan that was asked for may begin; `None` if none was.
     fn until_wanted(&self, now: Instant) -> Option<Duration> {
         let state = self.state();
         let due = state.began.map(|at| at + state.took * Self::COST).filter(|_| state.wanted);
@@ -114,7 +114,7 @@ impl Orchestrator {
         let done = self.schedule_pass(when).await;
         if done.is_err() {
             // What the pass was told of is still to be done.
-            self.look.want();
+            self.full_scan.want();
         }
         done
     }
@@ -125,13 +125,13 @@ impl Orchestrator {
         self.note_waiting(self.due.take_past(started));
         let told = self.signals.take_to_schedule();
         if !self.lanes.wait(told.subscriptions) {
-            self.look.want();
+            self.full_scan.want();
         }
         self.signals.set_busy(self.lanes.busy(started));
         if told.anywhere {
-            self.look.want();
+            self.full_scan.want();
         }
-        let looking = self.look_around(started).await?;
+        let scanning = self.scan_page(started).await?;
         if self.lanes.wants_failing() {
             self.read_failing().await;
         }
@@ -144,20 +144,20 @@ impl Orchestrator {
         let now = Instant::now();
         self.signals.set_busy(self.lanes.busy(now));
         // Whoever took all that it was allotted may have more, and room for it.
-        if looking || !self.lanes.allot(1, now).is_empty() {
+        if scanning || !self.lanes.allot(1, now).is_empty() {
             return Ok(Progress::Worked);
         }
         self.signals.set_results_awaited(self.lanes.anybody_waits(now) || self.signals.crowd_waits());
         Ok(Progress::of_batch(scheduled, u32::MAX)
             .or_after(self.due.until_next(now))
             .or_after(self.store.until_move())
-            .or_after(self.look.until_wanted(now)))
+            .or_after(self.full_scan.until_wanted(now)))
     }
 
-    /// These subscriptions may have due sagas. What there is no room to remember is found by a look.
+    /// These subscriptions may have due sagas. What there is no room to remember is found by a scan.
     fn note_waiting(&self, subscriptions: impl IntoIterator<Item = SubscriptionId>) {
         if !self.lanes.may_wait(subscriptions) {
-            self.look.want();
+            self.full_scan.want();
         }
     }
 
@@ -191,12 +191,13 @@ impl Orchestrator {
         Ok(())
     }
 
-    /// Reads the next page of a look, if one is due. Returns whether the look goes on.
-    async fn look_around(&self, now: Instant) -> StoreResult<bool> {
-        let Some(after) = self.look.next_page(now) else { return Ok(false) };
+    /// Reads the next page of a scan, if one is due. Returns whether there are more.
+    async fn scan_page(&self, now: Instant) -> StoreResult<bool> {
+        let Some(after) = self.full_scan.next_page(now) else { return Ok(false) };
         let asked = Instant::now();
-        let page = self.store.waiting(after, FullScan::PAGE).await.inspect_err(|_| self.look.failed())?;
-        self.look.read(page.resume_after, asked.elapsed());
+        let page =
+            self.store.waiting(after, FullScan::PAGE).await.inspect_err(|_| self.full_scan.failed())?;
+        self.full_scan.read(page.resume_after, asked.elapsed());
         self.note_waiting(page.subscriptions);
         Ok(page.resume_after.is_some())
     }

@@ -156,7 +156,7 @@ async fn a_look_goes_page_by_page_and_every_page_is_worked_on() {
     let (orchestrator, store, _) = orchestrator().await;
     *store.page.lock().unwrap() = 2;
     store.due.lock().unwrap().extend((1..=5).map(|id| (SubscriptionId(id), 1)));
-    orchestrator.look.state().began = Instant::now().checked_sub(FullScan::EVERY);
+    orchestrator.full_scan.state().began = Instant::now().checked_sub(FullScan::EVERY);
     let mut passes = 0;
     while orchestrator.schedule_once().await.unwrap() == Progress::Worked {
         passes += 1;
@@ -214,7 +214,7 @@ async fn a_pass_makes_the_moves_that_were_left_when_it_is_time() {
     set(Some(Duration::ZERO));
     *store.away.lock().unwrap() = true;
     assert!(orchestrator.schedule_once().await.is_err());
-    assert!(orchestrator.look.state().wanted, "what was not moved is looked for");
+    assert!(orchestrator.full_scan.state().wanted, "what was not moved is looked for");
     *store.away.lock().unwrap() = false;
     orchestrator.schedule_once().await.unwrap();
     assert_eq!(store.until_move(), None);

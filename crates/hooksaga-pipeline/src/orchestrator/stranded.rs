@@ -1,6 +1,6 @@
-//! Sagas whose `next_attempt_at` lies further ahead than an attempt could have been planned: the database's clock was
-//! ahead when it was written. They count as due, and get their job under the key that they have. One that fails again is
-//! retried with the next look, since its next time must be later than its last.
+//! Sagas whose `next_attempt_at` is impossibly far in the future, because the database's clock was ahead when it was
+//! written. They are treated as due and get the job for the key that they have. One that fails again is retried by the
+//! next scan: its new time must be later than the old one.
 
 use super::Orchestrator;
 use crate::Progress;
@@ -13,13 +13,13 @@ use std::{
 
 pub(super) const NAME: &str = "stranded";
 pub(super) const EVERY: Duration = Duration::from_secs(10);
-/// Between the steps of a look.
+/// Between the steps of a scan.
 const SOON: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Stranded {
     beyond: FurthestAttempt,
-    /// Where the look under way resumes.
+    /// Where the scan under way resumes.
     after: Mutex<Option<SubscriptionId>>,
 }
 
@@ -30,7 +30,7 @@ impl Stranded {
 }
 
 impl Orchestrator {
-    /// One step of a look.
+    /// One step of a scan.
     pub async fn stranded_once(&self) -> StoreResult<Progress> {
         let after = *self.stranded.after.lock().unwrap_or_else(PoisonError::into_inner);
         let step = self.store.schedule_stranded(after, self.stranded.beyond).await?;
@@ -41,7 +41,7 @@ impl Orchestrator {
             tracing::warn!(
                 component = NAME,
                 deliveries = step.sagas,
-                "the database's clock was ahead: deliveries that waited for it are due"
+                "deliveries were scheduled impossibly far ahead (was the database's clock wrong?); treating them as due"
             );
             self.signals.wake(Stage::Worker);
         }

@@ -7,26 +7,27 @@
 //! A pass is bounded by the sagas that it writes. An event with more subscriptions than that takes several passes, each of which stores
 //! its progress. After a pass that times out, the next one is half as large.
 //!
-//! Passes take the oldest events until one leaves a large event half routed. From then on, and until no large event waits, each event of the
-//! queue is examined once, in the order of arrival. A small one is routed at once; the large ones take turns, a step
-//! each: the tenants, and in each tenant the types ([`Crowd`]). So an event with few subscriptions waits for one step of one large
-//! event, however many of them came before it, and large ones wait for their like: their next step is due after 250 ms.
+//! Normally a pass takes the oldest events. When a pass leaves a large event half routed, the router changes to a
+//! second mode until no large event waits: it examines each queued event once, in order of arrival, routes the small
+//! ones at once, and lets the large ones take turns, one step each, by tenant and then by event type ([`LargeEvents`]). So a
+//! small event waits for at most one step of a large one. A large event's next step is due after 250 ms.
 //!
-//! Nor does its delivery wait: the steps of large events are small, and each waits until the scheduler is done with most of those before.
-//! Otherwise routing, which is quicker than delivering, would leave thousands of endpoints with something due, and each of
-//! them has a turn before any other has its second one. What has to wait waits as one row of the queue.
+//! The delivery of a small event does not wait either: a step also waits until the scheduler has handled most of the
+//! deliveries of the previous step. Routing is faster than delivering; without that wait, thousands of endpoints would
+//! have something due, and each would get its first job before any other got its second. An event that waits is one row
+//! of the queue.
 //!
 //! Not done here: creating jobs, changing sagas, events or subscriptions, reading payloads.
 
-mod crowd;
+mod large_events;
 
 use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Driver, Metrics, Progress, Shutdown, Signals, batch_size::BatchSize,
     driver::Rhythm,
 };
-use crowd::Crowd;
 use hooksaga_saga::{EventId, Tenant};
 use hooksaga_store::{RouteLimits, RoutedEvent, RouterStore, SmallLimits, Stage, StoreResult};
+use large_events::LargeEvents;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -44,7 +45,7 @@ pub struct Router {
     /// Events that are examined together.
     examined: BatchSize,
     /// While large events wait.
-    crowd: Mutex<Option<Crowd>>,
+    crowd: Mutex<Option<LargeEvents>>,
 }
 
 impl Router {
@@ -109,13 +110,13 @@ impl Router {
         // If all that it routed are small, there was merely no room for the last one; the next pass goes on with it at once.
         let considered = |event: &RoutedEvent| event.sagas.len() as u64 + event.unmatched.total();
         if batch.events.iter().any(|event| considered(event) > u64::from(Self::SMALL)) {
-            self.examine(crowd.insert(Crowd::new(Instant::now()))).await?;
+            self.examine(crowd.insert(LargeEvents::new(Instant::now()))).await?;
         }
         Ok(Progress::Worked)
     }
 
     /// Routes small events, and then gives the next large one its turn. `None` if none waits.
-    async fn beside_a_crowd(&self, crowd: &mut Crowd) -> StoreResult<Option<Progress>> {
+    async fn beside_a_crowd(&self, crowd: &mut LargeEvents) -> StoreResult<Option<Progress>> {
         let (routed, more) = self.examine(crowd).await?;
         if crowd.is_empty() {
             return Ok(more.then_some(Progress::Worked));
@@ -137,7 +138,7 @@ impl Router {
 
     /// Examines the next events that are new in the queue, and routes the small ones. Returns how many those were, and whether
     /// there may be more to examine.
-    async fn examine(&self, crowd: &mut Crowd) -> StoreResult<(usize, bool)> {
+    async fn examine(&self, crowd: &mut LargeEvents) -> StoreResult<(usize, bool)> {
         let started = Instant::now();
         let mut after = crowd.begin(started);
         loop {
@@ -170,7 +171,7 @@ impl Router {
     }
 
     /// How long the next step of a large event has to wait at most; `None` if it need not.
-    fn crowd_waits(&self, crowd: &Crowd, now: Instant) -> Option<Duration> {
+    fn crowd_waits(&self, crowd: &LargeEvents, now: Instant) -> Option<Duration> {
         let left = Self::CROWD_WAITS.saturating_sub(now.saturating_duration_since(crowd.last_step));
         if left.is_zero() || now.saturating_duration_since(crowd.began) > Self::CROWD_HELD {
             self.signals.crowd_goes_on();

@@ -2,9 +2,9 @@
 //!
 //! It takes the checks that are due, sends each endpoint a signed challenge, and records whether the
 //! endpoint gave the challenge back. One loop looks for checks, another starts them as the [`schedule`] says, so
-//! that hosts that hang hold up nobody else's check. It runs in any number of copies; a check whose process dies,
-//! or that waited for its host in vain, is taken again when its hold ends. It never touches deliveries: what was
-//! held for a subscription goes on by itself once the subscription is verified, and is only woken from here.
+//! that hosts that hang hold up nobody else's check. It runs in any number of copies; a check whose process died, or
+//! that never got its turn, can be claimed again when its lease expires. It never touches deliveries: deliveries that
+//! were held for a subscription continue by themselves once it is verified; the verifier only wakes the stages.
 
 mod answer;
 mod schedule;
@@ -249,7 +249,7 @@ impl Verifier {
                 self.metrics.verification(VerificationResult::Verified);
                 let vouched_by = check.vouched_by.as_deref().filter(|_| *outcome == CheckOutcome::Trusted);
                 tracing::info!(subscription_id, attempt, vouched_by, "subscription verified");
-                // What was held for it goes on: sagas that wait, and jobs that were parked.
+                // Held deliveries continue: waiting sagas, and parked jobs.
                 self.signals.wake_schedule([check.subscription_id]);
                 self.signals.wake(Stage::Resume);
                 // Operators are told.

@@ -15,7 +15,7 @@
 //!
 //! First tries start before retries. Among first tries the newest and the oldest alternate, so a flood
 //! of old ones does not delay a new one, and a flood of new ones does not starve the old. A check that has waited too
-//! long is dropped here; the store returns it again when its hold ends, as the next try of its round.
+//! long is dropped here; the store returns it again when its lease expires, as the next try of its round.
 
 use crate::delivery::one_spelling;
 use http::{Uri, uri::Scheme};
@@ -203,8 +203,8 @@ impl<T> Schedule<T> {
         self.first_tries.len() + self.retries.len()
     }
 
-    /// Whether so many checks wait for one host that it should work some off before more are taken: those
-    /// that find no room have been taken in vain.
+    /// Whether the queue of any host is half full. If so, no more checks are claimed for now: one that finds its host's
+    /// queue full would have been claimed for nothing.
     pub(super) fn is_crowded(&self) -> bool {
         let enough = self.limits.waiting_per_host / 2;
         self.waiting_of.iter().any(|(group, waiting)| matches!(group, Group::Host(_)) && *waiting >= enough)

@@ -1,13 +1,13 @@
 //! What this worker has in flight, and how much more it may claim.
 //!
-//! No subscription may hold every slot. Otherwise an endpoint that was quick, has a thousand jobs open and begins to hang would
-//! take all slots for a whole timeout. It may hold two thirds of the slots that the others leave. The last eighth of the slots
-//! is for subscriptions with nothing in flight, one job each: however many jobs are open of endpoints that begin to hang
-//! together, each that answers finds a slot, until as many endpoints hang as there are slots. The allotment counts on both.
+//! A subscription may hold at most two thirds of the slots that the others leave free, so that one endpoint that starts
+//! to hang cannot take all slots for a whole timeout. The last eighth is reserved for subscriptions with nothing in
+//! flight, one job each. So a healthy endpoint gets a slot until as many endpoints hang as there are slots. `allot`
+//! relies on both rules.
 //!
-//! Payload bytes are bounded too, as long as they are in memory: until a body is written to its socket. Bodies that stay are
-//! those of endpoints that take no connection or read nothing. Once these hold half of the bytes, large payloads are given
-//! back, and small ones are sent all the same.
+//! Payload bytes are limited, too. They count until the body is written to the socket. A body that stays in memory
+//! belongs to an endpoint that accepts no connection or does not read. Once such bodies take half of the limit, large
+//! payloads are handed back; small ones are still sent.
 
 use hooksaga_saga::SubscriptionId;
 use hooksaga_store::ClaimLimits;
@@ -40,10 +40,10 @@ pub(super) struct InFlight {
 struct State {
     jobs: u32,
     payload_bytes: u64,
-    /// Of these, how many began to be held in which stretch of time.
+    /// Payload bytes, by the time interval in which they were acquired.
     bytes_by_beginning: BTreeMap<u64, u64>,
     by_subscription: HashMap<SubscriptionId, u32>,
-    /// How many began in which stretch of time, of those in flight.
+    /// Attempts in flight, by the time interval in which they started.
     by_beginning: BTreeMap<u64, u32>,
     /// When a claim that had to pass over these subscriptions last found nothing beside them.
     found_nothing: Option<(Instant, Vec<SubscriptionId>)>,
@@ -278,7 +278,7 @@ mod tests {
             let in_flight = InFlight::new(slots, Gauge::default());
             let mut held = Vec::new();
             for subscription in (1..=3).map(SubscriptionId) {
-                // Everything that can be claimed is this one's, until nothing of it may be.
+                // Fill all claims with this one subscription until its limit is reached.
                 while let Some(limits) = in_flight.claim_limits(1000, in_flight.start) {
                     if limits.skip.contains(&subscription) {
                         break;

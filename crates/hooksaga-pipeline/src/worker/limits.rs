@@ -62,7 +62,7 @@ impl<T> LimitedAttempts<T> {
         let mut free: BTreeMap<SubscriptionId, (u32, Duration)> = match store.start_limited(&starting).await {
             Ok(started) => started.iter().map(|one| (one.subscription_id, (one.jobs, one.wait))).collect(),
             Err(error) => {
-                tracing::warn!(%error, "cannot read the rate limits: the deliveries that they limit wait a little");
+                tracing::warn!(%error, "cannot read rate limits; rate-limited deliveries are postponed");
                 BTreeMap::new()
             }
         };

@@ -124,7 +124,7 @@ impl Worker {
             // This side of the channel is open: only a panic ends the reporter. What is sent from now on
             // would never be written down, and be sent again and again.
             ended = &mut reporting => {
-                tracing::error!(failure = ?ended.err(), "the task that writes results has ended: the worker ends too");
+                tracing::error!(failure = ?ended.err(), "the task that writes results ended unexpectedly; stopping the worker");
                 return;
             }
         }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     DELIVERY_LOG_TARGET, DeliveryLog, Metrics, Signals,
     backoff::Backoff,
-    batch_rest::{GATHER, is_small, rest_after},
+    batch_pauses::{GATHER, is_small, rest_after},
 };
 use hooksaga_saga::{JobId, Outcome};
 use hooksaga_store::{JobReport, LeaseRef, Stage, StoreError, StoreResult, WorkerStore};

@@ -1,7 +1,7 @@
 //! An endpoint that is gone, with one fault in what the caretaker does about it: its subscription is disabled once, and
 //! operators are told once.
 
-use super::{Fault, FaultPlan, STRIDE, choice, faulty};
+use super::{Fault, FaultPlan, STRIDE, faulty, sampling};
 use crate::support::{ALL, Pipeline, World, backend::Backend};
 use hooksaga_pipeline::{Caretaker, Metrics, Progress, Signals};
 use hooksaga_saga::{SagaStatus, SubscriptionId, Tenant};
@@ -94,9 +94,9 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
 
 /// Fails one call after another, in each way; on the servers every n-th, as in the other stories.
 async fn tell_with_every(backend: Backend) {
-    let stride = choice::stride(backend, STRIDE);
+    let stride = sampling::stride(backend, STRIDE);
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
-        let (mut next, mut failed) = (choice::first(stride, fault), 0);
+        let (mut next, mut failed) = (sampling::first(stride, fault), 0);
         while tell_with(backend, next, fault).await {
             failed += 1;
             next += stride;

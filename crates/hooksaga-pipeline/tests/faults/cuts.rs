@@ -2,10 +2,10 @@
 //! it, or after it has and before the response arrives. A lost response to a commit is a lost acknowledgement.
 //!
 //! The suite takes a number of places, spread evenly, others in each run, and one of the two ways at each.
-//! `HOOKSAGA_CUTS` says how many, and that both ways are taken at each; more than the story has messages is every one of
-//! them.
+//! `HOOKSAGA_CUTS` says how many, and that both ways are taken at each; a value above the number of messages means all
+//! of them.
 
-use super::{check_the_end, choice, start, tell};
+use super::{check_the_end, sampling, start, tell};
 use crate::support::backend::{Backend, Database};
 use hooksaga_testkit::proxy::{Cut, Proxy};
 use std::time::Duration;
@@ -42,7 +42,7 @@ async fn cut_everywhere(backend: Backend) {
         let (length, _) = length.unwrap();
         (shortest, said) = (shortest.min(length), said.max(length));
     }
-    let (told, rotation) = (choice::number("HOOKSAGA_CUTS"), choice::rotation() as u64);
+    let (told, rotation) = (sampling::number("HOOKSAGA_CUTS"), sampling::rotation() as u64);
     let wanted = told.map_or(CUTS, |cuts| cuts as u64);
     let step = (said / wanted.max(1)).max(1);
     let mut places = Vec::new();

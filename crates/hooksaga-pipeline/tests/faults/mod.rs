@@ -10,12 +10,12 @@
 //! On the database servers the story is also told over connections that are cut, see [`cuts`].
 
 mod care;
-mod choice;
 mod cuts;
 mod decorator;
-mod history;
 mod redrives;
 mod removal;
+mod removal_conflicts;
+mod sampling;
 
 use crate::support::{ALL, PAGE, Pipeline, WORKER, World, backend::Backend, event, ingest};
 use decorator::{Fault, FaultPlan, faulty};
@@ -148,8 +148,8 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
 /// and each fault others, and each run of the suite others ([`choice`]): what a call does there when it fails is the same
 /// code as on the embedded one, but for the statements.
 async fn tell_with_every(backend: Backend, fault: Fault) {
-    let stride = choice::stride(backend, STRIDE);
-    let (mut running, mut next, mut failed) = (JoinSet::new(), choice::first(stride, fault), 0);
+    let stride = sampling::stride(backend, STRIDE);
+    let (mut running, mut next, mut failed) = (JoinSet::new(), sampling::first(stride, fault), 0);
     let mut more = true;
     while more || !running.is_empty() {
         if more && running.len() < PARALLEL {

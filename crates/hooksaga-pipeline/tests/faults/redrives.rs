@@ -1,7 +1,7 @@
 //! Sending again on a large scale, with one fault in it: a redrive of dead letters, one of old events for a new
 //! subscription, and what that subscription missed before it was verified, in the smallest steps there are.
 
-use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, choice, faulty};
+use super::{CONFIG, Fault, FaultPlan, PARALLEL, STRIDE, faulty, sampling};
 use crate::support::{ALL, DEFAULT_LIMIT, PAGE, Pipeline, World, backend::Backend, capture::Capture};
 use async_trait::async_trait;
 use hooksaga_pipeline::{DeliveryLog, Metrics, NewSecrets, Redriver, Signals, SigningSecret};
@@ -151,9 +151,9 @@ async fn tell_with(backend: Backend, n: usize, fault: Fault) -> bool {
 
 /// Fails one call after another, in each way; on the servers every n-th, as in the other story.
 async fn tell_with_every(backend: Backend) {
-    let stride = choice::stride(backend, 2 * STRIDE);
+    let stride = sampling::stride(backend, 2 * STRIDE);
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
-        let (mut running, mut next) = (JoinSet::new(), choice::first(stride, fault));
+        let (mut running, mut next) = (JoinSet::new(), sampling::first(stride, fault));
         let (mut failed, mut more) = (0, true);
         // Only the redrives' own calls: the deliveries that follow have their own story.
         while more || !running.is_empty() {

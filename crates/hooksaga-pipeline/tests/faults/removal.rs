@@ -2,7 +2,10 @@
 //! the same, and what is not in the archive is not removed. One of the events has so many deliveries that it goes in
 //! parts.
 
-use super::{Fault, FaultPlan, choice, faulty, history::RETENTION, history::archived, history::work};
+use super::{
+    Fault, FaultPlan, faulty, removal_conflicts::RETENTION, removal_conflicts::archived,
+    removal_conflicts::work, sampling,
+};
 use crate::support::backend::{Backend, Database};
 use hooksaga_pipeline::{Archive, Janitor, Metrics, Signals};
 use hooksaga_sqlite::test_support::RawConnection;
@@ -141,10 +144,10 @@ async fn fails_at(past: &Past, n: usize, fault: Fault) -> bool {
 }
 
 async fn fails_at_every_call(backend: Backend) {
-    let stride = choice::stride(backend, STRIDE);
+    let stride = sampling::stride(backend, STRIDE);
     let past = Past(Database::new(backend).await);
     for fault in [Fault::ErrorBefore, Fault::ErrorAfter, Fault::KillBefore, Fault::KillAfter] {
-        let (mut next, mut failed) = (choice::first(stride, fault), 0);
+        let (mut next, mut failed) = (sampling::first(stride, fault), 0);
         while fails_at(&past, next, fault).await {
             failed += 1;
             next += stride;

@@ -141,7 +141,7 @@ const DELETE_BUCKETS: &str = "/* admin.delete_buckets */ DELETE FROM rate_limits
 /// How often a create or update is tried whose place was taken and then free again.
 const TRIES: usize = 5;
 
-pub(crate) struct Admin(pub(crate) RolePool);
+pub(crate) struct AdminSql(pub(crate) RolePool);
 
 fn taken_and_freed() -> StoreError {
     StoreError::Unavailable(
@@ -154,7 +154,7 @@ fn each(topics: &Topics) -> Vec<&str> {
 }
 
 #[async_trait]
-impl SubscriptionAdminStore for Admin {
+impl SubscriptionAdminStore for AdminSql {
     async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         let seal = &secrets.sealer();
         self.0

@@ -79,10 +79,10 @@ SELECT id FROM new";
 const FORGET: &str = "/* caretaker.forget */
 DELETE FROM pending_announcements WHERE subscription_id = $1 AND kind = $2 AND at = $3";
 
-pub(crate) struct Caretaker(pub(crate) RolePool);
+pub(crate) struct CaretakerSql(pub(crate) RolePool);
 
 #[async_trait]
-impl CaretakerStore for Caretaker {
+impl CaretakerStore for CaretakerSql {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
         self.0
             .run(|client| async move {

@@ -54,10 +54,10 @@ WITH stranded AS MATERIALIZED (
 UPDATE webhook_delivery_jobs j SET lease_until = now(), updated_at = now()
 WHERE j.ctid = ANY (ARRAY(SELECT place FROM stranded)) AND j.status = (SELECT 'Pending'::job_status)";
 
-pub(crate) struct Cleaner(pub(crate) RolePool);
+pub(crate) struct CleanerSql(pub(crate) RolePool);
 
 #[async_trait]
-impl CleanerStore for Cleaner {
+impl CleanerStore for CleanerSql {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.0
             .run(|client| async move {

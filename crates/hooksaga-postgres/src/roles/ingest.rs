@@ -63,10 +63,10 @@ ON CONFLICT (id) DO UPDATE SET max_payload_bytes = $1 WHERE l.max_payload_bytes 
 /// How often an event is tried whose `external_id` was taken and then free again.
 const TRIES: usize = 5;
 
-pub(crate) struct Ingest(pub(crate) RolePool);
+pub(crate) struct IngestSql(pub(crate) RolePool);
 
 #[async_trait]
-impl IngestStore for Ingest {
+impl IngestStore for IngestSql {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         let mut results: Vec<Option<Appended>> = vec![None; events.len()];
         for _ in 0..TRIES {

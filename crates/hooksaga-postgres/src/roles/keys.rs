@@ -69,10 +69,10 @@ UPDATE api_keys SET last_used_at = now() WHERE id = ANY (ARRAY(SELECT id FROM us
 const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (key_id, key_name, action, target, tenant) VALUES ($1, $2, $3, $4, $5)";
 
-pub(crate) struct Keys(pub(crate) RolePool);
+pub(crate) struct KeysSql(pub(crate) RolePool);
 
 #[async_trait]
-impl KeyStore for Keys {
+impl KeyStore for KeysSql {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let scopes = &key.scopes.to_string();
         let tenant = key.tenant.as_ref().map(Tenant::as_str);
@@ -106,10 +106,10 @@ impl KeyStore for Keys {
     }
 }
 
-pub(crate) struct PortalKeys(pub(crate) RolePool);
+pub(crate) struct PortalKeysSql(pub(crate) RolePool);
 
 #[async_trait]
-impl PortalKeyStore for PortalKeys {
+impl PortalKeyStore for PortalKeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
         let (scopes, tenant) = (&key.scopes.to_string(), key.tenant.as_str());
         let expires_in = micros(key.expires_in);
@@ -163,10 +163,10 @@ async fn add_record(pool: &RolePool, record: &NewAuditRecord) -> StoreResult<()>
     .await
 }
 
-pub(crate) struct KeyReader(pub(crate) RolePool);
+pub(crate) struct KeyReaderSql(pub(crate) RolePool);
 
 #[async_trait]
-impl KeyReaderStore for KeyReader {
+impl KeyReaderStore for KeyReaderSql {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         self.0
             .run(|client| async move {

@@ -111,12 +111,12 @@ struct Ceiling {
     writers: Option<Vec<String>>,
 }
 
-pub(crate) struct ListIndexer {
+pub(crate) struct ListIndexerSql {
     pool: RolePool,
     ceiling: Mutex<Option<Ceiling>>,
 }
 
-impl ListIndexer {
+impl ListIndexerSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, ceiling: Mutex::default() }
     }
@@ -172,7 +172,7 @@ async fn writers(client: &Client, known: Option<&[String]>) -> DbResult<Vec<Stri
 }
 
 #[async_trait]
-impl ListIndexStore for ListIndexer {
+impl ListIndexStore for ListIndexerSql {
     async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
         if list == IndexedList::Events {
             return self.index_events(limit, settled).await;

@@ -1,5 +1,5 @@
-//! The store traits, a file per role. All SQL of a role stands in its own file or folder, and every
-//! statement begins with the role's name and its own.
+//! The store traits, a file or folder each, with all SQL of the trait. Every statement begins with a tag: the name of that
+//! file or folder, and its own (`/* worker.claim */`). What several stores share has the tag of the store that runs it.
 
 pub(crate) mod admin;
 pub(crate) mod caretaker;
@@ -8,7 +8,6 @@ pub(crate) mod correlations;
 pub(crate) mod dead_letters;
 pub(crate) mod endpoint;
 pub(crate) mod filter;
-pub(crate) mod frontier;
 pub(crate) mod ingest;
 pub(crate) mod insert_without_conflicts;
 pub(crate) mod janitor;
@@ -21,22 +20,23 @@ pub(crate) mod redrive;
 pub(crate) mod redrives;
 pub(crate) mod router;
 pub(crate) mod rows;
+pub(crate) mod scan_position;
 pub(crate) mod subscription;
 pub(crate) mod verifier;
 pub(crate) mod waiting;
 pub(crate) mod worker;
 
-pub(crate) use admin::Admin;
-pub(crate) use caretaker::Caretaker;
-pub(crate) use cleaner::Cleaner;
-pub(crate) use dead_letters::DeadLetters;
-pub(crate) use ingest::Ingest;
-pub(crate) use janitor::Janitor;
-pub(crate) use keys::{KeyReader, Keys, PortalKeys};
-pub(crate) use list_indexer::ListIndexer;
-pub(crate) use orchestrator::Orchestrator;
-pub(crate) use reader::Reader;
-pub(crate) use redrives::Redrives;
-pub(crate) use router::Router;
-pub(crate) use verifier::Verifier;
-pub(crate) use worker::Worker;
+pub(crate) use admin::AdminSql;
+pub(crate) use caretaker::CaretakerSql;
+pub(crate) use cleaner::CleanerSql;
+pub(crate) use dead_letters::DeadLettersSql;
+pub(crate) use ingest::IngestSql;
+pub(crate) use janitor::JanitorSql;
+pub(crate) use keys::{KeyReaderSql, KeysSql, PortalKeysSql};
+pub(crate) use list_indexer::ListIndexerSql;
+pub(crate) use orchestrator::OrchestratorSql;
+pub(crate) use reader::ReaderSql;
+pub(crate) use redrives::RedrivesSql;
+pub(crate) use router::RouterSql;
+pub(crate) use verifier::VerifierSql;
+pub(crate) use worker::WorkerSql;

@@ -73,10 +73,10 @@ const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(CASE WHEN check_round <> verification_round THEN least(next_check_at, now()) ELSE next_check_at END)
 FROM subscriptions WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
 
-pub(crate) struct Verifier(pub(crate) RolePool);
+pub(crate) struct VerifierSql(pub(crate) RolePool);
 
 #[async_trait]
-impl VerifierStore for Verifier {
+impl VerifierStore for VerifierSql {
     async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
         self.0
             .run(|client| async move {

@@ -3,10 +3,10 @@
 //!
 //! A subscription is verified, its URL changes, and it is verified again. Two events come at any time, each in a
 //! transaction that takes its time of creation at its beginning and may commit much later. A router routes them, and two
-//! redrivers let the subscription catch up, with the real [`hooksaga_saga::choose`]; a redrive of events is the same
-//! walk. In a run of its own the walk goes over two dead letters, which an operator may requeue by hand at the same time;
-//! a "saga" is then one of the next generation. Any process may die between any two of its transactions. What must hold:
-//! never two sagas of one event, and once faults stop, exactly one of each, in every schedule.
+//! redrivers let the subscription catch up, with the real [`hooksaga_saga::choose`]. A redrive of events uses the same
+//! scan. A separate run scans two dead letters instead, which an operator may requeue by hand at the same time; there a
+//! "saga" is one of the next generation. Any process may die between any two of its transactions. What must hold: never
+//! two sagas of one event, and once faults stop, exactly one of each, in every schedule.
 
 use hooksaga_saga::{Fate, choose};
 use std::collections::{HashMap, VecDeque};
@@ -18,10 +18,10 @@ const EVENTS: usize = 2;
 enum Guard {
     /// The verification and the row that queues the catching up are one commit.
     QueuedWithVerification,
-    /// The walk ends at the time of its first step, which is after the verification; else at the time when the challenge
+    /// The scan ends at the time of its first step, which is after the verification; else at the time when the challenge
     /// was answered, before the verification's commit.
     EndsAfterVerification,
-    /// The router queues an event that it routes as unverified though it is older than the change of the URL, where the walk
+    /// The router queues an event that it routes as unverified though it is older than the change of the URL, where the scan
     /// begins.
     EarlyMissQueued,
     /// The sagas of a step and how far it came are one commit; else the progress is written first.
@@ -78,8 +78,8 @@ struct State {
     verifier: Verifier,
     /// The events that were created before the URL changed.
     since: u8,
-    /// The walk that the verification queues, or a redrive; and one for each event that the router queues.
-    walks: [Option<Walk>; 1 + EVENTS],
+    /// The scan that the verification queues, or a redrive; and one for each event that the router queues.
+    scans: [Option<Scan>; 1 + EVENTS],
     cancelled: bool,
     /// Ghost: sagas when it was cancelled.
     sagas_then: [u8; EVENTS],
@@ -112,8 +112,8 @@ enum Verifier {
 
 /// The row of a redrive, or of a subscription that catches up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Walk {
-    /// Events behind this place are not looked at; `None`: the first step says.
+struct Scan {
+    /// Events behind this place are not examined; `None`: the first step says.
     until: Option<u8>,
     after: u8,
 }
@@ -128,9 +128,9 @@ enum Router {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Redriver {
     Idle,
-    /// Has looked at the events from here to there; `send`: this one has no saga.
-    Looked {
-        walk: u8,
+    /// Has examined the events from here to there; `send`: this one has no saga.
+    Examined {
+        scan: u8,
         after: u8,
         until: u8,
         reached: u8,
@@ -178,7 +178,7 @@ impl Model {
         if self.letters {
             self.requeueing(state, &mut next);
         }
-        if self.cancelling && state.walks[0].is_some() && !state.cancelled {
+        if self.cancelling && state.scans[0].is_some() && !state.cancelled {
             next.push((State { cancelled: true, sagas_then: state.sagas, ..*state }, false));
         }
         next
@@ -186,11 +186,11 @@ impl Model {
 
     fn verifying(&self, state: &State, next: &mut Vec<(State, bool)>) {
         let there = state.created();
-        let walks = |answered: u8| {
-            let mut walks = state.walks;
+        let scans = |answered: u8| {
+            let mut scans = state.scans;
             let until = (!self.has(EndsAfterVerification)).then_some(answered);
-            walks[0] = Some(Walk { until, after: state.since });
-            walks
+            scans[0] = Some(Scan { until, after: state.since });
+            scans
         };
         match state.verifier {
             Verifier::Verified => {
@@ -200,14 +200,14 @@ impl Model {
             Verifier::Waiting => next.push((State { verifier: Verifier::Answered(there), ..*state }, true)),
             Verifier::Answered(answered) if self.has(QueuedWithVerification) => {
                 let verifier = Verifier::Done;
-                next.push((State { verified: true, verifier, walks: walks(answered), ..*state }, true));
+                next.push((State { verified: true, verifier, scans: scans(answered), ..*state }, true));
             }
             Verifier::Answered(answered) => {
                 let verifier = Verifier::OwesQueue(answered);
                 next.push((State { verified: true, verifier, ..*state }, true));
             }
             Verifier::OwesQueue(answered) => {
-                next.push((State { verifier: Verifier::Done, walks: walks(answered), ..*state }, true));
+                next.push((State { verifier: Verifier::Done, scans: scans(answered), ..*state }, true));
                 // It dies, and its successor finds the subscription verified.
                 next.push((State { verifier: Verifier::Done, ..*state }, false));
             }
@@ -238,7 +238,7 @@ impl Model {
                     self.insert(&mut after, event);
                 } else if self.has(EarlyMissQueued) && event < usize::from(state.since) {
                     let place = u8::try_from(event).unwrap();
-                    after.walks[1 + event] = Some(Walk { until: Some(place + 1), after: place });
+                    after.scans[1 + event] = Some(Scan { until: Some(place + 1), after: place });
                 }
                 next.push((after, true));
             }
@@ -248,7 +248,7 @@ impl Model {
         }
     }
 
-    /// By hand: the look and the insert are two steps, and nobody has to want it.
+    /// By hand: the read and the insert are two steps, and nobody has to want it.
     fn requeueing(&self, state: &State, next: &mut Vec<(State, bool)>) {
         if let Some(letter) = state.operator {
             let mut after = State { operator: None, ..*state };
@@ -273,24 +273,24 @@ impl Model {
         match state.redrivers[copy] {
             // One that is not verified waits.
             Redriver::Idle if !state.cancelled && state.verified => {
-                for (number, walk) in (0_u8..).zip(state.walks) {
-                    let Some(walk) = walk else { continue };
-                    after.redrivers[copy] = look(state, number, walk);
+                for (number, scan) in (0_u8..).zip(state.scans) {
+                    let Some(scan) = scan else { continue };
+                    after.redrivers[copy] = examine(state, number, scan);
                     next.push((after, true));
                 }
             }
-            Redriver::Looked { walk: number, after: seen, until, reached, send, end } => {
+            Redriver::Examined { scan: number, after: seen, until, reached, send, end } => {
                 after.redrivers[copy] = Redriver::Idle;
-                let walk = state.walks[usize::from(number)];
-                let stands = walk.is_some_and(|walk| walk.after == seen);
+                let scan = state.scans[usize::from(number)];
+                let stands = scan.is_some_and(|scan| scan.after == seen);
                 let refused =
                     (self.has(StepGuarded) && !stands) || (self.has(StatusChecked) && state.cancelled);
                 if refused {
                     next.push((after, true));
                     return;
                 }
-                after.walks[usize::from(number)] =
-                    (!end).then_some(Walk { until: Some(until), after: reached });
+                after.scans[usize::from(number)] =
+                    (!end).then_some(Scan { until: Some(until), after: reached });
                 match send {
                     Some(event) if !self.has(ProgressWithSagas) => {
                         after.redrivers[copy] = Redriver::Owes(event)
@@ -325,7 +325,7 @@ impl Model {
             verified: true,
             verifier: Verifier::Verified,
             since: 0,
-            walks: [None; 1 + EVENTS],
+            scans: [None; 1 + EVENTS],
             cancelled: false,
             sagas_then: [0; EVENTS],
             routers: [Router::Idle; 2],
@@ -335,7 +335,7 @@ impl Model {
         if self.letters {
             first.events = [Event::Routed; EVENTS];
             first.verifier = Verifier::Done;
-            first.walks[0] = Some(Walk { until: Some(u8::try_from(EVENTS).unwrap()), after: 0 });
+            first.scans[0] = Some(Scan { until: Some(u8::try_from(EVENTS).unwrap()), after: 0 });
         }
         let mut seen = HashMap::from([(first, ())]);
         let mut queue = VecDeque::from([first]);
@@ -372,19 +372,19 @@ impl State {
     }
 }
 
-/// What a step finds behind where the walk is. What is not committed cannot be seen.
-fn look(state: &State, number: u8, walk: Walk) -> Redriver {
-    let until = walk.until.unwrap_or_else(|| state.created());
-    let seen = (walk.after..until).filter(|event| state.events[usize::from(*event)] > Event::Open);
+/// What a step finds behind where the scan is. What is not committed cannot be seen.
+fn examine(state: &State, number: u8, scan: Scan) -> Redriver {
+    let until = scan.until.unwrap_or_else(|| state.created());
+    let seen = (scan.after..until).filter(|event| state.events[usize::from(*event)] > Event::Open);
     let fate = |event: u8| if state.sagas[usize::from(event)] > 0 { Fate::Skip } else { Fate::Send };
     let rows: Vec<(u8, Fate)> = seen.map(|event| (event, fate(event))).collect();
     // One saga a step: the smallest steps have the most places to die at.
     let chosen = choose(&rows, 1, true);
-    Redriver::Looked {
-        walk: number,
-        after: walk.after,
+    Redriver::Examined {
+        scan: number,
+        after: scan.after,
         until,
-        reached: chosen.reached.map_or(walk.after, |event| event + 1),
+        reached: chosen.reached.map_or(scan.after, |event| event + 1),
         send: chosen.send.first().copied(),
         end: chosen.is_end,
     }
@@ -453,9 +453,9 @@ fn each_guard_left_out_is_missed() {
             (&[ProgressWithSagas], false, LOST),
             // The router and a redriver make the same saga.
             (&[SagaKey], false, TWICE),
-            // The list was read before the event came, and the walk has ended.
+            // The list was read before the event came, and the scan has ended.
             (&[routers], false, LOST),
-            // A redriver that had looked before it was cancelled.
+            // A redriver that had examined it before it was cancelled.
             (&[StatusChecked], true, AFTER_CANCEL),
         ] {
             assert_eq!(without(&form, left_out, cancelling), Err(violation), "{left_out:?} of {form:?}");

@@ -15,29 +15,29 @@ use rusqlite::OptionalExtension;
 use std::time::Duration;
 
 /// The column's default requests its first round of verification.
-const INSERT_SUBSCRIPTION: &str = "/* subscription_admin: insert_subscription */
+const INSERT_SUBSCRIPTION: &str = "/* admin.insert_subscription */
 INSERT INTO subscriptions
     (tenant, event_type, callback_url, description, active, max_retry_limit, rate_limit, header_names, next_check_at,
      created_at, updated_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?9)";
 
-const INSERT_TOPIC: &str = "/* subscription_admin: insert_topic */
+const INSERT_TOPIC: &str = "/* admin.insert_topic */
 INSERT INTO subscription_topics (tenant, topic, subscription_id) VALUES (?1, ?2, ?3)";
 
-const DELETE_TOPICS: &str = "/* subscription_admin: delete_topics */
+const DELETE_TOPICS: &str = "/* admin.delete_topics */
 DELETE FROM subscription_topics WHERE subscription_id = ?1";
 
-const READ: &str = concat!(
-    "/* subscription_admin: read */ SELECT ",
+const GET: &str = concat!(
+    "/* admin.get */ SELECT ",
     subscription_columns!(),
     " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );
 
-const FIND: &str = "/* subscription_admin: find */
+const TAKEN: &str = "/* admin.taken */
 SELECT id FROM subscriptions
  WHERE tenant = ?1 AND event_type = ?2 AND callback_url = ?3 AND deleted_at IS NULL";
 
-const UPDATE: &str = "/* subscription_admin: update */
+const UPDATE: &str = "/* admin.update */
 UPDATE subscriptions
    SET event_type = ?2, callback_url = ?3, description = ?4, active = ?5, max_retry_limit = ?6, rate_limit = ?7,
        header_names = ?10,
@@ -46,53 +46,53 @@ UPDATE subscriptions
  WHERE id = ?1";
 
 /// Of an endpoint that fails: what was counted was another's, or is to be counted anew.
-const END_RUN: &str = "/* subscription_admin: end_run */
+const END_RUN: &str = "/* admin.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0, gone_url = NULL WHERE subscription_id = ?1";
 
-const REQUEST_VERIFICATION: &str = "/* subscription_admin: request_verification */
+const REQUEST_VERIFICATION: &str = "/* admin.request_verification */
 UPDATE subscriptions
    SET verification_round = verification_round + 1, vouched_by = ?3,
        vouched_round = iif(?3 IS NULL, NULL, verification_round + 1)
  WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL";
 
-const INSERT_SECRET: &str = "/* subscription_admin: insert_secret */
+const ADD_SECRET: &str = "/* admin.add_secret */
 INSERT INTO subscription_secrets (subscription_id, key_id, sealed, created_at) VALUES (?1, ?2, ?3, ?4)";
 
-const SET_HEADERS: &str = "/* subscription_admin: set_headers */
+const SET_HEADERS: &str = "/* admin.set_headers */
 INSERT INTO subscription_headers (subscription_id, key_id, sealed) VALUES (?1, ?2, ?3)";
 
-const DELETE_HEADERS: &str = "/* subscription_admin: delete_headers */
+const DELETE_HEADERS: &str = "/* admin.delete_headers */
 DELETE FROM subscription_headers WHERE subscription_id = ?1";
 
-const DELETE_SECRETS: &str = "/* subscription_admin: delete_secrets */
+const DELETE_SECRETS: &str = "/* admin.delete_secrets */
 DELETE FROM subscription_secrets WHERE subscription_id = ?1";
 
-const DELETE_FAILURES: &str = "/* subscription_admin: delete_failures */
+const DELETE_FAILURES: &str = "/* admin.delete_failures */
 DELETE FROM endpoint_failures WHERE subscription_id = ?1";
 
-const DELETE_BUCKETS: &str = "/* subscription_admin: delete_buckets */
+const DELETE_BUCKETS: &str = "/* admin.delete_buckets */
 DELETE FROM rate_limits WHERE subscription_id = ?1";
 
 /// It is inactive from now on, so queries for active subscriptions need not exclude deleted ones.
-const DELETE: &str = "/* subscription_admin: delete */
+const DELETE: &str = "/* admin.delete */
 UPDATE subscriptions SET active = 0, header_names = NULL, deleted_at = ?2, updated_at = ?2 WHERE id = ?1";
 
-const VALID_SECRETS: &str = "/* subscription_admin: valid_secrets */
+const VALID_SECRETS: &str = "/* admin.valid_secrets */
 SELECT id, expires_at FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
-const EXPIRE_SECRET: &str = "/* subscription_admin: expire_secret */
+const RETIRE: &str = "/* admin.retire */
 UPDATE subscription_secrets SET expires_at = ?2 WHERE id = ?1";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
-const SECRET_KEY_IDS: &str = "/* subscription_admin: secret_key_ids */
+const SECRET_KEY_IDS: &str = "/* admin.secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
-pub(crate) struct Admin(pub(crate) RoleHandle);
+pub(crate) struct AdminSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl SubscriptionAdminStore for Admin {
+impl SubscriptionAdminStore for AdminSql {
     async fn create(&self, new: &NewSubscription, secrets: &dyn Seals) -> StoreResult<CreateOutcome> {
         let (new, seal) = (new.clone(), secrets.sealer());
         self.0.write(move |tx| create(tx, &new, &seal)).await
@@ -286,23 +286,23 @@ fn rotate_secret(
     for (position, (secret_id, expires_at)) in older.into_iter().enumerate() {
         let end = if position < kept { retire_at } else { now };
         if expires_at.is_none_or(|expires_at| expires_at > end) {
-            tx.execute(EXPIRE_SECRET, (secret_id, end))?;
+            tx.execute(RETIRE, (secret_id, end))?;
         }
     }
     insert_secret(tx, id, secret)
 }
 
 fn read(tx: &Tx<'_>, scope: &TenantScope, id: SubscriptionId) -> DbResult<Option<Subscription>> {
-    Ok(tx.prepare(READ)?.query_row((id.0, scope.tenant()), subscription).optional()?)
+    Ok(tx.prepare(GET)?.query_row((id.0, scope.tenant()), subscription).optional()?)
 }
 
 /// One that this transaction has just written.
 fn read_again(tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Subscription> {
-    Ok(tx.prepare(READ)?.query_row((id.0, None::<&str>), subscription)?)
+    Ok(tx.prepare(GET)?.query_row((id.0, None::<&str>), subscription)?)
 }
 
 fn find(tx: &Tx<'_>, tenant: &str, topics: &str, callback_url: &str) -> DbResult<Option<SubscriptionId>> {
-    let found = tx.prepare(FIND)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
+    let found = tx.prepare(TAKEN)?.query_row([tenant, topics, callback_url], |row| row.get(0)).optional()?;
     Ok(found.map(SubscriptionId))
 }
 
@@ -312,6 +312,6 @@ fn insert_headers(tx: &Tx<'_>, id: SubscriptionId, headers: &SealedSecret) -> Db
 }
 
 fn insert_secret(tx: &Tx<'_>, id: SubscriptionId, secret: &SealedSecret) -> DbResult<()> {
-    tx.execute(INSERT_SECRET, (id.0, &secret.key_id, &secret.sealed, tx.now.as_micros()))?;
+    tx.execute(ADD_SECRET, (id.0, &secret.key_id, &secret.sealed, tx.now.as_micros()))?;
     Ok(())
 }

@@ -11,72 +11,72 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
 
-const GONE: &str = "/* endpoint_caretaker: gone */
+const GONE: &str = "/* caretaker.gone */
 SELECT subscription_id, gone_url FROM endpoint_failures INDEXED BY idx_failures_gone
  WHERE gone_url IS NOT NULL ORDER BY subscription_id LIMIT ?1";
 
-const TROUBLED: &str = "/* endpoint_caretaker: troubled */
+const TROUBLED: &str = "/* caretaker.troubled */
 SELECT subscription_id, since, last_at, failures, announced FROM endpoint_failures INDEXED BY idx_failures_since
  WHERE since IS NOT NULL AND since <= ?1 AND (since, subscription_id) > (?2, ?3)
  ORDER BY since, subscription_id LIMIT ?4";
 
 /// Takes the cause off the counters, if it is still there: the subscription has what it is to be disabled for once.
-const TAKE_GONE: &str = "/* endpoint_caretaker: take_gone */
+const TAKE_GONE: &str = "/* caretaker.take_gone */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0, gone_url = NULL
  WHERE subscription_id = ?1 AND gone_url = ?2";
 
-const WAS_ANNOUNCED: &str = "/* endpoint_caretaker: was_announced */
+const WAS_ANNOUNCED: &str = "/* caretaker.was_announced */
 SELECT announced FROM endpoint_failures WHERE subscription_id = ?1 AND since = ?2";
 
-const TAKE_RUN: &str = "/* endpoint_caretaker: take_run */
+const TAKE_RUN: &str = "/* caretaker.take_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0 WHERE subscription_id = ?1 AND since = ?2";
 
 /// `?4` is the URL that is gone, or null.
-const DISABLE: &str = "/* endpoint_caretaker: disable */
+const DISABLE: &str = "/* caretaker.disable */
 UPDATE subscriptions SET active = 0, disabled_reason = ?2, disabled_at = ?3
  WHERE id = ?1 AND active AND deleted_at IS NULL AND (?4 IS NULL OR callback_url = ?4)
 RETURNING tenant, callback_url";
 
-const NOTE_RUN: &str = "/* endpoint_caretaker: note_run */
+const NOTE_RUN: &str = "/* caretaker.note_run */
 UPDATE endpoint_failures SET announced = 1 WHERE subscription_id = ?1 AND since = ?2 AND NOT announced";
 
-const ACTIVE: &str = "/* endpoint_caretaker: active */
+const ACTIVE: &str = "/* caretaker.active */
 SELECT tenant, callback_url FROM subscriptions WHERE id = ?1 AND active AND deleted_at IS NULL";
 
 /// INDEXED BY: only that index is as short as the list.
-const VERIFIED: &str = "/* endpoint_caretaker: verified */
+const VERIFIED: &str = "/* caretaker.verified */
 SELECT tenant, verified_url, id, coalesce(checked_at, ?1) FROM subscriptions INDEXED BY idx_sub_unannounced
  WHERE verified_url IS NOT NULL AND announced_url IS NOT verified_url AND deleted_at IS NULL
  ORDER BY id LIMIT ?2";
 
-const NOTE_VERIFIED: &str = "/* endpoint_caretaker: note_verified */
+const NOTE_VERIFIED: &str = "/* caretaker.note_verified */
 UPDATE subscriptions SET announced_url = verified_url WHERE id = ?1";
 
-const NOTE: &str = "/* endpoint_caretaker: note */
+const NOTE: &str = "/* caretaker.note */
 INSERT INTO pending_announcements (subscription_id, kind, at, tenant, callback_url, reason)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
 
-const ANNOUNCEMENTS: &str = "/* endpoint_caretaker: announcements */
+const ANNOUNCEMENTS: &str = "/* caretaker.announcements */
 SELECT kind, subscription_id, at, tenant, callback_url, reason FROM pending_announcements
  ORDER BY subscription_id, kind, at LIMIT ?1";
 
-const INSERT_EVENT: &str = "/* endpoint_caretaker: insert_event */
+const INSERT_EVENT: &str = "/* caretaker.insert_event */
 INSERT INTO events (tenant, event_type, created_at, external_id, correlation_id, payload)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
 
-const QUEUE_EVENT: &str = "/* endpoint_caretaker: queue_event */
+const QUEUE_EVENT: &str = "/* caretaker.queue_event */
 INSERT INTO unrouted_events (event_id) VALUES (?1)";
 
-const FORGET: &str = "/* endpoint_caretaker: forget */
+const FORGET: &str = "/* caretaker.forget */
 DELETE FROM pending_announcements WHERE subscription_id = ?1 AND kind = ?2 AND at = ?3";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[GONE, TROUBLED, VERIFIED, ANNOUNCEMENTS];
 
-pub(crate) struct Caretaker(pub(crate) RoleHandle);
+pub(crate) struct CaretakerSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl CaretakerStore for Caretaker {
+impl CaretakerStore for CaretakerSql {
     async fn gone(&self, limit: u32) -> StoreResult<Vec<Disable>> {
         let read = |row: &Row<'_>| {
             let cause = Cause::Gone { url: row.get(1)? };

@@ -7,7 +7,7 @@ use hooksaga_saga::{JobId, SagaId, Timestamp};
 use hooksaga_store::{CleanerStore, ResetLease, StoreResult};
 use std::time::Duration;
 
-const EXPIRED_JOBS: &str = "/* lease_cleaner: expired_jobs */
+const EXPIRED_JOBS: &str = "/* cleaner.expired_jobs */
 SELECT j.id, j.saga_id, e.tenant, e.correlation_id, j.lease_resets + 1
   FROM webhook_delivery_jobs AS j
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = j.saga_id
@@ -16,20 +16,20 @@ SELECT j.id, j.saga_id, e.tenant, e.correlation_id, j.lease_resets + 1
  ORDER BY j.lease_until LIMIT ?2";
 
 /// `+status`: found by id; the planner must not consider the index over leased jobs.
-const RESET: &str = "/* lease_cleaner: reset */
+const RESET: &str = "/* cleaner.reset */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_until = ?2, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?2
  WHERE id = ?1 AND +status = 'Leased' AND +lease_until < ?2";
 
 /// `?1` now, `?2` the latest end that a lease can have.
-const RESET_STRANDED: &str = "/* lease_cleaner: reset_stranded */
+const RESET_STRANDED: &str = "/* cleaner.reset_stranded */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_until = ?1, lease_token = NULL, lease_resets = lease_resets + 1, updated_at = ?1
  WHERE id IN (SELECT id FROM webhook_delivery_jobs INDEXED BY idx_job_leased
                WHERE status = 'Leased' AND lease_until > ?2 ORDER BY lease_until LIMIT ?3)";
 
 /// A parked job has a not-before that never comes (`?4`), and is not stranded.
-const FREE_STRANDED: &str = "/* lease_cleaner: free_stranded */
+const FREE_STRANDED: &str = "/* cleaner.free_stranded */
 UPDATE OR FAIL webhook_delivery_jobs SET lease_until = ?1, updated_at = ?1
  WHERE id IN (SELECT id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
                WHERE status = 'Pending' AND lease_until > ?2 AND lease_until < ?4 ORDER BY lease_until LIMIT ?3)";
@@ -37,10 +37,10 @@ UPDATE OR FAIL webhook_delivery_jobs SET lease_until = ?1, updated_at = ?1
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[EXPIRED_JOBS, RESET];
 
-pub(crate) struct Cleaner(pub(crate) RoleHandle);
+pub(crate) struct CleanerSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl CleanerStore for Cleaner {
+impl CleanerStore for CleanerSql {
     async fn reset_expired(&self, limit: u32) -> StoreResult<Vec<ResetLease>> {
         self.0.write(move |tx| reset_expired(tx, limit)).await
     }

@@ -8,13 +8,13 @@ use rusqlite::OptionalExtension;
 use std::collections::BTreeMap;
 
 /// A success of an endpoint that does not fail finds nothing, by key.
-pub(super) const END_RUN: &str = "/* saga_orchestrator: end_run */
+pub(super) const END_RUN: &str = "/* orchestrator.end_run */
 UPDATE endpoint_failures SET since = NULL, failures = 0, announced = 0
  WHERE subscription_id = ?1 AND since IS NOT NULL";
 
 /// `?3` of 0 counts nothing: something was delivered in the same batch. An attempt that was under way when its subscription
 /// was deleted leaves nothing behind.
-pub(super) const COUNT_FAILURES: &str = "/* saga_orchestrator: count_failures */
+pub(super) const COUNT_FAILURES: &str = "/* orchestrator.count_failures */
 INSERT OR FAIL INTO endpoint_failures (subscription_id, since, failures, last_at, last_saga_id, last_error_code, gone_url)
 SELECT ?1, iif(?3 > 0, ?2, NULL), ?3, ?2, ?4, ?5, ?6
  WHERE EXISTS (SELECT 1 FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL)
@@ -23,11 +23,11 @@ ON CONFLICT (subscription_id) DO UPDATE SET
     last_saga_id = excluded.last_saga_id, last_error_code = excluded.last_error_code,
     gone_url = coalesce(excluded.gone_url, gone_url)";
 
-pub(super) const GONE_URL: &str = "/* saga_orchestrator: gone_url */
+pub(super) const GONE_URL: &str = "/* orchestrator.gone_url */
 SELECT callback_url FROM webhook_delivery_jobs WHERE saga_id = ?1 AND attempt_at = ?2";
 
 /// INDEXED BY: only that index is as short as the list.
-pub(super) const FAILING: &str = "/* saga_orchestrator: failing */
+pub(super) const FAILING: &str = "/* orchestrator.failing */
 SELECT subscription_id, last_error_code FROM endpoint_failures INDEXED BY idx_failures_since
  WHERE since IS NOT NULL ORDER BY since, subscription_id LIMIT ?1";
 

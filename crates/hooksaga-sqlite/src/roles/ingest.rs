@@ -11,30 +11,30 @@ use hooksaga_saga::{EventId, ExternalId};
 use hooksaga_store::{Appended, EventHead, IngestStore, NewEvent, StoreError, StoreResult};
 use rusqlite::{CachedStatement, OptionalExtension};
 
-const INSERT_EVENT: &str = "/* event_ingest_writer: insert_event */
+const INSERT_EVENT: &str = "/* ingest.insert_event */
 INSERT OR FAIL INTO events (tenant, event_type, created_at, external_id, correlation_id, payload)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT DO NOTHING";
 
-const QUEUE_EVENT: &str = "/* event_ingest_writer: queue_event */
+const QUEUE_EVENT: &str = "/* ingest.queue_event */
 INSERT OR FAIL INTO unrouted_events (event_id) VALUES (?1)";
 
 /// Text is compared byte by byte here: the columns have the default collation, BINARY.
-const FIND_ORIGINAL: &str = "/* event_ingest_writer: find_original */
+const FIND_ORIGINAL: &str = "/* ingest.find_original */
 SELECT id, event_type, correlation_id, created_at, event_type = ?2 AND payload = ?3
   FROM events WHERE external_id = ?1 AND tenant = ?4";
 
-const STORE_LIMIT: &str = "/* event_ingest_writer: store_limit */
+const STORE_LIMIT: &str = "/* ingest.store_limit */
 INSERT INTO ingest_limits (id, max_payload_bytes) VALUES (1, ?1)
 ON CONFLICT (id) DO UPDATE SET max_payload_bytes = excluded.max_payload_bytes";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[INSERT_EVENT, QUEUE_EVENT, FIND_ORIGINAL];
 
-pub(crate) struct Ingest(pub(crate) RoleHandle);
+pub(crate) struct IngestSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl IngestStore for Ingest {
+impl IngestStore for IngestSql {
     async fn append(&self, events: &[NewEvent]) -> StoreResult<Vec<Appended>> {
         if events.is_empty() {
             return Ok(Vec::new());

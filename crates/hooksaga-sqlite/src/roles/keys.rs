@@ -18,51 +18,51 @@ macro_rules! columns {
     };
 }
 
-const INSERT_KEY: &str = "/* key_admin: insert_key */
+const INSERT_KEY: &str = "/* keys.insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at, by_admin)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1)";
 
-const INSERT_PORTAL_KEY: &str = "/* portal_key_writer: insert_key */
+const INSERT_PORTAL_KEY: &str = "/* portal_keys.insert_key */
 INSERT INTO api_keys (name, scopes, sha256, tenant, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const LIST: &str = concat!("/* key_admin: list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
+const LIST: &str = concat!("/* keys.list */ SELECT ", columns!(), " FROM api_keys ORDER BY id");
 
 const NEWEST: &str = concat!(
-    "/* portal_key_writer: newest */ SELECT ",
+    "/* portal_keys.newest */ SELECT ",
     columns!(),
     " FROM api_keys WHERE id < ?1 ORDER BY id DESC LIMIT ?2"
 );
 
-const REVOKE: &str = "/* key_admin: revoke */
+const REVOKE: &str = "/* keys.revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
-const REVOKE_BY_API: &str = "/* portal_key_writer: revoke */
+const REVOKE_BY_API: &str = "/* portal_keys.revoke */
 UPDATE api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
 
-const READ: &str = concat!("/* key_admin: read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+const GET: &str = concat!("/* keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
 const READ_BY_API: &str =
-    concat!("/* portal_key_writer: read */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
+    concat!("/* portal_keys.get */ SELECT ", columns!(), " FROM api_keys WHERE id = ?1");
 
 const FIND: &str = concat!(
-    "/* key_reader: find */ SELECT ",
+    "/* key_reader.find */ SELECT ",
     columns!(),
     " FROM api_keys WHERE sha256 = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)"
 );
 
-const NOTE_USE: &str = "/* key_reader: note_use */
+const NOTE_USE: &str = "/* key_reader.note_use */
 UPDATE api_keys SET last_used_at = ?2 WHERE id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2)";
 
-const RECORD: &str = "/* key_admin: record */
+const RECORD: &str = "/* keys.record */
 INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const RECORD_BY_API: &str = "/* portal_key_writer: record */
+const RECORD_BY_API: &str = "/* portal_keys.record */
 INSERT INTO audit_records (at, key_id, key_name, action, target, tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-pub(crate) struct Keys(pub(crate) RoleHandle);
+pub(crate) struct KeysSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl KeyStore for Keys {
+impl KeyStore for KeysSql {
     async fn create(&self, key: &NewApiKey) -> StoreResult<ApiKey> {
         let key = key.clone();
         self.0.write(move |tx| create(tx, INSERT_KEY, key)).await
@@ -73,7 +73,7 @@ impl KeyStore for Keys {
     }
 
     async fn revoke(&self, id: KeyId) -> StoreResult<Option<ApiKey>> {
-        self.0.write(move |tx| revoke(tx, REVOKE, READ, id)).await
+        self.0.write(move |tx| revoke(tx, REVOKE, GET, id)).await
     }
 
     async fn record(&self, record: &NewAuditRecord) -> StoreResult<()> {
@@ -82,10 +82,10 @@ impl KeyStore for Keys {
     }
 }
 
-pub(crate) struct PortalKeys(pub(crate) RoleHandle);
+pub(crate) struct PortalKeysSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl PortalKeyStore for PortalKeys {
+impl PortalKeyStore for PortalKeysSql {
     async fn create(&self, key: &NewPortalKey) -> StoreResult<ApiKey> {
         let NewPortalKey { name, scopes, sha256, tenant, expires_in } = key.clone();
         let key = NewApiKey { name, scopes, sha256, tenant: Some(tenant), expires_in: Some(expires_in) };
@@ -120,10 +120,10 @@ fn add_record(tx: &Tx<'_>, sql: &'static str, record: &NewAuditRecord) -> DbResu
     Ok(())
 }
 
-pub(crate) struct KeyReader(pub(crate) RoleHandle);
+pub(crate) struct KeyReaderSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl KeyReaderStore for KeyReader {
+impl KeyReaderStore for KeyReaderSql {
     async fn find(&self, sha256: &[u8; 32]) -> StoreResult<Option<ApiKey>> {
         let sha256 = *sha256;
         self.0

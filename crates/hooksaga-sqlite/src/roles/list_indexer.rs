@@ -7,45 +7,45 @@ use hooksaga_saga::Timestamp;
 use hooksaga_store::{Facet, IndexBatch, IndexStep, IndexedList, ListIndexStore, StoreResult, Trimmed};
 use std::time::Duration;
 
-const PROGRESS: &str = "/* list_indexer: progress */ SELECT below FROM list_progress WHERE list = ?1";
+const PROGRESS: &str = "/* list_indexer.progress */ SELECT below FROM list_progress WHERE list = ?1";
 
-const DELIVERIES: &str = "/* list_indexer: deliveries */
+const DELIVERIES: &str = "/* list_indexer.deliveries */
 SELECT g.id, g.created_at, g.subscription_id, e.tenant, e.event_type
   FROM webhook_delivery_sagas AS g CROSS JOIN events AS e ON e.id = g.event_id
  WHERE g.id >= ?1 ORDER BY g.id LIMIT ?2";
 
-const EVENTS: &str = "/* list_indexer: events */
+const EVENTS: &str = "/* list_indexer.events */
 SELECT id, created_at, event_type FROM events WHERE id >= ?1 ORDER BY id LIMIT ?2";
 
-const INSERT_BLOCK: &str = "/* list_indexer: insert_block */
+const INSERT_BLOCK: &str = "/* list_indexer.insert_block */
 INSERT OR FAIL INTO list_blocks (facet, value, block) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
 
-const INSERT_TIMES: &str = "/* list_indexer: insert_times */
+const INSERT_TIMES: &str = "/* list_indexer.insert_times */
 INSERT OR FAIL INTO list_block_times (list, block, first_at, last_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (list, block) DO UPDATE
    SET first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)";
 
-const MOVE: &str = "/* list_indexer: move */
+const MOVE: &str = "/* list_indexer.move */
 UPDATE OR FAIL list_progress SET below = ?3 WHERE list = ?1 AND below = ?2";
 
 /// Not the block that is still being filled.
-const TRIM_DELIVERIES: &str = "/* list_indexer: trim_deliveries */
+const TRIM_DELIVERIES: &str = "/* list_indexer.trim_deliveries */
 SELECT t.block, EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
                          WHERE g.id >= t.block * 256 AND g.id < (t.block + 1) * 256)
   FROM list_block_times AS t
  WHERE t.list = 1 AND t.block > ?1 AND t.block < (SELECT below / 256 FROM list_progress WHERE list = 1)
  ORDER BY t.block LIMIT ?2";
 
-const TRIM_EVENTS: &str = "/* list_indexer: trim_events */
+const TRIM_EVENTS: &str = "/* list_indexer.trim_events */
 SELECT t.block, EXISTS (SELECT 1 FROM events AS e WHERE e.id >= t.block * 256 AND e.id < (t.block + 1) * 256)
   FROM list_block_times AS t
  WHERE t.list = 2 AND t.block > ?1 AND t.block < (SELECT below / 256 FROM list_progress WHERE list = 2)
  ORDER BY t.block LIMIT ?2";
 
-const TRIM_BLOCKS: &str = "/* list_indexer: trim_blocks */
+const TRIM_BLOCKS: &str = "/* list_indexer.trim_blocks */
 DELETE FROM list_blocks INDEXED BY idx_list_block WHERE facet = ?1 AND block = ?2";
 
-const TRIM_TIMES: &str = "/* list_indexer: trim_times */
+const TRIM_TIMES: &str = "/* list_indexer.trim_times */
 DELETE FROM list_block_times WHERE list = ?1 AND block = ?2";
 
 #[cfg(feature = "test-support")]
@@ -62,10 +62,10 @@ pub(crate) const HOT: &[&str] = &[
     TRIM_TIMES,
 ];
 
-pub(crate) struct ListIndexer(pub(crate) RoleHandle);
+pub(crate) struct ListIndexerSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl ListIndexStore for ListIndexer {
+impl ListIndexStore for ListIndexerSql {
     /// Reads beside the writer, which then has only the few values of each block to write.
     async fn index(&self, list: IndexedList, limit: u32, settled: Duration) -> StoreResult<IndexStep> {
         let (from, batch) = self.0.read(move |tx| read(tx, list, limit, settled)).await?;

@@ -12,21 +12,21 @@ pub(super) struct GateStatements {
 }
 
 macro_rules! bucket {
-    ($gate:expr, $role:literal, $name:literal) => {
+    ($gate:expr, $store:literal, $name:literal) => {
         GateStatements {
             gate: $gate,
             read: concat!(
                 "/* ",
-                $role,
-                ": read_bucket */
+                $store,
+                ".read_bucket */
 SELECT full_at FROM rate_limits WHERE subscription_id = ?1 AND gate = '",
                 $name,
                 "'"
             ),
             store: concat!(
                 "/* ",
-                $role,
-                ": store_bucket */
+                $store,
+                ".store_bucket */
 INSERT INTO rate_limits (subscription_id, gate, full_at) VALUES (?1, '",
                 $name,
                 "', ?2)
@@ -36,8 +36,8 @@ ON CONFLICT (subscription_id, gate) DO UPDATE SET full_at = excluded.full_at"
     };
 }
 
-pub(super) const ADMISSION: GateStatements = bucket!(Gate::Admission, "saga_orchestrator", "admission");
-pub(super) const START: GateStatements = bucket!(Gate::Start, "job_worker", "start");
+pub(super) const ADMISSION: GateStatements = bucket!(Gate::Admission, "orchestrator", "admission");
+pub(super) const START: GateStatements = bucket!(Gate::Start, "worker", "start");
 
 impl GateStatements {
     pub(super) fn full_at(&self, tx: &Tx<'_>, id: SubscriptionId) -> DbResult<Option<Timestamp>> {

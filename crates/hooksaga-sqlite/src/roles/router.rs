@@ -21,22 +21,22 @@ use std::{
     rc::Rc,
 };
 
-const TAKE_EVENTS: &str = "/* router_worker: take_events */
+const TAKE_EVENTS: &str = "/* router.take_events */
 SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id, e.created_at
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  ORDER BY q.event_id LIMIT ?1";
 
-const TAKE_EVENT: &str = "/* router_worker: take_event */
+const TAKE_EVENT: &str = "/* router.take_event */
 SELECT q.event_id, q.after_subscription_id, e.tenant, e.event_type, e.correlation_id, e.created_at
   FROM unrouted_events AS q CROSS JOIN events AS e ON e.id = q.event_id
  WHERE q.event_id = ?1";
 
-const QUEUED: &str = "/* router_worker: queued */
+const QUEUED: &str = "/* router.queued */
 SELECT event_id FROM unrouted_events WHERE event_id > ?1 ORDER BY event_id LIMIT ?2";
 
 /// In the order of the primary key, and no more than asked for; paused and unverified ones too, since they are examined
 /// all the same.
-const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router_worker: subscriptions_of_topic */
+const SUBSCRIPTIONS_OF_TOPIC: &str = "/* router.subscriptions_of_topic */
 SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, coalesce(s.max_retry_limit, ?5),
        s.unverified_since
   FROM subscription_topics AS t CROSS JOIN subscriptions AS s ON s.id = t.subscription_id
@@ -46,7 +46,7 @@ SELECT t.subscription_id, s.active, s.verified, s.disabled_reason IS NOT NULL, c
 macro_rules! insert_sagas {
     ($name:literal, $rows:expr) => {
         concat!(
-            "/* router_worker: ",
+            "/* router.",
             $name,
             " */
 INSERT OR FAIL INTO webhook_delivery_sagas
@@ -62,31 +62,31 @@ pub(super) const INSERT_SAGAS: InsertMissing = InsertMissing {
         several: insert_sagas!("insert_sagas", several!("(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)")),
         one: insert_sagas!("insert_saga", "(?1, ?1, ?1, ?, ?, ?, 0, 'Pending', 0)"),
     },
-    find: "/* router_worker: find_saga */
+    find: "/* router.find_saga */
 SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1 AND subscription_id = ?2 AND generation = 0",
 };
 
 /// An event that is routed in several steps adds up.
-const NOTE_UNMATCHED: &str = "/* router_worker: note_unmatched */
+const NOTE_UNMATCHED: &str = "/* router.note_unmatched */
 INSERT OR FAIL INTO unmatched_events (event_id, paused, disabled, unverified) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (event_id) DO UPDATE
    SET paused = paused + excluded.paused, disabled = disabled + excluded.disabled,
        unverified = unverified + excluded.unverified";
 
 /// What the verification does not queue.
-const QUEUE_GAP: &str = "/* router_worker: queue_gap */
+const QUEUE_GAP: &str = "/* router.queue_gap */
 INSERT OR FAIL INTO catch_ups (subscription_id, since, until) VALUES (?1, ?2, ?3)";
 
 const LEAVE_QUEUE: Write = Write {
     several: concat!(
-        "/* router_worker: leave_queue */ DELETE FROM unrouted_events WHERE event_id IN (",
+        "/* router.leave_queue */ DELETE FROM unrouted_events WHERE event_id IN (",
         several!("?"),
         ")"
     ),
-    one: "/* router_worker: leave_queue_alone */ DELETE FROM unrouted_events WHERE event_id = ?1",
+    one: "/* router.leave_queue_alone */ DELETE FROM unrouted_events WHERE event_id = ?1",
 };
 
-const NOTE_PROGRESS: &str = "/* router_worker: note_progress */
+const NOTE_PROGRESS: &str = "/* router.note_progress */
 UPDATE OR FAIL unrouted_events SET after_subscription_id = ?2 WHERE event_id = ?1";
 
 #[cfg(feature = "test-support")]
@@ -104,10 +104,10 @@ pub(crate) const HOT: &[&str] = &[
     QUEUE_GAP,
 ];
 
-pub(crate) struct Router(pub(crate) RoleHandle);
+pub(crate) struct RouterSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl RouterStore for Router {
+impl RouterStore for RouterSql {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         let job = move |tx: &Tx<'_>| {
             let queued = rows::all(tx, TAKE_EVENTS, [limits.events], queued_event)?;

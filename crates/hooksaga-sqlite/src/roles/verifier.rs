@@ -11,32 +11,32 @@ use std::time::Duration;
 
 /// A stretch of open rounds by tenant. INDEXED BY: the condition of that index is an OR, which draws the planner to
 /// a scan of the table when it thinks that most rounds are open.
-const OPEN_CHECKS: &str = "/* subscription_verifier: open_checks */
+const OPEN_CHECKS: &str = "/* verifier.open_checks */
 SELECT tenant, id, check_round <> verification_round OR next_check_at <= ?3
   FROM subscriptions INDEXED BY idx_sub_open_check_tenant
  WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL AND tenant > ?1
  ORDER BY tenant, CASE WHEN check_round <> verification_round THEN 0 ELSE next_check_at END, id LIMIT ?2";
 
-const DUE_CHECK: &str = "/* subscription_verifier: due_check */
+const DUE_CHECK: &str = "/* verifier.due_check */
 SELECT id, callback_url, verification_round,
        iif(check_round <> verification_round, 1, check_attempts + 1), check_number + 1, tenant,
        iif(vouched_round = verification_round, vouched_by, NULL), header_names IS NOT NULL
   FROM subscriptions WHERE id = ?1";
 
-const HOLD: &str = "/* subscription_verifier: hold */
+const HOLD: &str = "/* verifier.hold */
 UPDATE subscriptions
    SET check_round = ?2, check_attempts = ?3, check_done = 0, check_number = ?4, next_check_at = ?5
  WHERE id = ?1";
 
-const SECRETS: &str = "/* subscription_verifier: secrets */
+const SECRETS: &str = "/* verifier.secrets */
 SELECT id, key_id, sealed FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
-const HEADERS: &str = "/* subscription_verifier: headers */
+const HEADERS: &str = "/* verifier.headers */
 SELECT key_id, sealed FROM subscription_headers WHERE subscription_id = ?1";
 
 /// `?6` is the URL that is verified now, or null: then the one that was before stays; `?11` who vouched for it.
-const RECORD: &str = "/* subscription_verifier: record */
+const RECORD: &str = "/* verifier.record */
 UPDATE subscriptions
    SET verified_url = coalesce(?6, verified_url),
        trusted_by = iif(?6 IS NULL, trusted_by, ?11),
@@ -46,23 +46,23 @@ UPDATE subscriptions
  WHERE id = ?1 AND verification_round = ?2 AND check_round = ?2 AND check_attempts = ?3 AND check_number = ?4
    AND NOT check_done AND callback_url = ?5 AND deleted_at IS NULL";
 
-const NEXT_CHECK_AT: &str = "/* subscription_verifier: next_check_at */
+const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(iif(check_round <> verification_round, min(next_check_at, ?1), next_check_at))
   FROM subscriptions INDEXED BY idx_sub_open_check
  WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
-const SECRET_KEY_IDS: &str = "/* subscription_verifier: secret_key_ids */
+const SECRET_KEY_IDS: &str = "/* verifier.secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[OPEN_CHECKS, DUE_CHECK, HOLD, SECRETS, HEADERS, NEXT_CHECK_AT];
 
-pub(crate) struct Verifier(pub(crate) RoleHandle);
+pub(crate) struct VerifierSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl VerifierStore for Verifier {
+impl VerifierStore for VerifierSql {
     async fn take_checks_in_turn(&self, turn: &CheckTurn, hold: Duration) -> StoreResult<TakenChecks> {
         let turn = turn.clone();
         self.0.write(move |tx| take_checks(tx, &turn, hold)).await

@@ -1,6 +1,6 @@
 //! `hooksaga stats`: how everything stands.
 
-use super::remote::{self, EndedCounts, QueryString, Remote, Stats as Reply, tenant};
+use super::remote::{self, ApiStats as Reply, EndedCounts, QueryString, Remote, tenant};
 use crate::{
     error::CliResult,
     output::{self, Cell, Color, Now, Table},

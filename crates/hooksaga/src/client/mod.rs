@@ -8,7 +8,7 @@ mod problem;
 pub(crate) mod scripted;
 mod transport;
 
-pub(crate) use problem::Problem;
+pub(crate) use problem::ApiProblem;
 pub(crate) use transport::{Bounds, Transport, Unanswered};
 
 use crate::error::{CliError, CliResult};
@@ -51,8 +51,8 @@ impl Reply {
     }
 
     /// What the server finds wrong, if it is no success.
-    pub(crate) fn problem(&self) -> Problem {
-        Problem::read(self.0.body())
+    pub(crate) fn problem(&self) -> ApiProblem {
+        ApiProblem::read(self.0.body())
     }
 
     /// The body of a success; the problem of anything else.

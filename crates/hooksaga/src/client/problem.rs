@@ -4,25 +4,25 @@ use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Problem {
+pub(crate) struct ApiProblem {
     #[serde(rename = "type")]
     kind: String,
     title: String,
     detail: String,
     /// What a conflict is with.
     pub(crate) existing_id: Option<i64>,
-    pub(crate) errors: Vec<FieldError>,
+    pub(crate) errors: Vec<ApiFieldError>,
 }
 
 /// What is wrong with one field.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(default)]
-pub(crate) struct FieldError {
+pub(crate) struct ApiFieldError {
     pub(crate) field: String,
     pub(crate) detail: String,
 }
 
-impl Problem {
+impl ApiProblem {
     /// Reads an error response; one that is no problem document is shown by its beginning.
     pub(super) fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| {
@@ -74,7 +74,7 @@ mod tests {
         let body = br#"{"type":"about:blank","title":"Invalid","status":422,"detail":"1 field is invalid",
             "errors":[{"field":"event_type","detail":"must not be empty"}]}"#;
         assert_eq!(
-            Problem::read(body).line(422),
+            ApiProblem::read(body).line(422),
             "the server answered 422: Invalid; 1 field is invalid; event_type: must not be empty"
         );
     }
@@ -82,15 +82,15 @@ mod tests {
     #[test]
     fn nothing_is_said_twice() {
         let body = br#"{"title":"Invalid","detail":"a: bad","errors":[{"field":"a","detail":"bad"}]}"#;
-        assert_eq!(Problem::read(body).line(422), "the server answered 422: Invalid; a: bad");
+        assert_eq!(ApiProblem::read(body).line(422), "the server answered 422: Invalid; a: bad");
     }
 
     #[test]
     fn an_answer_from_something_else_is_shown_by_its_beginning() {
         assert_eq!(
-            Problem::read(b"<h1>\nBad   Gateway</h1>").line(502),
+            ApiProblem::read(b"<h1>\nBad   Gateway</h1>").line(502),
             "the server answered 502: <h1> Bad Gateway</h1>"
         );
-        assert_eq!(Problem::read(b"").line(500), "the server answered 500");
+        assert_eq!(ApiProblem::read(b"").line(500), "the server answered 500");
     }
 }

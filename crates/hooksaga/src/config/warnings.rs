@@ -72,7 +72,8 @@ pub(super) fn warnings(config: &Config) -> Vec<String> {
 pub(super) fn database(config: &Config) -> Option<String> {
     let problem = config.database.unverified()?;
     Some(format!(
-        "whoever can divert the connection to the database can read and change everything: {problem}; add \
+        "the connection to the database is not authenticated: an attacker on the network could read and change \
+         everything: {problem}; add \
          sslmode=verify-full to database.url (and set database.ca_file, if its authority is a private one)"
     ))
 }

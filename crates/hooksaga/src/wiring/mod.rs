@@ -182,7 +182,7 @@ impl Wiring {
         if let Err(error) = self.stores.ingest.store_payload_limit(bytes).await {
             tracing::warn!(
                 %error,
-                "cannot note server.max_payload_bytes in the database: hooksaga_append keeps the former limit"
+                "cannot store server.max_payload_bytes in the database; hooksaga_append keeps using the previous limit"
             );
         }
     }

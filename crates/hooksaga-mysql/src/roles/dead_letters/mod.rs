@@ -51,10 +51,10 @@ pub(crate) const FORGET: &str = "/* dead_letters.forget */
 DELETE q FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN pending_dead_letters q FORCE INDEX (PRIMARY) ON q.saga_id = u.id";
 
-pub(crate) struct DeadLetters(pub(crate) RolePool);
+pub(crate) struct DeadLettersSql(pub(crate) RolePool);
 
 #[async_trait]
-impl DeadLetterStore for DeadLetters {
+impl DeadLetterStore for DeadLettersSql {
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
         self.0.run_inserting(|connection| bury(connection, limit)).await
     }

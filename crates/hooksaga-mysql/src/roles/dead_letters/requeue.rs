@@ -71,9 +71,9 @@ pub(crate) const LOCK_EVENTS: &str = "/* dead_letters.lock_events */
 SELECT e.id FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN events e FORCE INDEX (PRIMARY) ON e.id = u.event_id /*!80000 FOR SHARE */ /*M!100300 LOCK IN SHARE MODE */";
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in. A plain insert: letters with a
-/// successor were left out before, and one that gets it in between fails the whole, to be looked at again. The events are
-/// locked; one that has gone meanwhile, or is going, gets no saga.
+/// Idempotent through the unique key (event, subscription, generation). A plain insert: letters with a successor were
+/// excluded by the read before; if another transaction inserts one in between, this INSERT fails as a whole and the
+/// step is repeated. The events are locked; one that was removed meanwhile, or is being removed, gets no saga.
 const REQUEUE: &str = concat!(
     "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas

@@ -2,7 +2,7 @@
 
 pub(crate) mod archived;
 pub(crate) mod counts;
-pub(crate) mod part;
+pub(crate) mod large_event;
 pub(crate) mod records;
 
 use crate::{
@@ -85,10 +85,10 @@ pub(crate) const UNMARK: &str = "/* janitor.unmark */
 DELETE r FROM (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
 STRAIGHT_JOIN removals r FORCE INDEX (PRIMARY) ON r.kind = 'event' AND r.subject_id = u.id";
 
-pub(crate) struct Janitor(pub(crate) RolePool);
+pub(crate) struct JanitorSql(pub(crate) RolePool);
 
 #[async_trait]
-impl JanitorStore for Janitor {
+impl JanitorStore for JanitorSql {
     async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
         self.0.run(|connection| old_events(connection, retention, step)).await
     }
@@ -120,7 +120,7 @@ impl JanitorStore for Janitor {
         self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                let part = part::remove(&mut transaction, part, expiry).await?;
+                let part = large_event::remove(&mut transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })

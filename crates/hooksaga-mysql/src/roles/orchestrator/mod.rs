@@ -23,7 +23,7 @@ use std::{
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u32 = 16;
 
-pub(crate) struct Orchestrator {
+pub(crate) struct OrchestratorSql {
     pool: RolePool,
     /// Which of the counter's rows this process adds to: drawn once, so that concurrent orchestrators rarely
     /// wait for each other's; and another one after a wait that timed out, since the process that holds that row may be
@@ -38,7 +38,7 @@ pub(crate) struct Orchestrator {
 /// The number of passes that look for such jobs after one has met some: with several orchestrators there will be more.
 const CHECKS: u32 = 100;
 
-impl Orchestrator {
+impl OrchestratorSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % u64::from(SHARDS);
         let shard = AtomicU32::new(u32::try_from(drawn).unwrap_or(0));
@@ -47,7 +47,7 @@ impl Orchestrator {
 }
 
 #[async_trait]
-impl OrchestratorStore for Orchestrator {
+impl OrchestratorStore for OrchestratorSql {
     async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
         self.pool.run(|connection| waiting::waiting(connection, after, limit)).await
     }

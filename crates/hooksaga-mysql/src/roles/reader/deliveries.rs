@@ -1,13 +1,12 @@
 //! Deliveries and their attempts.
 
-use super::{blocks, page, rows_of};
+use super::{blocks, events::has_few_events, page, rows_of};
 use crate::{
     error::DbResult,
     roles::{
         batch::Batch,
         filter::Filter,
         rows::{natural, parsed, take},
-        tenant_size::has_few_events,
     },
     time::SqlTime,
 };

@@ -32,7 +32,7 @@ use mysql_async::{Conn, Row, prelude::Queryable as _};
 
 pub(crate) use deliveries::attempt;
 
-pub(crate) struct Reader {
+pub(crate) struct ReaderSql {
     lists: RolePool,
     line: QueryQueue,
     /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
@@ -41,7 +41,7 @@ pub(crate) struct Reader {
     prompt: RolePool,
 }
 
-impl Reader {
+impl ReaderSql {
     /// `connections` is the number of those in `lists`.
     pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
         let line = QueryQueue::new(connections.saturating_sub(1));
@@ -71,7 +71,7 @@ impl Reader {
 }
 
 #[async_trait]
-impl ReaderStore for Reader {
+impl ReaderStore for ReaderSql {
     async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         self.list(|connection| events::list(connection, wanted)).await
     }

@@ -152,18 +152,7 @@ fn age(now: Timestamp, oldest: Option<SqlTime>) -> u64 {
 async fn read(connection: &mut Conn) -> DbResult<(Timestamp, QueueGauges)> {
     let row: Option<Row> = connection.exec_first(GAUGES, ()).await?;
     let mut row = row.ok_or_else(|| DbError::unreadable("no gauges"))?;
-    let mut number = |column: usize| -> DbResult<u64> { Ok(count(take(&mut row, column)?)) };
-    let mut gauges = QueueGauges {
-        unrouted_events: number(0)?,
-        pending_sagas: number(1)?,
-        pending_retry_sagas: number(2)?,
-        held_sagas: number(3)?,
-        pending_jobs: number(4)?,
-        leased_jobs: number(5)?,
-        finished_jobs: number(6)?,
-        pending_dead_letters: number(7)?,
-        oldest_due_age_micros: 0,
-    };
+    let mut gauges = QueueGauges::of_columns(|column| DbResult::Ok(count(take(&mut row, column)?)))?;
     let now = take::<SqlTime>(&mut row, 9)?.0;
     gauges.oldest_due_age_micros = age(now, take(&mut row, 8)?);
     Ok((now, gauges))

@@ -25,7 +25,8 @@ UPDATE catch_ups
 SET until = ?, after_at = ?, after_id = ?, next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE id = ?";
 
-/// The one that failed: others that stand before it are locked by those that work on them.
+/// Finds the row whose step failed: rows before it are locked by the processes that work on them, so it is the first
+/// free one.
 pub(super) const FAILED: &str = "/* redrives.failed_catch_up */
 SELECT id FROM catch_ups FORCE INDEX (idx_catch_up_next)
 WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";

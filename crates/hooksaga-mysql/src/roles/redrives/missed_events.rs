@@ -31,8 +31,9 @@ ORDER BY e.created_at, e.id LIMIT ?"
 const SUBSCRIPTION: &str = "/* redrives.subscription */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ? AND deleted_at IS NULL";
 
-/// Twice is once, by the unique key: what exists was left out before, and what comes in between fails the whole, to be
-/// looked at again. The events are locked against the janitor; one that has gone meanwhile, or is going, gets no saga.
+/// Idempotent through the unique key. Existing sagas were excluded by the read before; if another transaction inserts
+/// one in between, this INSERT fails as a whole and the step is repeated. The events are locked against the janitor;
+/// one that was removed meanwhile, or is being removed, gets no saga.
 pub(crate) const INSERT: &str = concat!(
     "/* redrives.insert */
 INSERT INTO webhook_delivery_sagas

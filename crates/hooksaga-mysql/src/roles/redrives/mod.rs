@@ -64,17 +64,18 @@ SET after_at = ?, after_id = ?, examined = examined + ?, created = created + ?, 
     status = ?, error = ?, updated_at = UTC_TIMESTAMP(6)
 WHERE id = ? AND status = 'running'";
 
-/// The one that failed: others that stand before it are locked by those that work on them.
+/// Finds the row whose step failed: rows before it are locked by the processes that work on them, so it is the first
+/// free one.
 const FAILED: &str = "/* redrives.failed */
 SELECT id FROM redrives FORCE INDEX (idx_redrive_status)
 WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
 const PUT_OFF: &str = "/* redrives.put_off */ UPDATE redrives SET updated_at = UTC_TIMESTAMP(6) WHERE id = ?";
 
-pub(crate) struct Redrives(pub(crate) RolePool);
+pub(crate) struct RedrivesSql(pub(crate) RolePool);
 
 #[async_trait]
-impl RedriveStore for Redrives {
+impl RedriveStore for RedrivesSql {
     async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
         self.0.run(|connection| start(connection, new, limits)).await
     }

@@ -1,9 +1,10 @@
 //! Which subscriptions an event may go to, by the index of topics.
 //!
-//! Every entry that is read counts, also that of a paused subscription. So a pass is bounded, however many there are. One
-//! statement looks up a whole batch, each kind of event once. Where that finds more than a pass may consider, and for an
-//! event that an earlier pass has begun, the topics are read one by one, from the last subscription that was considered,
-//! and no more entries of each than are still wanted. The next subscriptions over all topics are among those entries.
+//! Every index entry read counts against the pass's limit, those of paused subscriptions too, so a pass is bounded.
+//! Normally one statement looks up the whole batch, once per (tenant, type). If that finds more than the limit, or if
+//! an earlier pass has begun the event, each topic is read separately: the next N entries after the last subscription
+//! considered, where N is what the pass can still take. Merging these lists gives the next N subscriptions over all
+//! topics.
 
 use crate::{
     error::DbResult,

@@ -113,10 +113,10 @@ pub(crate) fn resume(after: i64, event: i64) -> String {
     )
 }
 
-pub(crate) struct Router(pub(crate) RolePool);
+pub(crate) struct RouterSql(pub(crate) RolePool);
 
 #[async_trait]
-impl RouterStore for Router {
+impl RouterStore for RouterSql {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         let RouteLimits { events, sagas } = limits;
         let routed = self.pass(Taken::Oldest(events), Bound::Together(sagas.max(1)), default_limit).await?;
@@ -168,7 +168,7 @@ enum Bound {
     Small(SmallLimits),
 }
 
-impl Router {
+impl RouterSql {
     async fn pass(&self, taken: Taken<'_>, bound: Bound, default_limit: u32) -> StoreResult<Examined> {
         // Hardly ever are there sagas already. So the first try does not look for them; their keys would tell.
         let check_existing = &AtomicBool::new(false);

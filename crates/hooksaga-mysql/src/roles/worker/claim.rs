@@ -2,8 +2,8 @@
 //!
 //! A read finds these jobs and the sizes of their payloads. Then one transaction leases them, reads what their attempts
 //! need, and commits, in one round trip. Other workers may have taken or locked some of them meanwhile. The claim never
-//! waits for those. Instead, the next claims pick their jobs: they lock jobs that nobody holds, and lease them once they
-//! have read them.
+//! waits for them. If it met any, the next hundred claims use the other way ([`pick`]): lock free jobs with SKIP LOCKED
+//! first, then read and lease them.
 
 use crate::{
     error::{DbError, DbResult},

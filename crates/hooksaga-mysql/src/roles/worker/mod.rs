@@ -39,11 +39,11 @@ WHERE j.status = 'Leased' FOR UPDATE"
 }
 
 /// Secrets that have expired are of no interest: nobody opens them again.
-const SECRET_KEY_IDS: &str = "/* secret_key_ids */
+const SECRET_KEY_IDS: &str = "/* worker.secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > UTC_TIMESTAMP(6)
 UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
-pub(crate) struct Worker {
+pub(crate) struct WorkerSql {
     pool: RolePool,
     /// How many of the next claims pick their jobs.
     picks: AtomicU32,
@@ -52,14 +52,14 @@ pub(crate) struct Worker {
 /// The number of claims that lock their jobs first after one has met another worker: they will meet again.
 const PICKS: u32 = 100;
 
-impl Worker {
+impl WorkerSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, picks: AtomicU32::new(0) }
     }
 }
 
 #[async_trait]
-impl WorkerStore for Worker {
+impl WorkerStore for WorkerSql {
     async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         self.pool
             .run(|connection| async move {

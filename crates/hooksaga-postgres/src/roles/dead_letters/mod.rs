@@ -37,10 +37,10 @@ SELECT id, event_id, subscription_id, correlation_id, code, NULL::bigint, tenant
 UNION ALL
 SELECT saga_id, NULL, NULL, NULL, NULL, id, NULL FROM letters";
 
-pub(crate) struct DeadLetters(pub(crate) RolePool);
+pub(crate) struct DeadLettersSql(pub(crate) RolePool);
 
 #[async_trait]
-impl DeadLetterStore for DeadLetters {
+impl DeadLetterStore for DeadLettersSql {
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
         self.0
             .run(|client| async move {

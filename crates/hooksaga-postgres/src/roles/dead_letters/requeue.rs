@@ -94,8 +94,8 @@ pub(crate) const EXAMINE_OF_TENANT: &str = letters!(
 pub(crate) const LOCK_EVENTS: &str = "/* dead_letters.lock_events */
 SELECT FROM events WHERE id = ANY ($1) ORDER BY id FOR KEY SHARE";
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The events are locked; one that has
-/// gone meanwhile, or is going, gets no saga.
+/// Idempotent through the unique key (event, subscription, generation). The events are locked; one that was removed
+/// meanwhile, or is being removed, gets no saga.
 const REQUEUE: &str = concat!(
     "/* dead_letters.requeue */
 INSERT INTO webhook_delivery_sagas

@@ -4,7 +4,7 @@
 
 pub(crate) mod archived;
 pub(crate) mod counts;
-pub(crate) mod part;
+pub(crate) mod large_event;
 pub(crate) mod records;
 
 use crate::{
@@ -104,10 +104,10 @@ DELETE FROM removals r
 WHERE r.kind = 'event' AND r.subject_id = ANY ($1)
   AND NOT EXISTS (SELECT FROM events e WHERE e.id = r.subject_id OFFSET 0)";
 
-pub(crate) struct Janitor(pub(crate) RolePool);
+pub(crate) struct JanitorSql(pub(crate) RolePool);
 
 #[async_trait]
-impl JanitorStore for Janitor {
+impl JanitorStore for JanitorSql {
     async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
         let (at, id) =
             step.after.map_or((SqlTime(Timestamp::from_micros(0)), 0), |(at, id)| (SqlTime(at), id.0));
@@ -158,7 +158,7 @@ impl JanitorStore for Janitor {
         self.0
             .run(|mut client| async move {
                 let transaction = client.transaction().await?;
-                let part = part::remove(&transaction, part, expiry).await?;
+                let part = large_event::remove(&transaction, part, expiry).await?;
                 transaction.commit().await?;
                 Ok(part)
             })

@@ -6,8 +6,8 @@ use crate::{
     roles::{
         correlations::Correlations,
         endpoint,
-        frontier::Frontier,
         rows::{bigint, integer, natural, parsed},
+        scan_position::Frontier,
     },
     time::SqlTime,
 };

@@ -2,34 +2,36 @@
 
 pub(crate) mod apply;
 pub(crate) mod counts;
+mod deferred_moves;
 pub(crate) mod limited;
-mod reached;
 pub(crate) mod schedule;
+mod schedule_position;
 pub(crate) mod stranded;
-mod unmoved;
 
 use crate::{
     pool::RolePool,
-    roles::{correlations::Correlations, endpoint, frontier::Frontier, insert_without_conflicts::Inserter},
+    roles::{
+        correlations::Correlations, endpoint, insert_without_conflicts::Inserter, scan_position::Frontier,
+    },
 };
 use async_trait::async_trait;
+use deferred_moves::Unmoved;
 use hooksaga_saga::{ErrorCode, FurthestAttempt, SagaId, SubscriptionId};
 use hooksaga_store::{
     Allotted, ApplyBatch, Decide, JobsCreated, Move, OrchestratorStore, Scheduled, StoreResult, StrandedStep,
     WaitingPage, WorkerLoad,
 };
-use reached::Reached;
+use schedule_position::Reached;
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::Arc,
     time::{Duration, Instant},
 };
-use unmoved::Unmoved;
 
 /// How many rows a subscription's counter of one minute is spread over.
 const SHARDS: u64 = 16;
 
-pub(crate) struct Orchestrator {
+pub(crate) struct OrchestratorSql {
     /// Jobs, and the sagas' move to InProgress: follow from the sagas, and commit without waiting for the disk. The claim
     /// of a job does wait, before anything is sent.
     scheduling: RolePool,
@@ -45,7 +47,7 @@ pub(crate) struct Orchestrator {
     correlations: Arc<Correlations>,
 }
 
-impl Orchestrator {
+impl OrchestratorSql {
     pub(crate) fn new(scheduling: RolePool, applying: RolePool, correlations: Arc<Correlations>) -> Self {
         let drawn = RandomState::new().build_hasher().finish() % SHARDS;
         Self {
@@ -62,7 +64,7 @@ impl Orchestrator {
 }
 
 #[async_trait]
-impl OrchestratorStore for Orchestrator {
+impl OrchestratorStore for OrchestratorSql {
     async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
         self.scheduling.run(|client| async move { schedule::waiting(&client, after, limit).await }).await
     }

@@ -1,9 +1,9 @@
 //! Jobs for due sagas, and the sagas' move to InProgress. docs/SCHEDULING.md explains why the two transactions are safe.
 
 use super::{
+    deferred_moves::Unmoved,
     limited,
-    reached::{Reached, Wanted},
-    unmoved::Unmoved,
+    schedule_position::{Reached, Wanted},
 };
 use crate::{
     error::{DbError, DbResult},

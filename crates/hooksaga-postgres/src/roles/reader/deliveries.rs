@@ -145,8 +145,8 @@ fn filter_statuses(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFi
     let mut sources = Vec::new();
     if statuses.iter().any(|status| is_waiting(*status)) {
         sources.push(match wanted.subscription_id {
-            Some(id) => format!("{WAITING} AND w.subscription_id = {}", filter.number(id.0)),
-            None => WAITING.to_owned(),
+            Some(id) => format!("{WAITING_IDS} AND w.subscription_id = {}", filter.number(id.0)),
+            None => WAITING_IDS.to_owned(),
         });
     }
     if statuses.contains(&SagaStatus::InProgress) {
@@ -159,7 +159,7 @@ fn filter_statuses(filter: &mut Filter, scope: &TenantScope, wanted: &DeliveryFi
     filter.add_fixed(&format!("s.id = ANY (ARRAY({}))", sources.join(" UNION ALL ")));
 }
 
-const WAITING: &str =
+const WAITING_IDS: &str =
     "SELECT w.id FROM webhook_delivery_sagas w WHERE w.status IN ('Pending', 'PendingRetry')";
 
 /// A saga in progress has an open job, or one whose result is not applied yet.

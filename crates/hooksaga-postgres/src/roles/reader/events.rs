@@ -38,7 +38,7 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, EventFilter>) ->
     // A tenant has an index of its own, which is best where it leads to few; and without a type all that is of use of the
     // blocks is where the times begin and end.
     let by_tenant = match scope.tenant() {
-        Some(tenant) => wanted.event_type.is_none() || has_few(client, tenant).await?,
+        Some(tenant) => wanted.event_type.is_none() || has_few_events(client, tenant).await?,
         None => false,
     };
     match by_tenant {
@@ -47,7 +47,9 @@ pub(super) async fn list(client: &Client, wanted: ListQuery<'_, EventFilter>) ->
     }
 }
 
-async fn has_few(client: &Client, tenant: &str) -> DbResult<bool> {
+/// Whether a tenant has few rows. If so, a list reads all of them by the tenant's index and sorts; otherwise it scans the newest
+/// rows of all tenants, where some of the tenant's will be found soon.
+async fn has_few_events(client: &Client, tenant: &str) -> DbResult<bool> {
     let statement = client.prepare_cached(FEW).await?;
     Ok(client.query_one(&statement, &[&tenant]).await?.try_get(0)?)
 }

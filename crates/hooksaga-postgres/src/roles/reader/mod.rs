@@ -36,7 +36,7 @@ use tokio_postgres::Row;
 
 pub(crate) use deliveries::attempt;
 
-pub(crate) struct Reader {
+pub(crate) struct ReaderSql {
     lists: RolePool,
     line: QueryQueue,
     /// What the metrics show keeps one of the connections for lists: however slow those are, alerts have what they need.
@@ -45,7 +45,7 @@ pub(crate) struct Reader {
     prompt: RolePool,
 }
 
-impl Reader {
+impl ReaderSql {
     /// `connections` is the number of those in `lists`.
     pub(crate) fn new(lists: RolePool, connections: usize, prompt: RolePool) -> Self {
         let line = QueryQueue::new(connections.saturating_sub(1));
@@ -75,7 +75,7 @@ impl Reader {
 }
 
 #[async_trait]
-impl ReaderStore for Reader {
+impl ReaderStore for ReaderSql {
     async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         self.list(|client| async move { events::list(&client, wanted).await }).await
     }

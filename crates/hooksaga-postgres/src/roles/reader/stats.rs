@@ -123,17 +123,9 @@ async fn read(client: &Client) -> DbResult<(SqlTime, QueueGauges)> {
     let statement = client.prepare_cached(GAUGES).await?;
     let row = client.query_one(&statement, &[]).await?;
     let number = |column: usize| -> DbResult<u64> { Ok(count(row.try_get(column)?)) };
-    let gauges = QueueGauges {
-        unrouted_events: number(0)?,
-        // What waits is either new or a retry, and all of it is in one index.
-        pending_sagas: number(1)?.saturating_sub(number(2)?),
-        pending_retry_sagas: number(2)?,
-        held_sagas: number(3)?,
-        pending_jobs: number(4)?,
-        leased_jobs: number(5)?,
-        finished_jobs: number(6)?,
-        pending_dead_letters: number(7)?,
-        oldest_due_age_micros: number(8)?,
-    };
+    let mut gauges = QueueGauges::of_columns(number)?;
+    // What waits is either new or a retry, and all of it is in one index.
+    gauges.pending_sagas = gauges.pending_sagas.saturating_sub(gauges.pending_retry_sagas);
+    gauges.oldest_due_age_micros = number(8)?;
     Ok((row.try_get(9)?, gauges))
 }

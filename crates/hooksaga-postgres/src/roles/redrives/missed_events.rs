@@ -31,8 +31,8 @@ ORDER BY e.created_at, e.id LIMIT $4"
 const SUBSCRIPTION: &str = "/* redrives.subscription */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = $1 AND deleted_at IS NULL";
 
-/// Twice is once: the unique key (event, subscription, generation) lets one of them in. The events are locked against the
-/// janitor; one that has gone meanwhile, or is going, gets no saga.
+/// Idempotent through the unique key (event, subscription, generation). The events are locked against the janitor; one
+/// that was removed meanwhile, or is being removed, gets no saga.
 pub(crate) const INSERT: &str = concat!(
     "/* redrives.insert */
 INSERT INTO webhook_delivery_sagas

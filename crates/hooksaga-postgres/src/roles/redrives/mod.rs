@@ -72,10 +72,10 @@ const PUT_OFF: &str = "/* redrives.put_off */
 UPDATE redrives SET updated_at = now()
 WHERE id = (SELECT id FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
 
-pub(crate) struct Redrives(pub(crate) RolePool);
+pub(crate) struct RedrivesSql(pub(crate) RolePool);
 
 #[async_trait]
-impl RedriveStore for Redrives {
+impl RedriveStore for RedrivesSql {
     async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
         self.0.run(|client| async move { start(&client, new, limits).await }).await
     }

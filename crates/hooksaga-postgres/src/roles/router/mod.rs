@@ -7,9 +7,9 @@ use crate::{
     pool::RolePool,
     roles::{
         correlations::Correlations,
-        frontier::Frontier,
         insert_without_conflicts::{Insert, Inserter},
         rows::{bigint, count, integer},
+        scan_position::Frontier,
     },
 };
 use async_trait::async_trait;
@@ -33,7 +33,7 @@ use tokio_postgres::{Row, types::ToSql};
 /// later than that much after it is routed within a second.
 const MARGIN: i64 = 2000;
 
-pub(crate) struct Router {
+pub(crate) struct RouterSql {
     pool: RolePool,
     frontier: Frontier,
     sagas: Inserter,
@@ -42,7 +42,7 @@ pub(crate) struct Router {
     correlations: Arc<Correlations>,
 }
 
-impl Router {
+impl RouterSql {
     pub(crate) fn new(pool: RolePool, correlations: Arc<Correlations>) -> Self {
         Self {
             pool,
@@ -85,7 +85,7 @@ impl Router {
     }
 }
 
-impl Router {
+impl RouterSql {
     fn remember(&self, routed: &[RoutedEvent]) {
         let matched = routed.iter().filter(|event| !event.sagas.is_empty());
         self.correlations
@@ -205,7 +205,7 @@ fn routed_events(rows: &[Row]) -> DbResult<Option<Vec<RoutedEvent>>> {
 }
 
 #[async_trait]
-impl RouterStore for Router {
+impl RouterStore for RouterSql {
     async fn route(&self, limits: RouteLimits, default_limit: u32) -> StoreResult<RouteBatch> {
         let route = |client| async move {
             self.frontier.scan(|from| self.route_from(&client, limits, default_limit, from)).await

@@ -3,8 +3,8 @@
 use crate::{
     error::{DbError, DbResult},
     roles::{
-        frontier::Frontier,
         rows::{bigint, natural},
+        scan_position::Frontier,
     },
     time::{SqlTime, micros},
 };

@@ -33,16 +33,16 @@ ON CONFLICT (id) DO UPDATE SET slots = excluded.slots, version = excluded.versio
 const LEAVE: &str = "/* worker.leave */ DELETE FROM workers WHERE id = $1";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
-const SECRET_KEY_IDS: &str = "/* secret_key_ids */
+const SECRET_KEY_IDS: &str = "/* worker.secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > now()
 UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
-pub(crate) struct Worker {
+pub(crate) struct WorkerSql {
     pool: RolePool,
     claims: Claims,
 }
 
-impl Worker {
+impl WorkerSql {
     pub(crate) fn new(pool: RolePool) -> Self {
         Self { pool, claims: Claims::new() }
     }
@@ -70,7 +70,7 @@ impl Worker {
 }
 
 #[async_trait]
-impl WorkerStore for Worker {
+impl WorkerStore for WorkerSql {
     async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         self.pool.run(|client| async move { self.claims.claim(&client, limits, lease).await }).await
     }

@@ -11,7 +11,7 @@ use hooksaga_store::{
 };
 
 /// A queued saga that is not seen dead is left where it is.
-const TAKE_DEAD: &str = "/* dead_letter_operator: take_dead */
+const TAKE_DEAD: &str = "/* dead_letters.take_dead */
 SELECT g.id, g.event_id, g.subscription_id, g.final_error_code, e.correlation_id, e.tenant
   FROM pending_dead_letters AS q
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = q.saga_id
@@ -19,21 +19,21 @@ SELECT g.id, g.event_id, g.subscription_id, g.final_error_code, e.correlation_id
  WHERE +g.status = 'DeadLettered'
  ORDER BY q.saga_id LIMIT ?1";
 
-const INSERT_LETTER: &str = "/* dead_letter_operator: insert_letter */
+const INSERT_LETTER: &str = "/* dead_letters.insert_letter */
 INSERT INTO dead_letters (saga_id, event_id, subscription_id, final_error_code, created_at, payload)
 SELECT ?1, id, ?3, ?4, ?5, payload FROM events WHERE id = ?2
 ON CONFLICT DO NOTHING";
 
-const LEAVE_QUEUE: &str = "/* dead_letter_operator: leave_queue */
+const LEAVE_QUEUE: &str = "/* dead_letters.leave_queue */
 DELETE FROM pending_dead_letters WHERE saga_id = ?1";
 
 #[cfg(feature = "test-support")]
 pub(crate) const HOT: &[&str] = &[TAKE_DEAD, INSERT_LETTER, LEAVE_QUEUE];
 
-pub(crate) struct DeadLetters(pub(crate) RoleHandle);
+pub(crate) struct DeadLettersSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl DeadLetterStore for DeadLetters {
+impl DeadLetterStore for DeadLettersSql {
     async fn bury(&self, limit: u32) -> StoreResult<Vec<Buried>> {
         self.0.write(move |tx| bury(tx, limit)).await
     }

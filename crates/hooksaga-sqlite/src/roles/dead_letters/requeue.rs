@@ -22,7 +22,7 @@ pub(crate) use is_going;
 macro_rules! saga {
     ($name:literal, $from:literal, $id:literal) => {
         concat!(
-            "/* dead_letter_operator: ",
+            "/* dead_letters.",
             $name,
             " */
 SELECT g.event_id, g.subscription_id, g.generation, g.status, g.attempt_count, g.max_retry_limit,
@@ -48,11 +48,11 @@ const OF_LETTER: &str = saga!(
 );
 const SAGA: &str = saga!("saga", "webhook_delivery_sagas AS g", "g.id");
 
-const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription */
+const SUBSCRIPTION: &str = "/* dead_letters.subscription */
 SELECT active AND verified, coalesce(max_retry_limit, ?2) FROM subscriptions WHERE id = ?1";
 
 /// Whether the event and the subscription are one tenant's, and the delivery that there is.
-const TEST: &str = "/* dead_letter_operator: test */
+const TEST: &str = "/* dead_letters.test */
 SELECT g.id FROM subscriptions AS s
  CROSS JOIN events AS e ON e.id = ?1 AND e.tenant = s.tenant
   LEFT JOIN webhook_delivery_sagas AS g ON g.event_id = e.id AND g.subscription_id = s.id AND g.generation = 0
@@ -60,7 +60,7 @@ SELECT g.id FROM subscriptions AS s
 
 /// An event that has gone meanwhile, or is going, gets no saga.
 pub(crate) const INSERT_SAGA: &str = concat!(
-    "/* dead_letter_operator: insert_saga */
+    "/* dead_letters.insert_saga */
 INSERT INTO webhook_delivery_sagas
     (event_id, subscription_id, generation, status, attempt_count, max_retry_limit, next_attempt_at, created_at,
      updated_at)
@@ -70,12 +70,13 @@ SELECT e.id, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8 FROM events AS e WHERE e.id = ?1 AND
 ON CONFLICT DO NOTHING"
 );
 
-/// What a step examines, oldest first, whether it matches but for its error code, whether it was requeued, and that code.
-/// The filter is no condition of the scan: each letter that is passed counts.
+/// The letters of one step, oldest first. For each: does it match the filter apart from the error code, was it
+/// requeued, and its code. The filter is not in the WHERE, because letters that do not match count against the limit,
+/// too.
 macro_rules! scan {
     ($name:literal, $letters:literal, $of:literal) => {
         concat!(
-            "/* dead_letter_operator: ",
+            "/* dead_letters.",
             $name,
             " */
 SELECT d.id, d.subscription_id,

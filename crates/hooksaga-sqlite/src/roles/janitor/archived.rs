@@ -8,11 +8,11 @@ use crate::{
 use hooksaga_saga::{DeadLetterId, EventId, SagaId, SubscriptionId};
 use hooksaga_store::{ArchivedDelivery, ArchivedEvent, ArchivedLetter, EventPart};
 
-const EVENT: &str = "/* history_janitor: event */
+const EVENT: &str = "/* janitor.event */
 SELECT id, tenant, event_type, external_id, correlation_id, created_at, payload FROM events WHERE id = ?1";
 
 /// By the unique key, from where the last page ended; each with its dead letter and what that was requeued as.
-pub(super) const PAGE: &str = "/* history_janitor: page */
+pub(super) const PAGE: &str = "/* janitor.page */
 SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.generation, g.status, g.attempt_count,
        g.max_retry_limit, g.final_error_code, g.created_at, g.updated_at, d.id, d.final_error_code, d.created_at,
        CASE WHEN d.id IS NOT NULL THEN
@@ -25,7 +25,7 @@ SELECT g.id, g.event_id, g.subscription_id, coalesce(s.callback_url, ''), g.gene
  WHERE g.event_id = ?1 AND (g.subscription_id, g.generation) > (?2, ?3)
  ORDER BY g.subscription_id, g.generation LIMIT ?4";
 
-const ATTEMPTS: &str = "/* history_janitor: attempts */
+const ATTEMPTS: &str = "/* janitor.attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
        started_at, callback_url
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";

@@ -5,37 +5,36 @@ use hooksaga_saga::Timestamp;
 use hooksaga_store::{CountProgress, HOUR, MINUTE, TOTALS_KEPT, each};
 use rusqlite::OptionalExtension;
 
-const PROGRESS: &str = "/* history_janitor: count_progress */
+const PROGRESS: &str = "/* janitor.count_progress */
 SELECT (SELECT below FROM count_progress WHERE sums = 1), below, after_subscription_id
   FROM count_progress WHERE sums = 2";
 
-const MOVE: &str = "/* history_janitor: move_count_progress */
+const MOVE: &str = "/* janitor.move_count_progress */
 UPDATE count_progress SET below = ?2, after_subscription_id = ?3 WHERE sums = ?1";
 
-pub(super) const NEXT_MINUTE: &str = "/* history_janitor: next_minute */
+pub(super) const NEXT_MINUTE: &str = "/* janitor.next_minute */
 SELECT minute FROM delivery_counts WHERE minute >= ?1 AND minute < ?2 ORDER BY minute LIMIT 1";
 
-const FORGET_TOTALS: &str =
-    "/* history_janitor: forget_totals */ DELETE FROM minute_totals WHERE minute = ?1";
+const FORGET_TOTALS: &str = "/* janitor.forget_totals */ DELETE FROM minute_totals WHERE minute = ?1";
 
-const ADD_TOTAL: &str = "/* history_janitor: add_total */
+const ADD_TOTAL: &str = "/* janitor.add_total */
 INSERT INTO minute_totals (minute, tenant, delivered, failed, dead_lettered)
 SELECT minute, '', sum(delivered), sum(failed), sum(dead_lettered) FROM delivery_counts WHERE minute = ?1 GROUP BY minute";
 
-pub(super) const ADD_TENANTS: &str = "/* history_janitor: add_tenants */
+pub(super) const ADD_TENANTS: &str = "/* janitor.add_tenants */
 INSERT INTO minute_totals (minute, tenant, delivered, failed, dead_lettered)
 SELECT c.minute, s.tenant, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
   FROM delivery_counts AS c CROSS JOIN subscriptions AS s ON s.id = c.subscription_id
  WHERE c.minute = ?1 GROUP BY s.tenant";
 
-pub(super) const NEXT_SUBSCRIPTION: &str = "/* history_janitor: next_subscription */
+pub(super) const NEXT_SUBSCRIPTION: &str = "/* janitor.next_subscription */
 SELECT subscription_id FROM delivery_counts
  WHERE minute = ?1 AND subscription_id > ?2 ORDER BY subscription_id LIMIT 1";
 
-const FORGET_HOURS: &str = "/* history_janitor: forget_hours */
+const FORGET_HOURS: &str = "/* janitor.forget_hours */
 DELETE FROM delivery_hours WHERE hour = ?1 AND subscription_id BETWEEN ?2 AND ?3";
 
-pub(super) const ADD_HOURS: &str = "/* history_janitor: add_hours */
+pub(super) const ADD_HOURS: &str = "/* janitor.add_hours */
 INSERT INTO delivery_hours (hour, subscription_id, delivered, failed, dead_lettered)
 WITH RECURSIVE minutes (minute) AS (
     SELECT ?1 UNION ALL SELECT minute + 60000000 FROM minutes WHERE minute < ?1 + 59 * 60000000)
@@ -44,17 +43,17 @@ SELECT ?1, c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_letter
     ON c.minute = minutes.minute AND c.subscription_id BETWEEN ?2 AND ?3
  GROUP BY c.subscription_id";
 
-const OLD_MINUTES: &str = "/* history_janitor: old_minutes */
+const OLD_MINUTES: &str = "/* janitor.old_minutes */
 SELECT minute, subscription_id, shard FROM delivery_counts
  WHERE minute < ?1 ORDER BY minute, subscription_id, shard LIMIT ?2";
 
-const DELETE_MINUTE: &str = "/* history_janitor: delete_minute */
+const DELETE_MINUTE: &str = "/* janitor.delete_minute */
 DELETE FROM delivery_counts WHERE minute = ?1 AND subscription_id = ?2 AND shard = ?3";
 
-const OLD_TOTALS: &str = "/* history_janitor: old_totals */
+const OLD_TOTALS: &str = "/* janitor.old_totals */
 SELECT minute, tenant FROM minute_totals WHERE minute < ?1 ORDER BY minute, tenant LIMIT ?2";
 
-const DELETE_TOTAL: &str = "/* history_janitor: delete_total */
+const DELETE_TOTAL: &str = "/* janitor.delete_total */
 DELETE FROM minute_totals WHERE minute = ?1 AND tenant = ?2";
 
 fn progress(tx: &Tx<'_>) -> DbResult<CountProgress> {

@@ -2,7 +2,7 @@
 
 mod archived;
 mod counts;
-mod part;
+mod large_event;
 mod records;
 
 use super::rows;
@@ -17,18 +17,18 @@ use rusqlite::OptionalExtension;
 use std::time::Duration;
 
 /// As the guards read it.
-const CLOCK: &str = "/* history_janitor: clock */
+const CLOCK: &str = "/* janitor.clock */
 SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
 /// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
-const OLD_EVENTS: &str = "/* history_janitor: old_events */
+const OLD_EVENTS: &str = "/* janitor.old_events */
 SELECT id, created_at FROM events INDEXED BY idx_event_created
  WHERE created_at >= ?1 AND created_at <= ?2 AND (created_at > ?1 OR id > ?3)
  ORDER BY created_at, id LIMIT ?4";
 
 /// What decides about an event, and how much there is of it. No payload is read for its length. INDEXED BY: where one event
 /// has most of the sagas the planner would read them all.
-const REMAINS: &str = "/* history_janitor: remains */
+const REMAINS: &str = "/* janitor.remains */
 SELECT e.created_at, EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = e.id),
        coalesce(sum(g.status NOT IN ('Completed', 'DeadLettered')), 0), coalesce(sum(g.status = 'DeadLettered'), 0),
        max(g.updated_at),
@@ -40,28 +40,28 @@ SELECT e.created_at, EXISTS (SELECT 1 FROM unrouted_events WHERE event_id = e.id
  WHERE e.id = ?1 GROUP BY e.id";
 
 /// An event of which some sagas went before is listed already.
-const MARK: &str = "/* history_janitor: mark */
+const MARK: &str = "/* janitor.mark */
 INSERT INTO removals (kind, subject_id) VALUES ('event', ?1) ON CONFLICT DO NOTHING";
 
-const UNMARK: &str = "/* history_janitor: unmark */
+const UNMARK: &str = "/* janitor.unmark */
 DELETE FROM removals WHERE kind = 'event' AND subject_id = ?1";
 
-const SAGAS: &str = "/* history_janitor: sagas */
+const SAGAS: &str = "/* janitor.sagas */
 SELECT id FROM webhook_delivery_sagas WHERE event_id = ?1";
 
-const DELETE_LETTER: &str = "/* history_janitor: delete_letter */
+const DELETE_LETTER: &str = "/* janitor.delete_letter */
 DELETE FROM dead_letters WHERE saga_id = ?1";
 
-const DELETE_JOBS: &str = "/* history_janitor: delete_jobs */
+const DELETE_JOBS: &str = "/* janitor.delete_jobs */
 DELETE FROM webhook_delivery_jobs WHERE saga_id = ?1";
 
-const DELETE_SAGA: &str = "/* history_janitor: delete_saga */
+const DELETE_SAGA: &str = "/* janitor.delete_saga */
 DELETE FROM webhook_delivery_sagas WHERE id = ?1";
 
-const DELETE_UNMATCHED: &str = "/* history_janitor: delete_unmatched */
+const DELETE_UNMATCHED: &str = "/* janitor.delete_unmatched */
 DELETE FROM unmatched_events WHERE event_id = ?1";
 
-const DELETE_EVENT: &str = "/* history_janitor: delete_event */
+const DELETE_EVENT: &str = "/* janitor.delete_event */
 DELETE FROM events WHERE id = ?1";
 
 #[cfg(feature = "test-support")]
@@ -76,9 +76,9 @@ pub(crate) const HOT: &[&str] = &[
     DELETE_SAGA,
     DELETE_UNMATCHED,
     DELETE_EVENT,
-    part::LISTED,
-    part::PART,
-    part::HAS_SAGAS,
+    large_event::LISTED,
+    large_event::PART,
+    large_event::HAS_SAGAS,
     archived::PAGE,
     counts::NEXT_MINUTE,
     counts::ADD_TENANTS,
@@ -86,10 +86,10 @@ pub(crate) const HOT: &[&str] = &[
     counts::ADD_HOURS,
 ];
 
-pub(crate) struct Janitor(pub(crate) RoleHandle);
+pub(crate) struct JanitorSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl JanitorStore for Janitor {
+impl JanitorStore for JanitorSql {
     async fn old_events(&self, retention: &Retention, step: ScanStep<EventPlace>) -> StoreResult<OldEvents> {
         let retention = *retention;
         self.0.read(move |tx| old_events(tx, &retention, step)).await
@@ -115,7 +115,7 @@ impl JanitorStore for Janitor {
     }
 
     async fn remove_part(&self, part: EventPart, expiry: Expiry) -> StoreResult<RemovedPart> {
-        self.0.write(move |tx| part::remove(tx, part, expiry)).await
+        self.0.write(move |tx| large_event::remove(tx, part, expiry)).await
     }
 
     async fn remove_records(&self, kept_for: Option<Duration>, limit: u32) -> StoreResult<RemovedRecords> {

@@ -5,33 +5,33 @@ use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_store::{EXPIRED_KEYS_KEPT, MINUTES_KEPT, RemovedRecords};
 use std::time::Duration;
 
-const OLD_REDRIVES: &str = "/* history_janitor: old_redrives */
+const OLD_REDRIVES: &str = "/* janitor.old_redrives */
 SELECT id FROM redrives INDEXED BY idx_redrive_status
  WHERE status IN ('done', 'cancelled', 'failed') AND updated_at <= ?1 LIMIT ?2";
 
 /// The oldest, of which those that are old: ids are in the order of time, so nothing behind them is read.
-const OLD_RECORDS: &str = "/* history_janitor: old_records */
+const OLD_RECORDS: &str = "/* janitor.old_records */
 SELECT id FROM (SELECT id, at FROM audit_records ORDER BY id LIMIT ?2) WHERE at <= ?1";
 
-const OLD_HOURS: &str = "/* history_janitor: old_hours */
+const OLD_HOURS: &str = "/* janitor.old_hours */
 SELECT hour, subscription_id FROM delivery_hours WHERE hour <= ?1 ORDER BY hour, subscription_id LIMIT ?2";
 
-const EXPIRED_KEYS: &str = "/* history_janitor: expired_keys */
+const EXPIRED_KEYS: &str = "/* janitor.expired_keys */
 SELECT id FROM api_keys INDEXED BY idx_key_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
 
-const DELETE_KEY: &str = "/* history_janitor: delete_key */ DELETE FROM api_keys WHERE id = ?1";
+const DELETE_KEY: &str = "/* janitor.delete_key */ DELETE FROM api_keys WHERE id = ?1";
 
-const MARK: &str = "/* history_janitor: mark_record */
+const MARK: &str = "/* janitor.mark_record */
 INSERT INTO removals (kind, subject_id) VALUES (?1, ?2)";
 
-const UNMARK: &str = "/* history_janitor: unmark_record */
+const UNMARK: &str = "/* janitor.unmark_record */
 DELETE FROM removals WHERE kind = ?1 AND subject_id = ?2";
 
-const DELETE_REDRIVE: &str = "/* history_janitor: delete_redrive */ DELETE FROM redrives WHERE id = ?1";
+const DELETE_REDRIVE: &str = "/* janitor.delete_redrive */ DELETE FROM redrives WHERE id = ?1";
 
-const DELETE_RECORD: &str = "/* history_janitor: delete_record */ DELETE FROM audit_records WHERE id = ?1";
+const DELETE_RECORD: &str = "/* janitor.delete_record */ DELETE FROM audit_records WHERE id = ?1";
 
-const DELETE_HOUR: &str = "/* history_janitor: delete_hour */
+const DELETE_HOUR: &str = "/* janitor.delete_hour */
 DELETE FROM delivery_hours WHERE hour = ?1 AND subscription_id = ?2";
 
 /// Whether there is anything to remove.

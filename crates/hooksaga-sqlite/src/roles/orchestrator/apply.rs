@@ -18,7 +18,7 @@ use rusqlite::{CachedStatement, Row};
 use std::time::Duration;
 
 /// A queued job that is not seen finished is left where it is.
-const TAKE_RESULTS: &str = "/* saga_orchestrator: take_results */
+const TAKE_RESULTS: &str = "/* orchestrator.take_results */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code, coalesce(j.duration_ms, 0),
        g.status, g.attempt_count, g.max_retry_limit, g.next_attempt_at, g.final_error_code,
        e.tenant, e.correlation_id, j.retry_at
@@ -30,24 +30,24 @@ SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.status, j.error_code,
  ORDER BY q.job_id LIMIT ?1";
 
 /// `?2` is the JOB's attempt_at: a result that was applied before finds nothing.
-const UPDATE_SAGA: &str = "/* saga_orchestrator: update_saga */
+const UPDATE_SAGA: &str = "/* orchestrator.update_saga */
 UPDATE OR FAIL webhook_delivery_sagas
    SET status = ?3, attempt_count = ?4, next_attempt_at = ?5, final_error_code = ?6, updated_at = ?7
  WHERE id = ?1 AND +status = 'InProgress' AND +next_attempt_at = ?2";
 
-const READ_SAGA: &str = "/* saga_orchestrator: read_saga */
+const READ_SAGA: &str = "/* orchestrator.read_saga */
 SELECT status, attempt_count, next_attempt_at FROM webhook_delivery_sagas WHERE id = ?1";
 
-const QUEUE_DEAD: &str = "/* saga_orchestrator: queue_dead */
+const QUEUE_DEAD: &str = "/* orchestrator.queue_dead */
 INSERT OR FAIL INTO pending_dead_letters (saga_id) VALUES (?1) ON CONFLICT DO NOTHING";
 
 const LEAVE_QUEUE: Write = Write {
     several: concat!(
-        "/* saga_orchestrator: leave_queue */ DELETE FROM finished_jobs WHERE job_id IN (",
+        "/* orchestrator.leave_queue */ DELETE FROM finished_jobs WHERE job_id IN (",
         several!("?"),
         ")"
     ),
-    one: "/* saga_orchestrator: leave_queue_alone */ DELETE FROM finished_jobs WHERE job_id = ?1",
+    one: "/* orchestrator.leave_queue_alone */ DELETE FROM finished_jobs WHERE job_id = ?1",
 };
 
 #[cfg(feature = "test-support")]

@@ -6,7 +6,7 @@ use hooksaga_saga::{Latencies, Outcome, SagaStatus, SubscriptionId};
 use std::collections::BTreeMap;
 
 /// One shard is enough where there is one writer. How long attempts took is counted in the row that is written anyway.
-pub(super) const COUNT: &str = "/* saga_orchestrator: count */
+pub(super) const COUNT: &str = "/* orchestrator.count */
 INSERT OR FAIL INTO delivery_counts
     (minute, subscription_id, shard, delivered, failed, dead_lettered, ms_10, ms_20, ms_50, ms_100, ms_200, ms_500,
      ms_1000, ms_2000, ms_5000, ms_10000, ms_20000, ms_more, slowest_ms)

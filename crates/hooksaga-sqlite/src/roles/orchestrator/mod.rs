@@ -31,7 +31,7 @@ pub(crate) use {
 macro_rules! mark_in_progress {
     ($name:literal, $ids:expr) => {
         concat!(
-            "/* saga_orchestrator: ",
+            "/* orchestrator.",
             $name,
             " */
 UPDATE OR FAIL webhook_delivery_sagas SET status = 'InProgress', updated_at = ?1
@@ -49,10 +49,10 @@ const MARK_IN_PROGRESS: Write = Write {
 #[cfg(feature = "test-support")]
 pub(crate) const HOT_MARK: &[&str] = &[MARK_IN_PROGRESS.several, MARK_IN_PROGRESS.one];
 
-pub(crate) struct Orchestrator(pub(crate) RoleHandle);
+pub(crate) struct OrchestratorSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl OrchestratorStore for Orchestrator {
+impl OrchestratorStore for OrchestratorSql {
     async fn waiting(&self, after: Option<SubscriptionId>, limit: u32) -> StoreResult<WaitingPage> {
         self.0.read(move |tx| schedule::waiting(tx, after, limit)).await
     }

@@ -17,9 +17,15 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
 
-/// One index probe per subscription that has any waiting saga, however many it has. INDEXED BY: only this index finds
-/// the next subscription without reading every waiting saga.
-const WAITING: &str = "/* saga_orchestrator: waiting */
+/// One index probe per subscription that has any waiting saga, however many it has: the first `?2` behind `?1`, and whether each
+/// is deliverable and has a waiting saga that fits the condition. INDEXED BY: only this index finds the next subscription
+/// without reading every waiting saga.
+macro_rules! waiting_subscriptions {
+    ($name:literal, $condition:literal) => {
+        concat!(
+            "/* orchestrator.",
+            $name,
+            " */
 WITH RECURSIVE hops (subscription_id, hop) AS (
     SELECT min(g.subscription_id), 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
      WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id > ?1
@@ -33,14 +39,24 @@ SELECT hops.subscription_id,
        coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
        AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
                     WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = hops.subscription_id
-                      AND g.next_attempt_at <= ?3
-                      AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit))
+                      AND ",
+            $condition,
+            ")
   FROM hops
  WHERE hops.subscription_id IS NOT NULL
- ORDER BY hops.subscription_id";
+ ORDER BY hops.subscription_id"
+        )
+    };
+}
+pub(super) use waiting_subscriptions;
+
+const WAITING: &str = waiting_subscriptions!(
+    "waiting",
+    "g.next_attempt_at <= ?3 AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)"
+);
 
 /// INDEXED BY: the partial index over just the rows that are counted. `?1` is the time that never comes.
-const OPEN_JOBS: &str = "/* saga_orchestrator: open_jobs */
+const OPEN_JOBS: &str = "/* orchestrator.open_jobs */
 SELECT subscription_id, count(*) FROM (
     SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
      WHERE status = 'Pending' AND lease_until < ?1
@@ -51,15 +67,15 @@ SELECT subscription_id, count(*) FROM (
 ) GROUP BY subscription_id";
 
 /// A heartbeat that lies ahead, because the clock was set back since, is as far from now as an old one.
-const WORKERS: &str = "/* saga_orchestrator: workers */
+const WORKERS: &str = "/* orchestrator.workers */
 SELECT count(*) FILTER (WHERE silence < ?2), coalesce(sum(slots) FILTER (WHERE silence < ?2), 0), max(silence)
   FROM (SELECT slots, abs(?1 - seen_at) AS silence FROM workers) WHERE silence < ?3";
 
-const IS_DELIVERABLE: &str = "/* saga_orchestrator: is_deliverable */
+const IS_DELIVERABLE: &str = "/* orchestrator.is_deliverable */
 SELECT deliverable, iif(deleted_at IS NULL, rate_limit, NULL) FROM subscriptions WHERE id = ?1";
 
 /// INDEXED BY: this way they come in order, and no more are read than asked for.
-const DUE_SAGAS: &str = "/* saga_orchestrator: due_sagas */
+const DUE_SAGAS: &str = "/* orchestrator.due_sagas */
 SELECT g.id, g.next_attempt_at, e.tenant, e.correlation_id
   FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
  CROSS JOIN events AS e ON e.id = g.event_id
@@ -72,7 +88,7 @@ SELECT g.id, g.next_attempt_at, e.tenant, e.correlation_id
 macro_rules! insert_jobs {
     ($name:literal, $rows:expr) => {
         concat!(
-            "/* saga_orchestrator: ",
+            "/* orchestrator.",
             $name,
             " */
 INSERT OR FAIL INTO webhook_delivery_jobs
@@ -88,7 +104,7 @@ pub(super) const INSERT_JOBS: InsertMissing = InsertMissing {
         several: insert_jobs!("insert_jobs", several!("(?1, ?1, ?1, ?, ?, ?, 'Pending')")),
         one: insert_jobs!("insert_job", "(?1, ?1, ?1, ?, ?, ?, 'Pending')"),
     },
-    find: "/* saga_orchestrator: find_job */
+    find: "/* orchestrator.find_job */
 SELECT id FROM webhook_delivery_jobs WHERE saga_id = ?1 AND attempt_at = ?2",
 };
 

@@ -1,6 +1,6 @@
 //! Sagas whose next attempt is further ahead than any can be, because the clock was ahead. They count as due.
 
-use super::schedule::INSERT_JOBS;
+use super::schedule::{INSERT_JOBS, waiting_subscriptions};
 use crate::{error::DbResult, roles::rows, session::Tx};
 use hooksaga_saga::{FurthestAttempt, SagaId, SubscriptionId, Timestamp};
 use rusqlite::Row;
@@ -11,34 +11,17 @@ const SAGAS: u32 = 10;
 /// How many of the attempts that are planned next are read, of each kind.
 const LOOKED_AT: u32 = 100;
 
-/// One index probe per subscription that has any waiting saga, as `waiting` does, and one at the end of its part.
-const STRANDED: &str = "/* saga_orchestrator: stranded */
-WITH RECURSIVE hops (subscription_id, hop) AS (
-    SELECT min(g.subscription_id), 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-     WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id > ?1
-    UNION ALL
-    SELECT (SELECT min(g.subscription_id) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-             WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id > hops.subscription_id),
-           hops.hop + 1
-      FROM hops WHERE hops.subscription_id IS NOT NULL AND hops.hop < ?2
-)
-SELECT hops.subscription_id,
-       coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = hops.subscription_id), false)
-       AND EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
-                    WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = hops.subscription_id
-                      AND g.next_attempt_at > ?3)
-  FROM hops
- WHERE hops.subscription_id IS NOT NULL
- ORDER BY hops.subscription_id";
+/// One index probe at the end of each subscription's part.
+const STRANDED: &str = waiting_subscriptions!("stranded", "g.next_attempt_at > ?3");
 
-const STRANDED_SAGAS: &str = "/* saga_orchestrator: stranded_sagas */
+const STRANDED_SAGAS: &str = "/* orchestrator.stranded_sagas */
 SELECT g.id, g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
  WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1 AND g.next_attempt_at > ?2
    AND (g.status = 'Pending' OR g.attempt_count < g.max_retry_limit)
  ORDER BY g.next_attempt_at, g.id LIMIT ?3";
 
 /// First attempts among the retries that are planned next: the index has both, so only a bounded number is read.
-const STRANDED_FIRST: &str = "/* saga_orchestrator: stranded_first */
+const STRANDED_FIRST: &str = "/* orchestrator.stranded_first */
 SELECT w.id, w.next_attempt_at
   FROM (SELECT g.id, g.next_attempt_at, g.status FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
          WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = ?1

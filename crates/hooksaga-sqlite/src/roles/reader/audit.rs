@@ -11,11 +11,11 @@ use hooksaga_store::{AuditFilter, AuditRecord, Page, PageRequest, TenantScope};
 use rusqlite::Row;
 
 const LIST: Source = Source {
-    select: "/* api_reader: audit */ SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant",
+    select: "/* reader.audit */ SELECT a.id, a.at, a.key_id, a.key_name, a.action, a.target, a.tenant",
     from: "audit_records AS a",
     from_unindexed: "audit_records AS a NOT INDEXED",
     id: "a.id",
-    newest: "/* api_reader: newest_audit */ SELECT max(id) FROM audit_records",
+    newest: "/* reader.newest_audit */ SELECT max(id) FROM audit_records",
 };
 
 pub(super) fn list(

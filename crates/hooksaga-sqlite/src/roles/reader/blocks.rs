@@ -13,10 +13,10 @@ use hooksaga_store::{BLOCK, BLOCKS_AT_ONCE, BlockFilter, BlockPager, Page, PageR
 use rusqlite::{Row, params_from_iter};
 use std::ops::Range;
 
-const PROGRESS: &str = "/* api_reader: list_progress */ SELECT below FROM list_progress WHERE list = ?1";
+const PROGRESS: &str = "/* reader.list_progress */ SELECT below FROM list_progress WHERE list = ?1";
 
 /// How far the list is indexed, and the first and the last block that can hold something from ?2 on and before ?3.
-const BETWEEN: &str = "/* api_reader: blocks_between */
+const BETWEEN: &str = "/* reader.blocks_between */
 SELECT below,
        (SELECT block FROM list_block_times WHERE list = ?1 AND (?2 IS NULL OR last_at >= ?2) ORDER BY block LIMIT 1),
        (SELECT block FROM list_block_times WHERE list = ?1 AND (?3 IS NULL OR first_at < ?3)
@@ -182,7 +182,7 @@ fn next_blocks(tx: &Tx<'_>, wanted: &BlockFilter, next: i64) -> DbResult<Vec<i64
         filter.add_some("t.list = ?)", Some(wanted.list.number()));
     }
     let sql = format!(
-        "/* api_reader: blocks */ SELECT b.block FROM {from} WHERE true{}
+        "/* reader.blocks */ SELECT b.block FROM {from} WHERE true{}
           ORDER BY b.block DESC LIMIT {BLOCKS_AT_ONCE}",
         filter.sql()
     );

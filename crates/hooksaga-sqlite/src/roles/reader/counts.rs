@@ -8,15 +8,15 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row};
 use std::collections::BTreeMap;
 
-const PROGRESS: &str = "/* api_reader: count_progress */
+const PROGRESS: &str = "/* reader.count_progress */
 SELECT (SELECT below FROM count_progress WHERE sums = 1), (SELECT below FROM count_progress WHERE sums = 2)";
 
 /// By a look for each minute, since a minute may have the totals of many tenants.
-pub(super) const TOTAL: &str = "/* api_reader: minute_total */
+pub(super) const TOTAL: &str = "/* reader.minute_total */
 SELECT delivered, failed, dead_lettered FROM minute_totals WHERE minute = ?1 AND tenant = ?2";
 
 /// A null tenant is everybody's.
-pub(super) const MINUTE_COUNT: &str = "/* api_reader: minute_count */
+pub(super) const MINUTE_COUNT: &str = "/* reader.minute_count */
 SELECT sum(c.delivered), sum(c.failed), sum(c.dead_lettered) FROM delivery_counts AS c
  WHERE c.minute = ?1
    AND (?2 IS NULL OR ?2 = (SELECT s.tenant FROM subscriptions AS s WHERE s.id = c.subscription_id))
@@ -25,19 +25,19 @@ SELECT sum(c.delivered), sum(c.failed), sum(c.dead_lettered) FROM delivery_count
 /// The first of an hour or a minute. Among the first 1000 of each are the first 1000 of all, with all that they have.
 /// Where the hours have 1000, nothing behind the last of those is shown, and of the minutes only what comes before it is
 /// read.
-pub(super) const OF_HOUR: &str = "/* api_reader: counts_of_hour */
+pub(super) const OF_HOUR: &str = "/* reader.counts_of_hour */
 SELECT subscription_id, delivered, failed, dead_lettered FROM delivery_hours
  WHERE hour = ?1 ORDER BY subscription_id LIMIT 1000";
-pub(super) const OF_MINUTE: &str = "/* api_reader: counts_of_minute */
+pub(super) const OF_MINUTE: &str = "/* reader.counts_of_minute */
 SELECT subscription_id, sum(delivered), sum(failed), sum(dead_lettered) FROM delivery_counts
  WHERE minute = ?1 AND subscription_id <= ?2 GROUP BY subscription_id ORDER BY subscription_id LIMIT 1000";
 
 /// The same of a tenant, from its subscriptions on, so that others' rows cost nothing.
-pub(super) const OWN_OF_HOUR: &str = "/* api_reader: own_counts_of_hour */
+pub(super) const OWN_OF_HOUR: &str = "/* reader.own_counts_of_hour */
 SELECT c.subscription_id, c.delivered, c.failed, c.dead_lettered
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant WHERE tenant = ?2 ORDER BY id LIMIT ?3) AS s
  CROSS JOIN delivery_hours AS c ON c.hour = ?1 AND c.subscription_id = s.id LIMIT 1000";
-pub(super) const OWN_OF_MINUTE: &str = "/* api_reader: own_counts_of_minute */
+pub(super) const OWN_OF_MINUTE: &str = "/* reader.own_counts_of_minute */
 SELECT c.subscription_id, sum(c.delivered), sum(c.failed), sum(c.dead_lettered)
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant WHERE tenant = ?2 ORDER BY id LIMIT ?3) AS s
  CROSS JOIN delivery_counts AS c ON c.minute = ?1 AND c.subscription_id = s.id

@@ -28,10 +28,10 @@ macro_rules! joins {
 }
 
 const LIST: &str =
-    concat!("/* api_reader: dead_letters */ SELECT ", columns!(), " FROM dead_letters AS d", joins!());
+    concat!("/* reader.dead_letters */ SELECT ", columns!(), " FROM dead_letters AS d", joins!());
 
 const ONE: &str = concat!(
-    "/* api_reader: dead_letter */ SELECT ",
+    "/* reader.dead_letter */ SELECT ",
     columns!(),
     ", d.payload FROM dead_letters AS d",
     joins!(),

@@ -23,8 +23,8 @@ macro_rules! columns {
     };
 }
 
-const SELECT: &str = concat!("/* api_reader: deliveries */ SELECT ", columns!());
-const NEWEST: &str = "/* api_reader: newest_saga */ SELECT max(id) FROM webhook_delivery_sagas";
+const SELECT: &str = concat!("/* reader.deliveries */ SELECT ", columns!());
+const NEWEST: &str = "/* reader.newest_saga */ SELECT max(id) FROM webhook_delivery_sagas";
 
 const LIST: Source = Source {
     select: SELECT,
@@ -68,10 +68,10 @@ const BY_EVENT: Source = Source {
 
 /// Another tenant's subscription is one that does not exist, and takes no longer.
 const OWN_SUBSCRIPTION: &str =
-    "/* api_reader: own_subscription */ SELECT 1 FROM subscriptions WHERE id = ?1 AND tenant = ?2";
+    "/* reader.own_subscription */ SELECT 1 FROM subscriptions WHERE id = ?1 AND tenant = ?2";
 
 const ONE: &str = concat!(
-    "/* api_reader: delivery */ SELECT ",
+    "/* reader.delivery */ SELECT ",
     columns!(),
     " FROM webhook_delivery_sagas AS g LEFT JOIN subscriptions AS s ON s.id = g.subscription_id
       CROSS JOIN events AS e ON e.id = g.event_id
@@ -79,7 +79,7 @@ const ONE: &str = concat!(
 );
 
 const OF_EVENT: &str = concat!(
-    "/* api_reader: deliveries_of_event */ SELECT ",
+    "/* reader.deliveries_of_event */ SELECT ",
     columns!(),
     " FROM webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription
       LEFT JOIN subscriptions AS s ON s.id = g.subscription_id
@@ -87,13 +87,13 @@ const OF_EVENT: &str = concat!(
      WHERE g.event_id = ?1 ORDER BY g.id LIMIT 500"
 );
 
-const ATTEMPTS: &str = "/* api_reader: attempts */
+const ATTEMPTS: &str = "/* reader.attempts */
 SELECT id, attempt_at, status, response_status, error_code, duration_ms, response_excerpt, lease_resets,
        started_at, callback_url
   FROM webhook_delivery_jobs WHERE saga_id = ?1 ORDER BY attempt_at";
 
 /// Of the deliveries that are shown only: as a column it would be looked up for every row that is sorted.
-const LAST_RESPONSE: &str = "/* api_reader: last_response */
+const LAST_RESPONSE: &str = "/* reader.last_response */
 SELECT response_status FROM webhook_delivery_jobs INDEXED BY uniq_job_saga_attempt
  WHERE saga_id = ?1 AND response_status IS NOT NULL ORDER BY attempt_at DESC LIMIT 1";
 

@@ -16,21 +16,21 @@ use hooksaga_store::{
 use rusqlite::{OptionalExtension, Row};
 
 const LIST: Source = Source {
-    select: "/* api_reader: events */ SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant",
+    select: "/* reader.events */ SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant",
     from: "events AS e",
     from_unindexed: "events AS e NOT INDEXED",
     id: "e.id",
-    newest: "/* api_reader: newest_event */ SELECT max(id) FROM events",
+    newest: "/* reader.newest_event */ SELECT max(id) FROM events",
 };
 
 /// For one tenant's events: its index has the ids in order, too.
 const OF_TENANT: Source = Source { from: "events AS e INDEXED BY idx_event_tenant", ..LIST };
 
 /// Counted no further.
-const FEW: &str = "/* api_reader: few_events */
+const FEW: &str = "/* reader.few_events */
 SELECT count(*) <= 20000 FROM (SELECT 1 FROM events INDEXED BY idx_event_tenant WHERE tenant = ?1 LIMIT 20001)";
 
-const DETAIL: &str = "/* api_reader: event */
+const DETAIL: &str = "/* reader.event */
 SELECT e.id, e.event_type, e.external_id, e.correlation_id, e.created_at, e.tenant, e.payload,
        NOT EXISTS (SELECT 1 FROM unrouted_events AS q WHERE q.event_id = e.id),
        coalesce(u.paused, 0), coalesce(u.disabled, 0), coalesce(u.unverified, 0)

@@ -11,7 +11,7 @@ use rusqlite::{Result, Row};
 
 /// Reads the first delivery that waits, and counts up to `?4`. Leaves deleted subscriptions out: nobody can fix their
 /// endpoints.
-const LIST: &str = "/* api_reader: failing */
+const LIST: &str = "/* reader.failing */
 SELECT f.subscription_id, s.callback_url, f.since, f.failures, f.last_error_code,
        (SELECT g.next_attempt_at FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
          WHERE g.subscription_id = f.subscription_id AND g.status IN ('Pending', 'PendingRetry')

@@ -10,7 +10,7 @@ use hooksaga_store::{Health, LastFailure};
 use rusqlite::{OptionalExtension, Result, Row};
 
 /// A probe of the primary key for each minute of the day: an index by subscription would cost every batch of results.
-pub(super) const DAY: &str = "/* api_reader: health */
+pub(super) const DAY: &str = "/* reader.health */
 WITH RECURSIVE minutes (minute) AS (
     SELECT ?2 UNION ALL SELECT minute + 60000000 FROM minutes WHERE minute + 60000000 <= ?3)
 SELECT coalesce(sum(c.delivered), 0), coalesce(sum(c.failed), 0), coalesce(sum(c.dead_lettered), 0),
@@ -23,7 +23,7 @@ SELECT coalesce(sum(c.delivered), 0), coalesce(sum(c.failed), 0), coalesce(sum(c
 
 /// Sagas that wait for a job, and jobs that wait for a worker or are parked. Jobs that wait are few, whoever's they are: of
 /// the sagas `?2` are read at most, of the jobs twice as many.
-pub(super) const WAITING: &str = "/* api_reader: waiting */
+pub(super) const WAITING: &str = "/* reader.waiting */
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting
              WHERE subscription_id = ?1 AND status IN ('Pending', 'PendingRetry') LIMIT ?2))
@@ -32,7 +32,7 @@ SELECT (SELECT count(*) FROM (
              WHERE status = 'Pending' LIMIT 2 * ?2) AS j WHERE j.subscription_id = ?1)";
 
 /// The counters have no response status: it is looked up at the attempt, of which a saga has few.
-pub(super) const LAST_FAILURE: &str = "/* api_reader: last_failure */
+pub(super) const LAST_FAILURE: &str = "/* reader.last_failure */
 SELECT f.last_saga_id, f.last_error_code, f.last_at,
        (SELECT j.response_status FROM webhook_delivery_jobs AS j INDEXED BY uniq_job_saga_attempt
          WHERE j.saga_id = f.last_saga_id AND j.error_code = f.last_error_code ORDER BY j.attempt_at DESC LIMIT 1)

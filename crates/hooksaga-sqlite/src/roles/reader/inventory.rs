@@ -3,14 +3,14 @@
 use crate::{error::DbResult, session::Tx};
 use hooksaga_store::Inventory;
 
-const SUBSCRIPTIONS: &str = "/* api_reader: subscription_states */
+const SUBSCRIPTIONS: &str = "/* reader.subscription_states */
 SELECT count(*) FILTER (WHERE disabled_reason IS NULL AND active AND verified),
        count(*) FILTER (WHERE disabled_reason IS NULL AND active AND NOT verified),
        count(*) FILTER (WHERE disabled_reason IS NULL AND NOT active),
        count(*) FILTER (WHERE disabled_reason IS NOT NULL)
   FROM (SELECT active, verified, disabled_reason FROM subscriptions WHERE deleted_at IS NULL ORDER BY id LIMIT ?1)";
 
-const OPEN_LETTERS: &str = "/* api_reader: open_letters */
+const OPEN_LETTERS: &str = "/* reader.open_letters */
 SELECT count(*)
   FROM (SELECT saga_id FROM dead_letters ORDER BY id DESC LIMIT ?1) AS d
  CROSS JOIN webhook_delivery_sagas AS g ON g.id = d.saga_id

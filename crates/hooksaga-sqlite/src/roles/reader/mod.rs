@@ -24,17 +24,17 @@ use hooksaga_store::{
 };
 use rusqlite::OptionalExtension;
 
-const SCHEMA_VERSION: &str = "/* api_reader: schema_version */
+const SCHEMA_VERSION: &str = "/* reader.schema_version */
 SELECT version, fingerprint, lowest_program FROM schema_migrations ORDER BY version DESC LIMIT 1";
 
 pub(in crate::roles) use deliveries::attempt;
 #[cfg(feature = "test-support")]
 pub(crate) use stats::HOT;
 
-pub(crate) struct Reader(pub(crate) RoleHandle);
+pub(crate) struct ReaderSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl ReaderStore for Reader {
+impl ReaderStore for ReaderSql {
     async fn events(&self, wanted: ListQuery<'_, EventFilter>) -> StoreResult<Page<EventHead>> {
         let (scope, filter, page) = (wanted.scope.clone(), wanted.filter.clone(), wanted.page);
         self.0.list(move |tx| events::list(tx, &scope, filter, page)).await

@@ -14,15 +14,15 @@ use hooksaga_store::{Page, PageRequest, Redrive, TenantScope};
 use rusqlite::OptionalExtension;
 
 const LIST: Source = Source {
-    select: concat!("/* api_reader: redrives */ SELECT ", redrive_columns!()),
+    select: concat!("/* reader.redrives */ SELECT ", redrive_columns!()),
     from: "redrives",
     from_unindexed: "redrives NOT INDEXED",
     id: "id",
-    newest: "/* api_reader: newest_redrive */ SELECT max(id) FROM redrives",
+    newest: "/* reader.newest_redrive */ SELECT max(id) FROM redrives",
 };
 
 const ONE: &str = concat!(
-    "/* api_reader: redrive */ SELECT ",
+    "/* reader.redrive */ SELECT ",
     redrive_columns!(),
     " FROM redrives WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
 );

@@ -8,13 +8,13 @@ use hooksaga_store::{
     Gauges, LivingWorker, QueueGauges, Stats, TenantGauges, TenantScope, WORKER_GONE_AFTER,
 };
 
-const QUEUES: &str = "/* api_reader: queues */
+const QUEUES: &str = "/* reader.queues */
 SELECT (SELECT count(*) FROM unrouted_events),
        (SELECT count(*) FROM finished_jobs),
        (SELECT count(*) FROM pending_dead_letters)";
 
 /// INDEXED BY, in all of these: the partial index over just the rows that are counted.
-const OPEN: &str = "/* api_reader: open */
+const OPEN: &str = "/* reader.open */
 SELECT (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting
          WHERE status IN ('Pending', 'PendingRetry'))
      - (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_status_retry
@@ -24,7 +24,7 @@ SELECT (SELECT count(*) FROM webhook_delivery_sagas INDEXED BY idx_saga_waiting
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_pending WHERE status = 'Pending'),
        (SELECT count(*) FROM webhook_delivery_jobs INDEXED BY idx_job_leased WHERE status = 'Leased')";
 
-const HELD: &str = "/* api_reader: held */
+const HELD: &str = "/* reader.held */
 SELECT (SELECT coalesce(sum(
             (SELECT count(*) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
               WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id)), 0)
@@ -41,13 +41,13 @@ SELECT (SELECT coalesce(sum(
          WHERE NOT s.deliverable)";
 
 /// The earliest saga of each deliverable subscription: one index probe each.
-const OLDEST_DUE: &str = "/* api_reader: oldest_due */
+const OLDEST_DUE: &str = "/* reader.oldest_due */
 SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
   FROM subscriptions AS s WHERE s.deliverable";
 
 /// The waiting sagas of a tenant's subscriptions, by their status and whether they are held. At most `?2` are read.
-const WAITING_OF_TENANT: &str = "/* api_reader: waiting_of_tenant */
+const WAITING_OF_TENANT: &str = "/* reader.waiting_of_tenant */
 SELECT coalesce(sum(status = 'Pending'), 0), coalesce(sum(status = 'PendingRetry'), 0), coalesce(sum(is_held), 0)
   FROM (SELECT g.status AS status, NOT s.deliverable AS is_held
           FROM subscriptions AS s INDEXED BY idx_sub_tenant
@@ -56,7 +56,7 @@ SELECT coalesce(sum(status = 'Pending'), 0), coalesce(sum(status = 'PendingRetry
 
 /// The open jobs of a tenant's subscriptions, and how many of them are held. There are never more open jobs than the
 /// workers were given.
-const OPEN_OF_TENANT: &str = "/* api_reader: open_of_tenant */
+const OPEN_OF_TENANT: &str = "/* reader.open_of_tenant */
 SELECT count(*), coalesce(sum(is_held), 0)
   FROM (SELECT NOT s.deliverable AS is_held
           FROM (SELECT subscription_id FROM webhook_delivery_jobs INDEXED BY idx_job_pending
@@ -70,13 +70,13 @@ SELECT count(*), coalesce(sum(is_held), 0)
          CROSS JOIN subscriptions AS s ON s.id = open.subscription_id
          WHERE +s.tenant = ?1 LIMIT ?2)";
 
-const OLDEST_DUE_OF_TENANT: &str = "/* api_reader: oldest_due_of_tenant */
+const OLDEST_DUE_OF_TENANT: &str = "/* reader.oldest_due_of_tenant */
 SELECT min((SELECT min(g.next_attempt_at) FROM webhook_delivery_sagas AS g INDEXED BY idx_saga_waiting
              WHERE g.status IN ('Pending', 'PendingRetry') AND g.subscription_id = s.id))
   FROM (SELECT id FROM subscriptions INDEXED BY idx_sub_tenant
          WHERE tenant = ?1 AND deliverable LIMIT ?2) AS s";
 
-const WORKERS: &str = "/* api_reader: workers */
+const WORKERS: &str = "/* reader.workers */
 SELECT id, slots, version, started_at, seen_at FROM workers WHERE abs(?1 - seen_at) < ?2 ORDER BY started_at, id LIMIT 1000";
 
 #[cfg(feature = "test-support")]

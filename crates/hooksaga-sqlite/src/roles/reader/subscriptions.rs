@@ -14,11 +14,11 @@ use hooksaga_store::{Page, PageRequest, Subscription, SubscriptionFilter, Tenant
 use rusqlite::OptionalExtension;
 
 const LIST: Source = Source {
-    select: concat!("/* api_reader: subscriptions */ SELECT ", subscription_columns!()),
+    select: concat!("/* reader.subscriptions */ SELECT ", subscription_columns!()),
     from: "subscriptions",
     from_unindexed: "subscriptions NOT INDEXED",
     id: "subscriptions.id",
-    newest: "/* api_reader: newest_subscription */ SELECT max(id) FROM subscriptions",
+    newest: "/* reader.newest_subscription */ SELECT max(id) FROM subscriptions",
 };
 
 /// For one tenant's: its index has the ids in order, too.
@@ -35,7 +35,7 @@ const BY_TOPIC: Source = Source {
 };
 
 const ONE: &str = concat!(
-    "/* api_reader: subscription */ SELECT ",
+    "/* reader.subscription */ SELECT ",
     subscription_columns!(),
     " FROM subscriptions WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2) AND deleted_at IS NULL"
 );

@@ -12,19 +12,19 @@ use hooksaga_store::{
 use rusqlite::OptionalExtension;
 use std::time::Duration;
 
-pub(super) const NEXT: &str = "/* dead_letter_operator: next_catch_up */
+pub(super) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
 
 /// Guarded by where it was seen: two never take the same step.
-pub(super) const MOVE: &str = "/* dead_letter_operator: move_catch_up */
+pub(super) const MOVE: &str = "/* redrives.move_catch_up */
 UPDATE OR FAIL catch_ups SET until = ?4, after_at = ?5, after_id = ?6, next_at = ?7
  WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
 
-pub(super) const FORGET: &str = "/* dead_letter_operator: forget_catch_up */
+pub(super) const FORGET: &str = "/* redrives.forget_catch_up */
 DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
 
-pub(super) const PUT_OFF: &str = "/* dead_letter_operator: put_off_catch_up */
+pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
 UPDATE OR FAIL catch_ups SET next_at = ?2
  WHERE id = (SELECT id FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1)";
 

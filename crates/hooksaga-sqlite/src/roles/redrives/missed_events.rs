@@ -10,7 +10,7 @@ use hooksaga_store::{EventSpan, MissedEvents, PastEvent, Recipient, StepLimits, 
 
 /// By the index of creation times, which has the ids in order too; from where the scan is, and no more than asked for.
 pub(crate) const NEXT_EVENTS: &str = concat!(
-    "/* dead_letter_operator: next_events */
+    "/* redrives.next_events */
 SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
        e.tenant = ?6 AND (EXISTS (SELECT 1 FROM webhook_delivery_sagas AS g
                                    WHERE g.event_id = e.id AND g.subscription_id = ?5 AND g.generation = 0)
@@ -22,7 +22,7 @@ SELECT e.id, e.created_at, e.tenant, e.event_type, e.correlation_id,
  ORDER BY e.created_at, e.id LIMIT ?4"
 );
 
-const SUBSCRIPTION: &str = "/* dead_letter_operator: subscription_to_walk_for */
+const SUBSCRIPTION: &str = "/* redrives.subscription_to_walk_for */
 SELECT tenant, event_type, active, verified, max_retry_limit FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
 
 /// Whom a scan is for.

@@ -40,49 +40,49 @@ pub(crate) const HOT: &[&str] = &[
     catching_up::FORGET,
 ];
 
-const RUNNING: &str = "/* dead_letter_operator: running_redrives */
+const RUNNING: &str = "/* redrives.running_redrives */
 SELECT count(*), coalesce(sum(tenant IS ?1), 0) FROM redrives WHERE status = 'running'";
 
-const TENANT_OF: &str = "/* dead_letter_operator: tenant_of */
+const TENANT_OF: &str = "/* redrives.tenant_of */
 SELECT tenant, active AND verified FROM subscriptions WHERE id = ?1 AND deleted_at IS NULL";
 
-const START: &str = "/* dead_letter_operator: start_redrive */
+const START: &str = "/* redrives.start_redrive */
 INSERT INTO redrives (tenant, kind, subscription_id, event_type, final_error_code, since, until, started_by_key, started_by,
                       created_at, updated_at)
 VALUES (:tenant, :kind, :subscription_id, :event_type, :final_error_code, :since, :until, :key, :name, :now, :now)";
 
 const ONE: &str = concat!(
-    "/* dead_letter_operator: redrive */ SELECT ",
+    "/* redrives.redrive */ SELECT ",
     redrive_columns!(),
     " FROM redrives WHERE id = ?1 AND (?2 IS NULL OR tenant = ?2)"
 );
 
-const CANCEL: &str = "/* dead_letter_operator: cancel_redrive */
+const CANCEL: &str = "/* redrives.cancel_redrive */
 UPDATE redrives SET status = 'cancelled', updated_at = ?2 WHERE id = ?1 AND status = 'running'";
 
 /// The one that has waited longest.
-const NEXT: &str = "/* dead_letter_operator: next_redrive */
+const NEXT: &str = "/* redrives.next_redrive */
 SELECT id, tenant, kind, subscription_id, event_type, final_error_code, since, until, after_at, after_id
   FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1";
 
 /// It runs, and stands where it was seen.
-const STILL: &str = "/* dead_letter_operator: still_there */
+const STILL: &str = "/* redrives.still_there */
 SELECT 1 FROM redrives WHERE id = ?1 AND status = 'running' AND after_at IS ?2 AND after_id = ?3";
 
-const ADVANCE: &str = "/* dead_letter_operator: advance */
+const ADVANCE: &str = "/* redrives.advance */
 UPDATE redrives
    SET after_at = ?2, after_id = ?3, examined = examined + ?4, created = created + ?5, skipped = skipped + ?6,
        status = ?7, error = ?8, updated_at = ?9
  WHERE id = ?1 AND status = 'running'";
 
-const PUT_OFF: &str = "/* dead_letter_operator: put_off_redrive */
+const PUT_OFF: &str = "/* redrives.put_off_redrive */
 UPDATE redrives SET updated_at = ?1
  WHERE id = (SELECT id FROM redrives WHERE status = 'running' ORDER BY updated_at LIMIT 1)";
 
-pub(crate) struct Redrives(pub(crate) RoleHandle);
+pub(crate) struct RedrivesSql(pub(crate) RoleHandle);
 
 #[async_trait]
-impl RedriveStore for Redrives {
+impl RedriveStore for RedrivesSql {
     async fn start(&self, new: NewRedrive<'_>, limits: RunningLimits) -> StoreResult<StartOutcome> {
         let (scope, work, starter) = (new.scope.clone(), new.work.clone(), new.starter.clone());
         let start = move |tx: &Tx<'_>| {

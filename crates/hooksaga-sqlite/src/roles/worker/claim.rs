@@ -19,7 +19,7 @@ use std::{
 /// In the order of the partial index, which is that of admission: by id it would pass every finished job. Read
 /// row by row until enough are found. `?2` lists the subscriptions to pass over, each between commas; it is examined
 /// before anything else of a job is read.
-const DUE_JOBS: &str = "/* job_worker: due_jobs */
+const DUE_JOBS: &str = "/* worker.due_jobs */
 SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event_id, g.attempt_count + 1,
        e.tenant, e.event_type, e.correlation_id, e.payload, e.created_at
   FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
@@ -33,7 +33,7 @@ SELECT j.id, j.saga_id, j.subscription_id, j.attempt_at, j.lease_resets, g.event
 macro_rules! lease {
     ($name:literal, $ids:expr) => {
         concat!(
-            "/* job_worker: ",
+            "/* worker.",
             $name,
             " */
 UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?1, lease_token = ?2, updated_at = ?3
@@ -45,16 +45,16 @@ UPDATE OR FAIL webhook_delivery_jobs SET status = 'Leased', lease_until = ?1, le
 }
 const LEASE: Write = Write { several: lease!("lease", several!("?")), one: lease!("lease_one", "?") };
 
-const TARGET: &str = "/* job_worker: target */
+const TARGET: &str = "/* worker.target */
 SELECT callback_url, deliverable, deleted_at IS NOT NULL, header_names IS NOT NULL,
        iif(deleted_at IS NULL, rate_limit, NULL)
   FROM subscriptions WHERE id = ?1";
 
-const SECRETS: &str = "/* job_worker: secrets */
+const SECRETS: &str = "/* worker.secrets */
 SELECT id, key_id, sealed FROM subscription_secrets
  WHERE subscription_id = ?1 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY id DESC";
 
-const HEADERS: &str = "/* job_worker: headers */
+const HEADERS: &str = "/* worker.headers */
 SELECT key_id, sealed FROM subscription_headers WHERE subscription_id = ?1";
 
 #[cfg(feature = "test-support")]

@@ -18,37 +18,37 @@ use hooksaga_store::{
 };
 use std::time::Duration;
 
-const HEARTBEAT: &str = "/* job_worker: heartbeat */
+const HEARTBEAT: &str = "/* worker.heartbeat */
 INSERT INTO workers (id, slots, version, started_at, seen_at) VALUES (?1, ?2, ?3, ?4, ?4)
 ON CONFLICT (id) DO UPDATE SET slots = excluded.slots, version = excluded.version, seen_at = excluded.seen_at";
 
 /// There are only as many rows as there are processes.
-const FORGET: &str = "/* job_worker: forget */
+const FORGET: &str = "/* worker.forget */
 DELETE FROM workers WHERE seen_at < ?1";
 
-const LEAVE: &str = "/* job_worker: leave */
+const LEAVE: &str = "/* worker.leave */
 DELETE FROM workers WHERE id = ?1";
 
 /// Secrets that have expired are of no interest: nobody opens them again.
-const SECRET_KEY_IDS: &str = "/* job_worker: secret_key_ids */
+const SECRET_KEY_IDS: &str = "/* worker.secret_key_ids */
 SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at > ?1
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 /// A worker that has been gone for this long is forgotten.
 const FORGOTTEN_AFTER_MICROS: i64 = 3_600_000_000;
 
-pub(crate) struct Worker {
+pub(crate) struct WorkerSql {
     handle: RoleHandle,
 }
 
-impl Worker {
+impl WorkerSql {
     pub(crate) fn new(handle: RoleHandle) -> Self {
         Self { handle }
     }
 }
 
 #[async_trait]
-impl WorkerStore for Worker {
+impl WorkerStore for WorkerSql {
     async fn claim(&self, limits: &ClaimLimits, lease: LeaseRequest) -> StoreResult<ClaimedBatch> {
         let limits = limits.clone();
         self.handle.write(move |tx| claim::claim(tx, &limits, lease)).await

@@ -6,25 +6,25 @@ use hooksaga_store::LeaseRef;
 use std::time::Duration;
 
 /// `+status`, here and below: found by id; the planner must not consider the indexes over active jobs.
-const HAND_BACK: &str = "/* job_worker: hand_back */
+const HAND_BACK: &str = "/* worker.hand_back */
 UPDATE OR FAIL webhook_delivery_jobs SET status = 'Pending', lease_until = ?3, lease_token = NULL, updated_at = ?4
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
 /// `?4` is the time that never comes.
-const PARK: &str = "/* job_worker: park */
+const PARK: &str = "/* worker.park */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = 'Pending', lease_token = NULL, updated_at = ?3,
        lease_until = iif((SELECT s.deliverable FROM subscriptions AS s
                            WHERE s.id = webhook_delivery_jobs.subscription_id), ?3, ?4)
  WHERE id = ?1 AND +status = 'Leased' AND lease_token = ?2";
 
-const PARKED: &str = "/* job_worker: parked */
+const PARKED: &str = "/* worker.parked */
 SELECT j.id, coalesce((SELECT s.deliverable FROM subscriptions AS s WHERE s.id = j.subscription_id), false)
   FROM webhook_delivery_jobs AS j INDEXED BY idx_job_pending
  WHERE j.status = 'Pending' AND j.lease_until = ?1 AND j.id > ?2
  ORDER BY j.id LIMIT ?3";
 
-const UNPARK: &str = "/* job_worker: unpark */
+const UNPARK: &str = "/* worker.unpark */
 UPDATE OR FAIL webhook_delivery_jobs SET lease_until = ?2, updated_at = ?2
  WHERE id = ?1 AND +status = 'Pending' AND +lease_until = ?3";
 

@@ -9,7 +9,7 @@ use hooksaga_saga::{JobId, JobStatus, Outcome, Timestamp};
 use hooksaga_store::JobReport;
 
 /// `+status`: found by id; the planner must not consider the indexes over active jobs.
-const REPORT: &str = "/* job_worker: report */
+const REPORT: &str = "/* worker.report */
 UPDATE OR FAIL webhook_delivery_jobs
    SET status = ?3, response_status = ?4, error_code = ?5, duration_ms = ?6, response_excerpt = ?7,
        started_at = ?9, callback_url = ?10, retry_at = ?11, lease_token = NULL, updated_at = ?8
@@ -18,7 +18,7 @@ UPDATE OR FAIL webhook_delivery_jobs
 macro_rules! queue_results {
     ($name:literal, $rows:expr) => {
         concat!(
-            "/* job_worker: ",
+            "/* worker.",
             $name,
             " */ INSERT OR FAIL INTO finished_jobs (job_id) VALUES ",
             $rows,

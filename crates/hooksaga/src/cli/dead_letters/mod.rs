@@ -3,8 +3,8 @@
 mod requeue;
 
 use super::remote::{
-    self, DeadLetter, One, PageArgs, Payload, Period, QueryString, Remote, advice, event_type, explain, id,
-    tenant, visible,
+    self, ApiDeadLetter, ApiPayload, One, PageArgs, Period, QueryString, Remote, advice, event_type, explain,
+    id, tenant, visible,
 };
 use crate::{
     error::CliResult,
@@ -84,7 +84,7 @@ impl ListArgs {
         let now = Now::local();
         let titles = ["ID", "DELIVERY", "EVENT", "TYPE", "SUBSCRIPTION", "ERROR", "CREATED", "REQUEUED AS"];
         let empty = "no such dead letters";
-        remote::list(&self.remote, query, &self.page, &titles, empty, |letter: DeadLetter| {
+        remote::list(&self.remote, query, &self.page, &titles, empty, |letter: ApiDeadLetter| {
             vec![
                 letter.id.into(),
                 letter.saga_id.into(),
@@ -113,9 +113,9 @@ impl DeadLettersArgs {
 async fn show(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/dead-letters/{id}")).await?;
     if remote.json {
-        return remote.print(&answer, |_: DeadLetter| {});
+        return remote.print(&answer, |_: ApiDeadLetter| {});
     }
-    let (letter, payload): (DeadLetter, Payload) = (answer.json()?, answer.json()?);
+    let (letter, payload): (ApiDeadLetter, ApiPayload) = (answer.json()?, answer.json()?);
     let requeued = letter.requeued_saga_id.map(|id| format!("as delivery {id}"));
     let facts = vec![
         ("dead letter", letter.id.into()),

@@ -2,7 +2,7 @@
 
 use super::FilterArgs;
 use crate::{
-    cli::remote::{Remote, RequeueTally, Requeued, id},
+    cli::remote::{ApiRequeueTally, ApiRequeued, Remote, id},
     error::CliResult,
     output,
 };
@@ -54,7 +54,9 @@ impl RequeueArgs {
         if let Some(id) = self.id {
             let answer = client.post(&format!("/v1/dead-letters/{id}/requeue"), "").await?;
             let known = answer.status() == 200;
-            return self.remote.print(&answer, |requeued: Requeued| output::line(one(id, &requeued, known)));
+            return self
+                .remote
+                .print(&answer, |requeued: ApiRequeued| output::line(one(id, &requeued, known)));
         }
         let answer = client.post("/v1/dead-letters/requeue", self.body().to_string()).await?;
         let (limit, dry_run) = (u64::from(self.limit), self.dry_run);
@@ -75,8 +77,8 @@ impl RequeueArgs {
     }
 }
 
-fn one(id: i64, requeued: &Requeued, known: bool) -> String {
-    let Requeued { saga_id, generation } = requeued;
+fn one(id: i64, requeued: &ApiRequeued, known: bool) -> String {
+    let ApiRequeued { saga_id, generation } = requeued;
     if known {
         return format!("dead letter {id} was requeued before, as delivery {saga_id}");
     }
@@ -86,8 +88,8 @@ fn one(id: i64, requeued: &Requeued, known: bool) -> String {
     )
 }
 
-fn many(tally: &RequeueTally, limit: u64, dry_run: bool) -> String {
-    let RequeueTally { matched, requeued, skipped } = tally;
+fn many(tally: &ApiRequeueTally, limit: u64, dry_run: bool) -> String {
+    let ApiRequeueTally { matched, requeued, skipped } = tally;
     let verb = if dry_run { "would be requeued" } else { "requeued" };
     let mut text = format!("{requeued} of {} {verb}", output::count(*matched, "dead letter"));
     if *skipped > 0 {
@@ -138,12 +140,12 @@ mod tests {
 
     #[test]
     fn a_tally_says_what_is_left() {
-        let tally = |requeued, skipped| RequeueTally { matched: requeued + skipped, requeued, skipped };
+        let tally = |requeued, skipped| ApiRequeueTally { matched: requeued + skipped, requeued, skipped };
         assert_eq!(many(&tally(3, 0), 1000, false), "3 of 3 dead letters requeued");
         assert_eq!(many(&tally(1, 0), 1000, true), "1 of 1 dead letter would be requeued");
         assert!(many(&tally(3, 2), 1000, false).contains("2 skipped"));
         assert!(many(&tally(10, 0), 10, false).contains("run it again"));
-        let requeued = |generation| Requeued { saga_id: 9, generation };
+        let requeued = |generation| ApiRequeued { saga_id: 9, generation };
         assert!(one(5, &requeued(1), false).starts_with("dead letter 5 is requeued as delivery 9: "));
         assert!(one(5, &requeued(1), true).contains("before, as delivery 9"));
     }

@@ -2,7 +2,7 @@
 
 use super::target;
 use crate::{
-    cli::remote::{Delivery, explain},
+    cli::remote::{ApiDelivery, explain},
     output::{Color, Now, clean_line},
 };
 
@@ -18,7 +18,7 @@ impl Seen {
     /// One that nothing has happened to.
     pub(in crate::cli) const NEW: Self = Self { attempts: 0, held: false, ended: false };
 
-    pub(in crate::cli) fn of(delivery: &Delivery) -> Self {
+    pub(in crate::cli) fn of(delivery: &ApiDelivery) -> Self {
         Self { attempts: delivery.attempt_count, held: delivery.held, ended: delivery.has_ended() }
     }
 
@@ -29,7 +29,7 @@ impl Seen {
 }
 
 /// What happened to a delivery, as one line, and what it means.
-pub(in crate::cli) fn line(delivery: &Delivery, now: Now) -> (Color, String) {
+pub(in crate::cli) fn line(delivery: &ApiDelivery, now: Now) -> (Color, String) {
     let failure = || delivery.final_error_code.as_deref().map(explain).unwrap_or_default();
     let (attempts, most) = (delivery.attempt_count, delivery.max_retry_limit);
     let (color, what, more) = match delivery.status.as_str() {
@@ -55,7 +55,7 @@ pub(in crate::cli) fn line(delivery: &Delivery, now: Now) -> (Color, String) {
 }
 
 /// Whether an attempt failed, or it was given up.
-pub(in crate::cli) fn is_failure(delivery: &Delivery) -> bool {
+pub(in crate::cli) fn is_failure(delivery: &ApiDelivery) -> bool {
     delivery.status != "Completed" && delivery.attempt_count > 0
 }
 
@@ -94,7 +94,7 @@ mod tests {
             "{failed}"
         );
         assert!(say("DeadLettered", 5).1.starts_with("given up"));
-        let held = Delivery { held: true, ..delivery(21, "Pending", 0) };
+        let held = ApiDelivery { held: true, ..delivery(21, "Pending", 0) };
         assert!(line(&held, now).1.starts_with("held"));
         assert!(is_failure(&delivery(1, "InProgress", 1)) && !is_failure(&delivery(1, "Completed", 2)));
     }

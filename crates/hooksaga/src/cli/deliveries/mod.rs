@@ -4,7 +4,7 @@ pub(super) mod live;
 mod resend;
 mod show;
 
-use super::remote::{self, CommonListArgs, Delivery, OfEvents, One, QueryString, event_id, id};
+use super::remote::{self, ApiDelivery, CommonListArgs, OfEvents, One, QueryString, event_id, id};
 use crate::{
     error::CliResult,
     output::{Cell, Now},
@@ -91,7 +91,7 @@ fn status(text: &str) -> Result<SagaStatus, String> {
 pub(super) const TITLES: [&str; 8] =
     ["ID", "EVENT", "TYPE", "TO", "STATUS", "ATTEMPTS", "LAST ERROR", "CREATED"];
 
-pub(super) fn row(delivery: &Delivery, now: Now) -> Vec<Cell> {
+pub(super) fn row(delivery: &ApiDelivery, now: Now) -> Vec<Cell> {
     let status = match (delivery.status.as_str(), delivery.held) {
         (_, true) => Cell::status("PendingRetry").with_text(format!("{}, held", delivery.status)),
         ("PendingRetry", false) => Cell::status("PendingRetry")
@@ -111,7 +111,7 @@ pub(super) fn row(delivery: &Delivery, now: Now) -> Vec<Cell> {
 }
 
 /// Where a delivery goes: its address, and the subscription.
-pub(super) fn target(delivery: &Delivery) -> String {
+pub(super) fn target(delivery: &ApiDelivery) -> String {
     format!("{} ({})", delivery.callback_url, delivery.subscription_id)
 }
 
@@ -122,7 +122,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     /// A delivery as the API returns it.
-    pub(in crate::cli) fn delivery(saga_id: i64, status: &str, attempts: u32) -> Delivery {
+    pub(in crate::cli) fn delivery(saga_id: i64, status: &str, attempts: u32) -> ApiDelivery {
         let value = json!({
             "saga_id": saga_id, "tenant": "default", "event_id": 17, "event_type": "order.created",
             "callback_url": "https://x/h", "subscription_id": 3, "generation": 0,

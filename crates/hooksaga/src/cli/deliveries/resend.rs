@@ -1,7 +1,7 @@
 //! `hooksaga deliveries resend`: sends a delivery that has ended again.
 
 use crate::{
-    cli::remote::{Remote, Requeued},
+    cli::remote::{ApiRequeued, Remote},
     error::CliResult,
     output,
 };
@@ -9,7 +9,7 @@ use crate::{
 pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.post(&format!("/v1/deliveries/{id}/resend"), "").await?;
     let known = answer.status() == 200;
-    remote.print(&answer, |Requeued { saga_id, .. }| {
+    remote.print(&answer, |ApiRequeued { saga_id, .. }| {
         output::line(if known {
             format!("delivery {id} was sent again before, as delivery {saga_id}")
         } else {

@@ -2,14 +2,14 @@
 
 use super::target;
 use crate::{
-    cli::remote::{Attempt, DeliveryDetail, Remote, advice},
+    cli::remote::{ApiAttempt, ApiDeliveryDetail, Remote, advice},
     error::CliResult,
     output::{self, Cell, Now, Table},
 };
 
 pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/deliveries/{id}")).await?;
-    remote.print(&answer, |detail: DeliveryDetail| {
+    remote.print(&answer, |detail: ApiDeliveryDetail| {
         let now = Now::local();
         let delivery = &detail.delivery;
         let mut facts = vec![
@@ -34,8 +34,8 @@ pub(super) async fn run(id: i64, remote: &Remote) -> CliResult {
     })
 }
 
-fn print_attempts(detail: &DeliveryDetail, now: Now) {
-    let attempts: &[Attempt] = &detail.attempts;
+fn print_attempts(detail: &ApiDeliveryDetail, now: Now) {
+    let attempts: &[ApiAttempt] = &detail.attempts;
     if attempts.is_empty() {
         return;
     }

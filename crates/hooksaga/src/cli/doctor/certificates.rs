@@ -47,7 +47,7 @@ fn judge_files(files: &TlsFiles, now: Timestamp) -> Finding {
         Some(validity) => judge_validity(&files.certificate, validity, now),
         None => Finding::warning(
             LISTENER,
-            format!("when {} expires cannot be read", files.certificate.display()),
+            format!("cannot read the expiry date of {}", files.certificate.display()),
             "look at it with `openssl x509 -enddate -noout -in FILE`",
         ),
     }
@@ -77,11 +77,11 @@ fn judge_validity(file: &Path, validity: Validity, now: Timestamp) -> Finding {
             "set this machine's clock, or use the former certificate until then",
         );
     }
-    let found = format!("{shown} and its key fit each other; valid until {until}");
     if until.duration_since(now) < SOON.try_into().unwrap_or(jiff::SignedDuration::MAX) {
-        return Finding::warning(LISTENER, format!("{found}, which is soon"), REPLACE);
+        let found = format!("{shown} matches its key; it expires soon, on {until}");
+        return Finding::warning(LISTENER, found, REPLACE);
     }
-    Finding::ok(LISTENER, found)
+    Finding::ok(LISTENER, format!("{shown} matches its key; valid until {until}"))
 }
 
 /// What `callbacks.ca_file` is worth.

@@ -85,7 +85,7 @@ fn judge_schema(config: &Config, schema: &StoreResult<SchemaVersion>) -> Finding
     match schema {
         Ok(SchemaVersion { version, newest_known }) if version > newest_known => Finding::warning(
             CHECK,
-            format!("version {version}, newer than this program's {newest_known}; it works on it"),
+            format!("version {version}; this program knows {newest_known} but is compatible"),
             "replace this program by the version that migrated the database",
         ),
         Ok(SchemaVersion { version, .. }) => Finding::ok(CHECK, format!("version {version}, this program's")),
@@ -106,7 +106,7 @@ fn judge_schema(config: &Config, schema: &StoreResult<SchemaVersion>) -> Finding
 fn judge_roles(roles: &RolesFound) -> Vec<Finding> {
     const CHECK: &str = "roles";
     let (tried, faults, weakness) = match roles {
-        RolesFound::Embedded => return vec![Finding::ok(CHECK, "embedded: the program sees to them itself")],
+        RolesFound::Embedded => return vec![Finding::ok(CHECK, "embedded: enforced by the program itself")],
         RolesFound::NotLookedAt => return Vec::new(),
         RolesFound::Off => {
             return vec![Finding::warning(
@@ -144,7 +144,7 @@ fn judge_fault(check: &'static str, RoleFault { role, fault }: &RoleFault) -> Fi
 fn judge_clock(reading: Option<ClockReading>) -> Finding {
     const CHECK: &str = "clock";
     let Some(ClockReading { time, read_at, give_or_take }) = reading else {
-        return Finding::ok(CHECK, "the database uses this machine's");
+        return Finding::ok(CHECK, "embedded database: same clock as this machine");
     };
     let here = Timestamp::now();
     let elapsed = i64::try_from(read_at.elapsed().as_micros()).unwrap_or(i64::MAX);
@@ -259,7 +259,7 @@ async fn work(config: &Config, deadline: Instant) -> (Vec<Finding>, Vec<LivingWo
         Err(error) => {
             let (found, advice) = said(&error);
             (
-                vec![Finding::problem("workers", format!("they could not be looked up: {found}"), advice)],
+                vec![Finding::problem("workers", format!("cannot list the workers: {found}"), advice)],
                 Vec::new(),
             )
         }

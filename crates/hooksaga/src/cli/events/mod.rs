@@ -2,7 +2,9 @@
 
 use super::{
     deliveries,
-    remote::{self, CommonListArgs, Event, OfEvents, Payload, QueryString, Remote, Routing, event_id},
+    remote::{
+        self, ApiEvent, ApiPayload, ApiRouting, CommonListArgs, OfEvents, QueryString, Remote, event_id,
+    },
 };
 use crate::{
     error::CliResult,
@@ -53,7 +55,7 @@ impl ListArgs {
         let now = Now::local();
         let titles = ["ID", "TENANT", "TYPE", "EXTERNAL ID", "CORRELATION ID", "CREATED"];
         let empty = "no such events: send one with `hooksaga send TYPE PAYLOAD`";
-        let row = |event: Event| {
+        let row = |event: ApiEvent| {
             vec![
                 event.id.into(),
                 event.tenant.into(),
@@ -79,9 +81,9 @@ impl Events {
 async fn show(id: i64, remote: &Remote) -> CliResult {
     let answer = remote.connect()?.get(&format!("/v1/events/{id}")).await?;
     if remote.json {
-        return remote.print(&answer, |_: Event| {});
+        return remote.print(&answer, |_: ApiEvent| {});
     }
-    let (event, payload, routing): (Event, Payload, Routing) =
+    let (event, payload, routing): (ApiEvent, ApiPayload, ApiRouting) =
         (answer.json()?, answer.json()?, answer.json()?);
     let now = Now::local();
     let facts = vec![

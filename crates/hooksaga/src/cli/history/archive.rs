@@ -85,10 +85,10 @@ pub(super) fn read(path: &Path, mut each: impl FnMut(u64, &str) -> bool) -> io::
 
 /// Reads the frame at `start`; where the next one may begin.
 ///
-/// What follows a torn frame would be taken for its rest, and give lines that nobody wrote; and what a damaged frame still
-/// gives is not what was written. So the lines of a frame are returned only when its checksum has proved that it is whole.
-/// If it is not, it is read once more, up to where the next one begins: a torn one gives the lines that it has, a damaged
-/// one gives none. A frame that is larger than [`WHOLE`] is read twice instead of held.
+/// A decoder would read the bytes after a torn frame as its continuation, and produce lines that nobody wrote; the
+/// output of a damaged frame cannot be trusted either. So lines are returned only after the frame's checksum was
+/// verified. If it fails, the frame is read again up to the start of the next one: a torn frame then yields the lines
+/// that it has, a damaged one none. A frame that is larger than [`WHOLE`] is read twice instead of held.
 fn read_frame<F: FnMut(u64, &str) -> bool>(
     file: &mut BufReader<File>,
     start: u64,

@@ -13,7 +13,7 @@ use archive::Unreadable;
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
 use jiff::Timestamp;
-use record::{EventHead, Head};
+use record::{Head, RecordedEvent};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -81,7 +81,7 @@ struct FilterArgs {
 }
 
 impl FilterArgs {
-    fn matches(&self, event: &EventHead) -> bool {
+    fn matches(&self, event: &RecordedEvent) -> bool {
         // What is no time was refused on the command line; in a file it is in no period.
         let time = |text: &str| text.parse::<Timestamp>().ok();
         let created = time(&event.created_at);
@@ -172,14 +172,14 @@ impl Found {
     }
 }
 
-type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool> + 'a;
+type Each<'a> = dyn FnMut(&PathBuf, u64, &str, &RecordedEvent) -> CliResult<bool> + 'a;
 
 /// Calls `each` with every event of the files, with its place and its line, until it returns false. An error of `each` is
 /// one record that cannot be read: it is counted, and the next one is read. What is missing in a file, and which file
 /// cannot be read at all, is reported on stderr, and the next file is read.
 fn read_all(
     files: &[PathBuf],
-    mut each: impl FnMut(&PathBuf, u64, &str, &EventHead) -> CliResult<bool>,
+    mut each: impl FnMut(&PathBuf, u64, &str, &RecordedEvent) -> CliResult<bool>,
 ) -> Found {
     let each: &mut Each<'_> = &mut each;
     let mut found = Found::default();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_filter_counts_and_periods_are_half_open() {
-        let event = EventHead {
+        let event = RecordedEvent {
             id: 17,
             tenant: "acme".to_owned(),
             event_type: "order.created".to_owned(),

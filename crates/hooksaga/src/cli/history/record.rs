@@ -7,11 +7,11 @@ use serde::Deserialize;
 /// What is read before the rest of a line.
 #[derive(Debug, Deserialize)]
 pub(super) struct Head {
-    pub(super) event: EventHead,
+    pub(super) event: RecordedEvent,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct EventHead {
+pub(super) struct RecordedEvent {
     pub(super) id: i64,
     pub(super) tenant: String,
     pub(super) event_type: String,
@@ -22,21 +22,21 @@ pub(super) struct EventHead {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Record {
-    pub(super) event: Payload,
+    pub(super) event: RecordedPayload,
     #[serde(default)]
-    pub(super) deliveries: Vec<Delivery>,
+    pub(super) deliveries: Vec<RecordedDelivery>,
     #[serde(default)]
-    pub(super) dead_letters: Vec<DeadLetter>,
+    pub(super) dead_letters: Vec<RecordedDeadLetter>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Payload {
+pub(super) struct RecordedPayload {
     /// Its exact text.
     pub(super) payload: String,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Delivery {
+pub(super) struct RecordedDelivery {
     pub(super) saga_id: i64,
     pub(super) subscription_id: i64,
     pub(super) callback_url: Option<String>,
@@ -46,11 +46,11 @@ pub(super) struct Delivery {
     #[serde(default)]
     pub(super) attempt_count: u32,
     #[serde(default)]
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts: Vec<RecordedAttempt>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Attempt {
+pub(super) struct RecordedAttempt {
     pub(super) attempt_at: Option<String>,
     pub(super) started_at: Option<String>,
     pub(super) status: Option<String>,
@@ -60,7 +60,7 @@ pub(super) struct Attempt {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct DeadLetter {
+pub(super) struct RecordedDeadLetter {
     pub(super) id: i64,
     pub(super) saga_id: i64,
     pub(super) final_error_code: String,

@@ -1,6 +1,6 @@
 //! Archived events for people.
 
-use super::record::{Attempt, Delivery, EventHead, Outline, Record};
+use super::record::{Outline, Record, RecordedAttempt, RecordedDelivery, RecordedEvent};
 use crate::{
     error::{CliError, CliResult},
     output::{self, Cell, Now, Table, clean, clean_line},
@@ -15,7 +15,7 @@ use std::{
 pub(super) const TITLES: &str = "ID         CREATED                      TENANT            TYPE                      EXTERNAL ID               DELIVERIES";
 
 /// One line of a list; false when nobody reads it any more.
-pub(super) fn row(line: &str, event: &EventHead) -> CliResult<bool> {
+pub(super) fn row(line: &str, event: &RecordedEvent) -> CliResult<bool> {
     let outline: Outline = parsed(line)?;
     let text = format!(
         "{:<10} {:<28} {:<17} {:<25} {:<25} {}",
@@ -30,7 +30,7 @@ pub(super) fn row(line: &str, event: &EventHead) -> CliResult<bool> {
 }
 
 /// The same for scripts.
-pub(super) fn head_json(event: &EventHead) -> CliResult<bool> {
+pub(super) fn head_json(event: &RecordedEvent) -> CliResult<bool> {
     let head = serde_json::json!({
         "id": event.id,
         "tenant": event.tenant,
@@ -73,7 +73,7 @@ fn escaped(line: &str) -> Cow<'_, str> {
 }
 
 /// One event with everything; false when nobody reads it any more.
-pub(super) fn event(is_next: bool, place: &str, line: &str, event: &EventHead) -> CliResult<bool> {
+pub(super) fn event(is_next: bool, place: &str, line: &str, event: &RecordedEvent) -> CliResult<bool> {
     let record: Record = parsed(line)?;
     let now = Now::local();
     if is_next && !output::try_line("") {
@@ -114,7 +114,7 @@ pub(super) fn event(is_next: bool, place: &str, line: &str, event: &EventHead) -
     Ok(true)
 }
 
-fn show_delivery(delivery: &Delivery) {
+fn show_delivery(delivery: &RecordedDelivery) {
     let again = if delivery.generation > 0 {
         format!(", sent again ({})", delivery.generation)
     } else {
@@ -133,7 +133,7 @@ fn show_delivery(delivery: &Delivery) {
         return;
     }
     let mut table = Table::new(&["AT", "STATUS", "RESPONSE", "ERROR", "MS"]);
-    for Attempt { attempt_at, started_at, status, response_status, error_code, duration_ms } in
+    for RecordedAttempt { attempt_at, started_at, status, response_status, error_code, duration_ms } in
         &delivery.attempts
     {
         table.row(vec![

@@ -2,7 +2,7 @@
 
 mod start;
 
-use super::remote::{self, CommonListArgs, One, QueryString, Redrive};
+use super::remote::{self, ApiRedrive, CommonListArgs, One, QueryString};
 use crate::{
     error::CliResult,
     output::{self, Cell, Now},
@@ -43,7 +43,7 @@ async fn list(asked: CommonListArgs) -> CliResult {
     let now = Now::local();
     let titles =
         ["ID", "TENANT", "WHAT", "STATUS", "EXAMINED", "CREATED", "SKIPPED", "STARTED BY", "STARTED"];
-    let row = |redrive: Redrive| {
+    let row = |redrive: ApiRedrive| {
         vec![
             redrive.id.into(),
             redrive.tenant.clone().unwrap_or_else(|| "all".to_owned()).into(),
@@ -70,7 +70,7 @@ impl RedrivesArgs {
             }
             Command::Cancel(One { id, remote }) => {
                 let answer = remote.connect()?.post(&format!("/v1/redrives/{id}/cancel"), "").await?;
-                remote.print(&answer, |redrive: Redrive| {
+                remote.print(&answer, |redrive: ApiRedrive| {
                     output::line(format!("redrive {id} is cancelled: {}", tally(&redrive)));
                 })
             }
@@ -78,7 +78,7 @@ impl RedrivesArgs {
     }
 }
 
-fn show(redrive: &Redrive) {
+fn show(redrive: &ApiRedrive) {
     let now = Now::local();
     let by = redrive.started_by.as_ref().map_or_else(String::new, |name| format!(" by {name}"));
     let facts = vec![
@@ -95,7 +95,7 @@ fn show(redrive: &Redrive) {
 }
 
 /// What a redrive sends again, for people.
-fn what(redrive: &Redrive) -> String {
+fn what(redrive: &ApiRedrive) -> String {
     match (redrive.subscription_id, &redrive.since) {
         (Some(id), Some(since)) => format!("events since {since} for subscription {id}"),
         _ => "dead letters".to_owned(),
@@ -103,7 +103,7 @@ fn what(redrive: &Redrive) -> String {
 }
 
 /// How far it came.
-fn tally(redrive: &Redrive) -> String {
-    let Redrive { examined, created, skipped, .. } = redrive;
+fn tally(redrive: &ApiRedrive) -> String {
+    let ApiRedrive { examined, created, skipped, .. } = redrive;
     format!("{examined} examined, {} created, {skipped} skipped", output::count(*created, "delivery"))
 }

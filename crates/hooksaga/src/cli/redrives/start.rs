@@ -2,7 +2,7 @@
 
 use super::tally;
 use crate::{
-    cli::remote::{PatientClient, Period, Redrive, Remote, event_type, id, tenant, visible},
+    cli::remote::{ApiRedrive, PatientClient, Period, Remote, event_type, id, tenant, visible},
     client::{Client, Reply},
     error::{CliError, CliResult},
     output::{self, ProgressBar},
@@ -70,9 +70,9 @@ impl Start {
     pub(super) async fn run(self) -> CliResult {
         let client = self.remote.connect()?;
         let answer = client.post("/v1/redrives", self.body().to_string()).await?;
-        let redrive: Redrive = answer.json()?;
+        let redrive: ApiRedrive = answer.json()?;
         if self.detach {
-            return self.remote.print(&answer, |redrive: Redrive| {
+            return self.remote.print(&answer, |redrive: ApiRedrive| {
                 output::line(format!("redrive {0} runs: see `hooksaga redrives show {0}`", redrive.id));
             });
         }
@@ -109,7 +109,7 @@ impl Start {
 
     /// It has ended: how.
     fn verdict(&self, answer: &Reply) -> CliResult {
-        let redrive: Redrive = answer.json()?;
+        let redrive: ApiRedrive = answer.json()?;
         if self.remote.json {
             output::line(answer.text().trim_end());
         }
@@ -134,7 +134,7 @@ async fn follow(client: &Client, id: i64) -> CliResult<Reply> {
     let mut server = PatientClient::reached(client).beside(&progress);
     loop {
         let answer = server.get(&format!("/v1/redrives/{id}")).await?;
-        let redrive: Redrive = answer.json()?;
+        let redrive: ApiRedrive = answer.json()?;
         if redrive.status != "running" {
             progress.clear();
             return Ok(answer);

@@ -12,8 +12,8 @@ pub(super) use filters::{
 pub(super) use pages::list;
 pub(super) use query::QueryString;
 pub(super) use resources::{
-    Attempt, DeadLetter, Delivery, DeliveryDetail, EndedCounts, Event, Payload, Redrive, RequeueTally,
-    Requeued, Routing, Stats, Subscription, Unmatched,
+    ApiAttempt, ApiDeadLetter, ApiDelivery, ApiDeliveryDetail, ApiEvent, ApiPayload, ApiRedrive,
+    ApiRequeueTally, ApiRequeued, ApiRouting, ApiStats, ApiSubscription, ApiUnmatched, EndedCounts,
 };
 
 pub(super) use patient_client::PatientClient;

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Subscription {
+pub(in crate::cli) struct ApiSubscription {
     pub(in crate::cli) id: i64,
     pub(in crate::cli) tenant: String,
     pub(in crate::cli) event_types: Vec<String>,
@@ -19,12 +19,12 @@ pub(in crate::cli) struct Subscription {
     pub(in crate::cli) rate_limit: Option<u32>,
     #[serde(default)]
     pub(in crate::cli) headers: Vec<String>,
-    pub(in crate::cli) disabled: Option<Disabled>,
-    pub(in crate::cli) verification: Verification,
+    pub(in crate::cli) disabled: Option<ApiDisabled>,
+    pub(in crate::cli) verification: ApiVerification,
     /// Where one is shown alone, as the next two.
-    pub(in crate::cli) health: Option<Health>,
+    pub(in crate::cli) health: Option<ApiHealth>,
     pub(in crate::cli) waiting: Option<u64>,
-    pub(in crate::cli) last_failure: Option<LastFailure>,
+    pub(in crate::cli) last_failure: Option<ApiLastFailure>,
     pub(in crate::cli) created_at: String,
     pub(in crate::cli) updated_at: String,
     /// Only when it was just created.
@@ -32,16 +32,16 @@ pub(in crate::cli) struct Subscription {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Verification {
+pub(in crate::cli) struct ApiVerification {
     pub(in crate::cli) status: String,
     pub(in crate::cli) last_error: Option<String>,
     pub(in crate::cli) checked_at: Option<String>,
-    pub(in crate::cli) trusted: Option<Trusted>,
+    pub(in crate::cli) trusted: Option<ApiTrusted>,
 }
 
 /// The last 24 hours of a subscription.
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Health {
+pub(in crate::cli) struct ApiHealth {
     pub(in crate::cli) delivered: u64,
     pub(in crate::cli) failed: u64,
     pub(in crate::cli) dead_lettered: u64,
@@ -50,7 +50,7 @@ pub(in crate::cli) struct Health {
 
 /// The last attempt that failed at a subscription's endpoint.
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct LastFailure {
+pub(in crate::cli) struct ApiLastFailure {
     pub(in crate::cli) saga_id: i64,
     pub(in crate::cli) error_code: String,
     pub(in crate::cli) at: String,
@@ -58,19 +58,19 @@ pub(in crate::cli) struct LastFailure {
 
 /// Who vouched for an endpoint.
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Trusted {
+pub(in crate::cli) struct ApiTrusted {
     pub(in crate::cli) by: String,
     pub(in crate::cli) at: String,
 }
 
 /// Why the server switched a subscription off.
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Disabled {
+pub(in crate::cli) struct ApiDisabled {
     pub(in crate::cli) reason: String,
     pub(in crate::cli) at: String,
 }
 
-impl Disabled {
+impl ApiDisabled {
     /// The reason in words; a newer server's as it is.
     pub(in crate::cli) fn because(&self) -> &str {
         DisabledReason::from_name(&self.reason).map_or(&self.reason, |reason| reason.wording().meaning)
@@ -78,7 +78,7 @@ impl Disabled {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Event {
+pub(in crate::cli) struct ApiEvent {
     pub(in crate::cli) id: i64,
     pub(in crate::cli) tenant: String,
     pub(in crate::cli) event_type: String,
@@ -90,22 +90,22 @@ pub(in crate::cli) struct Event {
 /// What became of an event. Read apart from the event itself: its payload may hold what no JSON library can represent,
 /// and is passed over.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Routing {
+pub(in crate::cli) struct ApiRouting {
     pub(in crate::cli) routed: bool,
     #[serde(default)]
-    pub(in crate::cli) unmatched: Unmatched,
-    pub(in crate::cli) deliveries: Vec<Delivery>,
+    pub(in crate::cli) unmatched: ApiUnmatched,
+    pub(in crate::cli) deliveries: Vec<ApiDelivery>,
 }
 
 /// How many subscriptions an event could not go to when it was routed.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub(in crate::cli) struct Unmatched {
+pub(in crate::cli) struct ApiUnmatched {
     pub(in crate::cli) paused: u64,
     pub(in crate::cli) disabled: u64,
     pub(in crate::cli) unverified: u64,
 }
 
-impl Unmatched {
+impl ApiUnmatched {
     /// "1 paused, 1 unverified"; `None` if there was none.
     pub(in crate::cli) fn text(self) -> Option<String> {
         let parts = [(self.disabled, "disabled"), (self.paused, "paused"), (self.unverified, "unverified")];
@@ -116,7 +116,7 @@ impl Unmatched {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Redrive {
+pub(in crate::cli) struct ApiRedrive {
     pub(in crate::cli) id: i64,
     pub(in crate::cli) tenant: Option<String>,
     pub(in crate::cli) status: String,
@@ -133,7 +133,7 @@ pub(in crate::cli) struct Redrive {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub(in crate::cli) struct Delivery {
+pub(in crate::cli) struct ApiDelivery {
     pub(in crate::cli) saga_id: i64,
     pub(in crate::cli) tenant: String,
     pub(in crate::cli) event_id: i64,
@@ -151,7 +151,7 @@ pub(in crate::cli) struct Delivery {
     pub(in crate::cli) held: bool,
 }
 
-impl Delivery {
+impl ApiDelivery {
     /// Whether nothing changes it any more.
     pub(in crate::cli) fn has_ended(&self) -> bool {
         matches!(self.status.as_str(), "Completed" | "DeadLettered")
@@ -159,16 +159,16 @@ impl Delivery {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct DeliveryDetail {
+pub(in crate::cli) struct ApiDeliveryDetail {
     #[serde(flatten)]
-    pub(in crate::cli) delivery: Delivery,
+    pub(in crate::cli) delivery: ApiDelivery,
     /// One plain sentence: what happened and what happens next.
     pub(in crate::cli) explanation: String,
-    pub(in crate::cli) attempts: Vec<Attempt>,
+    pub(in crate::cli) attempts: Vec<ApiAttempt>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Attempt {
+pub(in crate::cli) struct ApiAttempt {
     pub(in crate::cli) job_id: i64,
     /// When it was due, and when it was really sent, if it was.
     pub(in crate::cli) attempt_at: String,
@@ -183,7 +183,7 @@ pub(in crate::cli) struct Attempt {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct DeadLetter {
+pub(in crate::cli) struct ApiDeadLetter {
     pub(in crate::cli) id: i64,
     pub(in crate::cli) tenant: String,
     pub(in crate::cli) saga_id: i64,
@@ -197,27 +197,27 @@ pub(in crate::cli) struct DeadLetter {
 
 /// A payload, unchanged: any JSON, even numbers that no JSON library can represent.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Payload {
+pub(in crate::cli) struct ApiPayload {
     pub(in crate::cli) payload: Box<RawValue>,
 }
 
 /// The delivery that a requeue leads to.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Requeued {
+pub(in crate::cli) struct ApiRequeued {
     pub(in crate::cli) saga_id: i64,
     pub(in crate::cli) generation: u32,
 }
 
 /// What a requeue of many did, or would do.
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct RequeueTally {
+pub(in crate::cli) struct ApiRequeueTally {
     pub(in crate::cli) matched: u64,
     pub(in crate::cli) requeued: u64,
     pub(in crate::cli) skipped: u64,
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Stats {
+pub(in crate::cli) struct ApiStats {
     pub(in crate::cli) now: String,
     pub(in crate::cli) open_deliveries: BTreeMap<String, u64>,
     pub(in crate::cli) held: u64,

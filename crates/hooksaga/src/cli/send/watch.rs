@@ -4,7 +4,9 @@ use super::Accepted;
 use crate::{
     cli::{
         deliveries::live::{self, Seen},
-        remote::{Delivery, PatientClient, QueryString, Routing, Subscription, Unmatched, enumerate},
+        remote::{
+            ApiDelivery, ApiRouting, ApiSubscription, ApiUnmatched, PatientClient, QueryString, enumerate,
+        },
     },
     client::Client,
     error::{CliError, CliResult},
@@ -55,7 +57,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
     // The event comes with its payload, the deliveries below without: this is asked only until it is routed.
     let (unmatched, age) = loop {
         let answer = server.get(&format!("/v1/events/{}", event.id)).await?;
-        let Routing { routed, unmatched, .. } = answer.json()?;
+        let ApiRouting { routed, unmatched, .. } = answer.json()?;
         if routed {
             break (unmatched, answer.json::<Age>()?);
         }
@@ -66,7 +68,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
     let (mut seen, painter) = (HashMap::new(), Painter::for_stdout());
     let mut pause = FIRST_PAUSE;
     loop {
-        let Items { mut items, next_cursor }: Items<Delivery> = server.get(&target).await?.json()?;
+        let Items { mut items, next_cursor }: Items<ApiDelivery> = server.get(&target).await?.json()?;
         if items.is_empty() {
             return Err(nobody(client, event, unmatched, &age.created_at).await);
         }
@@ -82,7 +84,7 @@ async fn follow(client: &Client, event: &Accepted) -> CliResult {
                 pause = FIRST_PAUSE;
             }
         }
-        if items.iter().all(Delivery::has_ended) {
+        if items.iter().all(ApiDelivery::has_ended) {
             return verdict(&items);
         }
         wait(&mut pause).await;
@@ -95,7 +97,7 @@ async fn wait(pause: &mut Duration) {
 }
 
 /// Every delivery has ended: how.
-fn verdict(deliveries: &[Delivery]) -> CliResult {
+fn verdict(deliveries: &[ApiDelivery]) -> CliResult {
     let all = output::count(deliveries.len() as u64, "endpoint");
     let given_up: Vec<String> = deliveries
         .iter()
@@ -115,7 +117,7 @@ fn verdict(deliveries: &[Delivery]) -> CliResult {
 }
 
 /// Why nobody takes an event, as far as the present subscriptions tell.
-async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched, created_at: &str) -> CliError {
+async fn nobody(client: &Client, event: &Accepted, unmatched: ApiUnmatched, created_at: &str) -> CliError {
     let mut matching = BTreeMap::new();
     if let Ok(event_type) = event.event_type.parse::<EventType>() {
         for topic in event_type.matching_topics().iter().rev().take(MOST_TOPICS) {
@@ -124,7 +126,7 @@ async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched, created
                 .with("event_type", Some(topic));
             // What cannot be found out is not said.
             let Ok(answer) = client.get(&query.target()).await else { break };
-            let Ok(Items { items, .. }) = answer.json::<Items<Subscription>>() else { break };
+            let Ok(Items { items, .. }) = answer.json::<Items<ApiSubscription>>() else { break };
             matching.extend(items.into_iter().map(|subscription| (subscription.id, subscription)));
         }
     }
@@ -134,9 +136,9 @@ async fn nobody(client: &Client, event: &Accepted, unmatched: Unmatched, created
 /// Why, and what sends it after all: a redrive. To send it again would make a second event, or none with an external id.
 fn why_nobody<'a>(
     event: &Accepted,
-    unmatched: Unmatched,
+    unmatched: ApiUnmatched,
     created_at: &str,
-    matching: impl Iterator<Item = &'a Subscription>,
+    matching: impl Iterator<Item = &'a ApiSubscription>,
 ) -> String {
     let Accepted { id, event_type, tenant, .. } = event;
     let (mut off, mut unverified, mut ready) = (Vec::new(), Vec::new(), Vec::new());
@@ -188,7 +190,7 @@ fn why_nobody<'a>(
 }
 
 /// Who switched a subscription off, why, and how it gets deliveries again.
-fn why_off(subscription: &Subscription) -> String {
+fn why_off(subscription: &ApiSubscription) -> String {
     let id = subscription.id;
     let why = match &subscription.disabled {
         None => "is paused".to_owned(),
@@ -208,7 +210,7 @@ mod tests {
     use crate::cli::deliveries::tests::delivery;
     use serde_json::json;
 
-    fn subscription(id: i64, active: bool, verified: bool) -> Subscription {
+    fn subscription(id: i64, active: bool, verified: bool) -> ApiSubscription {
         let value = json!({
             "id": id, "tenant": "acme", "event_types": ["a"], "callback_url": "https://x/h", "active": active,
             "verified": verified, "created_at": "", "updated_at": "", "verification": { "status": "failed" },
@@ -216,15 +218,15 @@ mod tests {
         serde_json::from_value(value).expect("as the API returns it")
     }
 
-    fn gone(id: i64) -> Subscription {
+    fn gone(id: i64) -> ApiSubscription {
         let disabled = json!({ "reason": "GONE", "at": "2026-01-31T12:00:00.000000Z" });
-        Subscription {
+        ApiSubscription {
             disabled: serde_json::from_value(disabled).expect("as the API returns it"),
             ..subscription(id, false, true)
         }
     }
 
-    fn why(unmatched: Unmatched, subscriptions: &[Subscription]) -> String {
+    fn why(unmatched: ApiUnmatched, subscriptions: &[ApiSubscription]) -> String {
         let event = Accepted {
             id: 17,
             tenant: "acme".into(),
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn it_is_said_why_nobody_takes_an_event_and_what_sends_it() {
         let since = "--since 2026-01-31T11:59:00Z` sends it";
-        let none = Unmatched::default();
+        let none = ApiUnmatched::default();
         let said = why(none, &[]);
         assert!(
             said.contains("`hooksaga subscriptions add order.created URL --tenant acme --wait`, then"),
@@ -251,7 +253,7 @@ mod tests {
         let said = why(none, &[subscription(4, true, true)]);
         assert!(said.contains("subscription 4 came too late"), "{said}");
         assert!(said.ends_with(&format!("--subscription 4 {since}")), "{said}");
-        let unverified = Unmatched { unverified: 1, ..none };
+        let unverified = ApiUnmatched { unverified: 1, ..none };
         let said = why(unverified, &[subscription(4, true, true)]);
         assert!(said.contains("(of this type: 1 unverified)") && said.contains("in a moment"), "{said}");
         assert!(!said.contains("redrives"), "it gets it without one: {said}");
@@ -259,7 +261,7 @@ mod tests {
 
     #[test]
     fn who_is_switched_off_gets_it_by_a_redrive_and_who_is_not_verified_by_itself() {
-        let none = Unmatched::default();
+        let none = ApiUnmatched::default();
         let redrive = "hooksaga redrives start --events --subscription";
         let said = why(none, &[subscription(1, false, true), subscription(2, true, false)]);
         assert_eq!(
@@ -270,7 +272,7 @@ mod tests {
                  it is (`hooksaga subscriptions verify 2 --wait`)"
             )
         );
-        let said = why(Unmatched { disabled: 1, ..none }, &[gone(5)]);
+        let said = why(ApiUnmatched { disabled: 1, ..none }, &[gone(5)]);
         assert!(
             said.contains(
                 "(of this type: 1 disabled): subscription 5 was disabled because its endpoint returned 410 Gone \

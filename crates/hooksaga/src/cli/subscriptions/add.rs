@@ -5,7 +5,7 @@ use super::{
     topic_list, topics, verify,
 };
 use crate::{
-    cli::remote::{Remote, Subscription, read_argument, tenant},
+    cli::remote::{ApiSubscription, Remote, read_argument, tenant},
     client::Reply,
     error::{CliError, CliResult},
     output,
@@ -77,7 +77,7 @@ impl Add {
         if let Some(exists) = exists(&answer) {
             return Err(exists);
         }
-        let created: Subscription = answer.json()?;
+        let created: ApiSubscription = answer.json()?;
         if self.remote.json {
             output::line(answer.text().trim_end());
         } else {
@@ -121,7 +121,7 @@ impl Add {
         Ok(body)
     }
 
-    fn tell(&self, created: &Subscription) {
+    fn tell(&self, created: &ApiSubscription) {
         output::line(format!("subscription {} to {}", created.id, created.event_types.join(", ")));
         if self.secret.is_none() {
             output::line(format!("secret {}", created.secret.as_deref().unwrap_or("-")));

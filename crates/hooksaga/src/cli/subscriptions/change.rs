@@ -6,7 +6,7 @@ use super::{
     show, topic_list, topics, verify,
 };
 use crate::{
-    cli::remote::{Remote, Subscription, id},
+    cli::remote::{ApiSubscription, Remote, id},
     error::{CliError, CliResult},
     output::{self, a_little_before},
 };
@@ -133,14 +133,14 @@ pub(super) async fn set_active(one: One, active: bool) -> CliResult {
     let client = one.remote.connect()?;
     let body = json!({ "active": active }).to_string();
     let answer = client.patch(&format!("/v1/subscriptions/{}", one.id), body).await?;
-    one.remote.print(&answer, |now: Subscription| {
+    one.remote.print(&answer, |now: ApiSubscription| {
         output::line(switched(&now));
         output::note(missed(&now));
     })
 }
 
 /// What is sent of the events that come while it is not active, which nobody would guess.
-fn missed(now: &Subscription) -> String {
+fn missed(now: &ApiSubscription) -> String {
     let redrive = format!("hooksaga redrives start --events --subscription {}", now.id);
     if now.active {
         format!(
@@ -154,8 +154,8 @@ fn missed(now: &Subscription) -> String {
     }
 }
 
-fn switched(now: &Subscription) -> String {
-    let Subscription { id, callback_url, .. } = now;
+fn switched(now: &ApiSubscription) -> String {
+    let ApiSubscription { id, callback_url, .. } = now;
     match (now.active, now.verified) {
         (false, _) => format!("subscription {id} is paused: its open deliveries to {callback_url} wait"),
         (true, true) => format!("subscription {id} is active: what waited goes to {callback_url}"),
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn pausing_and_resuming_say_how_to_send_what_came_meanwhile() {
-        let paused = Subscription {
+        let paused = ApiSubscription {
             updated_at: "2026-01-31T12:00:30.5Z".to_owned(),
             ..subscription(false, "verified")
         };

@@ -2,7 +2,7 @@
 
 use super::One;
 use crate::{
-    cli::remote::{Subscription, advice, explain},
+    cli::remote::{ApiSubscription, advice, explain},
     error::CliResult,
     output::{self, Cell, Color, Now, a_little_before},
 };
@@ -11,7 +11,7 @@ use hooksaga_saga::DisabledReason;
 pub(super) const TITLES: [&str; 7] =
     ["ID", "TENANT", "TOPICS", "ENDPOINT", "STATE", "CREATED", "DESCRIPTION"];
 
-pub(super) fn row(subscription: &Subscription, now: Now) -> Vec<Cell> {
+pub(super) fn row(subscription: &ApiSubscription, now: Now) -> Vec<Cell> {
     vec![
         subscription.id.into(),
         (&subscription.tenant).into(),
@@ -33,7 +33,7 @@ fn topics(topics: &[String]) -> String {
 }
 
 /// Whether it gets deliveries, in as few words as possible.
-fn state(subscription: &Subscription) -> Cell {
+fn state(subscription: &ApiSubscription) -> Cell {
     if let Some(disabled) = &subscription.disabled {
         return Cell::new(Color::Bad, format!("disabled: {}", disabled.reason));
     }
@@ -52,7 +52,7 @@ pub(super) async fn run(one: One) -> CliResult {
 }
 
 /// Everything about one.
-pub(super) fn print(subscription: &Subscription) {
+pub(super) fn print(subscription: &ApiSubscription) {
     let now = Now::local();
     let default_limit = || "the server's setting".to_owned();
     let unlimited = || "not limited".to_owned();
@@ -88,7 +88,7 @@ pub(super) fn print(subscription: &Subscription) {
 }
 
 /// How its endpoint has been doing; nothing where the server does not say.
-fn doing(subscription: &Subscription, now: Now) -> Vec<(&'static str, Cell)> {
+fn doing(subscription: &ApiSubscription, now: Now) -> Vec<(&'static str, Cell)> {
     let mut facts = Vec::new();
     if let Some(health) = &subscription.health {
         let took = health.p95_ms.map(|ms| format!(", 95 % of attempts within {ms} ms")).unwrap_or_default();
@@ -116,7 +116,7 @@ fn doing(subscription: &Subscription, now: Now) -> Vec<(&'static str, Cell)> {
     facts
 }
 
-fn verification(subscription: &Subscription, now: Now) -> String {
+fn verification(subscription: &ApiSubscription, now: Now) -> String {
     let verification = &subscription.verification;
     let checked = verification.checked_at.as_deref().map(|at| format!(", checked {}", now.relative(at)));
     let trusted = verification
@@ -131,7 +131,7 @@ fn verification(subscription: &Subscription, now: Now) -> String {
 }
 
 /// What keeps deliveries from it, and what to do about that.
-fn hints(subscription: &Subscription, now: Now) -> Vec<String> {
+fn hints(subscription: &ApiSubscription, now: Now) -> Vec<String> {
     let id = subscription.id;
     let mut hints = Vec::new();
     if let Some(disabled) = &subscription.disabled {
@@ -172,7 +172,7 @@ pub(super) mod tests {
     use crate::output::{Painter, Table};
     use serde_json::json;
 
-    pub(in crate::cli::subscriptions) fn subscription(active: bool, status: &str) -> Subscription {
+    pub(in crate::cli::subscriptions) fn subscription(active: bool, status: &str) -> ApiSubscription {
         let value = json!({
             "id": 3, "tenant": "acme", "event_types": ["a", "b.*"], "event_type": "a,b.*",
             "callback_url": "https://x/h", "description": null, "active": active, "verified": status == "verified",
@@ -191,9 +191,9 @@ pub(super) mod tests {
         serde_json::from_value(value).expect("as the API returns it")
     }
 
-    pub(in crate::cli::subscriptions) fn gone() -> Subscription {
+    pub(in crate::cli::subscriptions) fn gone() -> ApiSubscription {
         let disabled = json!({ "reason": "GONE", "at": "2026-01-31T12:00:00.000000Z" });
-        Subscription {
+        ApiSubscription {
             disabled: serde_json::from_value(disabled).expect("as the API returns it"),
             ..subscription(false, "verified")
         }
@@ -245,10 +245,10 @@ pub(super) mod tests {
             [
                 "last 24 hours  12 delivered, 1 attempt failed, 0 given up, 95 % of attempts within 240 ms",
                 "waiting        10000 deliveries or more",
-                "last failure   5m ago, delivery 21: HTTP_503: what stands in front of the endpoint could not reach it, or it is overloaded",
+                "last failure   5m ago, delivery 21: HTTP_503: the endpoint's proxy or load balancer could not reach it, or it is overloaded",
             ]
         );
-        let older = Subscription {
+        let older = ApiSubscription {
             health: None,
             waiting: None,
             last_failure: None,
@@ -260,7 +260,7 @@ pub(super) mod tests {
     #[test]
     fn what_keeps_deliveries_away_is_said_with_what_to_do() {
         let now = Now::at("2026-01-31T12:05:00Z");
-        let hints = |it: &Subscription| hints(it, now);
+        let hints = |it: &ApiSubscription| hints(it, now);
         assert!(hints(&subscription(true, "verified")).is_empty());
         assert!(hints(&subscription(false, "verified"))[0].contains("subscriptions resume 3"));
         assert!(hints(&gone())[0].contains("switched it off 5m ago because its endpoint returned 410 Gone."));

@@ -1,7 +1,7 @@
 //! `hooksaga subscriptions verify`, and waiting until an endpoint has proved itself.
 
 use crate::{
-    cli::remote::{Remote, Subscription, advice, explain, id},
+    cli::remote::{ApiSubscription, Remote, advice, explain, id},
     client::Client,
     error::{CliError, CliResult},
     output::{self, ProgressBar},
@@ -49,7 +49,7 @@ impl Verify {
         let client = self.remote.connect()?;
         let body = if self.trusted { r#"{"trusted":true}"# } else { "" };
         let answer = client.post(&format!("/v1/subscriptions/{}/verify", self.id), body).await?;
-        self.remote.print(&answer, |subscription: Subscription| {
+        self.remote.print(&answer, |subscription: ApiSubscription| {
             let url = subscription.callback_url;
             output::line(match self.trusted {
                 true => format!("{url} is trusted without a challenge"),
@@ -77,7 +77,7 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> CliResult {
             tokio::time::sleep(answer.retry_after().unwrap_or(LOOK_AGAIN)).await;
             continue;
         }
-        let now: Subscription = answer.json()?;
+        let now: ApiSubscription = answer.json()?;
         let verification = &now.verification;
         if verification.status != "pending" {
             progress.clear();
@@ -110,8 +110,8 @@ pub(super) async fn wait(client: &Client, id: i64, aloud: bool) -> CliResult {
 }
 
 /// How a verification has ended.
-fn verdict(now: &Subscription) -> CliResult<String> {
-    let Subscription { id, callback_url, .. } = now;
+fn verdict(now: &ApiSubscription) -> CliResult<String> {
+    let ApiSubscription { id, callback_url, .. } = now;
     match (now.verified, now.verification.last_error.as_deref()) {
         (true, None) if now.active => Ok(format!("verified: {callback_url} gets deliveries")),
         (true, None) => {

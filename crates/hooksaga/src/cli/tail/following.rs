@@ -1,6 +1,6 @@
 //! What `tail` remembers of deliveries between two looks.
 
-use crate::cli::{deliveries::live::Seen, remote::Delivery};
+use crate::cli::{deliveries::live::Seen, remote::ApiDelivery};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
@@ -32,7 +32,7 @@ pub(super) struct Following {
 
 impl Following {
     /// Begins with what exists already.
-    pub(super) fn begin<'a>(&mut self, present: impl Iterator<Item = &'a Delivery>, now: Instant) {
+    pub(super) fn begin<'a>(&mut self, present: impl Iterator<Item = &'a ApiDelivery>, now: Instant) {
         for delivery in present {
             self.newest = self.newest.max(delivery.saga_id);
             self.known.insert(delivery.saga_id, Known { seen: Seen::of(delivery), look_at: now });
@@ -51,7 +51,7 @@ impl Following {
     }
 
     /// Takes note of a delivery as it is now; whether there is something to tell. `next`: how long until its next attempt.
-    pub(super) fn is_news(&mut self, delivery: &Delivery, next: Duration, now: Instant) -> bool {
+    pub(super) fn is_news(&mut self, delivery: &ApiDelivery, next: Duration, now: Instant) -> bool {
         self.newest = self.newest.max(delivery.saga_id);
         let seen = Seen::of(delivery);
         let wait = match (delivery.held, delivery.status.as_str()) {

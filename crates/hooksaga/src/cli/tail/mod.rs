@@ -1,14 +1,14 @@
 //! `hooksaga tail`: follows deliveries as they happen, by asking the server again and again.
 //!
-//! A look reads the newest deliveries down to those of some seconds ago: ids are given out in order but become
-//! visible in any. Deliveries that are older and still open are asked for one by one, when something may have
-//! happened to them. Every look is bounded, whatever the server has to do.
+//! Each poll reads the newest deliveries back to a few seconds ago, because ids are assigned in order but become
+//! visible in any order. Deliveries that are older and still open are asked for one by one, when something may have
+//! happened to them. Every poll is bounded, whatever the server has to do.
 
 mod following;
 
 use super::{
     deliveries::live,
-    remote::{Delivery, PatientClient, QueryString, Remote, id, tenant},
+    remote::{ApiDelivery, PatientClient, QueryString, Remote, id, tenant},
 };
 use crate::{
     error::{CliError, CliResult},
@@ -69,7 +69,7 @@ struct NewestPage {
 
 /// A delivery, and what the server says of it.
 struct Shown {
-    delivery: Delivery,
+    delivery: ApiDelivery,
     json: Value,
 }
 
@@ -80,7 +80,7 @@ impl Shown {
             members.remove("attempts");
             members.remove("explanation");
         }
-        let delivery = Delivery::deserialize(&json).map_err(|error| {
+        let delivery = ApiDelivery::deserialize(&json).map_err(|error| {
             CliError::new(format!(
                 "the server's answer is not what this version of hooksaga expects: {error}"
             ))

@@ -4,7 +4,7 @@
 //! `HOOKSAGA_SCREENSHOTS=docs` stores the pictures of the documentation anew, any other value is a folder for pictures of
 //! every page.
 
-use super::{scene::Scene, *};
+use super::{fixture::Scene, *};
 use std::path::{Path, PathBuf};
 
 /// The pictures that the documentation shows.

@@ -1,6 +1,6 @@
 //! A client's stream with deadlines: for a request's head, and for taking what is written.
 
-use super::{Deadlines, peer::Peer, refusal};
+use super::{Deadlines, connection::Peer, refusal};
 use bytes::{Buf, Bytes};
 use std::{
     io::{self, IoSlice},

@@ -1,8 +1,8 @@
-//! A healthy endpoint beside many that hang although they have answered before, and beside large payloads that are not taken.
+//! A healthy endpoint beside endpoints that responded once and now hang, and beside large payloads that nobody reads.
 
 use super::{
     Scenarios,
-    beside::{BEYOND_A_TIMEOUT, at, settings},
+    beside_hanging::{BEYOND_A_TIMEOUT, at, settings},
     setup::Setup,
 };
 use crate::{

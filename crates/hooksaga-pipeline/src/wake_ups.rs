@@ -5,9 +5,9 @@
 //! never announced elsewhere: whoever woke it has a copy beside it that does the work.
 //!
 //! A wake-up of the scheduler can name the subscriptions that have something new, so that it need not scan all of them,
-//! and how much. And the scheduler says whether it waits for slots: while it does not, results may gather into larger
-//! batches. It says also how many endpoints it is busy with: while they are many, the router routes no more of an event
-//! with thousands of subscriptions.
+//! and how much. The scheduler publishes two facts: whether it waits for free slots (if not, workers collect results
+//! into larger batches), and how many endpoints it is busy with (while there are many, the router pauses events with
+//! thousands of subscriptions).
 //!
 //! A wake-up is a hint. Several may be merged into one, and one may be lost in a crash, so every loop also
 //! polls slowly.
@@ -78,7 +78,7 @@ impl Signals {
             outgoing_ready: Notify::new(),
             hears_all: AtomicBool::new(local == EVERY_STAGE),
             to_schedule: Mutex::default(),
-            // Where another process schedules, nobody here knows better.
+            // The default if the scheduler runs in another process: assume that it waits for results.
             results_awaited: watch::Sender::new(true),
             busy: AtomicUsize::new(0),
             crowd_waits: AtomicBool::new(false),

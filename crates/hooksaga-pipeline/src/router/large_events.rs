@@ -13,7 +13,7 @@ use std::{
 };
 
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct LargeEvents {
     /// When the first pass that left a large event half routed ended.
     pub(super) began: Instant,
     /// When a large event was last worked on.
@@ -31,7 +31,7 @@ pub(super) struct Crowd {
     swept: Instant,
 }
 
-impl Crowd {
+impl LargeEvents {
     /// Large events that are remembered. Those beyond that are found again when half of these are done.
     const MOST: usize = 100_000;
     /// Ids are handed out before the commits of ingestion: an event can appear behind newer ones, but hardly by more ids than this.
@@ -169,8 +169,8 @@ mod tests {
         LargeEvent { event_id: EventId(event), tenant, event_type }
     }
 
-    fn crowd(now: Instant, large: Vec<LargeEvent>) -> Crowd {
-        let mut crowd = Crowd::new(now);
+    fn crowd(now: Instant, large: Vec<LargeEvent>) -> LargeEvents {
+        let mut crowd = LargeEvents::new(now);
         let events: Vec<EventId> = large.iter().map(|event| event.event_id).collect();
         crowd.examined(&events, &Examined { large, ..Examined::default() });
         crowd.reached(*events.last().unwrap());
@@ -214,20 +214,20 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_the_rest_is_found_later() {
         let mut now = Instant::now();
-        let last = i64::try_from(Crowd::MOST).unwrap() + 10;
+        let last = i64::try_from(LargeEvents::MOST).unwrap() + 10;
         let mut crowd = crowd(now, (1..=last).map(|event| large(event, "a", "x")).collect());
-        assert_eq!(crowd.known.len(), Crowd::MOST);
-        let newest = EventId(last - Crowd::MARGIN);
+        assert_eq!(crowd.known.len(), LargeEvents::MOST);
+        let newest = EventId(last - LargeEvents::MARGIN);
         assert_eq!((crowd.begin(now), crowd.is_new(EventId(last))), (newest, false));
-        now += Crowd::SWEPT_EVERY;
+        now += LargeEvents::SWEPT_EVERY;
         assert_eq!(
             crowd.begin(now),
             newest,
             "there is no room for what a look from the beginning would find"
         );
-        let half = crowd.turn(Crowd::MOST / 2);
+        let half = crowd.turn(LargeEvents::MOST / 2);
         crowd.stepped(&half, &[], now);
-        now += Crowd::SWEPT_EVERY;
+        now += LargeEvents::SWEPT_EVERY;
         assert_eq!((crowd.begin(now), crowd.is_new(EventId(last))), (EventId(0), true));
     }
 }

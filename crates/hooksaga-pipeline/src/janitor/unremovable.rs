@@ -1,7 +1,6 @@
-//! What this process has archived and could not remove: it is not archived once more each time that it is tried again.
-//!
-//! Only as long as its lines are in the file that is being written, where they were seen last: somebody may delete any file.
-//! So an event that cannot be removed at all has a line in the file of each day.
+//! Events that this process has archived but could not remove. Retries do not archive them again as long as their lines
+//! are in the file that is being written. (Somebody may delete an older file.) So an event that can never be removed
+//! has one line per daily file.
 
 use hooksaga_saga::{EventId, Expiry};
 use hooksaga_store::OldEvent;

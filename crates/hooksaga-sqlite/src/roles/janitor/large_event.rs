@@ -10,12 +10,12 @@ use hooksaga_saga::{EventRemains, Expiry, SagaRemains, SubscriptionId};
 use hooksaga_store::{DeliveryPlace, EventPart, Removed, RemovedPart};
 use rusqlite::OptionalExtension;
 
-pub(super) const LISTED: &str = "/* history_janitor: listed */
+pub(super) const LISTED: &str = "/* janitor.listed */
 SELECT e.created_at, EXISTS (SELECT 1 FROM removals AS r WHERE r.kind = 'event' AND r.subject_id = e.id)
   FROM events AS e WHERE e.id = ?1";
 
 /// By the unique key, from where the last step ended.
-pub(super) const PART: &str = "/* history_janitor: part */
+pub(super) const PART: &str = "/* janitor.part */
 SELECT g.id, g.subscription_id, g.generation, g.status, g.updated_at, d.created_at
   FROM webhook_delivery_sagas AS g INDEXED BY uniq_saga_event_subscription
   LEFT JOIN dead_letters AS d ON d.saga_id = g.id
@@ -23,7 +23,7 @@ SELECT g.id, g.subscription_id, g.generation, g.status, g.updated_at, d.created_
  ORDER BY g.subscription_id, g.generation LIMIT ?4";
 
 /// Before the first place of this scan there may be sagas that were made before the event was listed.
-pub(super) const HAS_SAGAS: &str = "/* history_janitor: has_sagas */
+pub(super) const HAS_SAGAS: &str = "/* janitor.has_sagas */
 SELECT 1 FROM webhook_delivery_sagas INDEXED BY uniq_saga_event_subscription WHERE event_id = ?1 LIMIT 1";
 
 pub(super) fn remove(tx: &Tx<'_>, wanted: EventPart, expiry: Expiry) -> DbResult<RemovedPart> {

@@ -1,7 +1,7 @@
-//! A refusal that is sent while the client still sends its body would be lost: the connection closes with unread
-//! data, and the client sees a reset instead of the response. So a refusal waits until the rest has been read and
-//! thrown away, within bounds. A client that asked first (`expect: 100-continue`) and was not told to go on has
-//! not begun to send: its response is sent at once.
+//! Keeps a connection open after an early refusal until the client has sent its body. Without that the connection would
+//! close with unread data, and the client would see a reset instead of the response. So a refusal waits until the rest
+//! has been read and thrown away, within bounds. A client that asked first (`expect: 100-continue`) and was not told to
+//! go on has not begun to send: its response is sent at once.
 
 use axum::{
     body::{Body, Bytes},

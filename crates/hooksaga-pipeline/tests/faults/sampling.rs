@@ -1,6 +1,6 @@
-//! Which calls of a story fail in a run that does not make every call fail. Each run picks others, so that all
-//! are covered in the end. `HOOKSAGA_FAULT_OFFSET` repeats a run's choice, which it prints; `HOOKSAGA_FAULT_STRIDE=1`
-//! takes every call.
+//! Selects which calls of a scenario fail when a run does not try all of them. Each run selects others, so that
+//! repeated runs cover all calls. `HOOKSAGA_FAULT_OFFSET` repeats a run's choice, which it prints;
+//! `HOOKSAGA_FAULT_STRIDE=1` takes every call.
 
 use super::Fault;
 use crate::support::backend::Backend;

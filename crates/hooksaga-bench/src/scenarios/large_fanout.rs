@@ -3,7 +3,7 @@
 //! Their deliveries are shown without a bar. Thousands of endpoints that all want something now are far more than the worker
 //! slots, each is entitled to as much as the healthy one, and that is less than 300 deliveries a second.
 
-use super::{Scenarios, beside::most};
+use super::{Scenarios, beside_hanging::most};
 use crate::{
     error::{BenchError, BenchResult},
     millis,
