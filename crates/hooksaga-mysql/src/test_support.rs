@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// The configuration of a component's session.
 pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Opts> {
-    SessionKind::Component(role).configuration(options)
+    Ok(SessionKind::Component(role).configuration(options)?.first().clone())
 }
 
 /// Transactions over a component's connections, as its stores have them.
@@ -29,7 +29,7 @@ pub struct Transactions(RolePool);
 impl Transactions {
     /// Connects to nothing yet.
     pub fn new(options: &ServerOptions, role: Role) -> StoreResult<Self> {
-        Ok(Self(RolePool::new(session(options, role)?)))
+        Ok(Self(RolePool::new(SessionKind::Component(role).configuration(options)?)))
     }
 
     /// Takes a row: locks it, writes it, reads what goes with it, and queues it with the commit. False if the write changed

@@ -10,6 +10,7 @@ mod encryption;
 mod galera;
 mod giving_up;
 mod holding;
+mod hosts;
 mod letters;
 mod migrating;
 mod outbox;
