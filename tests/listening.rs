@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use hooksaga_testkit::https::certify;
-use std::fs;
+use std::{fs, time::Instant};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -81,6 +81,30 @@ async fn ingestion_goes_on_while_deliveries_finish() {
     let server = installation.serve().await;
     let listed = server.api().get("/v1/events?event_type=t&limit=50").await.expect(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 21);
+}
+
+/// Nothing is in flight. A balancer that has asked regularly gets the time to notice, one that never asked does not exist.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_server_stops_when_its_balancer_can_have_noticed() {
+    let installation = Installation::sqlite();
+    for (is_watched, least, most) in [(true, 4, 15), (false, 0, 4)] {
+        let server = installation.serve().await;
+        let (api, probe) = (server.api(), server.api_with(None));
+        for _ in 0..if is_watched { 3 } else { 0 } {
+            assert_eq!(probe.get("/readyz").await.status, 200);
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+        let told = Instant::now();
+        server.signal("TERM").await;
+        while is_watched && told.elapsed() < Duration::from_secs(3) {
+            let event = json!({"event_type": "t", "payload": 1});
+            assert_eq!(api.post("/v1/events", &event).await.status, 201, "after {:?}", told.elapsed());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(server.ended().await, Some(0));
+        let took = told.elapsed();
+        assert!(took >= Duration::from_secs(least) && took < Duration::from_secs(most), "{took:?}");
+    }
 }
 
 /// Whether `/healthz` can be had over TLS with this trust.

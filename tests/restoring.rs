@@ -28,7 +28,7 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
     let installation = patient(installation);
     let (server, receiver) = (installation.serve().await, Receiver::start().await);
     let api = server.api();
-    let (_, secret) = api.verified_subscription("t", &receiver.url("/good")).await;
+    let (good, secret) = api.verified_subscription("t", &receiver.url("/good")).await;
     api.verified_subscription("t", &receiver.url("/down")).await;
     // Waits for its next attempt when the backup is made.
     receiver.answer("/down", [Behaviour::Status(503)]);
@@ -59,6 +59,10 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
     stop.store(true, Ordering::SeqCst);
     posting.await.unwrap();
     let lost = api.event("t", &json!("after the backup")).await;
+    // A challenge that the backup knows nothing of.
+    let verified_again = format!("/v1/subscriptions/{good}/verify");
+    api.post(&verified_again, &json!({})).await.expect(202);
+    eventually("it is challenged again", || async { (challenges(&receiver).len() == 2).then_some(()) }).await;
     assert_eq!(server.terminate().await, Some(0));
 
     let restored = patient(restore(&installation, &backup).await);
@@ -75,6 +79,11 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
         }
     }
     assert_eq!(api.get(&format!("/v1/events/{lost}")).await.status, 404, "it went with the old database");
+    api.post(&verified_again, &json!({})).await.expect(202);
+    let ids =
+        eventually("it is challenged", || async { Some(challenges(&receiver)).filter(|ids| ids.len() == 3) })
+            .await;
+    assert!(!ids[..2].contains(&ids[2]), "{ids:?}");
     let known: Vec<String> = receiver.deliveries("/good").iter().map(webhook_id).collect();
     let new = api.event("t", &json!("new")).await;
     assert!(new > lost + 1_000_000_000, "{new} after {lost}");
@@ -85,6 +94,11 @@ async fn a_backup_of_a_running_server_is_restored_and_repeats_no_id(installation
     })
     .await;
     assert!(signed_by(&arrived, &secret), "the endpoint's secret is the same");
+}
+
+/// The ids of the challenges that this endpoint was sent.
+fn challenges(receiver: &Receiver) -> Vec<String> {
+    receiver.challenges("/good").iter().map(webhook_id).collect()
 }
 
 fn webhook_id(arrival: &Arrival) -> String {

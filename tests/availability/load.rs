@@ -28,7 +28,25 @@ impl Places {
         self.0.lock().unwrap()[number] = address.map(str::to_owned);
     }
 
-    fn at(&self, number: usize) -> Option<String> {
+    /// As a balancer: asks every place that is up whether it is ready, and takes it out if it is not.
+    pub(super) fn probe(&self, every: Duration) -> JoinHandle<()> {
+        let places = self.clone();
+        tokio::spawn(async move {
+            let mut pace = tokio::time::interval(every);
+            loop {
+                pace.tick().await;
+                for number in 0..places.count() {
+                    let Some(address) = places.at(number) else { continue };
+                    let probe = Api::new(&address, None).try_get("/readyz").await;
+                    if probe.is_none_or(|probe| probe.status != 200) {
+                        places.set(number, None);
+                    }
+                }
+            }
+        })
+    }
+
+    pub(super) fn at(&self, number: usize) -> Option<String> {
         self.0.lock().unwrap()[number].clone()
     }
 

@@ -4,41 +4,58 @@ use super::*;
 
 on_every_database_server! {
     a_rolling_restart_fails_no_request_and_repeats_no_delivery,
+    copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away,
 }
+
+/// How often a balancer asks whether a copy is ready. It sends requests to the copy until it has seen that it is not.
+const PROBED_EVERY: Duration = Duration::from_secs(2);
 
 async fn a_rolling_restart_fails_no_request_and_repeats_no_delivery(installation: Installation) {
     let installation = settings(installation);
-    let mut servers = [installation.serve().await, installation.serve().await];
+    replace_copies(&installation, &["serve", "--dev"], "rolling restart").await;
+}
+
+/// They have nothing in flight that would keep them.
+async fn copies_of_the_api_alone_are_replaced_and_nobody_is_turned_away(installation: Installation) {
+    let installation = settings(installation);
+    let others = "verifier,router,orchestrator,worker,cleaner,deadletters,caretaker,janitor";
+    let _others = installation.serve_only(others).await;
+    replace_copies(&installation, &["serve", "--dev", "--only", "api"], "rolling restart of the api").await;
+}
+
+/// Replaces two copies in turn, under load.
+async fn replace_copies(installation: &Installation, arguments: &[&str], what: &str) {
+    let start = || Server::start(installation, arguments);
+    let mut servers = [start().await, start().await];
     let receiver = Receiver::start().await;
     // Deliveries are under way whenever a copy is told to stop.
     receiver.answer("/two", [Behaviour::Slow(Duration::from_millis(200), 200)]);
     let subscriptions = subscribe(&servers[0].api(), &receiver).await;
 
     let places = Places::new(servers.iter().map(|server| server.address().to_owned()));
+    let balancer = places.probe(PROBED_EVERY);
     let load = Load::start(&places, CLIENTS, EVERY);
     let rounds = if long().is_some() { 10 } else { 2 };
     for round in 0..rounds {
         load.goes_on(100, PATIENCE).await;
+        // The balancer has seen it, twice.
+        tokio::time::sleep(PROBED_EVERY * 2).await;
         let old = &servers[round % 2];
-        // As a balancer: what is not ready gets no new requests. Until it has noticed, and for those that are under way, the
-        // copy goes on.
         old.signal("TERM").await;
-        eventually("the copy is no longer ready", || async {
-            let probe = old.api_with(None).try_get("/readyz").await;
-            probe.is_none_or(|probe| probe.status == 503).then_some(())
-        })
-        .await;
-        places.set(round % 2, None);
-        let new = installation.serve().await;
+        eventually("the balancer has noticed", || async { places.at(round % 2).is_none().then_some(()) })
+            .await;
+        let new = start().await;
         places.set(round % 2, Some(new.address()));
         let old = std::mem::replace(&mut servers[round % 2], new);
         assert_eq!(old.ended().await, Some(0));
     }
     load.goes_on(50, PATIENCE).await;
     let seen = load.stop().await;
-    check("rolling restart", &servers[0].api(), &seen, &subscriptions, &receiver).await;
+    balancer.abort();
+    check(what, &servers[0].api(), &seen, &subscriptions, &receiver).await;
     assert!(seen.longest < ACCEPTED_WITHIN, "{:?}", seen.longest);
     assert_eq!((&seen.failures[..], &seen.last_words[..]), (&[][..], &[][..]), "no request failed");
+    assert_eq!(seen.turned_away, 0, "nobody was sent to a listener that had closed");
     let posts: usize = subscriptions.iter().map(|(_, path)| receiver.deliveries(path).len()).sum();
     assert_eq!(posts, seen.accepted.len() * subscriptions.len(), "nothing was sent twice");
 }

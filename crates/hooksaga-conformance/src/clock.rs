@@ -3,12 +3,13 @@
 use super::{
     TestDatabase,
     fixture::{
-        ALL, LEASE, MANY, TOKEN, claim, leased, only, pending_saga, schedule, schedule_and_mark, set_active,
-        up_to,
+        ALL, DEFAULT_LIMIT, LEASE, MANY, TOKEN, TYPE, URL, append_many, claim, create, leased,
+        new_subscription, only, pending_saga, route, schedule, schedule_and_mark, set_active, up_to,
     },
     rows::{db_now, job_row, saga_row},
 };
 use hooksaga_saga::{FurthestAttempt, JobId, JobStatus, SagaId, SagaStatus, Timestamp};
+use hooksaga_store::{CheckOutcome, StepLimits};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -153,4 +154,46 @@ pub async fn a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay(db: &
         "a parked job is not stranded"
     );
     assert_eq!(job_row(db, job).await.lease_until, Timestamp::MAX);
+}
+
+pub async fn a_check_that_lies_too_far_ahead_is_due(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    let id = create(&stores, &new_subscription(TYPE, URL)).await.id;
+    assert_eq!(stores.verifier.take_checks(MANY, MINUTE).await.unwrap().len(), 1);
+    assert_eq!(stores.verifier.free_stranded(MANY, 2 * MINUTE).await.unwrap(), 0, "it is held");
+    let later = db.dialect().time(db_now(db).await.after(2 * HOUR));
+    let sql = format!("UPDATE subscriptions SET next_check_at = {later} WHERE id = {id}");
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+    assert!(stores.verifier.take_checks(MANY, MINUTE).await.unwrap().is_empty());
+    assert_eq!(stores.verifier.free_stranded(MANY, 2 * MINUTE).await.unwrap(), 1);
+    assert_eq!(stores.verifier.free_stranded(MANY, 2 * MINUTE).await.unwrap(), 0, "again is nothing");
+    let check = only(stores.verifier.take_checks(MANY, MINUTE).await.unwrap());
+    assert_eq!((check.subscription_id, check.attempt), (id, 2));
+
+    // What is verified waits for nothing.
+    assert!(stores.verifier.record(&check, &CheckOutcome::Verified).await.unwrap());
+    assert_eq!(db.execute_as_owner(&sql).await.unwrap(), 1);
+    assert_eq!(stores.verifier.free_stranded(MANY, 2 * MINUTE).await.unwrap(), 0);
+}
+
+pub async fn a_subscription_that_would_catch_up_much_too_late_catches_up_now(db: &dyn TestDatabase) {
+    let stores = db.stores();
+    create(&stores, &new_subscription(TYPE, URL)).await;
+    append_many(&stores, 3).await;
+    route(&stores).await;
+    let check = only(stores.verifier.take_checks(MANY, MINUTE).await.unwrap());
+    assert!(stores.verifier.record(&check, &CheckOutcome::Verified).await.unwrap());
+    let limits = StepLimits { examine: MANY, create: MANY, default_limit: DEFAULT_LIMIT };
+    let put = async |ahead| {
+        let time = db.dialect().time(db_now(db).await.after(ahead));
+        assert_eq!(db.execute_as_owner(&format!("UPDATE catch_ups SET next_at = {time}")).await.unwrap(), 1);
+    };
+    let catch_up = async || stores.redrives.catch_up(limits, Some(24 * HOUR)).await.unwrap();
+    put(MINUTE).await;
+    assert!(catch_up().await.is_none(), "it waits, as one that is paused does");
+    put(HOUR).await;
+    stores.redrives.put_off_catch_up(MINUTE).await.unwrap();
+    assert!(catch_up().await.is_none(), "one that failed lets others go first");
+    put(HOUR).await;
+    assert_eq!(catch_up().await.expect("it is due").sagas.len(), 3);
 }

@@ -66,6 +66,8 @@ macro_rules! conformance_suite {
                 a_stranded_saga_of_a_paused_subscription_waits,
                 a_lease_that_ends_too_late_has_run_out,
                 a_not_before_that_is_too_late_has_passed_and_parked_jobs_stay,
+                a_check_that_lies_too_far_ahead_is_due,
+                a_subscription_that_would_catch_up_much_too_late_catches_up_now,
             }
             compatibility {
                 a_newer_schema_that_says_so_leaves_this_program_ready,

@@ -18,10 +18,10 @@ use hooksaga_store::{Inventory, QueueGauges, ReaderStore, StoreError};
 use http::{HeaderMap, header};
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long the queues' gauges are shown before they are read again.
@@ -36,6 +36,12 @@ const READY_FRESH: Duration = Duration::from_millis(500);
 /// Not ready for this long after a refused write. Components retry every second, so this lasts as long as the fault; where
 /// no component runs, the next request finds out.
 const UNWRITABLE_FOR: Duration = Duration::from_secs(10);
+
+/// Whoever asked for readiness twice within this time will ask again.
+const WATCHED_FOR: Duration = Duration::from_secs(60);
+
+/// Questions that come sooner after another are one: somebody waits for the start.
+const ASKED_APART: Duration = Duration::from_millis(500);
 
 /// A database that takes longer counts as away.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -53,6 +59,34 @@ pub(crate) struct ProbeState {
     inventory: Cached<Inventory>,
     ready: Cached<i64>,
     stopping: AtomicBool,
+    questions: Mutex<Questions>,
+}
+
+impl ProbeState {
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        // Nothing panics while it is held.
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When readiness was asked for: last, and before that.
+#[derive(Default)]
+struct Questions {
+    last: Option<Instant>,
+    before: Option<Instant>,
+}
+
+impl Questions {
+    fn add(&mut self, now: Instant) {
+        if self.last.is_none_or(|last| now.duration_since(last) >= ASKED_APART) {
+            self.before = self.last.replace(now);
+        }
+    }
+
+    /// Whether somebody asks regularly.
+    fn go_on(&self, now: Instant) -> bool {
+        self.before.is_some_and(|before| now.duration_since(before) < WATCHED_FOR)
+    }
 }
 
 /// The probes of one process, for each of its listeners. Clones share them.
@@ -71,6 +105,7 @@ impl Probes {
             inventory: Cached::new(INVENTORY_FRESH, PATIENCE),
             ready: Cached::new(READY_FRESH, PATIENCE),
             stopping: AtomicBool::new(false),
+            questions: Mutex::default(),
         };
         Self { state: Arc::new(state), metrics_apart: false }
     }
@@ -84,6 +119,11 @@ impl Probes {
     /// From now on this process is not ready: it is about to end.
     pub fn stop(&self) {
         self.state.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a balancer, or somebody else, asks for readiness regularly, and so will notice when it goes.
+    pub fn are_watched(&self) -> bool {
+        self.state.questions().go_on(Instant::now())
     }
 
     /// `/healthz`, `/readyz` and `/metrics` alone: for processes that run no API, and for a listener of their own.
@@ -122,6 +162,7 @@ pub(crate) async fn health() -> &'static str {
     )
 )]
 pub(crate) async fn ready(State(state): State<Arc<ProbeState>>) -> Result<&'static str, Problem> {
+    state.questions().add(Instant::now());
     if state.stopping.load(Ordering::Relaxed) {
         return Err(Problem::new(Kind::NotReady, "this server is about to stop"));
     }
@@ -167,4 +208,26 @@ pub(crate) async fn metrics_text(State(state): State<Arc<ProbeState>>, headers: 
         (PLAIN_TYPE, state.metrics.encode_plain(gauges, inventory))
     };
     ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_balancer_asks_regularly_and_somebody_who_waits_for_the_start_does_not() {
+        let began = Instant::now();
+        let go_on_after = |questions: &[u64], milliseconds: u64| {
+            let mut asked = Questions::default();
+            questions.iter().for_each(|at| asked.add(began + Duration::from_millis(*at)));
+            asked.go_on(began + Duration::from_millis(milliseconds))
+        };
+        assert!(!go_on_after(&[], 10));
+        assert!(!go_on_after(&[0], 10));
+        assert!(!go_on_after(&[0, 20, 40, 60], 70), "the start");
+        assert!(go_on_after(&[0, 2_000], 2_500));
+        assert!(go_on_after(&[0, 30_000], 59_000));
+        assert!(go_on_after(&(0..100).map(|n| n * 20).collect::<Vec<_>>(), 2_000), "often");
+        assert!(!go_on_after(&[0, 2_000], 100_000), "it is gone");
+    }
 }

@@ -11,8 +11,8 @@
 use crate::error::code;
 use mysql_async::{Conn, Error, Opts, OptsBuilder};
 
-/// The last statement of a session's set-up: fails on a node with [`TWO_ROWS`], since two rows are no value. The other
-/// statements there have no queries. (The comments: each server has its own table of variables; MySQL's is for Percona
+/// The last statement of a session's set-up: fails on a node with [`TWO_ROWS`], since two rows are no value. No
+/// other statement there can fail with that. (The comments: each server has its own table of variables; MySQL's is for Percona
 /// XtraDB Cluster.)
 const ALONE: &str = "; SELECT (SELECT 1 FROM \
      /*M!100100 information_schema.SESSION_VARIABLES */ /*!80000 performance_schema.session_variables */ v \

@@ -5,6 +5,9 @@ use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use mysql_async::{DriverError, Error, IoError, ServerError};
 use std::io;
 
+/// Galera: the node has no part in the group.
+const OUTSIDE_GROUP: u16 = 1047;
+
 /// A failure inside a store call, before it is known whether it is worth another try.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DbError {
@@ -82,6 +85,11 @@ impl DbError {
         matches!(self.code(), Some(1062 | 1586))
     }
 
+    /// Galera: the node has no part in the group at the moment. Other nodes may have.
+    pub(crate) fn is_outside_group(&self) -> bool {
+        self.code() == Some(OUTSIDE_GROUP)
+    }
+
     pub(crate) fn again(&self) -> RetryAdvice {
         match self {
             Self::Held(_) => return RetryAdvice::WhileHeld,
@@ -91,8 +99,8 @@ impl DbError {
         match self.code() {
             // Deadlock, and Galera's conflict at commit; MariaDB: record has changed since last read.
             Some(1213 | 1020) => RetryAdvice::AtOnce,
-            // Galera: the node has no part in the group at the moment, which passes if it only changes; nothing was done.
-            Some(1047) => RetryAdvice::AtOnce,
+            // It passes if the group only changes; nothing was done.
+            Some(OUTSIDE_GROUP) => RetryAdvice::AtOnce,
             // Prepared statement needs to be re-prepared; table definition has changed: a migration ran meanwhile.
             Some(1615 | 1412) => RetryAdvice::AtOnce,
             // Interrupted: on Galera also by what another node has committed.

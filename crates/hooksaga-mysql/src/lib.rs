@@ -8,6 +8,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `options`, `pool`, `tls` | how to reach the server, a session's settings, a pool per role |
+//! | `hosts` | the servers, where the URL names several |
 //! | `transaction` | transactions with few round trips |
 //! | `cluster` | where they need more: on a node of a Galera Cluster |
 //! | `schema`, `restore` | migrations; ids after a restore |
@@ -29,6 +30,7 @@
 mod cluster;
 mod error;
 mod examine;
+mod hosts;
 mod options;
 mod outbox;
 mod pool;

@@ -1,6 +1,6 @@
 //! How to reach the database, and how every session is set up.
 
-use crate::{rights::role_name, tls};
+use crate::{hosts::Hosts, rights::role_name, tls};
 use hooksaga_store::{Role, ServerOptions, StoreError, StoreResult, database_tls::TlsParameters};
 use mysql_async::{Opts, OptsBuilder, PoolConstraints, PoolOpts, UrlError};
 use std::time::Duration;
@@ -39,20 +39,25 @@ pub(crate) enum SessionKind {
 
 /// The database that `url` names.
 pub(crate) fn database_of(options: &ServerOptions) -> StoreResult<String> {
-    database("database.url", &parse("database.url", &options.url)?)
+    let hosts = Hosts::read(&options.url, |url| parse("database.url", url))?;
+    database("database.url", hosts.first())
 }
 
 impl SessionKind {
-    /// The configuration of a session.
-    pub(crate) fn configuration(self, options: &ServerOptions) -> StoreResult<Opts> {
+    /// The configuration of a session, on each server that the URL names.
+    pub(crate) fn configuration(self, options: &ServerOptions) -> StoreResult<Hosts> {
         let (key, url) = match self {
             Self::Component(role) => options.url_of(role),
             Self::Login | Self::Server => ("database.url".to_owned(), &*options.url),
         };
-        let opts = parse(&key, url)?;
+        Hosts::read(url, |url| self.on_one_host(options, &key, url))
+    }
+
+    fn on_one_host(self, options: &ServerOptions, key: &str, url: &str) -> StoreResult<Opts> {
+        let opts = parse(key, url)?;
         let mut setup = vec![SETTINGS.to_owned(), ISOLATION.to_owned()];
         if self != Self::Server {
-            let database = database(&key, &opts)?;
+            let database = database(key, &opts)?;
             if let Self::Component(role) = self {
                 setup.push(LIMITS.to_owned());
                 if role == Role::EventIngestWriter {
@@ -142,7 +147,8 @@ mod tests {
     }
 
     fn setup(options: &ServerOptions, role: Role) -> String {
-        let opts = SessionKind::Component(role).configuration(options).expect("usable");
+        let hosts = SessionKind::Component(role).configuration(options).expect("usable");
+        let opts = hosts.first();
         assert_eq!(opts.db_name(), None);
         opts.setup().join(";")
     }
@@ -167,12 +173,28 @@ mod tests {
 
     #[test]
     fn a_bad_url_is_named_by_its_key_and_not_shown() {
-        for url in ["mysql://u:hunter2@h:port/db", "mysql://u:hunter2@h", "mysql://u:hunter2@h/db?no=hunter2"]
-        {
+        for url in [
+            "mysql://u:hunter2@h:port/db",
+            "mysql://u:hunter2@h",
+            "mysql://u:hunter2@h/db?no=hunter2",
+            "mysql://u:hunter2@h,i:port/db",
+            "mysql://u:hunter2@h,/db",
+        ] {
             let error = SessionKind::Login.configuration(&ServerOptions::login(url)).err();
             let text = error.map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains("database.url") && !text.contains("hunter2"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn every_host_gets_the_same_session() {
+        let options = options("mysql://u:p@one,two:3307/db");
+        let hosts = SessionKind::Component(Role::ApiReader).configuration(&options).expect("usable");
+        let (one, two) = (hosts.at(0), hosts.at(1));
+        assert_eq!((hosts.count(), one.ip_or_hostname(), one.tcp_port()), (2, "one", 3306));
+        assert_eq!((two.ip_or_hostname(), two.tcp_port()), ("two", 3307));
+        assert_eq!((one.setup(), one.user(), one.pass()), (two.setup(), two.user(), two.pass()));
+        assert_eq!(hosts.at(2).ip_or_hostname(), "one", "round and round");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! A server may stop responding: it is frozen, or the connection is open at this end only. So every call has a limit of its
 //! own, independent of the server's. A connection on which no response arrived in time is closed, and the whole pool
-//! is replaced: its idle connections go to the same server, and each would cost its caller the same wait.
+//! is replaced: its idle connections go to the same server, and each would cost its caller the same wait. Where the URL names
+//! several servers, the new pool is one of the next.
 
 use crate::{
     cluster,
-    error::{DbResult, RetryAdvice, from_connecting},
+    error::{DbError, DbResult, RetryAdvice, from_connecting},
+    hosts::Hosts,
 };
 use hooksaga_store::{CallGuard, QUERY_LIMIT, StoreError, StoreResult};
 use mysql_async::{Conn, Error, Opts, Pool, prelude::Queryable as _};
@@ -19,7 +21,7 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a call waits for a free connection, and how long for a new one.
+/// How long a call waits for a free connection. How long for a new one, [`Hosts::limit`] says.
 const WAIT: Duration = Duration::from_secs(10);
 /// How long a call may take on its connection: longer than the server's limit for a statement.
 pub(crate) const ANSWER: Duration = Duration::from_secs(15);
@@ -39,9 +41,8 @@ const UNKNOWN_CONNECTION: u16 = 1094;
 pub(crate) struct RolePool(Arc<Shared>);
 
 struct Shared {
-    /// For a server that may be a node of a cluster.
-    opts: Opts,
-    address: String,
+    /// For servers that may be nodes of a cluster.
+    hosts: Hosts,
     /// As many as there may be connections.
     free: Semaphore,
     current: Mutex<Current>,
@@ -53,29 +54,26 @@ struct Shared {
 struct Current {
     pool: Pool,
     number: u64,
+    /// Which of the hosts it is of.
+    host: usize,
     /// A session was refused since its server is a node: the sessions of all later pools may be on nodes.
     clustered: bool,
 }
 
 impl RolePool {
     /// Connects to nothing yet.
-    pub(crate) fn new(opts: Opts) -> Self {
+    pub(crate) fn new(hosts: Hosts) -> Self {
         Self(Arc::new(Shared {
-            address: address(&opts),
-            free: Semaphore::new(opts.pool_opts().constraints().max()),
-            current: Mutex::new(Current {
-                pool: Pool::new(cluster::outside(&opts)),
-                number: 0,
-                clustered: false,
-            }),
+            free: Semaphore::new(hosts.first().pool_opts().constraints().max()),
+            current: Mutex::new(Current::open(&hosts, 0, 0, false)),
             condemned: Mutex::default(),
-            opts,
+            hosts,
         }))
     }
 
     /// How many connections calls have, and how many they may have.
     pub(crate) fn in_use(&self) -> (usize, usize) {
-        let most = self.0.opts.pool_opts().constraints().max();
+        let most = self.0.hosts.first().pool_opts().constraints().max();
         (most.saturating_sub(self.0.free.available_permits()), most)
     }
 
@@ -150,31 +148,18 @@ impl RolePool {
         let free = tokio::time::timeout(WAIT, shared.free.acquire()).await.map_err(|_| {
             StoreError::Unavailable(format!(
                 "all connections to {} have been busy for {} s",
-                shared.address,
+                shared.address(),
                 WAIT.as_secs()
             ))
         })?;
         let _free = free.map_err(|_| StoreError::Unavailable("the connection pool is closed".to_owned()))?;
-        let (connection, call, number) = loop {
-            let (pool, number) = shared.serving();
-            let call = CallGuard::begin(move || shared.replace(number));
-            match tokio::time::timeout(WAIT, shared.connection(&pool)).await {
-                Ok(Ok(connection)) => break (connection, call, number),
-                Ok(Err(error)) if cluster::is_refusal(&error) => {
-                    shared.enter_cluster(number);
-                    call.end(());
-                }
-                Ok(Err(error)) => return call.end(Err(not_connected(&shared.address, &error))),
-                Err(_) => {
-                    shared.replace(number);
-                    return call.end(Err(silent(&shared.address, WAIT)));
-                }
-            }
-        };
+        let (connection, number) = shared.connect().await?;
+        let address = address(connection.opts());
+        let call = CallGuard::begin(move || shared.replace(number));
         let id = connection.id();
         let mut working = pin!(work(connection));
         // Dropped before the work is, which gives the connection back.
-        let running = turn.map(|turn| Running::new(self, number, id, turn));
+        let running = turn.map(|turn| Running::new(self, number, id, address.clone(), turn));
         let call = if running.is_some() { call.end(None) } else { Some(call) };
         let done = tokio::time::timeout(ANSWER, working.as_mut()).await;
         if let Some(call) = call {
@@ -185,11 +170,14 @@ impl RolePool {
                 if let Some(running) = running {
                     running.ended();
                 }
+                if shared.hosts.are_several() && result.as_ref().is_err_and(DbError::is_outside_group) {
+                    shared.leave(number);
+                }
                 Ok(result)
             }
             Err(_) => {
-                shared.replace(number);
-                Err(silent(&shared.address, ANSWER))
+                shared.leave(number);
+                Err(silent(&address, ANSWER))
             }
         }
     }
@@ -201,10 +189,46 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pool in use, and its number.
-    fn serving(&self) -> (Pool, u64) {
+    /// The pool in use, its number, and its server for people.
+    fn serving(&self) -> (Pool, u64, String) {
         let current = self.current();
-        (current.pool.clone(), current.number)
+        (current.pool.clone(), current.number, address(self.hosts.at(current.host)))
+    }
+
+    fn address(&self) -> String {
+        self.serving().2
+    }
+
+    /// A connection, and the number of its pool. Each host is tried once, beginning with the one in use.
+    async fn connect(&self) -> StoreResult<(Conn, u64)> {
+        let (mut tried, limit) = (0, self.hosts.limit());
+        loop {
+            let (pool, number, address) = self.serving();
+            let call = CallGuard::begin(move || self.leave(number));
+            let connected = tokio::time::timeout(limit, self.connection(&pool)).await;
+            let failure = match call.end(connected) {
+                Ok(Ok(connection)) => return Ok((connection, number)),
+                Ok(Err(error)) if cluster::is_refusal(&error) => {
+                    self.enter_cluster(number);
+                    continue;
+                }
+                Ok(Err(error)) => {
+                    // The only server there is may have refused just this one connection.
+                    if self.hosts.are_several() {
+                        self.leave(number);
+                    }
+                    not_connected(&address, &error)
+                }
+                Err(_) => {
+                    self.leave(number);
+                    silent(&address, limit)
+                }
+            };
+            tried += 1;
+            if tried == self.hosts.count() {
+                return Err(failure);
+            }
+        }
     }
 
     fn condemned(&self) -> MutexGuard<'_, HashSet<u32>> {
@@ -225,24 +249,33 @@ impl Shared {
     /// Puts a new pool in the place of this one, unless somebody has done so. The old one closes its idle connections, and
     /// the others when their calls end.
     fn replace(&self, number: u64) {
-        let mut current = self.current();
-        if current.number == number {
-            let clustered = current.clustered;
-            *current = self.pool(number + 1, clustered);
-        }
+        self.go_on(number, 0, false);
+    }
+
+    /// The same, with a pool of the next host.
+    fn leave(&self, number: u64) {
+        self.go_on(number, 1, false);
     }
 
     /// Replaces the pool as `replace` does, with one whose sessions may be on a node of a cluster.
     fn enter_cluster(&self, number: u64) {
-        let mut current = self.current();
-        if current.number == number {
-            *current = self.pool(number + 1, true);
-        }
+        self.go_on(number, 0, true);
     }
 
-    fn pool(&self, number: u64, clustered: bool) -> Current {
-        let opts = if clustered { self.opts.clone() } else { cluster::outside(&self.opts) };
-        Current { pool: Pool::new(opts), number, clustered }
+    fn go_on(&self, number: u64, hosts: usize, to_cluster: bool) {
+        let mut current = self.current();
+        if current.number == number {
+            let (host, clustered) = (current.host + hosts, current.clustered || to_cluster);
+            *current = Current::open(&self.hosts, number + 1, host, clustered);
+        }
+    }
+}
+
+impl Current {
+    fn open(hosts: &Hosts, number: u64, host: usize, clustered: bool) -> Self {
+        let (host, opts) = (host % hosts.count(), hosts.at(host));
+        let pool = Pool::new(if clustered { opts.clone() } else { cluster::outside(opts) });
+        Self { pool, number, host, clustered }
     }
 }
 
@@ -261,13 +294,15 @@ struct RunningQuery {
     /// Of the pool that its connection is from.
     number: u64,
     id: u32,
+    /// Its server, where alone it has this id.
+    address: String,
     turn: Turn,
 }
 
 impl Running {
-    fn new(pool: &RolePool, number: u64, id: u32, turn: &Turn) -> Self {
+    fn new(pool: &RolePool, number: u64, id: u32, address: String, turn: &Turn) -> Self {
         let turn = Turn { _turn: Arc::clone(&turn._turn), killers: turn.killers.clone() };
-        Self(Some(RunningQuery { pool: pool.clone(), number, id, turn }))
+        Self(Some(RunningQuery { pool: pool.clone(), number, id, address, turn }))
     }
 
     fn ended(mut self) {
@@ -290,7 +325,7 @@ impl Drop for Running {
 impl RunningQuery {
     async fn kill(self) {
         let shared = &self.pool.0;
-        let killed = tokio::time::timeout(KILL, kill(&self.turn.killers, self.id)).await;
+        let killed = tokio::time::timeout(KILL, kill(&self.turn.killers, &self.address, self.id)).await;
         if !matches!(killed, Ok(Ok(_))) {
             // The server may be frozen, or cut off.
             shared.replace(self.number);
@@ -305,12 +340,12 @@ impl RunningQuery {
     }
 }
 
-/// Ends a connection of the same login; false where that cannot be done. In a Galera Cluster another node may have been
-/// reached, where the number is that of another connection.
-async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
+/// Ends a connection of the same login; false where that cannot be done. In a Galera Cluster, or where there are several
+/// hosts, another server may have been reached, where the number is that of another connection.
+async fn kill(killers: &RolePool, server: &str, id: u32) -> StoreResult<bool> {
     killers
         .run(|mut connection| async move {
-            if cluster::may_be_node(&connection) {
+            if cluster::may_be_node(&connection) || address(connection.opts()) != server {
                 return Ok(false);
             }
             match connection.query_drop(format!("KILL {id}")).await {
@@ -322,11 +357,22 @@ async fn kill(killers: &RolePool, id: u32) -> StoreResult<bool> {
 }
 
 /// A connection outside the pools.
-pub(crate) async fn connect_once(opts: Opts) -> StoreResult<Conn> {
-    let address = address(&opts);
-    match tokio::time::timeout(WAIT, Conn::new(opts)).await {
+pub(crate) async fn connect_once(hosts: Hosts) -> StoreResult<Conn> {
+    let mut tried = 0;
+    loop {
+        let connected = connect_to(hosts.at(tried), hosts.limit()).await;
+        tried += 1;
+        if connected.is_ok() || tried == hosts.count() {
+            return connected;
+        }
+    }
+}
+
+async fn connect_to(opts: &Opts, limit: Duration) -> StoreResult<Conn> {
+    let address = address(opts);
+    match tokio::time::timeout(limit, Conn::new(opts.clone())).await {
         Ok(result) => result.map_err(|error| not_connected(&address, &error)),
-        Err(_) => Err(silent(&address, WAIT)),
+        Err(_) => Err(silent(&address, limit)),
     }
 }
 

@@ -18,7 +18,7 @@ FROM information_schema.columns c
 JOIN information_schema.tables t ON t.table_schema = c.table_schema AND t.table_name = c.table_name
 WHERE c.table_schema = DATABASE() AND c.extra LIKE '%auto_increment%' ORDER BY c.table_name";
 
-/// Moves the ids of every table forward.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
     let mut connection = connect_once(SessionKind::Login.configuration(&options)?).await?;
     let tables: Vec<(String, String, i64)> = checked(connection.query(TABLES).await)?;
@@ -32,6 +32,8 @@ pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedId
         checked(connection.query_drop(sql).await)?;
         moved.push(MovedIds { table, after });
     }
+    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + ?";
+    checked(connection.exec_drop(challenges, (ID_JUMP,)).await)?;
     checked(connection.disconnect().await)?;
     Ok(moved)
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// The configuration of a component's session.
 pub fn session(options: &ServerOptions, role: Role) -> StoreResult<Opts> {
-    SessionKind::Component(role).configuration(options)
+    Ok(SessionKind::Component(role).configuration(options)?.first().clone())
 }
 
 /// Transactions over a component's connections, as its stores have them.
@@ -29,7 +29,7 @@ pub struct Transactions(RolePool);
 impl Transactions {
     /// Connects to nothing yet.
     pub fn new(options: &ServerOptions, role: Role) -> StoreResult<Self> {
-        Ok(Self(RolePool::new(session(options, role)?)))
+        Ok(Self(RolePool::new(SessionKind::Component(role).configuration(options)?)))
     }
 
     /// Takes a row: locks it, writes it, reads what goes with it, and queues it with the commit. False if the write changed
@@ -220,8 +220,9 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(missed_events::INSERT, &["1", "'Pending'", "0", "5", NOW, IDS]),
                 with(missed_events::MADE, &[IDS, "1"]),
                 with(redrives::ADVANCE, &[NOW, "1", "1", "1", "0", "'running'", "NULL", "1"]),
-                catching_up::PEEK.to_owned(),
+                with(catching_up::PEEK, &["120000000"]),
                 catching_up::NEXT.to_owned(),
+                with(catching_up::NEXT_STRANDED, &["120000000"]),
                 with(catching_up::MOVE, &[NOW, NOW, "1", "0", "1"]),
                 with(catching_up::FORGET, &["1"]),
             ];
@@ -235,6 +236,8 @@ pub fn hot(step: HotStatement) -> (Role, Vec<String>) {
                 with(verifier::PICK, &[IDS, NOW]),
                 with(verifier::HOLD, &[IDS, NOW]),
                 with(verifier::SECRETS, &[IDS]),
+                with(verifier::PICK_STRANDED, &["120000000", "1000"]),
+                with(verifier::FREE, &[IDS]),
             ],
         ),
         HotStatement::Care => (

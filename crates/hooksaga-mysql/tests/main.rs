@@ -12,6 +12,7 @@ mod encryption;
 mod frozen_clients;
 mod galera;
 mod giving_up;
+mod hosts;
 mod migrating;
 mod outbox;
 mod slow_queries;

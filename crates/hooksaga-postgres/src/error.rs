@@ -1,7 +1,7 @@
 //! Turns errors of PostgreSQL and the pool into the store's: one line each, without passwords and without the contents of
 //! rows (for that reason the server's DETAIL is left out).
 
-use deadpool_postgres::{HookError, PoolError};
+use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use hooksaga_store::{StoreError, StoreResult, database_tls::handshake_failure};
 use std::{error::Error as _, io};
 use tokio_postgres::error::{DbError as ServerError, SqlState};
@@ -143,8 +143,11 @@ pub(crate) fn from_pool(error: &PoolError) -> StoreError {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
             from_connecting(error)
         }
-        PoolError::Timeout(_) => {
+        PoolError::Timeout(TimeoutType::Wait) => {
             StoreError::Unavailable("no connection became free in time: all are busy".to_owned())
+        }
+        PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
+            StoreError::Unavailable("the server did not respond in time to a new connection".to_owned())
         }
         other => StoreError::Unavailable(one_line(&other.to_string())),
     }
@@ -182,4 +185,16 @@ fn one_line(text: &str) -> String {
 /// A result of the driver outside the pools.
 pub(crate) fn checked<T>(result: Result<T, tokio_postgres::Error>) -> StoreResult<T> {
     result.map_err(|error| store_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_hangs_is_not_a_pool_that_is_busy() {
+        let text = |what| from_pool(&PoolError::Timeout(what)).to_string();
+        assert!(text(TimeoutType::Wait).contains("all are busy"));
+        assert!(text(TimeoutType::Create).contains("did not respond"));
+    }
 }

@@ -39,12 +39,13 @@ pub(crate) enum Commits {
 }
 
 impl Commits {
-    /// A durable session does not inherit `off`; any stricter level that the server has (replicas) stays.
+    /// A durable session inherits neither `off` nor `local`, which does not wait for a synchronous standby: a failover would
+    /// lose what was accepted. Without a standby `on` is no more than `local`. Any other level of the server stays.
     pub(crate) fn setting(self) -> &'static str {
         match self {
             Self::Durable => {
                 "SELECT set_config('synchronous_commit', 'on', false) \
-                 WHERE current_setting('synchronous_commit') = 'off'"
+                 WHERE current_setting('synchronous_commit') IN ('off', 'local')"
             }
             Self::Deferred => "SET synchronous_commit = off",
         }

@@ -15,7 +15,7 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('schema_migrations'))
   AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY c.relname";
 
-/// Moves the ids of every table forward.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id.
 pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedIds>> {
     let client = connect_once(&SessionKind::Login.configuration(&options)?).await?;
     let mut moved = Vec::new();
@@ -31,5 +31,7 @@ pub async fn move_ids_forward(options: ServerOptions) -> StoreResult<Vec<MovedId
         let set = checked(client.query_one(&sql, &[&sequence, &ID_JUMP]).await)?;
         moved.push(MovedIds { table, after: checked(set.try_get(0))? });
     }
+    let challenges = "/* restore.challenges */ UPDATE subscriptions SET check_number = check_number + $1";
+    checked(client.execute(challenges, &[&ID_JUMP]).await)?;
     Ok(moved)
 }

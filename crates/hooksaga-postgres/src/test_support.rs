@@ -197,6 +197,7 @@ pub fn hot(step: HotStatement) -> Vec<Hot> {
                 (verifier::OPEN_CHECKS, "'', 100"),
                 (verifier::TAKE_CHECKS, "'{1,2}', 30000000"),
                 (verifier::SECRETS, "'{1,2}'"),
+                (verifier::FREE_STRANDED, "1000, 120000000"),
             ],
         ),
         HotStatement::Care => (

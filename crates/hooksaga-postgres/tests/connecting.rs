@@ -3,7 +3,7 @@
 use crate::adapter::{Database, failure, fresh, name, options, superuser, value};
 use hooksaga_conformance::TestDatabase as _;
 use hooksaga_conformance::servers::{says_how_to_migrate, says_that_tls_is_missing};
-use hooksaga_postgres::{connect, migrate};
+use hooksaga_postgres::{connect, connect_as_login, migrate};
 use hooksaga_store::{Appended, NewEvent, Role, StoreError, TenantScope};
 use hooksaga_testkit::postgres::{create_database, database_url};
 use std::net::TcpListener;
@@ -95,6 +95,22 @@ async fn the_servers_defaults_do_not_matter() {
     assert!(age.as_secs() < 60, "{age:?}");
     let again = stores.ingest.append(&[event(Some("x"))]).await.unwrap();
     assert_eq!(again, [Appended::Duplicate(created)]);
+}
+
+/// `local` would not wait for a synchronous standby: what was accepted could be lost with the primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_must_not_lose_a_commit_waits_for_the_standby() {
+    let db = fresh().await;
+    let database = name(&db.url);
+    for (default, used) in
+        [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply"), ("remote_write", "remote_write")]
+    {
+        let sql = format!(r#"ALTER DATABASE "{database}" SET synchronous_commit = {default}"#);
+        superuser(&db.url).await.batch_execute(&sql).await.unwrap();
+        let client = connect_as_login(&db.url).await.unwrap();
+        let found: String = client.query_one("SHOW synchronous_commit", &[]).await.unwrap().get(0);
+        assert_eq!(found, used, "{default}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

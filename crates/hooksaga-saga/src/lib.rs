@@ -53,7 +53,9 @@ pub use status::{JobStatus, SagaStatus, UnknownStatus};
 pub use step::{
     Applied, IllegalTransition, JobResult, Outcome, Saga, SagaEvent, apply_result, may_create_job, step,
 };
-pub use stranded::{FurthestAttempt, counts_as_due, furthest_hand_back, furthest_lease};
+pub use stranded::{
+    FurthestAttempt, counts_as_due, furthest_catch_up, furthest_check, furthest_hand_back, furthest_lease,
+};
 pub use time::Timestamp;
 pub use topics::{Topic, Topics};
 pub use why_held::Held;

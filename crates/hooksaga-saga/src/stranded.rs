@@ -11,6 +11,11 @@ const ALLOWANCE: Duration = Duration::from_secs(60);
 /// The longest time for which a worker gives a job back, generously.
 const LONGEST_HAND_BACK: Duration = Duration::from_secs(60);
 
+/// The longest time for which a check of an endpoint waits or is held, generously.
+const LONGEST_CHECK: Duration = Duration::from_secs(60);
+/// The longest time for which a subscription that catches up waits: while it is paused.
+const LONGEST_CATCH_UP: Duration = Duration::from_secs(60);
+
 /// A `next_attempt_at` further ahead than this was not put there by a right clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FurthestAttempt {
@@ -35,6 +40,16 @@ pub fn furthest_lease(lease_duration: Duration) -> Duration {
 /// The latest possible not-before of a job that was given back, or has just been created, from now on.
 pub fn furthest_hand_back() -> Duration {
     LONGEST_HAND_BACK.saturating_add(ALLOWANCE)
+}
+
+/// The latest possible time of a check that is held or tried again, from now on.
+pub fn furthest_check() -> Duration {
+    LONGEST_CHECK.saturating_add(ALLOWANCE)
+}
+
+/// The latest possible time at which a subscription goes on catching up, from now on.
+pub fn furthest_catch_up() -> Duration {
+    LONGEST_CATCH_UP.saturating_add(ALLOWANCE)
 }
 
 /// Whether a time counts as due. SQL selects with the same condition; this is its one definition.

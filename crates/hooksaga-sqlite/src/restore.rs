@@ -12,7 +12,7 @@ use hooksaga_store::{
 };
 use rusqlite::{Connection, TransactionBehavior};
 
-/// Moves the ids of every table forward. The lock shows that no server works on the file.
+/// Moves the ids of every table forward, and the number of each subscription's next challenge, which is in its id. The lock shows that no server works on the file.
 pub(crate) fn move_ids(location: &Location, _lock: &ServerLock) -> StoreResult<Vec<MovedIds>> {
     let mut connection = connect(location.path())?;
     move_all(&mut connection).map_err(|error| store_error(&error))
@@ -37,6 +37,7 @@ fn move_all(connection: &mut Connection) -> rusqlite::Result<Vec<MovedIds>> {
         transaction.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)", (&table, after))?;
         moved.push(MovedIds { table, after });
     }
+    transaction.execute("UPDATE subscriptions SET check_number = check_number + ?1", [ID_JUMP])?;
     transaction.commit()?;
     Ok(moved)
 }

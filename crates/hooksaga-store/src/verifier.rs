@@ -85,6 +85,10 @@ pub trait VerifierStore: Send + Sync {
     /// nothing and returns false.
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool>;
 
+    /// Makes up to `limit` checks due that lie further ahead than `furthest`: a clock that was ahead has put them there.
+    /// Returns how many.
+    async fn free_stranded(&self, limit: u32, furthest: Duration) -> StoreResult<u64>;
+
     /// When the next check is due, if any waits.
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>>;
 

@@ -71,6 +71,16 @@ SET verified_url = IF(?, callback_url, verified_url), trusted_by = IF(?, ?, trus
 WHERE id = ? AND verification_round = ? AND check_round = ? AND check_attempts = ? AND callback_url = ?
   AND NOT check_done AND deleted_at IS NULL";
 
+/// Checks that lie further ahead than any could.
+pub(crate) const PICK_STRANDED: &str = "/* verifier.pick_stranded */
+SELECT id FROM subscriptions FORCE INDEX (idx_sub_open_check)
+WHERE open_check_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND ORDER BY open_check_at LIMIT ? FOR UPDATE SKIP LOCKED";
+
+pub(crate) const FREE: &str = "/* verifier.free */
+UPDATE (SELECT * FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT PATH '$[0]')) AS t) u
+STRAIGHT_JOIN subscriptions s FORCE INDEX (PRIMARY) ON s.id = u.id
+SET s.next_check_at = UTC_TIMESTAMP(6)";
+
 /// A new round is due now, and was since it was asked for.
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT IF(check_round <> verification_round, LEAST(next_check_at, UTC_TIMESTAMP(6)), next_check_at)
@@ -111,6 +121,23 @@ impl VerifierStore for VerifierSql {
                 ];
                 connection.exec_drop(RECORD, parameters).await?;
                 Ok(connection.affected_rows() > 0)
+            })
+            .await
+    }
+
+    async fn free_stranded(&self, limit: u32, furthest: Duration) -> StoreResult<u64> {
+        self.0
+            .run(|mut connection| async move {
+                let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+                let mut picked: Vec<i64> = transaction.exec(PICK_STRANDED, (micros(furthest), limit)).await?;
+                picked.sort_unstable();
+                let mut changed = 0;
+                for document in Batch::ids(picked) {
+                    transaction.exec_drop(FREE, (document,)).await?;
+                    changed += transaction.affected_rows();
+                }
+                transaction.commit().await?;
+                Ok(changed)
             })
             .await
     }

@@ -14,7 +14,7 @@ use crate::{
     SigningSecret, VerificationResult, delivery::request_headers, driver::Rhythm, random_hex,
 };
 use bytes::Bytes;
-use hooksaga_saga::{ErrorCode, Timestamp};
+use hooksaga_saga::{ErrorCode, Timestamp, furthest_check};
 use hooksaga_store::{Check, CheckOutcome, CheckTurn, Stage, StoreResult, TakenChecks, VerifierStore};
 use schedule::{Host, Limits, Schedule};
 use std::{
@@ -41,6 +41,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a check is this process's: the longest wait for its turn, its timeout, and time to record the
 /// outcome.
 const HOLD: Duration = Duration::from_secs(30);
+/// How often checks are looked for that lie further ahead than they can, and how many are made due at a time.
+const STRANDED_EVERY: Duration = Duration::from_secs(10);
+const STRANDED_AT_A_TIME: u32 = 1000;
 /// How often it is checked, while checks wait for their turn, whether that has come.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The random bytes of a challenge; it has twice as many characters.
@@ -98,8 +101,26 @@ impl Verifier {
         tokio::join!(driver.run(|| self.take(&board)), self.start_all(&board, shutdown));
     }
 
+    /// Makes checks due that a clock which was ahead has put out of reach.
+    async fn free_stranded(&self, board: &Board) -> StoreResult<()> {
+        if !board.is_time_to_free(Instant::now()) {
+            return Ok(());
+        }
+        let checks = self.store.free_stranded(STRANDED_AT_A_TIME, furthest_check()).await?;
+        if checks > 0 {
+            tracing::warn!(
+                component = Self::NAME,
+                checks,
+                "the database's clock was ahead: verifications that waited for it are due"
+            );
+        }
+        board.freed(Instant::now());
+        Ok(())
+    }
+
     /// Takes due checks of the tenants whose turn it is, as many as may wait.
     async fn take(&self, board: &Board) -> StoreResult<Progress> {
+        self.free_stranded(board).await?;
         let later = Progress::Idle { until: Some(LOOK_AGAIN) };
         let (turn, crowded) = board.turn();
         if turn.limit == 0 {
@@ -276,6 +297,8 @@ struct Board {
     changed: Notify,
     /// The tenant that had its turn last; `None`: the next turn begins with the first one.
     last_tenant: Mutex<Option<String>>,
+    /// When stranded checks were last looked for.
+    freed: Mutex<Option<Instant>>,
 }
 
 impl Board {
@@ -284,7 +307,17 @@ impl Board {
             schedule: Mutex::new(Schedule::new(limits)),
             changed: Notify::new(),
             last_tenant: Mutex::default(),
+            freed: Mutex::default(),
         }
+    }
+
+    fn is_time_to_free(&self, now: Instant) -> bool {
+        let freed = *self.freed.lock().unwrap_or_else(PoisonError::into_inner);
+        freed.is_none_or(|freed| now.duration_since(freed) >= STRANDED_EVERY)
+    }
+
+    fn freed(&self, now: Instant) {
+        *self.freed.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
     /// No step in between leaves it half changed, whatever panicked.

@@ -209,14 +209,14 @@ impl Reporter {
         let mut warned = false;
         loop {
             let error = match write().await {
-                Err(error @ StoreError::TimedOut(_)) if what == WriteKind::Results && jobs.len() > 1 => {
-                    return Err(error);
-                }
                 Err(error) if error.is_transient() => error,
                 done => return done,
             };
             if what == WriteKind::Results {
                 self.gate.fails();
+                if matches!(error, StoreError::TimedOut(_)) && jobs.len() > 1 {
+                    return Err(error);
+                }
             }
             self.metrics.store_error("report", &error);
             let wait = backoff.next();

@@ -1,6 +1,9 @@
 //! Results that are refused, lost, or written late, over a store that misbehaves on demand.
 
-use super::{super::attempt::JobInfo, *};
+use super::{
+    super::{attempt::JobInfo, results::ClaimAllowance},
+    *,
+};
 use async_trait::async_trait;
 use hooksaga_saga::{ErrorCode, SagaId, Timestamp};
 use hooksaga_store::{
@@ -13,6 +16,11 @@ use std::sync::Mutex;
 struct FakeStore {
     away: Mutex<u32>,
     calls: Mutex<Vec<Vec<i64>>>,
+    /// Batches larger than this take too long.
+    most: Option<usize>,
+    /// Whether the worker would claim while a batch is written, by call.
+    gate: Arc<ResultGate>,
+    claims: Mutex<Vec<bool>>,
     written: Mutex<Vec<i64>>,
     handed_back: Mutex<Vec<(Duration, Vec<i64>)>>,
     parked: Mutex<Vec<JobId>>,
@@ -55,6 +63,10 @@ impl WorkerStore for FakeStore {
     async fn report(&self, reports: &[JobReport]) -> StoreResult<Vec<JobId>> {
         let jobs: Vec<_> = reports.iter().map(|report| report.lease.job_id.0).collect();
         self.calls.lock().unwrap().push(jobs.clone());
+        self.claims.lock().unwrap().push(self.gate.pass(Instant::now()) == ClaimAllowance::Open);
+        if self.most.is_some_and(|most| jobs.len() > most) {
+            return Err(StoreError::TimedOut("lock timeout".to_owned()));
+        }
         let mut away = self.away.lock().unwrap();
         if *away > 0 {
             *away -= 1;
@@ -92,7 +104,11 @@ fn finished(jobs: impl IntoIterator<Item = i64>) -> Vec<Settled> {
 }
 
 fn reporter() -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
-    let store = Arc::new(FakeStore::default());
+    reporter_of(FakeStore::default())
+}
+
+fn reporter_of(store: FakeStore) -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
+    let store = Arc::new(store);
     let (signals, metrics) = (Signals::new(Stage::ALL), Metrics::new());
     let reporter = Reporter::new(
         store.clone(),
@@ -100,7 +116,7 @@ fn reporter() -> (Arc<FakeStore>, Signals, Arc<Metrics>, Reporter) {
         metrics.clone(),
         DeliveryLog::All,
         Arc::default(),
-        Arc::default(),
+        Arc::clone(&store.gate),
     );
     (store, signals, metrics, reporter)
 }
@@ -126,6 +142,15 @@ async fn a_refused_result_does_not_cost_its_neighbours() {
     written.sort_unstable();
     assert_eq!(written, [10, 11, 12, 14, 15, 16, 17]);
     assert!(metrics.encode(None).contains("hooksaga_reports_lost_total 1\n"));
+}
+
+#[tokio::test]
+async fn while_a_batch_is_halved_nothing_is_claimed() {
+    let (store, _, _, reporter) = reporter_of(FakeStore { most: Some(2), ..FakeStore::default() });
+    reporter.settle(finished(1..=4)).await;
+    assert_eq!(*store.calls.lock().unwrap(), [vec![1, 2, 3, 4], vec![1, 2], vec![3, 4]]);
+    assert_eq!(*store.claims.lock().unwrap(), [true, false, false]);
+    assert_eq!(store.gate.pass(Instant::now()), ClaimAllowance::Open, "all of it is written");
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,6 +62,10 @@ impl VerifierStore for Notes {
         Ok(true)
     }
 
+    async fn free_stranded(&self, _: u32, _: Duration) -> StoreResult<u64> {
+        Ok(0)
+    }
+
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {
         Ok(self.next)
     }

@@ -115,6 +115,13 @@ async fn a_worker_whose_results_cannot_be_written_stops_sending() {
     assert!((1..=40 + 3).contains(&before), "{before} requests");
 }
 
+/// Each try takes a part of the lease's time, and batches are halved meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_whose_results_take_too_long_stops_sending() {
+    let (before, _) = requests_while_unwritable(|| StoreError::TimedOut("lock timeout".to_owned())).await;
+    assert!((1..=40 + 3).contains(&before), "{before} requests");
+}
+
 /// Takes too long for more than this many sagas at once.
 struct Slow {
     inner: Arc<dyn RouterStore>,

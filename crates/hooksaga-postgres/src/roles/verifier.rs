@@ -69,6 +69,16 @@ SET verified_url = CASE WHEN $5 THEN callback_url ELSE verified_url END,
 WHERE id = $1 AND verification_round = $2 AND check_round = $2 AND check_attempts = $3 AND callback_url = $4
   AND NOT check_done AND deleted_at IS NULL";
 
+pub(crate) const FREE_STRANDED: &str = "/* verifier.free_stranded */
+WITH stranded AS MATERIALIZED (
+    SELECT id FROM subscriptions
+    WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
+      AND next_check_at > now() + $2::bigint * interval '1 microsecond'
+    ORDER BY next_check_at LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE subscriptions SET next_check_at = now() WHERE id = ANY (ARRAY(SELECT id FROM stranded))";
+
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(CASE WHEN check_round <> verification_round THEN least(next_check_at, now()) ELSE next_check_at END)
 FROM subscriptions WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL";
@@ -159,6 +169,15 @@ impl VerifierStore for VerifierSql {
                     )
                     .await?;
                 Ok(changed > 0)
+            })
+            .await
+    }
+
+    async fn free_stranded(&self, limit: u32, furthest: Duration) -> StoreResult<u64> {
+        self.0
+            .run(|client| async move {
+                let statement = client.prepare_cached(FREE_STRANDED).await?;
+                Ok(client.execute(&statement, &[&bigint(limit), &micros(furthest)]).await?)
             })
             .await
     }

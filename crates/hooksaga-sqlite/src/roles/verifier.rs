@@ -46,6 +46,12 @@ UPDATE subscriptions
  WHERE id = ?1 AND verification_round = ?2 AND check_round = ?2 AND check_attempts = ?3 AND check_number = ?4
    AND NOT check_done AND callback_url = ?5 AND deleted_at IS NULL";
 
+const FREE_STRANDED: &str = "/* verifier.free_stranded */
+UPDATE subscriptions SET next_check_at = ?1
+ WHERE id IN (SELECT id FROM subscriptions INDEXED BY idx_sub_open_check
+               WHERE (check_round <> verification_round OR NOT check_done) AND deleted_at IS NULL
+                 AND next_check_at > ?2 ORDER BY next_check_at LIMIT ?3)";
+
 const NEXT_CHECK_AT: &str = "/* verifier.next_check_at */
 SELECT min(iif(check_round <> verification_round, min(next_check_at, ?1), next_check_at))
   FROM subscriptions INDEXED BY idx_sub_open_check
@@ -57,7 +63,8 @@ SELECT key_id FROM subscription_secrets WHERE expires_at IS NULL OR expires_at >
  UNION SELECT key_id FROM subscription_headers ORDER BY key_id";
 
 #[cfg(feature = "test-support")]
-pub(crate) const HOT: &[&str] = &[OPEN_CHECKS, DUE_CHECK, HOLD, SECRETS, HEADERS, NEXT_CHECK_AT];
+pub(crate) const HOT: &[&str] =
+    &[OPEN_CHECKS, DUE_CHECK, HOLD, SECRETS, HEADERS, FREE_STRANDED, NEXT_CHECK_AT];
 
 pub(crate) struct VerifierSql(pub(crate) RoleHandle);
 
@@ -71,6 +78,15 @@ impl VerifierStore for VerifierSql {
     async fn record(&self, check: &Check, outcome: &CheckOutcome) -> StoreResult<bool> {
         let (check, outcome) = (check.clone(), outcome.clone());
         self.0.write(move |tx| record(tx, &check, &outcome)).await
+    }
+
+    async fn free_stranded(&self, limit: u32, furthest: Duration) -> StoreResult<u64> {
+        self.0
+            .write(move |tx| {
+                let beyond = tx.now.after(furthest).as_micros();
+                Ok(tx.execute(FREE_STRANDED, (tx.now.as_micros(), beyond, limit))? as u64)
+            })
+            .await
     }
 
     async fn next_check_at(&self) -> StoreResult<Option<Timestamp>> {

@@ -228,6 +228,7 @@ impl Wiring {
             serving,
             serving_stop,
             probes,
+            serves_api: self.runs(Component::Api),
             forwarder,
             forwarder_stop,
         }

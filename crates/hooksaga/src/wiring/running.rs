@@ -6,8 +6,12 @@ use hooksaga_pipeline::Shutdown;
 use std::time::Duration;
 use tokio::{
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, sleep_until, timeout_at},
 };
+
+/// How long the API still accepts once readiness has gone, if somebody asks for it regularly: a balancer sends requests
+/// here until it has noticed.
+const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What requests that have begun get to finish, even if the grace period is over.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
@@ -21,6 +25,8 @@ pub(crate) struct RunningServer {
     pub(super) serving: JoinSet<&'static str>,
     pub(super) serving_stop: Shutdown,
     pub(super) probes: Probes,
+    /// Clients come here.
+    pub(super) serves_api: bool,
     pub(super) forwarder: tokio::task::JoinHandle<()>,
     /// Ends the forwarder, after everyone who may leave it something.
     pub(super) forwarder_stop: Shutdown,
@@ -42,10 +48,12 @@ impl RunningServer {
     }
 
     /// Ends everything, in this order: readiness goes, so that balancers look elsewhere; the components finish what
-    /// is in flight, while the API still accepts and serves; then the listeners close, and the requests that had
-    /// begun finish. Says what did not end within the grace period.
+    /// is in flight, while the API still accepts and serves, at least until a balancer has noticed; then the listeners
+    /// close, and the requests that had begun finish. Says what did not end within the grace period.
     pub(crate) async fn stop(mut self, grace: Duration) {
-        let deadline = Instant::now() + grace;
+        let began = Instant::now();
+        let deadline = began + grace;
+        let is_watched = self.serves_api && self.probes.are_watched();
         self.probes.stop();
         self.components_stop.trigger();
         if timeout_at(deadline, all_ended(&mut self.components)).await.is_err() {
@@ -53,6 +61,9 @@ impl RunningServer {
                 "the grace period is over: deliveries in flight will be tried again when their lease has run out"
             );
             self.components.abort_all();
+        }
+        if is_watched {
+            sleep_until(deadline.min(began + NOTICED_WITHIN)).await;
         }
         self.serving_stop.trigger();
         let deadline = deadline.max(Instant::now() + LAST_REQUESTS);

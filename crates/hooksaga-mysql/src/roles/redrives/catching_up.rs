@@ -6,19 +6,27 @@ use crate::{
     roles::rows::take,
     time::{SqlTime, micros},
 };
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{SubscriptionId, furthest_catch_up};
 use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits, StepOf};
 use mysql_async::{Conn, Row, TxOpts, prelude::Queryable as _};
 use std::time::Duration;
 
 /// Before a transaction is begun: an idle pass is this one statement.
 pub(crate) const PEEK: &str = "/* redrives.peek_catch_up */
-SELECT EXISTS (SELECT 1 FROM catch_ups FORCE INDEX (idx_catch_up_next) WHERE next_at <= UTC_TIMESTAMP(6))";
+SELECT EXISTS (SELECT 1 FROM catch_ups FORCE INDEX (idx_catch_up_next) WHERE next_at <= UTC_TIMESTAMP(6))
+    OR EXISTS (SELECT 1 FROM catch_ups FORCE INDEX (idx_catch_up_next)
+               WHERE next_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, UTC_TIMESTAMP(6)
 FROM catch_ups FORCE INDEX (idx_catch_up_next)
 WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
+/// One that lies further ahead than it can counts as due.
+pub(crate) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
+SELECT id, subscription_id, since, until, after_at, after_id, UTC_TIMESTAMP(6)
+FROM catch_ups FORCE INDEX (idx_catch_up_next)
+WHERE next_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
 pub(crate) const MOVE: &str = "/* redrives.move_catch_up */
 UPDATE catch_ups
@@ -31,6 +39,10 @@ pub(super) const FAILED: &str = "/* redrives.failed_catch_up */
 SELECT id FROM catch_ups FORCE INDEX (idx_catch_up_next)
 WHERE next_at <= UTC_TIMESTAMP(6) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
+pub(super) const FAILED_STRANDED: &str = "/* redrives.failed_stranded_catch_up */
+SELECT id FROM catch_ups FORCE INDEX (idx_catch_up_next)
+WHERE next_at > UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
 pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
 UPDATE catch_ups SET next_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE id = ?";
 
@@ -41,11 +53,15 @@ pub(super) async fn step(
     limits: StepLimits,
     window: Option<Duration>,
 ) -> DbResult<Option<RedriveStep>> {
-    if connection.exec_first(PEEK, ()).await? == Some(false) {
+    let furthest = (micros(furthest_catch_up()),);
+    if connection.exec_first(PEEK, furthest).await? == Some(false) {
         return Ok(None);
     }
     let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-    let row: Option<Row> = transaction.exec_first(NEXT, ()).await?;
+    let mut row: Option<Row> = transaction.exec_first(NEXT, ()).await?;
+    if row.is_none() {
+        row = transaction.exec_first(NEXT_STRANDED, furthest).await?;
+    }
     let Some(mut row) = row else {
         transaction.rollback().await?;
         return Ok(None);

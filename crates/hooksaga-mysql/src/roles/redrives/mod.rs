@@ -17,7 +17,7 @@ use crate::{
     time::{SqlTime, micros},
 };
 use async_trait::async_trait;
-use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
+use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose, furthest_catch_up};
 use hooksaga_store::{
     CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, Redrive, RedriveColumns,
     RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
@@ -100,7 +100,12 @@ impl RedriveStore for RedrivesSql {
         self.0
             .run(|mut connection| async move {
                 let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-                if let Some(id) = transaction.exec_first::<i64, _, _>(catching_up::FAILED, ()).await? {
+                let mut failed: Option<i64> = transaction.exec_first(catching_up::FAILED, ()).await?;
+                if failed.is_none() {
+                    let furthest = (micros(furthest_catch_up()),);
+                    failed = transaction.exec_first(catching_up::FAILED_STRANDED, furthest).await?;
+                }
+                if let Some(id) = failed {
                     transaction.exec_drop(catching_up::PUT_OFF, (micros(wait), id)).await?;
                 }
                 Ok(transaction.commit().await?)

@@ -6,13 +6,19 @@ use crate::{
     time::{SqlTime, micros},
 };
 use deadpool_postgres::Transaction;
-use hooksaga_saga::SubscriptionId;
+use hooksaga_saga::{SubscriptionId, furthest_catch_up};
 use hooksaga_store::{CatchUp, CatchUpTurn, RedriveStatus, RedriveStep, StepLimits, StepOf};
 use std::time::Duration;
 
 pub(crate) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id, now()
 FROM catch_ups WHERE next_at <= now() ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
+
+/// One that lies further ahead than it can counts as due.
+pub(crate) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
+SELECT id, subscription_id, since, until, after_at, after_id, now()
+FROM catch_ups WHERE next_at > now() + $1::bigint * interval '1 microsecond'
+ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED";
 
 pub(crate) const MOVE: &str = "/* redrives.move_catch_up */
 UPDATE catch_ups
@@ -21,7 +27,10 @@ WHERE id = $1";
 
 pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
 UPDATE catch_ups SET next_at = now() + $1::bigint * interval '1 microsecond'
-WHERE id = (SELECT id FROM catch_ups WHERE next_at <= now() ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)";
+WHERE id = coalesce(
+    (SELECT id FROM catch_ups WHERE next_at <= now() ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED),
+    (SELECT id FROM catch_ups WHERE next_at > now() + $2::bigint * interval '1 microsecond'
+     ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED))";
 
 pub(crate) const FORGET: &str = "/* redrives.forget_catch_up */ DELETE FROM catch_ups WHERE id = $1";
 
@@ -31,7 +40,12 @@ pub(super) async fn step(
     window: Option<Duration>,
 ) -> DbResult<Option<RedriveStep>> {
     let statement = transaction.prepare_cached(NEXT).await?;
-    let Some(row) = transaction.query_opt(&statement, &[]).await? else { return Ok(None) };
+    let mut row = transaction.query_opt(&statement, &[]).await?;
+    if row.is_none() {
+        let statement = transaction.prepare_cached(NEXT_STRANDED).await?;
+        row = transaction.query_opt(&statement, &[&micros(furthest_catch_up())]).await?;
+    }
+    let Some(row) = row else { return Ok(None) };
     let id: i64 = row.try_get(0)?;
     let standing = CatchUp {
         since: row.try_get::<_, SqlTime>(2)?.0,

@@ -18,7 +18,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use deadpool_postgres::{Client, Transaction};
-use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose};
+use hooksaga_saga::{Chosen, DeadLetterId, EventId, Fate, RedriveId, choose, furthest_catch_up};
 use hooksaga_store::{
     CancelOutcome, EventSpan, LetterWindow, NOT_DELIVERABLE, NewRedrive, Recipient, RedriveColumns,
     RedriveStatus, RedriveStep, RedriveStore, RedriveWork, RequeuedSaga, RunningLimits, StartOutcome,
@@ -129,7 +129,7 @@ impl RedriveStore for RedrivesSql {
         self.0
             .run(|client| async move {
                 let statement = client.prepare_cached(catching_up::PUT_OFF).await?;
-                client.execute(&statement, &[wait]).await?;
+                client.execute(&statement, &[wait, &micros(furthest_catch_up())]).await?;
                 Ok(())
             })
             .await

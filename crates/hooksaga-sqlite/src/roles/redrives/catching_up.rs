@@ -5,16 +5,21 @@ use super::{
     missed_events::{self, scan},
 };
 use crate::{error::DbResult, roles::rows, session::Tx};
-use hooksaga_saga::{SubscriptionId, Timestamp};
+use hooksaga_saga::{SubscriptionId, Timestamp, furthest_catch_up};
 use hooksaga_store::{
     CatchUp, CatchUpTurn, EventSpan, MissedEvents, RedriveStatus, RedriveStep, StepLimits, StepOf,
 };
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, Row};
 use std::time::Duration;
 
 pub(super) const NEXT: &str = "/* redrives.next_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
+
+/// One that lies further ahead than it can counts as due.
+pub(super) const NEXT_STRANDED: &str = "/* dead_letter_operator: next_stranded_catch_up */
+SELECT id, subscription_id, since, until, after_at, after_id
+  FROM catch_ups WHERE next_at > ?1 ORDER BY next_at LIMIT 1";
 
 /// Guarded by where it was seen: two never take the same step.
 pub(super) const MOVE: &str = "/* redrives.move_catch_up */
@@ -26,7 +31,8 @@ DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
 
 pub(super) const PUT_OFF: &str = "/* redrives.put_off_catch_up */
 UPDATE OR FAIL catch_ups SET next_at = ?2
- WHERE id = (SELECT id FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1)";
+ WHERE id = coalesce((SELECT id FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1),
+                     (SELECT id FROM catch_ups WHERE next_at > ?3 ORDER BY next_at LIMIT 1))";
 
 /// A subscription that catches up, and where it stood when it was read.
 struct CatchUpPosition {
@@ -52,21 +58,10 @@ pub(super) fn plan(
     limits: StepLimits,
     window: Option<Duration>,
 ) -> DbResult<Option<PlannedCatchUp>> {
-    let found = tx
-        .prepare(NEXT)?
-        .query_row([tx.now.as_micros()], |row| {
-            Ok(CatchUpPosition {
-                id: row.get(0)?,
-                subscription_id: SubscriptionId(row.get(1)?),
-                standing: CatchUp {
-                    since: rows::time(row, 2)?,
-                    until: rows::optional_time(row, 3)?,
-                    after_at: rows::optional_time(row, 4)?,
-                    after_id: row.get(5)?,
-                },
-            })
-        })
-        .optional()?;
+    let mut found = find(tx, NEXT, tx.now)?;
+    if found.is_none() {
+        found = find(tx, NEXT_STRANDED, tx.now.after(furthest_catch_up()))?;
+    }
     let Some(from) = found else { return Ok(None) };
     let CatchUp { since, until, .. } = from.standing;
     let recipient = missed_events::read(tx, from.subscription_id)?;
@@ -80,6 +75,22 @@ pub(super) fn plan(
         (CatchUpTurn::Scan { .. } | CatchUpTurn::Forget, _) => What::Forget,
     };
     Ok(Some(PlannedCatchUp { from, what }))
+}
+
+fn find(tx: &Tx<'_>, sql: &str, time: Timestamp) -> DbResult<Option<CatchUpPosition>> {
+    let position = |row: &Row<'_>| {
+        Ok(CatchUpPosition {
+            id: row.get(0)?,
+            subscription_id: SubscriptionId(row.get(1)?),
+            standing: CatchUp {
+                since: rows::time(row, 2)?,
+                until: rows::optional_time(row, 3)?,
+                after_at: rows::optional_time(row, 4)?,
+                after_id: row.get(5)?,
+            },
+        })
+    };
+    Ok(tx.prepare(sql)?.query_row([time.as_micros()], position).optional()?)
 }
 
 pub(super) fn carry_out(tx: &Tx<'_>, plan: PlannedCatchUp, default_limit: u32) -> DbResult<RedriveStep> {

@@ -16,6 +16,7 @@ use crate::{engine::RoleHandle, error::DbResult, session::Tx};
 use async_trait::async_trait;
 use hooksaga_saga::{
     Chosen, DeadLetterId, EventId, Fate, RedriveId, Saga, SagaId, SubscriptionId, Timestamp, choose,
+    furthest_catch_up,
 };
 use hooksaga_store::{
     CancelOutcome, DeadLetterFilter, EventSpan, MissedEvents, NOT_DELIVERABLE, NewRedrive, Recipient,
@@ -36,6 +37,7 @@ pub(crate) const HOT: &[&str] = &[
     STILL,
     ADVANCE,
     catching_up::NEXT,
+    catching_up::NEXT_STRANDED,
     catching_up::MOVE,
     catching_up::FORGET,
 ];
@@ -121,7 +123,8 @@ impl RedriveStore for RedrivesSql {
     async fn put_off_catch_up(&self, wait: Duration) -> StoreResult<()> {
         self.0
             .write(move |tx| {
-                let times = (tx.now.as_micros(), tx.now.after(wait).as_micros());
+                let beyond = tx.now.after(furthest_catch_up());
+                let times = (tx.now.as_micros(), tx.now.after(wait).as_micros(), beyond.as_micros());
                 tx.execute(catching_up::PUT_OFF, times)?;
                 Ok(())
             })
