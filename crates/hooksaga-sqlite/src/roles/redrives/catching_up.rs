@@ -17,7 +17,7 @@ SELECT id, subscription_id, since, until, after_at, after_id
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
 
 /// One that lies further ahead than it can counts as due.
-pub(super) const NEXT_STRANDED: &str = "/* dead_letter_operator: next_stranded_catch_up */
+pub(super) const NEXT_STRANDED: &str = "/* redrives.next_stranded_catch_up */
 SELECT id, subscription_id, since, until, after_at, after_id
   FROM catch_ups WHERE next_at > ?1 ORDER BY next_at LIMIT 1";
 
