@@ -12,7 +12,7 @@
 mod care;
 mod choice;
 mod cuts;
-mod decorator;
+pub(crate) mod decorator;
 mod history;
 mod redrives;
 mod removal;
