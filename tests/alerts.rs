@@ -1,6 +1,7 @@
 //! The alert rules in `deploy/prometheus`: they work, they ask for metrics that exist, and each has its paragraph.
 
-use crate::support::{metrics_in, project, text};
+use crate::support::{example, metrics_in, project, text};
+use hooksaga_testkit::scratch::ScratchDir;
 use std::process::Command;
 
 const RULES: &str = "deploy/prometheus/hooksaga.rules.yml";
@@ -19,6 +20,21 @@ fn the_rules_fire_when_they_should() {
         let said = String::from_utf8_lossy(&said);
         assert!(output.status.success() && said.contains("SUCCESS"), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn the_scrape_configuration_of_the_page_is_valid() {
+    let folder = ScratchDir::new("prometheus");
+    let file = folder.path().join("prometheus.yml");
+    let packaged = "/usr/share/doc/hooksaga/deploy/prometheus/hooksaga.rules.yml";
+    let block = example("docs/OPERATIONS.md", "scrape-config");
+    assert!(block.contains(packaged) && block.contains("job_name: hooksaga\n"), "{block}");
+    std::fs::write(&file, block.replace(packaged, project(RULES).to_str().unwrap())).unwrap();
+    let checked =
+        Command::new("promtool").args(["check", "config"]).arg(&file).output().expect("promtool runs");
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}{}", String::from_utf8_lossy(&checked.stderr));
+    assert!(said.contains("rules found"), "it reads the rules, too: {said}");
 }
 
 #[test]

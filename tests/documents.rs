@@ -17,7 +17,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 /// Blocks in these languages could be run; the others are data and pictures.
-const CODE: [&str; 8] = ["bash", "go", "js", "php", "python", "rust", "sh", "sql"];
+const CODE: [&str; 10] = ["bash", "go", "js", "php", "python", "rust", "sh", "sql", "toml", "yaml"];
 
 /// Each block says above itself by which name a test runs it, or why none does. docs/API.md is run as a whole.
 #[test]

@@ -80,6 +80,7 @@ mod page_commands;
 mod pausing;
 mod processes;
 mod receiver_docs;
+mod receiving;
 mod redrives;
 mod restoring;
 mod retention;

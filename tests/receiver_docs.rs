@@ -41,17 +41,17 @@ struct Program {
 }
 
 impl Program {
-    /// Starts a block of the page with the definition of what it leaves to its reader.
+    /// Starts a block of the page; `completed` adds what the block leaves to its reader.
     async fn start(
         name: &str,
         file: &str,
-        store_once: &str,
+        completed: impl FnOnce(String) -> String,
         command: impl FnOnce(&ScratchDir, u16) -> Command,
     ) -> Self {
         let (folder, port) = (ScratchDir::new("receiver"), free_port());
-        let block = example("docs/RECEIVERS.md", name);
-        let block = block.replace("whsec_…", SECRET).replace("3000", &port.to_string());
-        fs::write(folder.path().join(file), format!("{block}\n{store_once}")).unwrap();
+        let program = completed(example("docs/RECEIVERS.md", name));
+        let program = program.replace("whsec_…", SECRET).replace("3000", &port.to_string());
+        fs::write(folder.path().join(file), program).unwrap();
         let printed = fs::File::create(folder.path().join("printed.txt")).unwrap();
         let process = command(&folder, port)
             .current_dir(folder.path())
@@ -167,7 +167,8 @@ async fn check(port: u16, stored: impl Fn() -> Vec<Value>) {
 async fn the_receiver_in_python_works() {
     let store_once = "import json\n\ndef store_once(id, event):\n    \
                       print(json.dumps([id, event]), file=open('stored.ndjson', 'a'), flush=True)\n";
-    let program = Program::start("flask", "receiver.py", store_once, |_, port| {
+    let completed = |block| format!("{block}\n{store_once}");
+    let program = Program::start("flask", "receiver.py", completed, |_, port| {
         let mut command = Command::new(tool("python/bin/python"));
         command.args(["-B", "-m", "flask", "--app", "receiver", "run", "--port", &port.to_string()]);
         command
@@ -181,11 +182,69 @@ async fn the_receiver_in_python_works() {
 async fn the_receiver_in_node_works() {
     let store_once = "import { appendFileSync } from 'node:fs';\nfunction storeOnce(id, event) {\n  \
                       appendFileSync('stored.ndjson', JSON.stringify([id, event]) + '\\n');\n}\n";
-    let program = Program::start("express", "receiver.mjs", store_once, |folder, _| {
+    let completed = |block| format!("{block}\n{store_once}");
+    let program = Program::start("express", "receiver.mjs", completed, |folder, _| {
         symlink(tool("node/node_modules"), folder.path().join("node_modules")).unwrap();
         let mut command = Command::new("node");
         command.arg("receiver.mjs");
         command
+    })
+    .await;
+    check(program.port, || program.stored()).await;
+    assert_eq!(program.printed(), "", "no error went unnoticed");
+}
+
+/// What the block in Go leaves to its reader.
+const GO: &str = r#"package main
+
+import (
+	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+func storeOnce(id string, body []byte) {
+	line, err := json.Marshal([]any{id, json.RawMessage(body)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	file, err := os.OpenFile("stored.ndjson", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close()
+	file.Write(append(line, '\n'))
+}
+
+func main() {
+	BLOCK
+	log.Fatal(http.ListenAndServe("127.0.0.1:3000", nil))
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_receiver_in_go_works() {
+    const LIBRARY: &str = "src/github.com/standard-webhooks/standard-webhooks/libraries/go";
+    let completed = |block: String| GO.replace("BLOCK", &block);
+    let program = Program::start("net-http", "receiver.go", completed, |folder, _| {
+        let library = folder.path().join(LIBRARY);
+        fs::create_dir_all(&library).unwrap();
+        fs::write(library.join("webhook.go"), text("tests/receivers/standardwebhooks.go")).unwrap();
+        // Without modules nothing is fetched. It is compiled here, since only what runs has to be quick.
+        let built = std::process::Command::new("go")
+            .args(["build", "-o", "receiver", "receiver.go"])
+            .env("GO111MODULE", "off")
+            .env("GOPATH", folder.path())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        Command::new(folder.path().join("receiver"))
     })
     .await;
     check(program.port, || program.stored()).await;

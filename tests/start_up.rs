@@ -218,6 +218,61 @@ async fn without_the_development_switch_plain_http_and_loopback_are_refused() {
 }
 
 #[tokio::test]
+async fn the_small_configuration_of_the_page_is_valid() {
+    let installation = Installation::sqlite().without("HOOKSAGA_LISTEN");
+    let block = example("docs/CONFIGURATION.md", "small-configuration");
+    fs::write(installation.folder.path().join("small.toml"), &block).unwrap();
+    let shown = run(&installation, &["serve", "--config", "small.toml", "--print-config"]).await;
+    let said = String::from_utf8_lossy(&shown.stdout);
+    assert_eq!(shown.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&shown.stderr));
+    // Durations are printed in hours at most.
+    for line in block.replace("30d", "720h").replace("90d", "2160h").lines() {
+        assert!(said.lines().any(|shown| shown == line), "{line} in {said}");
+    }
+}
+
+/// On a terminal, which `script` gives it.
+#[tokio::test]
+async fn a_log_has_colours_on_a_terminal_unless_they_are_not_wanted() {
+    let log = async |no_color: &str| {
+        let address = format!("127.0.0.1:{}", free_port());
+        let installation = Installation::sqlite()
+            .with("HOOKSAGA_LISTEN", &address)
+            .with("HOOKSAGA_LOG_FORMAT", "text")
+            .with("TERM", "xterm")
+            .with("NO_COLOR", no_color);
+        let served = format!(
+            "{HOOKSAGA} serve & for _ in $(seq 200); do {HOOKSAGA} serve --check-ready 2>/dev/null && break; sleep 0.1; done; \
+             kill $!; wait $!"
+        );
+        run_in_terminal(&installation, &served).await
+    };
+    let colored = log("").await;
+    assert!(colored.contains("listening on") && colored.contains("\x1b["), "{colored}");
+    let plain = log("1").await;
+    assert!(plain.contains("listening on") && !plain.contains("\x1b["), "{plain}");
+}
+
+#[tokio::test]
+async fn a_demo_that_is_kept_goes_on_until_it_is_interrupted() {
+    let installation = Installation::sqlite().without("HOOKSAGA_LISTEN").without("HOOKSAGA_ROOT_KEY");
+    let demo = Process::start(&installation, &["demo", "--keep"]).await;
+    let first = demo.said("its data is in ").await;
+    let folder = std::path::PathBuf::from(first.split("its data is in ").nth(1).unwrap());
+    let settings = demo.said("export HOOKSAGA_URL=").await;
+    let value = |name: &str| settings.split(name).nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let address = value("HOOKSAGA_URL=http://");
+    let api = Api::new(&address, Some(&value("HOOKSAGA_API_KEY=")));
+    let newest = async || api.get("/v1/events?limit=1").await.expect(200)["items"][0]["id"].as_i64();
+    let before = newest().await.expect("the story has events");
+    eventually("another order", || async { newest().await.filter(|id| *id > before) }).await;
+    assert!(folder.exists());
+    let (code, lines) = demo.interrupt().await;
+    assert_eq!(code, Some(0), "{lines:?}");
+    assert!(!folder.exists(), "it leaves nothing behind");
+}
+
+#[tokio::test]
 async fn the_demo_tells_its_story_and_ends() {
     let installation = Installation::sqlite().without("HOOKSAGA_LISTEN").without("HOOKSAGA_ROOT_KEY");
     let command = example("README.md", "demo");

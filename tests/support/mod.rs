@@ -15,7 +15,7 @@ pub(crate) use documents::{example, metrics_in, project, rust_files, text};
 pub(crate) use installation::{Installation, ROOT_KEY};
 pub(crate) use process::Process;
 pub(crate) use script::{Script, run_script};
-pub(crate) use server::{Server, run};
+pub(crate) use server::{HOOKSAGA, Server, run, run_in_terminal};
 pub(crate) use signature::signed_by;
 
 pub(crate) use hooksaga_testkit::receiver::{Arrival, Behaviour, Receiver};

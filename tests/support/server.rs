@@ -41,6 +41,28 @@ pub(crate) async fn run(installation: &Installation, arguments: &[&str]) -> Outp
     ended.unwrap_or_else(|_| panic!("hooksaga {arguments:?} did not end")).unwrap()
 }
 
+/// How a shell that [`run_in_terminal`] starts calls the binary.
+pub(crate) const HOOKSAGA: &str = "\"$PROGRAM\"";
+
+/// Runs a line of a shell on a terminal of its own; all that it printed there.
+pub(crate) async fn run_in_terminal(installation: &Installation, line: &str) -> String {
+    let mut script = Command::new("script");
+    script
+        .args(["--quiet", "--command", line, "/dev/null"])
+        .current_dir(installation.folder.path())
+        .env_clear()
+        .envs(installation.environment())
+        .env("SHELL", "/bin/sh")
+        .env("PROGRAM", binary())
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let output = timeout(PATIENCE * 2, script.output()).await;
+    let output = output.unwrap_or_else(|_| panic!("{line} did not end")).unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// A server process; killed when dropped.
 pub(crate) struct Server {
     process: Child,

@@ -2,7 +2,8 @@
 //!
 //! A callback to a name that leads to a blocked address fails with `BLOCKED_ADDRESS`, one to a name that leads nowhere with
 //! `DNS_FAILED`. If customers saw the difference, they could explore the operator's network. So everything that is read
-//! for one tenant shows the second code for both; keys without a tenant, and the log, see the real one.
+//! for one tenant shows the second code for both, whoever asks: what an operator reads with `tenant=` is what the tenant
+//! sees. A key without a tenant that asks for no tenant, and the log, see the real one.
 
 use async_trait::async_trait;
 use hooksaga_saga::{DeadLetterId, ErrorCode, EventId, RedriveId, SagaId, SubscriptionId};

@@ -83,8 +83,19 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A member that may be absent; `null` is a value like any other.
+    /// A member that may be absent; `null` counts as absent.
     pub(crate) fn optional<T>(
+        &mut self,
+        name: &str,
+        errors: &mut FieldErrors,
+        read: impl FnOnce(&'a RawValue) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.take(name, errors).filter(|value| !is_null(value))?;
+        errors.note(&self.name_of(name), read(value))
+    }
+
+    /// A member that may be absent; `null` is a value like any other.
+    pub(crate) fn given<T>(
         &mut self,
         name: &str,
         errors: &mut FieldErrors,

@@ -389,10 +389,10 @@ async fn subscribe(all: &Neighbours) {
 
 async fn requeue_many(all: &Neighbours) {
     let path = "/v1/dead-letters/requeue";
-    for filter in [json!({"tenant": OWNER}), json!({"tenant": OWNER, "requeued": true})] {
+    for filter in [json!({"tenant": OWNER}), json!({"tenant": OWNER, "requeued": false})] {
         refused(&all.as_foreign("POST", path, Some(&json!({"filter": filter}))).await);
     }
-    let none = json!({"matched": 0, "requeued": 0, "skipped": 0});
+    let none = json!({"matched": 0, "requeued": 0, "skipped": 0, "complete": true});
     let letters = own_rows(&all.as_foreign("GET", "/v1/dead-letters?requeued=false", None).await).len();
     for dry_run in [true, false] {
         let body = json!({"filter": {"subscription_id": all.ids["subscriptions"]}, "dry_run": dry_run});

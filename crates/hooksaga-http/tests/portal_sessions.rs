@@ -89,14 +89,13 @@ async fn a_bound_admin_key_opens_sessions_of_its_own_tenant_only() {
     let api = TestApi::new().await;
     let bound = api.key_of("acme").await;
     // It may leave its tenant out: it could name no other.
-    for body in [json!({"tenant": "acme"}), json!({})] {
+    for body in [json!({"tenant": "acme"}), json!({}), json!({"tenant": null, "ttl": null})] {
         let session = api.as_key(&bound, "POST", PATH, Some(&body)).await.expect(201);
         let me = api.as_key(token(&session), "GET", "/v1/me", None).await.expect(200);
         assert_eq!(me["tenant"], "acme");
     }
-    for body in [json!({"tenant": null}), json!({"tenant": ""})] {
-        assert_eq!(api.as_key(&bound, "POST", PATH, Some(&body)).await.invalid_fields(), ["tenant"]);
-    }
+    let empty = json!({"tenant": ""});
+    assert_eq!(api.as_key(&bound, "POST", PATH, Some(&empty)).await.invalid_fields(), ["tenant"]);
     let before = api.stores.keys.list().await.unwrap().len();
     api.as_key(&bound, "POST", PATH, Some(&json!({"tenant": "globex"}))).await.expect(403);
     let reader = api.key("read,operator,ingest").await;
@@ -131,7 +130,7 @@ async fn a_session_lasts_a_minute_to_a_day() {
         json!("99999999999999999999h"),
         json!("18446744073709551615d"),
         json!(3600),
-        json!(null),
+        json!(["1h"]),
     ] {
         let response = api.post(PATH, &json!({"tenant": "acme", "ttl": ttl})).await;
         assert_eq!(response.invalid_fields(), ["ttl"], "{ttl}");

@@ -17,6 +17,25 @@ async fn probes_need_no_key() {
 }
 
 #[tokio::test]
+async fn failures_of_every_route_are_there_before_the_first() {
+    let api = TestApi::new().await;
+    let response = api.bare("GET", "/metrics", &[], "").await;
+    for (method, path, _) in crate::keys::GUARDED {
+        // As the router names it.
+        let route = match path {
+            _ if path.starts_with("/v1/deliveries/1") => path.replace("/1", "/{saga_id}"),
+            _ => path.replace("/1", "/{id}"),
+        };
+        for status in [500, 503] {
+            let line = format!(
+                r#"hooksaga_http_requests_total{{method="{method}",route="{route}",status="{status}"}} 0"#
+            );
+            assert!(response.text().contains(&line), "{line} is not in\n{}", response.text());
+        }
+    }
+}
+
+#[tokio::test]
 async fn metrics_count_requests_by_route_and_show_the_queues() {
     let api = TestApi::new().await;
     api.event("t", &json!(1)).await;

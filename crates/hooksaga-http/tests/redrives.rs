@@ -35,13 +35,21 @@ async fn dead_letters_are_redriven() {
         (&json!("dead_letters"), &json!("running"), &Value::Null, &json!("root"))
     );
     assert_eq!(started["filter"]["subscription_id"], subscription);
+    // What is shown can be sent as it is.
+    let mut same = json!({});
+    for name in ["kind", "filter", "subscription_id", "since", "until"] {
+        same[name] = started[name].clone();
+    }
+    let again = api.start(&same).await.expect(202);
+    assert_eq!(again["filter"], started["filter"]);
+    api.post_nothing(&format!("/v1/redrives/{}/cancel", again["id"])).await.expect(200);
     api.redrive_all().await;
     let done = api.get(response.header("location")).await.expect(200);
     assert_eq!(
         (&done["status"], &done["examined"], &done["created"], &done["skipped"]),
         (&json!("done"), &json!(2), &json!(2), &json!(0))
     );
-    assert_eq!(api.get("/v1/redrives").await.expect(200)["items"], json!([done]));
+    assert_eq!(api.get("/v1/redrives").await.expect(200)["items"][1], done);
     let letters = api.get("/v1/dead-letters?requeued=false").await.expect(200);
     assert_eq!(letters["items"], json!([]));
 }
@@ -57,6 +65,9 @@ async fn events_are_redriven_to_a_subscription() {
     let started = api.start(&body).await.expect(202);
     assert_eq!((&started["subscription_id"], &started["tenant"]), (&json!(subscription), &json!("default")));
     assert!(started["until"].is_string() && started["filter"].is_null());
+    let no_filter = json!({"kind": "events", "subscription_id": subscription, "since": SINCE, "filter": null, "until": null});
+    let same = api.start(&no_filter).await.expect(202);
+    api.post_nothing(&format!("/v1/redrives/{}/cancel", same["id"])).await.expect(200);
     api.redrive_all().await;
     let done = api.get(&format!("/v1/redrives/{}", started["id"])).await.expect(200);
     assert_eq!((&done["status"], &done["created"]), (&json!("done"), &json!(1)));

@@ -157,7 +157,7 @@ async fn a_bad_tenant_is_refused_with_the_rule() {
         json!("*"),
         json!("x".repeat(101)),
         json!(7),
-        json!(null),
+        json!(["a"]),
     ] {
         let event = json!({"event_type": "t", "payload": 1, "tenant": tenant});
         assert_eq!(api.post("/v1/events", &event).await.invalid_fields(), ["tenant"], "{tenant}");
@@ -175,6 +175,15 @@ async fn a_bad_tenant_is_refused_with_the_rule() {
     for tenant in ["x".repeat(100), "AZaz09_.:-".to_owned()] {
         api.post("/v1/events", &event("x", &tenant)).await.expect(201);
     }
+    let none = json!({"event_type": "t", "payload": 1, "tenant": null});
+    assert_eq!(api.post("/v1/events", &none).await.expect(201)["tenant"], "default");
+    let none = json!({
+        "event_type": "t", "callback_url": "https://example.com/", "tenant": null, "active": null, "headers": null,
+    });
+    let created = api.post("/v1/subscriptions", &none).await.expect(201);
+    assert_eq!((&created["tenant"], &created["active"]), (&json!("default"), &json!(true)));
+    let verify = format!("/v1/subscriptions/{}/verify", created["id"]);
+    api.post(&verify, &json!({"trusted": null})).await.expect(202);
 }
 
 #[tokio::test]

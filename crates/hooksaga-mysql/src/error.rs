@@ -191,7 +191,7 @@ fn from_server(error: &ServerError) -> StoreError {
             "the login that created the triggers is gone ({text}): run `hooksaga migrate` with a login that stays"
         )),
         1665 => StoreError::Setup(format!(
-            "{text} Set the server's binlog_format to ROW or MIXED: hooksaga works in READ COMMITTED"
+            "{text} (hooksaga works in READ COMMITTED): set the server's binlog_format to ROW or MIXED"
         )),
         // Locks; the limit of a statement (MariaDB, MySQL).
         1205 | 3572 | 1969 | 3024 => StoreError::TimedOut(text),

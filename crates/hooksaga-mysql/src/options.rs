@@ -115,7 +115,9 @@ fn parse(key: &str, url: &str) -> StoreResult<Opts> {
             UrlError::Parse(error) => error.to_string(),
             _ => "write it like mysql://LOGIN:PASSWORD@HOST/DATABASE".to_owned(),
         };
-        StoreError::Setup(format!("{key} is not a usable MySQL URL: {text}"))
+        StoreError::Setup(format!(
+            "{key} is not a usable MySQL URL ({text}): write it like mysql://LOGIN@HOST/DATABASE"
+        ))
     })?;
     let ssl_opts = tls::ssl_opts(key, &parameters, &opts)?;
     Ok(OptsBuilder::from_opts(opts).ssl_opts(ssl_opts).into())

@@ -21,6 +21,8 @@ pub struct RequeueTally {
     pub requeued: u64,
     /// Letters of subscriptions that are not active and verified.
     pub skipped: u64,
+    /// Whether every letter that matches was considered. If not, asking again does more.
+    pub complete: bool,
 }
 
 impl RequeueTally {
@@ -98,8 +100,9 @@ impl Requeue {
     /// Requeues the letters that match, oldest first, `limit` at most; skipped ones do not count. A dry run counts, and
     /// changes nothing.
     ///
-    /// It begins no other step after `deadline`. What it has requeued by then is its result, and asking again does more;
-    /// if that is nothing, or was only counted, it was too slow.
+    /// It begins no other step after `deadline`, nor after a step that fails. What it has requeued by then is its result, and
+    /// asking again does more. If that is nothing, or was only counted, it returns the error; after the deadline that it was
+    /// too slow.
     pub async fn many(
         &self,
         scope: &TenantScope,
@@ -124,22 +127,23 @@ impl Requeue {
                 default_limit: self.default_limit,
             };
             let started = Instant::now();
-            let batch = self
-                .store
-                .requeue_step(scope, &step)
-                .await
-                .inspect_err(|error| self.step_size.failed(error))?;
+            let batch = match self.store.requeue_step(scope, &step).await {
+                Ok(batch) => batch,
+                Err(error) => {
+                    self.step_size.failed(&error);
+                    return part(tally, dry_run, error);
+                }
+            };
             self.account(&batch);
             tally.requeued += batch.requeued;
             tally.skipped += batch.skipped;
             after = batch.resume_after;
             if after.is_none() {
-                return Ok(tally);
+                return Ok(RequeueTally { complete: true, ..tally });
             }
             if Instant::now() >= deadline {
-                let is_part = tally.requeued > 0 && !dry_run;
-                let slow = || StoreError::TooSlow("a requeue of many dead letters".to_owned());
-                return is_part.then_some(tally).ok_or_else(slow);
+                let slow = StoreError::TooSlow("a requeue of many dead letters".to_owned());
+                return part(tally, dry_run, slow);
             }
             if !batch.sagas.is_empty() {
                 tokio::time::sleep(self.step_size.rest_after(started.elapsed())).await;
@@ -168,4 +172,13 @@ impl Requeue {
             );
         }
     }
+}
+
+/// What a requeue returns that this error ended: what it has done is reported, because its client has to know of it.
+fn part(tally: RequeueTally, dry_run: bool, error: StoreError) -> StoreResult<RequeueTally> {
+    if tally.requeued == 0 || dry_run {
+        return Err(error);
+    }
+    tracing::warn!(%error, requeued = tally.requeued, "a requeue of many dead letters ended early");
+    Ok(tally)
 }

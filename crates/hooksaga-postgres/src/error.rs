@@ -167,7 +167,10 @@ pub(crate) fn from_connecting(error: &tokio_postgres::Error) -> StoreError {
 
 /// A URL that cannot be parsed. The parser's text names the key at fault, never a value.
 pub(crate) fn from_url(key: &str, error: &tokio_postgres::Error) -> StoreError {
-    StoreError::Setup(format!("{key} is not a usable PostgreSQL URL: {}", describe(error)))
+    StoreError::Setup(format!(
+        "{key} is not a usable PostgreSQL URL ({}): write it like postgres://LOGIN@HOST/DATABASE",
+        describe(error)
+    ))
 }
 
 /// The error with its cause.

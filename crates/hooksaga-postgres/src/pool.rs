@@ -82,7 +82,9 @@ impl RolePool {
             .post_create(set_up)
             .runtime(Runtime::Tokio1)
             .build()
-            .map_err(|error| StoreError::Setup(format!("cannot make a connection pool: {error}")))?;
+            .map_err(|error| {
+                StoreError::Setup(format!("cannot make a connection pool ({error}): check database.url"))
+            })?;
         Ok(Self { pool, tls })
     }
 

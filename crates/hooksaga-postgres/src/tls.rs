@@ -84,7 +84,7 @@ fn identity(parameters: &TlsParameters) -> StoreResult<Option<Identity>> {
 }
 
 fn unusable(what: &str, error: &dyn std::fmt::Display) -> StoreError {
-    StoreError::Setup(format!("{what} cannot be used: {error}"))
+    StoreError::Setup(format!("{what} cannot be used ({error}): name a PEM file with the right content"))
 }
 
 /// Accepts a certificate for whatever name: from one of these authorities, for `sslmode=verify-ca`, or from anybody, for

@@ -156,7 +156,12 @@ pub fn with_authority(url: &str, file: &Path) -> String {
 
 /// Reads a PEM file that has a block of this kind. `what`: who named it.
 fn read_pem(what: &str, path: &Path, kind: &str) -> StoreResult<Vec<u8>> {
-    let unusable = |problem: &str| StoreError::Setup(format!("{what}: {}: {problem}", path.display()));
+    let unusable = |problem: &str| {
+        StoreError::Setup(format!(
+            "{what}: {} cannot be used ({problem}): name another PEM file, or correct it",
+            path.display()
+        ))
+    };
     let mut pem = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_PEM_BYTES).read_to_end(&mut pem))

@@ -50,6 +50,32 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What is the case, and what an operator does about it.
+    pub fn with_advice(&self) -> (String, Option<String>) {
+        let advice = match self {
+            Self::Schema(line) | Self::Setup(line) => return split_advice(line),
+            Self::Unavailable(_) => {
+                "check that the database runs and that database.url is right, then try again"
+            }
+            Self::TooSlow(_) => "ask for less, or try again when the database has less to do",
+            Self::TimedOut(_) => {
+                "try again; if it stays so, look for long transactions and for what keeps the database busy"
+            }
+            Self::Unwritable(_) => "free space on the database's disk, or make it writable, then try again",
+            Self::Contended(_) => {
+                "try again; if it stays so, end the transaction that holds it (pg_stat_activity; SHOW PROCESSLIST)"
+            }
+            Self::Denied(_) => "run `hooksaga migrate` with this version, which renews the rights",
+            Self::Refused(_) => {
+                "nothing was changed; if nobody changed rows or the schema by hand, report this line as a bug"
+            }
+            Self::Other(_) => {
+                "look at the database server's log; if it says nothing, report this line as a bug"
+            }
+        };
+        (self.to_string(), Some(advice.to_owned()))
+    }
+
     /// Whether the same call may succeed later without anyone's help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::TimedOut(_) | Self::Unwritable(_) | Self::Contended(_))
@@ -62,9 +88,50 @@ impl StoreError {
     }
 }
 
+/// Splits one line that says what is the case and, after its last semicolon or colon, what to do.
+pub fn split_advice(line: &str) -> (String, Option<String>) {
+    match line.rsplit_once("; ").or_else(|| line.rsplit_once(": ")) {
+        Some((found, advice)) => (found.to_owned(), Some(advice.to_owned())),
+        None => (line.to_owned(), None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_split_into_what_is_and_what_to_do() {
+        for (line, found, advice) in [
+            ("it is so: change it", "it is so", Some("change it")),
+            ("a: b is c; change d", "a: b is c", Some("change d")),
+            ("it is so", "it is so", None),
+        ] {
+            assert_eq!(split_advice(line), (found.to_owned(), advice.map(str::to_owned)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_cause_is_never_taken_for_advice() {
+        let cause = || "one: two; three".to_owned();
+        for error in [
+            StoreError::Unavailable(cause()),
+            StoreError::TooSlow(cause()),
+            StoreError::TimedOut(cause()),
+            StoreError::Unwritable(cause()),
+            StoreError::Contended(cause()),
+            StoreError::Denied(cause()),
+            StoreError::Refused(cause()),
+            StoreError::Other(cause()),
+        ] {
+            let (found, advice) = error.with_advice();
+            assert_eq!(found, error.to_string());
+            assert!(advice.is_some_and(|advice| !advice.contains("three")), "{error:?}");
+        }
+        let schema = StoreError::Schema("there is none (a: b): run `hooksaga migrate`".to_owned());
+        let (found, advice) = schema.with_advice();
+        assert_eq!((&*found, advice.as_deref()), ("there is none (a: b)", Some("run `hooksaga migrate`")));
+    }
 
     #[test]
     fn only_what_concerns_the_rows_themselves_is_passed_over() {

@@ -82,7 +82,7 @@ pub use dead_letters::{
     Requeued, RequeuedBatch, RequeuedSaga, ResendOutcome, SendAgain, SendTest, TestOutcome,
 };
 pub use endpoint::{EndpointNews, endpoint_news};
-pub use error::{QUERY_LIMIT, StoreError, StoreResult};
+pub use error::{QUERY_LIMIT, StoreError, StoreResult, split_advice};
 pub use examination::{ClockReading, Examination, Fault, RoleFault, RolesFound, SchemaVersion};
 pub use ingest::{Appended, EventHead, IngestStore, NewEvent};
 pub use janitor::{

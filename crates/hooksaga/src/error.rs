@@ -29,18 +29,13 @@ impl fmt::Display for CliError {
 
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
-        let advice = match &error {
-            StoreError::Unavailable(_) => {
-                "; check that the database runs and that database.url is right, then try again"
+        match (&error, error.with_advice()) {
+            // They say themselves what to do.
+            (StoreError::Schema(_) | StoreError::Setup(_), _) | (_, (_, None)) => {
+                Self::new(error.to_string())
             }
-            StoreError::Unwritable(_) => {
-                "; free space on the database's disk, or make it writable, then try again"
-            }
-            StoreError::Denied(_) => "; run `hooksaga migrate` with this version, which renews the rights",
-            // The others say what to do themselves, or nobody can know.
-            _ => "",
-        };
-        Self::new(format!("{error}{advice}"))
+            (_, (found, Some(advice))) => Self::new(format!("{found}; {advice}")),
+        }
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) async fn requeue(
 ///
 /// Oldest first. `filter` is required, and `{}` means all. What was requeued already does not match; letters of
 /// inactive or unverified subscriptions are skipped and do not count against the limit. A request
-/// goes on for 5 s at most; the next one does more.
+/// goes on for 5 s at most. `complete` says whether that was all; if not, the next one does more.
 #[utoipa::path(
     post, path = "/v1/dead-letters/requeue", tag = "dead letters", operation_id = "requeue_dead_letters",
     security(("key" = ["operator"])),
@@ -129,9 +129,6 @@ pub(crate) async fn requeue_all(
     let request = RequeueAllRequest::read(Object::from_body(&body.bytes)?, &mut errors);
     let request = complete(errors, request)?;
     let scope = caller.scope(request.filter.tenant.clone())?;
-    if request.filter.matches_nothing() {
-        return Ok(Json(RequeueTally::default().into()));
-    }
     let filter = request.filter.into();
     let tally = requeue_many(&state, &scope, &filter, request.limit, request.dry_run).await?;
     Ok(Json(tally.into()))

@@ -113,6 +113,9 @@ pub fn api(parts: ApiParts) -> axum::Router {
         public_url: parts.public_url.trim_end_matches('/').to_owned(),
     });
     let metrics = parts.metrics;
+    for (method, path) in openapi::operations() {
+        metrics.know_route(method, &path);
+    }
     let routes = v1()
         .merge(dashboard::routes(&state))
         .layer(middleware::from_fn_with_state(SharedState::clone(&state), audit_layer))

@@ -341,10 +341,11 @@ async fn run(
     asked: &Asked,
     dry_run: bool,
 ) -> Result<RequeueTally, Problem> {
-    let (request, scope) = request(visitor, asked, dry_run)?;
-    if request.filter.matches_nothing() {
+    if asked.sent().any(|(name, value)| name == "requeued" && value == "true") {
+        // What was requeued already is not sent again.
         return Ok(RequeueTally::default());
     }
+    let (request, scope) = request(visitor, asked, dry_run)?;
     requeue_many(state, &scope, &request.filter.into(), request.limit, dry_run).await
 }
 

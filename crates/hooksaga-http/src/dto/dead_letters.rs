@@ -112,22 +112,21 @@ impl From<DeadLettersQuery> for DeadLetterFilter {
 #[derive(Debug, ToSchema)]
 pub(crate) struct RequeueFilter {
     /// Only this tenant's; a key that is bound to a tenant may name no other.
-    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     pub(crate) tenant: Option<Tenant>,
-    #[schema(nullable = false, minimum = 1)]
+    #[schema(minimum = 1)]
     subscription_id: Option<i64>,
-    #[schema(nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    #[schema(min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     event_type: Option<String>,
-    #[schema(nullable = false, min_length = 1, max_length = 100, pattern = "^[!-~]+$", example = "HTTP_503")]
+    #[schema(min_length = 1, max_length = 100, pattern = "^[!-~]+$", example = "HTTP_503")]
     final_error_code: Option<String>,
-    /// Only `false` can match anything.
-    #[schema(nullable = false)]
+    /// Only `false`: what was requeued already is not sent again.
     requeued: Option<bool>,
     /// Created at this time or later.
-    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
     created_after: Option<Timestamp>,
     /// Created before this time.
-    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
     created_before: Option<Timestamp>,
 }
 
@@ -143,7 +142,10 @@ impl RequeueFilter {
             final_error_code: object.optional("final_error_code", errors, |value| {
                 json::string(value).and_then(validate::error_code)
             }),
-            requeued: object.optional("requeued", errors, json::boolean),
+            requeued: object.optional("requeued", errors, |value| match json::boolean(value)? {
+                true => Err("must be false: what was requeued already is not sent again".to_owned()),
+                false => Ok(false),
+            }),
             created_after: object.optional("created_after", errors, |value| {
                 json::string(value).and_then(|text| time::parse(&text))
             }),
@@ -153,11 +155,6 @@ impl RequeueFilter {
         };
         object.finish(errors);
         filter
-    }
-
-    /// Whether the filter can match nothing: it asks for letters that were requeued already.
-    pub(crate) fn matches_nothing(&self) -> bool {
-        self.requeued == Some(true)
     }
 }
 
@@ -179,10 +176,10 @@ impl From<RequeueFilter> for DeadLetterFilter {
 pub(crate) struct RequeueAllRequest {
     pub(crate) filter: RequeueFilter,
     /// The most that are requeued, oldest first; skipped ones do not count.
-    #[schema(minimum = 1, maximum = 10000, default = 1000, required = false)]
+    #[schema(value_type = Option<u32>, minimum = 1, maximum = 10000, default = 1000)]
     pub(crate) limit: u32,
     /// Counts, and changes nothing.
-    #[schema(default = false, required = false)]
+    #[schema(value_type = Option<bool>, default = false)]
     pub(crate) dry_run: bool,
 }
 
@@ -209,11 +206,19 @@ pub(crate) struct RequeueResult {
     requeued: u64,
     /// Letters of subscriptions that are not active and verified.
     skipped: u64,
+    /// Whether every letter that fits the filter was considered. If not, the limit, the time or an error of the database
+    /// ended the request: the same request again does more.
+    complete: bool,
 }
 
 impl From<RequeueTally> for RequeueResult {
     fn from(tally: RequeueTally) -> Self {
-        Self { matched: tally.matched(), requeued: tally.requeued, skipped: tally.skipped }
+        Self {
+            matched: tally.matched(),
+            requeued: tally.requeued,
+            skipped: tally.skipped,
+            complete: tally.complete,
+        }
     }
 }
 

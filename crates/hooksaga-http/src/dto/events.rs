@@ -32,7 +32,7 @@ pub(crate) struct EventRequest<'a> {
     external_id: Option<ExternalId>,
     /// Whose event it is: only this tenant's subscriptions receive it. `default` if it is not given; a key that is bound to
     /// a tenant may name no other.
-    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     tenant: Option<Tenant>,
 }
 
@@ -59,11 +59,10 @@ impl<'a> EventRequest<'a> {
             }
             fits
         });
-        let external_id =
-            object.optional("external_id", errors, |value| json::or_null(value, validate::parsed_json));
+        let external_id = object.optional("external_id", errors, validate::parsed_json);
         let tenant = object.optional("tenant", errors, validate::writable_tenant);
         object.finish(errors);
-        Some(Self { event_type: event_type?, payload: payload?, external_id: external_id.flatten(), tenant })
+        Some(Self { event_type: event_type?, payload: payload?, external_id, tenant })
     }
 
     /// The event, if the caller may write it.
@@ -193,7 +192,7 @@ pub(crate) struct EventView<'a> {
     pub(crate) routed: bool,
     /// Subscriptions with a matching topic that it could not go to when it was routed.
     pub(crate) unmatched: UnmatchedView,
-    /// Oldest first, at most 500.
+    /// Oldest first, at most 500. `GET /v1/deliveries?event_id=` pages through all.
     pub(crate) deliveries: Vec<DeliveryItem>,
 }
 

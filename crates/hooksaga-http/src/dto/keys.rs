@@ -43,7 +43,7 @@ pub(crate) struct PortalSessionRequest {
     #[schema(value_type = String, required = true, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     pub(crate) tenant: Option<Tenant>,
     /// How long it is valid: `1m` to `24h`.
-    #[schema(value_type = String, required = false, default = "1h", pattern = "^(([1-9][0-9]{0,2}|1[0-3][0-9]{2}|14[0-3][0-9]|1440)m|([1-9]|1[0-9]|2[0-4])h|1d)$")]
+    #[schema(value_type = Option<String>, default = "1h", pattern = "^(([1-9][0-9]{0,2}|1[0-3][0-9]{2}|14[0-3][0-9]|1440)m|([1-9]|1[0-9]|2[0-4])h|1d)$")]
     pub(crate) ttl: Duration,
 }
 

@@ -23,16 +23,15 @@ pub(crate) struct NewRedriveRequest {
     #[schema(example = "events", pattern = "^(dead_letters|events)$")]
     kind: String,
     /// With `dead_letters`, and required there: which; `{}` means all.
-    #[schema(nullable = false)]
     filter: Option<RequeueFilter>,
     /// With `events`, and required there: whose.
-    #[schema(nullable = false, minimum = 1)]
+    #[schema(minimum = 1)]
     subscription_id: Option<i64>,
     /// With `events`, and required there: created at this time or later.
-    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<Timestamp>,
     /// With `events`: created before this time; now, if it is not given.
-    #[schema(nullable = false, value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
     until: Option<Timestamp>,
 }
 
@@ -70,12 +69,9 @@ impl NewRedriveRequest {
         let filter = object.required("filter", errors, |value| Object::from_value(value, "filter"));
         let filter = filter.map(|filter| RequeueFilter::read(filter, errors));
         for name in ["subscription_id", "since", "until"] {
-            object.refuse(name, errors, "belongs to a redrive of events; name it in filter");
+            absent(object, name, errors, "belongs to a redrive of events; name it in filter");
         }
         let filter = filter?;
-        if filter.matches_nothing() {
-            errors.add("filter.requeued", "must be false: what was requeued already is not sent again");
-        }
         Some(NewRedrive { tenant: filter.tenant.clone(), work: RedriveWork::DeadLetters(filter.into()) })
     }
 
@@ -84,7 +80,7 @@ impl NewRedriveRequest {
         let id = object.required("subscription_id", errors, |value| json::integer(value, 1..=i64::MAX));
         let since = object.required("since", errors, parse);
         let until = object.optional("until", errors, parse);
-        object.refuse("filter", errors, "belongs to a redrive of dead_letters");
+        absent(object, "filter", errors, "belongs to a redrive of dead_letters");
         if let (Some(since), Some(until)) = (since, until)
             && until <= since
         {
@@ -93,6 +89,11 @@ impl NewRedriveRequest {
         let work = RedriveWork::Events { subscription_id: SubscriptionId(id?), since: since?, until };
         Some(NewRedrive { tenant: None, work })
     }
+}
+
+/// A member of the other kind may only be null: so what a redrive is shown with can be sent as it is.
+fn absent(object: &mut Object<'_>, name: &str, errors: &mut FieldErrors, why: &str) {
+    object.optional::<()>(name, errors, |_| Err(why.to_owned()));
 }
 
 /// Large work, and how far it came.

@@ -33,9 +33,9 @@ struct ReadAsTopics;
 /// The topics of a request: one as `event_type`, or a list as `event_types`; `None` if neither is given or something is
 /// wrong with them.
 fn topics(object: &mut Object<'_>, errors: &mut FieldErrors) -> Option<Topics> {
-    let one = object
-        .optional("event_type", errors, |value| validate::parsed_json::<Topic>(value).map(Topics::from));
-    let list = object.optional("event_types", errors, |value| {
+    let one =
+        object.given("event_type", errors, |value| validate::parsed_json::<Topic>(value).map(Topics::from));
+    let list = object.given("event_types", errors, |value| {
         let elements = json::elements(value, MAX_LISTED_TOPICS)?;
         if elements.count > MAX_LISTED_TOPICS {
             return Err(format!("must list 1 to {} different topics", Topics::MAX));
@@ -82,13 +82,13 @@ pub(crate) struct NewSubscriptionRequest {
     callback_url: CallbackUrl,
     /// Whose subscription it is: it receives only this tenant's events. `default` if it is not given; a key that is bound to
     /// a tenant may name no other.
-    #[schema(value_type = Option<String>, nullable = false, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 100, pattern = "^[A-Za-z0-9_.:-]+$")]
     tenant: Option<Tenant>,
     /// For people.
     #[schema(min_length = 1, max_length = 500, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     description: Option<String>,
     /// Deliveries of an inactive subscription wait.
-    #[schema(value_type = bool, default = true, required = false)]
+    #[schema(value_type = Option<bool>, default = true)]
     active: bool,
     /// Attempts in all, the first included; the server's setting if it is not given.
     #[schema(minimum = 1, maximum = 100)]
@@ -113,18 +113,13 @@ impl NewSubscriptionRequest {
         }
         let callback_url = object.required("callback_url", errors, |value| callback_url(value, allow_http));
         let tenant = object.optional("tenant", errors, validate::parsed_json);
-        let description =
-            object.optional("description", errors, |value| json::or_null(value, validate::description));
+        let description = object.optional("description", errors, validate::description);
         let active = object.optional("active", errors, json::boolean);
-        let max_retry_limit =
-            object.optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit));
-        let rate_limit =
-            object.optional("rate_limit", errors, |value| json::or_null(value, validate::rate_limit));
-        let headers =
-            object.optional("headers", errors, |value| json::or_null(value, validate::request_headers));
-        let secret = object.optional("secret", errors, |value| {
-            json::or_null(value, |value| json::string(value).and_then(|text| validate::secret(&text)))
-        });
+        let max_retry_limit = object.optional("max_retry_limit", errors, validate::retry_limit);
+        let rate_limit = object.optional("rate_limit", errors, validate::rate_limit);
+        let headers = object.optional("headers", errors, validate::request_headers);
+        let secret = object
+            .optional("secret", errors, |value| json::string(value).and_then(|text| validate::secret(&text)));
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.refuse("disabled", errors, READ_ONLY);
         object.finish(errors);
@@ -134,12 +129,12 @@ impl NewSubscriptionRequest {
             topics: topics?,
             callback_url: callback_url?,
             tenant,
-            description: description.flatten(),
+            description,
             active: active.unwrap_or(true),
-            max_retry_limit: max_retry_limit.flatten(),
-            rate_limit: rate_limit.flatten(),
-            headers: headers.flatten(),
-            secret: secret.flatten(),
+            max_retry_limit,
+            rate_limit,
+            headers,
+            secret,
         })
     }
 
@@ -167,7 +162,7 @@ impl NewSubscriptionRequest {
     }
 }
 
-/// A change of a subscription; what is absent stays.
+/// A change of a subscription; what is absent stays. What can be cleared is cleared by null.
 #[derive(Debug, ToSchema)]
 #[expect(dead_code, reason = "event_type and event_types describe what `topics` is read from")]
 pub(crate) struct SubscriptionChange {
@@ -206,15 +201,14 @@ impl SubscriptionChange {
             event_types: ReadAsTopics,
             topics: topics(&mut object, errors),
             description: object
-                .optional("description", errors, |value| json::or_null(value, validate::description)),
-            callback_url: object.optional("callback_url", errors, |value| callback_url(value, allow_http)),
-            active: object.optional("active", errors, json::boolean),
+                .given("description", errors, |value| json::or_null(value, validate::description)),
+            callback_url: object.given("callback_url", errors, |value| callback_url(value, allow_http)),
+            active: object.given("active", errors, json::boolean),
             max_retry_limit: object
-                .optional("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit)),
+                .given("max_retry_limit", errors, |value| json::or_null(value, validate::retry_limit)),
             rate_limit: object
-                .optional("rate_limit", errors, |value| json::or_null(value, validate::rate_limit)),
-            headers: object
-                .optional("headers", errors, |value| json::or_null(value, validate::request_headers)),
+                .given("rate_limit", errors, |value| json::or_null(value, validate::rate_limit)),
+            headers: object.given("headers", errors, |value| json::or_null(value, validate::request_headers)),
         };
         object.refuse("verified", errors, VERIFIED_IS_READ_ONLY);
         object.refuse("secret", errors, SECRET_BY_ROTATION);
@@ -254,7 +248,7 @@ impl SubscriptionChange {
 pub(crate) struct VerificationRequest {
     /// True: the endpoint is not asked, the caller vouches for it. Needs a key that is bound to no tenant, and a server
     /// with `callbacks.allow_trusted`.
-    #[schema(value_type = bool, default = false, required = false)]
+    #[schema(value_type = Option<bool>, default = false)]
     pub(crate) trusted: bool,
 }
 

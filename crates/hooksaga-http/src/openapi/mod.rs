@@ -85,6 +85,19 @@ impl Modify for Finish {
     }
 }
 
+/// The method and path of every route in the document.
+pub(crate) fn operations() -> Vec<(&'static str, String)> {
+    let mut operations = Vec::new();
+    for (path, item) in Document::openapi().paths.paths {
+        for (method, operation) in
+            [("GET", item.get), ("POST", item.post), ("PATCH", item.patch), ("DELETE", item.delete)]
+        {
+            operations.extend(operation.map(|_| (method, path.clone())));
+        }
+    }
+    operations
+}
+
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
     let mut document = serde_json::to_value(Document::openapi())
         .expect("the document has only string keys and plain values");

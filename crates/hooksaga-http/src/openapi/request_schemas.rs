@@ -66,15 +66,31 @@ pub(crate) fn fit(document: &mut OpenApi) {
         demand(&mut changed, "not", json!({"required": ["event_type", "event_types"]}));
         let mut redrive = object("NewRedriveRequest");
         let of_dead_letters = json!({
-            "properties": {"kind": {"const": "dead_letters"}, "subscription_id": false, "since": false, "until": false},
+            "properties": {
+                "kind": {"const": "dead_letters"},
+                "filter": {"type": "object"},
+                "subscription_id": {"type": "null"},
+                "since": {"type": "null"},
+                "until": {"type": "null"},
+            },
             "required": ["filter"],
         });
         let of_events = json!({
-            "properties": {"kind": {"const": "events"}, "filter": false},
+            "properties": {
+                "kind": {"const": "events"},
+                "filter": {"type": "null"},
+                "subscription_id": {"type": "integer"},
+                "since": {"type": "string"},
+            },
             "required": ["subscription_id", "since"],
         });
         demand(&mut redrive, "oneOf", json!([of_dead_letters, of_events]));
+        let mut filter = object("RequeueFilter");
+        if let Some(RefOr::T(Schema::Object(requeued))) = filter.properties.get_mut("requeued") {
+            requeued.enum_values = Some(vec![json!(false), Value::Null]);
+        }
         for (name, object) in [
+            ("RequeueFilter", filter),
             ("NewSubscriptionRequest", created),
             ("SubscriptionChange", changed),
             ("NewRedriveRequest", redrive),

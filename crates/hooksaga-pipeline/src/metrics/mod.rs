@@ -24,11 +24,11 @@
 //! | `hooksaga_retention_removed_total` | `kind`: events, deliveries, attempts, dead_letters, redrives, audit_records, hours, keys | rows of history that the janitor removed |
 //! | `hooksaga_pass_seconds` | `stage` | passes of a stage that did work, their database time |
 //! | `hooksaga_store_errors_total` | `stage` (`api`: requests), `kind`: transient, other | passes and requests that failed in the database |
-//! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API |
-//! | `hooksaga_http_request_seconds` | `method`, `route` | how long requests to the API took |
+//! | `hooksaga_http_requests_total` | `method`, `route`, `status` | requests to the API; 500 and 503 of each of its routes are there from the start |
+//! | `hooksaga_http_request_seconds` | `method`, `route` | their duration |
 //! | `hooksaga_worker_slots` | | requests that this process may have in flight; 0 where no worker runs |
-//! | `hooksaga_worker_slots_busy` | | requests that this process has in flight |
-//! | `hooksaga_log_records_dropped_total` | | log records that did not fit because nobody read the log quickly enough |
+//! | `hooksaga_worker_slots_busy` | | requests that it has in flight |
+//! | `hooksaga_log_records_dropped_total` | | log records that were lost: nobody read the log quickly enough, or it could not be written |
 //! | `hooksaga_database_connections` | `role` | connections to the database server that may be open; none with an embedded database |
 //! | `hooksaga_database_connections_busy` | `role` | connections to the database server in use |
 //! | `hooksaga_build_info` | `version`, `database` | always 1 |
@@ -380,6 +380,15 @@ impl Metrics {
     }
 
     /// A request to the API. `route` must be the pattern that matched, never the path itself.
+    /// Makes a route's failures visible before the first one, so that an alert on an increase sees it.
+    pub fn know_route(&self, method: &str, route: &str) {
+        let method = method_label(method);
+        for status in [500, 503] {
+            let labels = RequestLabels { method, route: route.to_owned(), status };
+            drop(self.http_requests.get_or_create(&labels));
+        }
+    }
+
     pub fn http_request(&self, method: &str, route: &str, status: u16, took: Duration) {
         let method = method_label(method);
         self.http_requests.get_or_create(&RequestLabels { method, route: route.to_owned(), status }).inc();

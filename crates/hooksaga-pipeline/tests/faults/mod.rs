@@ -11,7 +11,7 @@
 
 mod care;
 mod cuts;
-mod decorator;
+pub(crate) mod decorator;
 mod redrives;
 mod removal;
 mod removal_conflicts;

@@ -1,11 +1,17 @@
 //! From an event to its end: delivered, retried, dead, requeued.
 
-use crate::support::{ALL, PAGE, Pipeline, World, event, ingest};
+use crate::{
+    faults::decorator::{Fault, FaultPlan, faulty},
+    support::{ALL, PAGE, Pipeline, World, event, ingest},
+};
 use hooksaga_pipeline::{DeliveryLog, Requeue};
 use hooksaga_saga::{ErrorCode, JobStatus, SagaStatus};
 use hooksaga_store::{Appended, DeadLetterFilter, RequeueOutcome, ResendOutcome, StoreError};
 use hooksaga_testkit::receiver::Behaviour;
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[tokio::test]
 async fn an_event_is_delivered_byte_for_byte_with_its_headers() {
@@ -173,10 +179,37 @@ async fn a_requeue_of_many_ends_at_its_deadline_and_the_next_one_does_the_rest()
     let many = |dry_run| requeue.many(&ALL, &every, 1000, dry_run, Instant::now());
     let counted = many(true).await;
     assert!(matches!(counted, Err(StoreError::TooSlow(_))), "a part is no count: {counted:?}");
-    let first = many(false).await.unwrap().requeued;
-    assert!((1..LETTERS as u64).contains(&first), "{first}");
-    assert_eq!(many(false).await.unwrap().requeued, LETTERS as u64 - first);
+    let part = many(false).await.unwrap();
+    let first = part.requeued;
+    assert!((1..LETTERS as u64).contains(&first) && !part.complete, "{part:?}");
+    let rest = many(false).await.unwrap();
+    assert_eq!((rest.requeued, rest.complete), (LETTERS as u64 - first, true));
     assert_eq!(many(true).await.unwrap().requeued, 0);
+}
+
+#[tokio::test]
+async fn a_requeue_of_many_that_an_error_ends_says_what_it_has_done() {
+    const LETTERS: usize = 60;
+    let world = World::new().await;
+    world.subscribe_with("a", "/hook", Some(1)).await;
+    world.receiver.answer("/hook", [Behaviour::Status(500)]);
+    world.append("a", LETTERS).await;
+    let pipeline = Pipeline::new(&world);
+    pipeline.settle().await;
+    let requeue = |failing_step| {
+        let plan = Arc::new(FaultPlan::new(failing_step, Fault::ErrorBefore));
+        let store = faulty(&world.stores, &plan).dead_letters;
+        Requeue::new(store, 5, pipeline.signals.clone(), pipeline.metrics.clone(), DeliveryLog::All)
+    };
+    let (every, later) = (DeadLetterFilter::default(), Instant::now() + Duration::from_secs(60));
+    for (failing_step, dry_run) in [(0, false), (1, true)] {
+        let failed = requeue(failing_step).many(&ALL, &every, 1000, dry_run, later).await;
+        assert!(matches!(failed, Err(StoreError::Unavailable(_))), "nothing was done: {failed:?}");
+    }
+    let part = requeue(1).many(&ALL, &every, 1000, false, later).await.unwrap();
+    assert!((1..LETTERS as u64).contains(&part.requeued) && !part.complete, "{part:?}");
+    let rest = requeue(usize::MAX).many(&ALL, &every, 1000, false, later).await.unwrap();
+    assert_eq!((rest.requeued, rest.complete), (LETTERS as u64 - part.requeued, true));
 }
 
 #[tokio::test]

@@ -4,13 +4,16 @@ use super::{options::ConfigOptions, remote::tenant};
 use crate::{
     config::parse_duration,
     error::{CliError, CliResult},
-    output::{self, Cell, Table},
+    output::{self, Cell, ProgressBar, Table},
     wiring,
 };
 use clap::{Args, Subcommand};
 use hooksaga_saga::{KeyId, SubscriptionId, Tenant, Timestamp};
 use hooksaga_store::{ApiKey, KeyStore, NewApiKey, NewAuditRecord, Rewrap, Scopes, SealedSecret, StoreError};
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,6 +80,9 @@ enum Command {
     /// Re-encrypt everything from secrets.old_key to secrets.key; servers may keep running
     #[command(after_help = REWRAP_HELP)]
     Rewrap {
+        /// Print how many were moved as JSON, for scripts
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         options: ConfigOptions,
     },
@@ -98,7 +104,7 @@ impl KeysCommand {
             }
             Command::List { json, options } => list(&options, json).await,
             Command::Revoke { id, json, options } => revoke(&options, KeyId(id), json).await,
-            Command::Rewrap { options } => rewrap(&options).await,
+            Command::Rewrap { json, options } => rewrap(&options, json).await,
         }
     }
 }
@@ -186,7 +192,7 @@ async fn revoke(options: &ConfigOptions, id: KeyId, json: bool) -> CliResult {
     Ok(())
 }
 
-async fn rewrap(options: &ConfigOptions) -> CliResult {
+async fn rewrap(options: &ConfigOptions, json: bool) -> CliResult {
     let config = options.load(Vec::new(), false)?;
     let Some(old) = &config.secrets.old_key else {
         return Err(CliError::new(
@@ -194,13 +200,21 @@ async fn rewrap(options: &ConfigOptions) -> CliResult {
         ));
     };
     let key = wiring::secret_key(&config, &[old.key_id().to_owned()])?;
+    let (progress, sealed_again) = (ProgressBar::new(None), AtomicU64::new(0));
     let reseal = |id: SubscriptionId, sealed: &SealedSecret| {
+        let done = sealed_again.fetch_add(1, Ordering::Relaxed) + 1;
+        progress.show(done, &format!("{} encrypted with secrets.key", output::count(done, "secret")));
         key.reseal(id, sealed).map_err(|error| cannot_open(id, &error))
     };
-    let moved = wiring::rewrap(&config.database, Rewrap { key_id: key.key_id(), reseal: &reseal }).await?;
-    output::line(format!(
-        "secrets moved: {moved}; everything is encrypted with secrets.key now, and secrets.old_key can go"
-    ));
+    let moved = wiring::rewrap(&config.database, Rewrap { key_id: key.key_id(), reseal: &reseal }).await;
+    progress.clear();
+    let moved = moved?;
+    output::line(match json {
+        true => serde_json::json!({ "moved": moved }).to_string(),
+        false => format!(
+            "secrets moved: {moved}; everything is encrypted with secrets.key now, and secrets.old_key can go"
+        ),
+    });
     Ok(())
 }
 

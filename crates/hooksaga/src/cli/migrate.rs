@@ -1,8 +1,14 @@
 //! `hooksaga migrate`: creates or upgrades the schema and the roles.
 
 use super::options::ConfigOptions;
-use crate::{error::CliResult, output, wiring};
+use crate::{
+    error::CliResult,
+    output::{self, ProgressBar},
+    wiring,
+};
 use clap::Args;
+use hooksaga_store::migration::{MigrationReport, MovedIds};
+use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +35,10 @@ pub(super) struct Migrate {
     /// assigned again. Stop every hooksaga process first
     #[arg(long, conflicts_with = "print_roles")]
     after_restore: bool,
+
+    /// Print what was done as JSON, for scripts
+    #[arg(long, conflicts_with = "print_roles")]
+    json: bool,
 }
 
 impl Migrate {
@@ -38,21 +48,53 @@ impl Migrate {
             output::line(wiring::role_sql(&config.database)?.trim_end());
             return Ok(());
         }
-        let on_step = |step: &str| output::line(format!("applied {step}"));
-        let report = wiring::migrate(&config.database, &on_step).await?;
-        if report.applied.is_empty() {
-            output::line(format!("the schema was already current (version {})", report.version));
+        let progress = ProgressBar::new(None);
+        let working = || progress.show(0, "migrating; a large database can take minutes");
+        let on_step = |step: &str| {
+            progress.clear();
+            if !self.json {
+                output::line(format!("applied {step}"));
+            }
+            working();
+        };
+        working();
+        let report = wiring::migrate(&config.database, &on_step).await;
+        progress.clear();
+        let report = report?;
+        if !self.json {
+            print(&report);
+        }
+        let moved = match self.after_restore {
+            true => wiring::move_ids_forward(&config.database).await?,
+            false => Vec::new(),
+        };
+        if self.json {
+            print_json(&report, &moved);
         } else {
-            output::line(format!("the schema is at version {}", report.version));
-        }
-        if !report.roles.is_empty() {
-            output::line(format!("roles: {}", report.roles));
-        }
-        if self.after_restore {
-            for moved in wiring::move_ids_forward(&config.database).await? {
+            for moved in moved {
                 output::line(format!("{}: ids go on after {}", moved.table, moved.after));
             }
         }
         Ok(())
     }
+}
+
+fn print(report: &MigrationReport) {
+    if report.applied.is_empty() {
+        output::line(format!("the schema was already current (version {})", report.version));
+    } else {
+        output::line(format!("the schema is at version {}", report.version));
+    }
+    if !report.roles.is_empty() {
+        output::line(format!("roles: {}", report.roles));
+    }
+}
+
+fn print_json(report: &MigrationReport, moved: &[MovedIds]) {
+    let moved: Vec<_> =
+        moved.iter().map(|moved| json!({ "table": moved.table, "after": moved.after })).collect();
+    let done = json!({
+        "applied": report.applied, "version": report.version, "roles": report.roles, "moved_ids": moved,
+    });
+    output::line(done.to_string());
 }

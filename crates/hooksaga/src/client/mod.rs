@@ -1,7 +1,7 @@
 //! A small HTTP client for the commands that talk to a running server.
 //!
-//! The server is found through `HOOKSAGA_URL`, the key through `HOOKSAGA_API_KEY` or the embedded server's
-//! `root.key`. Every way to fail is one line with what to do.
+//! The server is found through `HOOKSAGA_URL`, the key through `HOOKSAGA_API_KEY`, the file that `HOOKSAGA_API_KEY_FILE`
+//! names, or the embedded server's `root.key`. Every way to fail is one line with what to do.
 
 mod problem;
 #[cfg(test)]
@@ -16,7 +16,11 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Uri, header};
 use http_body_util::Full;
 use serde::de::DeserializeOwned;
-use std::{path::Path, time::Duration};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const DEFAULT_KEY_FILE: &str = "hooksaga-data/root.key";
@@ -100,11 +104,7 @@ impl Client {
     pub(crate) fn from_environment(url: Option<String>) -> CliResult<Self> {
         let url =
             url.or_else(|| std::env::var("HOOKSAGA_URL").ok()).unwrap_or_else(|| DEFAULT_URL.to_owned());
-        let api_key = match std::env::var("HOOKSAGA_API_KEY") {
-            Ok(key) => key,
-            Err(_) => read_key_file(Path::new(DEFAULT_KEY_FILE))?,
-        };
-        Self::new(&url, &api_key)
+        Self::new(&url, &api_key(|name| std::env::var_os(name))?)
     }
 
     pub(crate) async fn get(&self, path: &str) -> CliResult<Reply> {
@@ -166,15 +166,23 @@ fn address(url: &str) -> CliResult<String> {
     Ok(url.trim().trim_end_matches('/').to_owned())
 }
 
-fn read_key_file(path: &Path) -> CliResult<String> {
-    std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => CliError::new(format!(
+/// The API key that the environment names.
+fn api_key(variable: impl Fn(&str) -> Option<OsString>) -> CliResult<String> {
+    if let Some(key) = variable("HOOKSAGA_API_KEY") {
+        return Ok(key.to_string_lossy().into_owned());
+    }
+    let named = variable("HOOKSAGA_API_KEY_FILE").map(PathBuf::from);
+    let path = named.as_deref().unwrap_or(Path::new(DEFAULT_KEY_FILE));
+    std::fs::read_to_string(path).map_err(|error| match (&named, error.kind()) {
+        (None, std::io::ErrorKind::NotFound) => CliError::new(format!(
             "no API key: set HOOKSAGA_API_KEY, or run this in the folder of the embedded server, where the first \
-             `hooksaga serve` makes {}",
-            path.display()
+             `hooksaga serve` makes {DEFAULT_KEY_FILE}"
         )),
-        _ => CliError::new(format!(
-            "cannot read the API key from {}: {error}; set HOOKSAGA_API_KEY",
+        (None, _) => CliError::new(format!(
+            "cannot read the API key from {DEFAULT_KEY_FILE}: {error}; set HOOKSAGA_API_KEY"
+        )),
+        (Some(path), _) => CliError::new(format!(
+            "cannot read the API key from {}: {error}; correct HOOKSAGA_API_KEY_FILE, or set HOOKSAGA_API_KEY",
             path.display()
         )),
     })
@@ -205,6 +213,24 @@ mod tests {
             assert!(Client::new(DEFAULT_URL, key).is_err(), "{key:?}");
         }
         assert!(Client::new(DEFAULT_URL, "hsk_abc\n").is_ok(), "a key file ends with a line break");
+    }
+
+    #[test]
+    fn the_key_comes_from_its_variable_or_from_the_file_that_another_names() {
+        let folder = hooksaga_testkit::scratch::ScratchDir::new("key");
+        let file = folder.path().join("root.key");
+        std::fs::write(&file, "hsk_file\n").expect("writes");
+        let found = |direct: Option<&str>, path: Option<&Path>| {
+            api_key(|name| match name {
+                "HOOKSAGA_API_KEY" => direct.map(OsString::from),
+                "HOOKSAGA_API_KEY_FILE" => path.map(OsString::from),
+                _ => None,
+            })
+        };
+        assert_eq!(found(None, Some(&file)).expect("read"), "hsk_file\n");
+        assert_eq!(found(Some("hsk_own"), Some(&file)).expect("set"), "hsk_own", "it is the nearer one");
+        let missing = found(None, Some(&folder.path().join("other"))).expect_err("not there").to_string();
+        assert!(missing.contains("other") && missing.contains("HOOKSAGA_API_KEY_FILE"), "{missing}");
     }
 
     #[tokio::test]

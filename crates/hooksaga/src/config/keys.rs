@@ -50,7 +50,7 @@ const SECRET_KEYS: &[&str] = &["database.url", "auth.root_key", "secrets.key", "
 const FILE_SUFFIX: &str = "_FILE";
 
 /// Variables of the client commands: no configuration of the server, and no mistake beside it.
-const CLIENT_VARIABLES: &[&str] = &["HOOKSAGA_URL", "HOOKSAGA_API_KEY"];
+const CLIENT_VARIABLES: &[&str] = &["HOOKSAGA_URL", "HOOKSAGA_API_KEY", "HOOKSAGA_API_KEY_FILE"];
 
 const PREFIX: &str = "HOOKSAGA_";
 const ROLE_URL_KEY: &str = "database.role_urls.";
@@ -144,6 +144,45 @@ mod tests {
     }
 
     #[test]
+    fn every_key_is_in_the_documentation_and_in_what_is_printed() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/CONFIGURATION.md"))
+                .expect("is there");
+        let rows: Vec<Vec<&str>> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
+            .collect();
+        let documented: Vec<(&str, &str)> = rows
+            .iter()
+            .filter(|row| row[1].starts_with(PREFIX))
+            .flat_map(|row| row[0].split("`, `").zip(row[1].split("`, `")))
+            .collect();
+        for (key, name) in KEYS {
+            assert!(
+                documented.contains(&(*key, *name)),
+                "{key} and {name} are no row of docs/CONFIGURATION.md"
+            );
+        }
+        for (key, name) in documented.iter().filter(|(key, _)| !key.starts_with(ROLE_URL_KEY)) {
+            assert!(KEYS.contains(&(*key, *name)), "{key} and {name} are documented and do not exist");
+        }
+        let printed = crate::config::from_flags(&[], false).expect("the default").show();
+        let mut table = "";
+        let mut shown = Vec::new();
+        for line in printed.lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                table = name.trim_end_matches(']');
+            } else if let Some(key) = line.trim_start_matches("# ").split([' ', '=']).next() {
+                shown.push(format!("{table}.{key}"));
+            }
+        }
+        for (key, _) in KEYS {
+            assert!(shown.iter().any(|printed| printed == key), "{key} is not in {printed}");
+        }
+    }
+
+    #[test]
     fn every_secret_has_a_variable_for_a_file_and_nothing_else_has() {
         for (name, key) in [
             ("HOOKSAGA_ROOT_KEY_FILE", "auth.root_key"),
@@ -169,7 +208,7 @@ mod tests {
         ] {
             assert_eq!(variable(name), Variable::Unknown, "{name}");
         }
-        for name in ["PATH", "HOOKSAGA_URL", "HOOKSAGA_API_KEY", "hooksaga_listen"] {
+        for name in ["PATH", "HOOKSAGA_URL", "HOOKSAGA_API_KEY", "HOOKSAGA_API_KEY_FILE", "hooksaga_listen"] {
             assert_eq!(variable(name), Variable::Other, "{name}");
         }
         assert!(!exists("database.role_urls.nobody"));

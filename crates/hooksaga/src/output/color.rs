@@ -47,8 +47,7 @@ pub(crate) struct Painter(bool);
 impl Painter {
     /// For stdout as it is.
     pub(crate) fn for_stdout() -> Self {
-        let variable = |name| std::env::var_os(name);
-        Self(wanted(io::stdout().is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref()))
+        Self(wants_colors())
     }
 
     #[cfg(test)]
@@ -62,6 +61,12 @@ impl Painter {
         }
         format!("\x1b[{}m{text}\x1b[0m", color.code()).into()
     }
+}
+
+/// Whether stdout is a terminal whose owner wants colours.
+pub(crate) fn wants_colors() -> bool {
+    let variable = |name| std::env::var_os(name);
+    wanted(io::stdout().is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref())
 }
 
 /// NO_COLOR counts when it is set and not empty, as <https://no-color.org> defines it.

@@ -8,7 +8,7 @@ mod progress;
 mod table;
 mod time;
 
-pub(crate) use color::{Color, Painter};
+pub(crate) use color::{Color, Painter, wants_colors};
 pub(crate) use progress::ProgressBar;
 pub(crate) use table::{Cell, Table, facts, table};
 pub(crate) use time::{Now, a_little_before, rfc3339};

@@ -1,5 +1,6 @@
 //! A progress display for people.
 
+use rustix::termios::tcgetwinsize;
 use std::io::{self, IsTerminal, Write};
 
 /// A progress display on stderr, only when a person watches.
@@ -19,7 +20,8 @@ impl ProgressBar {
     /// Shows that `done` of the total is done, with a remark.
     pub(crate) fn show(&self, done: u64, remark: &str) {
         if self.visible {
-            let _ = write!(io::stderr().lock(), "\r\x1b[2K{}", self.render(done, remark));
+            let line = self.render(done, remark);
+            let _ = write!(io::stderr().lock(), "\r\x1b[2K{}", cut(&line, width()));
         }
     }
 
@@ -39,9 +41,29 @@ impl ProgressBar {
     }
 }
 
+/// How many columns the terminal has.
+fn width() -> usize {
+    // Some report none.
+    let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0);
+    size.map_or(80, |size| usize::from(size.ws_col))
+}
+
+/// The line as far as it fits: one that wraps could not be removed again. The last column stays free.
+fn cut(line: &str, width: usize) -> String {
+    line.chars().take(width.saturating_sub(1)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_never_wraps() {
+        assert_eq!(cut("[###] 100%  é", 80), "[###] 100%  é");
+        assert_eq!(cut("[###] 100%  é", 13), "[###] 100%  ");
+        assert_eq!(cut("[###]", 0), "");
+        assert!(width() > 0);
+    }
 
     #[test]
     fn progress_never_divides_by_zero_and_ends_full() {

@@ -1,7 +1,7 @@
 //! Logs: structured records on stdout, written by a thread of their own.
 //!
 //! Text for people on a terminal, one flat JSON object per line otherwise. A reader that does not keep up
-//! never holds up deliveries: what does not fit into the buffer is dropped and counted, and the log says so. Nothing that
+//! never holds up deliveries: what does not fit into the buffer or cannot be written is lost and counted, and the log says so. Nothing that
 //! is logged holds a secret: their types do not show them.
 
 mod json;
@@ -14,7 +14,7 @@ use crate::{
 use json::JsonLines;
 pub(crate) use lines::dropped_records;
 use lines::{LogLines, Writing};
-use std::io::IsTerminal;
+use std::{fs::File, io::Write, os::fd::AsFd};
 use tracing_subscriber::{
     Layer,
     filter::{LevelFilter, Targets},
@@ -31,13 +31,16 @@ pub(crate) struct Telemetry(Writing);
 impl Telemetry {
     /// Sends the program's log to stdout from now on.
     pub(crate) fn start(config: &LogConfig) -> Self {
-        let (lines, writing) = LogLines::start(std::io::stdout(), |dropped| {
-            tracing::warn!(dropped, "log records were dropped: the reader of the log does not keep up");
+        let (lines, writing) = LogLines::start(stdout(), |dropped, error| match error {
+            Some(error) => {
+                tracing::warn!(dropped, %error, "log records were lost: stdout could not be written")
+            }
+            None => tracing::warn!(dropped, "log records were lost: the reader of the log does not keep up"),
         });
         let layer = match config.format {
             LogFormat::Text => tracing_subscriber::fmt::layer()
                 .with_writer(move || lines.clone())
-                .with_ansi(std::io::stdout().is_terminal())
+                .with_ansi(output::wants_colors())
                 .with_target(false)
                 .boxed(),
             LogFormat::Json => {
@@ -50,11 +53,21 @@ impl Telemetry {
     }
 }
 
+/// Stdout without the buffer that the standard library has before it: what is written has left this process.
+fn stdout() -> Box<dyn Write + Send> {
+    match std::io::stdout().as_fd().try_clone_to_owned() {
+        Ok(stdout) => Box::new(File::from(stdout)),
+        Err(_) => Box::new(std::io::stdout()),
+    }
+}
+
 impl Drop for Telemetry {
     fn drop(&mut self) {
         let dropped = self.0.end();
         if dropped > 0 {
-            output::note(format!("{dropped} log records were dropped: whoever reads stdout did not keep up"));
+            output::note(format!(
+                "{dropped} log records were lost: stdout could not be written, or its reader did not keep up"
+            ));
         }
     }
 }

@@ -96,7 +96,7 @@ pub(crate) struct Sockets {
 fn metrics(config: &Config, database: &Database) -> Arc<Metrics> {
     let mut metrics = Metrics::unshared();
     metrics.describe(env!("CARGO_PKG_VERSION"), config.database.backend.name());
-    metrics.count_from("log_records_dropped", "Log records that did not fit", telemetry::dropped_records);
+    metrics.count_from("log_records_dropped", "Log records that were lost", telemetry::dropped_records);
     if let Some(pools) = database.pool_use() {
         metrics.pools_from(pools);
     }

@@ -38,7 +38,9 @@ capabilities: {drop: [ALL]}
 - {name: HOOKSAGA_DATABASE_URL_FILE, value: /run/secrets/hooksaga/database_url}
 - {name: HOOKSAGA_SECRET_KEY_FILE, value: /run/secrets/hooksaga/secret_key}
 - {name: HOOKSAGA_ROOT_KEY_FILE, value: /run/secrets/hooksaga/root_key}
+- {name: HOOKSAGA_API_KEY_FILE, value: /run/secrets/hooksaga/root_key}
 {{- else }}
+- {name: HOOKSAGA_API_KEY_FILE, value: /data/root.key}
 - {name: HOOKSAGA_DATABASE_URL, value: "sqlite:///data/hooksaga.db"}
 {{- end }}
 {{- range $name, $value := .Values.config }}
@@ -61,8 +63,8 @@ spec:
   automountServiceAccountToken: false
   # The variables that Kubernetes makes of a Service called hooksaga would be taken for settings.
   enableServiceLinks: false
-  # Deliveries in flight finish first: server.shutdown_grace is 20 s.
-  terminationGracePeriodSeconds: 30
+  # Deliveries in flight finish first.
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   securityContext: {{- include "hooksaga.podSecurity" . | nindent 4 }}
   containers:
     - name: hooksaga

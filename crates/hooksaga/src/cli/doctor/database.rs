@@ -3,7 +3,6 @@
 use super::finding::{Finding, Verdict};
 use crate::{
     config::{BackendUrl, Config},
-    error::CliError,
     output, wiring,
 };
 use hooksaga_pipeline::SecretKey;
@@ -39,8 +38,7 @@ pub(super) async fn database(config: &Config) -> (Vec<Finding>, Vec<LivingWorker
     let examination = match in_time(deadline, wiring::examine(&config.database)).await {
         Ok(examination) => examination,
         Err(error) => {
-            let (found, advice) = said(&error);
-            return (vec![Finding::problem(CHECK, found, advice)], Vec::new());
+            return (vec![Finding::from_error(CHECK, Verdict::Problem, &error)], Vec::new());
         }
     };
     let Examination { server, clock, schema, roles, hazards } = examination;
@@ -71,15 +69,6 @@ async fn in_time<T>(deadline: Instant, question: impl Future<Output = StoreResul
     })
 }
 
-/// What an error says, and what it says is to be done.
-fn said(error: &StoreError) -> (String, String) {
-    let line = CliError::from(error.clone()).to_string();
-    match line.rsplit_once("; ").or_else(|| line.rsplit_once(": ")) {
-        Some((found, advice)) => (found.to_owned(), advice.to_owned()),
-        None => (line, "look at the database server's log".to_owned()),
-    }
-}
-
 fn judge_schema(config: &Config, schema: &StoreResult<SchemaVersion>) -> Finding {
     const CHECK: &str = "schema";
     match schema {
@@ -96,10 +85,7 @@ fn judge_schema(config: &Config, schema: &StoreResult<SchemaVersion>) -> Finding
         {
             Finding::ok(CHECK, "none yet: the first `hooksaga serve` makes it")
         }
-        Err(error) => {
-            let (found, advice) = said(error);
-            Finding::problem(CHECK, found, advice)
-        }
+        Err(error) => Finding::from_error(CHECK, Verdict::Problem, error),
     }
 }
 
@@ -127,12 +113,18 @@ fn judge_roles(roles: &RolesFound) -> Vec<Finding> {
 
 fn judge_fault(check: &'static str, RoleFault { role, fault }: &RoleFault) -> Finding {
     match fault {
-        Fault::Session(error) => Finding::problem(
-            check,
-            format!("no session as {role}: {}", said(error).0),
-            "run `hooksaga migrate`; if it may not create roles, `hooksaga migrate --print-roles` has what an administrator \
-             runs; with a login per role, check database.role_urls",
-        ),
+        Fault::Session(error) => {
+            let finding = Finding::from_error(check, Verdict::Problem, error);
+            let own = finding.advice.map(|advice| format!("{advice}; otherwise ")).unwrap_or_default();
+            Finding::problem(
+                check,
+                format!("no session as {role}: {}", finding.found),
+                format!(
+                    "{own}run `hooksaga migrate`; if it may not create roles, `hooksaga migrate --print-roles` has what an \
+                     administrator runs; with a login per role, check database.role_urls"
+                ),
+            )
+        }
         Fault::Lacks(rights) => Finding::problem(
             check,
             format!("{role} lacks {}", rights.join(", ")),
@@ -144,7 +136,12 @@ fn judge_fault(check: &'static str, RoleFault { role, fault }: &RoleFault) -> Fi
 fn judge_clock(reading: Option<ClockReading>) -> Finding {
     const CHECK: &str = "clock";
     let Some(ClockReading { time, read_at, give_or_take }) = reading else {
-        return Finding::ok(CHECK, "embedded database: same clock as this machine");
+        return Finding::untried(
+            CHECK,
+            "the embedded database uses this machine's clock; not tried: whether it is right",
+            "synchronise this machine with NTP (timedatectl, chrony): receivers refuse signatures that are more than 5 \
+             minutes off",
+        );
     };
     let here = Timestamp::now();
     let elapsed = i64::try_from(read_at.elapsed().as_micros()).unwrap_or(i64::MAX);
@@ -200,11 +197,9 @@ async fn signing_key(config: &Config, deadline: Instant) -> Finding {
             "secrets.key does not open the stored signing secrets: they are encrypted with another key",
             "set the key that they were created with, as secrets.old_key if there is a new one",
         ),
-        Err(error) => Finding::warning(
-            CHECK,
-            format!("it could not be tried: {}", said(&error).0),
-            "see the other checks",
-        ),
+        Err(error) => {
+            Finding::warning(CHECK, format!("it could not be tried: {error}"), "see the other checks")
+        }
     }
 }
 
@@ -257,11 +252,9 @@ async fn work(config: &Config, deadline: Instant) -> (Vec<Finding>, Vec<LivingWo
             (findings, workers)
         }
         Err(error) => {
-            let (found, advice) = said(&error);
-            (
-                vec![Finding::problem("workers", format!("cannot list the workers: {found}"), advice)],
-                Vec::new(),
-            )
+            let finding = Finding::from_error("workers", Verdict::Problem, &error);
+            let found = format!("cannot list the workers: {}", finding.found);
+            (vec![Finding { found, ..finding }], Vec::new())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a check found.
 
 use crate::output::{Color, Painter, clean_line};
+use hooksaga_store::{StoreError, split_advice};
 use serde::Serialize;
 
 /// How bad it is.
@@ -66,10 +67,13 @@ impl Finding {
 
     /// From a sentence that says both what is the case and, after its last colon or semicolon, what to do.
     pub(super) fn from_line(check: &'static str, verdict: Verdict, line: &str) -> Self {
-        let (found, advice) = match line.rsplit_once("; ").or_else(|| line.rsplit_once(": ")) {
-            Some((found, advice)) => (found.to_owned(), Some(advice.to_owned())),
-            None => (line.to_owned(), None),
-        };
+        let (found, advice) = split_advice(line);
+        Self { check, verdict, found, advice }
+    }
+
+    /// What a call of the database failed with.
+    pub(super) fn from_error(check: &'static str, verdict: Verdict, error: &StoreError) -> Self {
+        let (found, advice) = error.with_advice();
         Self { check, verdict, found, advice }
     }
 
@@ -101,16 +105,5 @@ mod tests {
             ["problem  schema         none yet", "                        -> run `hooksaga migrate`"]
         );
         assert_eq!(Finding::ok("schema", "version 2").lines(Painter::new(false)).len(), 1);
-    }
-
-    #[test]
-    fn a_sentence_is_split_into_what_is_and_what_to_do() {
-        let split = |line| {
-            let finding = Finding::from_line("x", Verdict::Warning, line);
-            (finding.found, finding.advice)
-        };
-        assert_eq!(split("it is so: change it"), ("it is so".to_owned(), Some("change it".to_owned())));
-        assert_eq!(split("a: b is c; change d"), ("a: b is c".to_owned(), Some("change d".to_owned())));
-        assert_eq!(split("it is so"), ("it is so".to_owned(), None));
     }
 }

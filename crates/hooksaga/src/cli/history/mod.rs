@@ -7,14 +7,17 @@ mod show;
 use super::remote::{Period, event_id, event_type, tenant, visible};
 use crate::{
     error::{CliError, CliResult},
-    output,
+    output::{self, ProgressBar},
 };
 use archive::Unreadable;
 use clap::{Args, Subcommand};
 use hooksaga_saga::{EventType, Tenant};
 use jiff::Timestamp;
 use record::{Head, RecordedEvent};
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -183,10 +186,12 @@ fn read_all(
 ) -> Found {
     let each: &mut Each<'_> = &mut each;
     let mut found = Found::default();
-    for file in files {
+    let mut progress = Progress::of(files.len());
+    for (place, file) in files.iter().enumerate() {
         let shown = file.display();
         let mut unreadable = 0_u64;
         let reading = archive::read(file, |number, line| {
+            progress.show(place, file, number);
             let head = serde_json::from_str::<Head>(line).ok();
             match head.and_then(|head| each(file, number, line, &head.event).ok()) {
                 Some(goes_on) => {
@@ -199,6 +204,7 @@ fn read_all(
                 }
             }
         });
+        progress.clear();
         let reading = match reading {
             Ok(reading) => reading,
             Err(error) => {
@@ -228,6 +234,38 @@ fn read_all(
         }
     }
     found
+}
+
+/// Shows how far the reading of files has come, now and then, and makes room for what is printed between.
+struct Progress {
+    bar: ProgressBar,
+    at: Instant,
+    visible: bool,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_millis(250);
+
+    fn of(files: usize) -> Self {
+        let total = Some(files as u64).filter(|files| *files > 1);
+        Self { bar: ProgressBar::new(total), at: Instant::now(), visible: false }
+    }
+
+    /// Before a line of this file is looked at.
+    fn show(&mut self, file: usize, name: &Path, line: u64) {
+        self.clear();
+        if self.at.elapsed() >= Self::EVERY {
+            (self.at, self.visible) = (Instant::now(), true);
+            self.bar
+                .show(file as u64, &format!("{}, line {line}", output::clean_line(&name.to_string_lossy())));
+        }
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.visible) {
+            self.bar.clear();
+        }
+    }
 }
 
 impl Unreadable {

@@ -29,8 +29,8 @@ use std::io::Read;
 
 /// How a person finds out where the server is looked for.
 pub(super) const WHERE: &str = "\
-The server is found through HOOKSAGA_URL (default http://127.0.0.1:8080), the key through HOOKSAGA_API_KEY
-(default: hooksaga-data/root.key if it is there).";
+The server is found through HOOKSAGA_URL (default http://127.0.0.1:8080), the key through HOOKSAGA_API_KEY or
+the file that HOOKSAGA_API_KEY_FILE names (default: hooksaga-data/root.key if it is there).";
 
 /// The server.
 #[derive(Args, Debug)]

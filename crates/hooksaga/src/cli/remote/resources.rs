@@ -2,7 +2,7 @@
 //! to.
 
 use hooksaga_saga::DisabledReason;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
@@ -209,11 +209,13 @@ pub(in crate::cli) struct ApiRequeued {
 }
 
 /// What a requeue of many did, or would do.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(in crate::cli) struct ApiRequeueTally {
     pub(in crate::cli) matched: u64,
     pub(in crate::cli) requeued: u64,
     pub(in crate::cli) skipped: u64,
+    /// Whether every dead letter that fits was considered.
+    pub(in crate::cli) complete: bool,
 }
 
 #[derive(Debug, Deserialize)]
