@@ -44,23 +44,3 @@ pub fn ids_went_on(moved: &[MovedIds], event_before: i64, event_after: i64) {
     }
     assert!(event_after > event_before + 1_000_000_000 && Some(event_after) > of("events"), "{event_after}");
 }
-
-/// The tests of a letter that is stored at the moment at which its saga is sent again. `$open` runs statements in a
-/// transaction of the schema's owner, and returns what commits it.
-#[macro_export]
-macro_rules! letter_race_tests {
-    ($fresh:path, $open:path) => {
-        $crate::letter_race_tests! { $fresh, $open;
-            who_sends_again_waits_for_a_letter_that_is_being_stored,
-            no_letter_is_stored_while_its_saga_is_sent_again,
-        }
-    };
-    ($fresh:path, $open:path; $($case:ident),+ $(,)?) => {
-        $(#[tokio::test(flavor = "multi_thread")]
-        async fn $case() {
-            let db = $fresh().await;
-            let stores = $crate::TestDatabase::stores(&db);
-            $crate::letter_heads::$case(&stores, async |statements| $open(&db.url, statements).await).await;
-        })+
-    };
-}

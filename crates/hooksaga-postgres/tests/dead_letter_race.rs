@@ -1,6 +1,7 @@
 //! A letter that is stored at the moment at which its saga is sent again.
 
 use crate::adapter::{fresh, superuser};
+use hooksaga_conformance::{TestDatabase as _, letter_heads};
 
 /// A transaction that has run these statements, and what commits it.
 async fn open(url: &str, statements: Vec<String>) -> impl Future<Output = ()> {
@@ -9,4 +10,16 @@ async fn open(url: &str, statements: Vec<String>) -> impl Future<Output = ()> {
     async move { client.batch_execute("COMMIT").await.unwrap() }
 }
 
-hooksaga_conformance::letter_race_tests!(fresh, open);
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_again_waits_for_a_letter_that_is_being_stored() {
+    let db = fresh().await;
+    let open = async |statements| open(&db.url, statements).await;
+    letter_heads::who_sends_again_waits_for_a_letter_that_is_being_stored(&db.stores(), open).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_letter_is_stored_while_its_saga_is_sent_again() {
+    let db = fresh().await;
+    let open = async |statements| open(&db.url, statements).await;
+    letter_heads::no_letter_is_stored_while_its_saga_is_sent_again(&db.stores(), open).await;
+}

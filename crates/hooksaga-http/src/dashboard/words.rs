@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn codes_become_sentences_that_name_the_status() {
         let meaning = meaning(&ErrorCode::http(503));
-        assert!(meaning.what.starts_with("What stands in front") && meaning.what.ends_with(" (HTTP 503)."));
+        assert!(meaning.what.starts_with("The endpoint's proxy") && meaning.what.ends_with(" (HTTP 503)."));
         assert!(meaning.advice(Site::Dashboard).ends_with("can be sent again."));
         assert!(super::meaning(&ErrorCode::TIMEOUT).what.ends_with("in time."));
     }
