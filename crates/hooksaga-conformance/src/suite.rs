@@ -197,6 +197,8 @@ macro_rules! conformance_suite {
                 what_was_not_sent_says_nothing_about_its_endpoint,
                 a_result_applied_again_is_counted_once,
                 an_endpoint_that_is_gone_is_disabled_once_and_announced_once,
+                an_endpoint_that_is_gone_is_disabled_while_it_is_paused,
+                the_count_of_failures_has_an_end,
                 what_another_url_said_disables_nobody,
                 a_run_that_is_over_disables_nobody,
                 a_run_is_noted_once_and_disabled_once,
