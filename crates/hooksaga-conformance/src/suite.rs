@@ -123,6 +123,7 @@ macro_rules! conformance_suite {
                 the_verification_and_its_queue_are_one_transaction,
                 catching_up_goes_back_no_further_than_it_may,
                 catching_up_waits_while_the_subscription_is_paused,
+                catching_up_goes_on_at_once_however_a_resume_meets_a_step,
                 an_event_that_waited_while_the_url_changed_is_caught_up_with,
                 many_that_are_not_verified_catch_up_with_an_event_that_waited,
                 an_event_that_waited_too_long_is_not_caught_up_with,

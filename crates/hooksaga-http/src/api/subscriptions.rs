@@ -188,6 +188,7 @@ pub(crate) async fn update_from(
             if may_resume && subscription.active && subscription.verified {
                 state.signals.wake_schedule([subscription.id]);
                 state.signals.wake(Stage::Resume);
+                state.signals.wake(Stage::Redrives);
             }
             audit::about(format!("subscriptions/{id}"), &subscription.tenant);
             let what = match patch.active {

@@ -13,16 +13,16 @@ use rusqlite::OptionalExtension;
 use std::time::Duration;
 
 pub(super) const NEXT: &str = "/* dead_letter_operator: next_catch_up */
-SELECT id, subscription_id, since, until, after_at, after_id
+SELECT id, subscription_id, since, until, after_at, after_id, next_at
   FROM catch_ups WHERE next_at <= ?1 ORDER BY next_at LIMIT 1";
 
-/// Guarded by where it was seen: two never take the same step.
+/// Guarded by where it was seen: two never take the same step, and none that was resumed meanwhile is put off.
 pub(super) const MOVE: &str = "/* dead_letter_operator: move_catch_up */
-UPDATE OR FAIL catch_ups SET until = ?4, after_at = ?5, after_id = ?6, next_at = ?7
- WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
+UPDATE OR FAIL catch_ups SET until = ?5, after_at = ?6, after_id = ?7, next_at = ?8
+ WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3 AND next_at = ?4";
 
 pub(super) const FORGET: &str = "/* dead_letter_operator: forget_catch_up */
-DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3";
+DELETE FROM catch_ups WHERE id = ?1 AND after_at IS ?2 AND after_id = ?3 AND next_at = ?4";
 
 pub(super) const PUT_OFF: &str = "/* dead_letter_operator: put_off_catch_up */
 UPDATE OR FAIL catch_ups SET next_at = ?2
@@ -33,6 +33,8 @@ struct CatchUpPosition {
     id: i64,
     subscription_id: SubscriptionId,
     standing: CatchUp,
+    /// When it was due.
+    due: i64,
 }
 
 /// What a step is to do.
@@ -64,6 +66,7 @@ pub(super) fn plan(
                     after_at: rows::optional_time(row, 4)?,
                     after_id: row.get(5)?,
                 },
+                due: row.get(6)?,
             })
         })
         .optional()?;
@@ -83,12 +86,12 @@ pub(super) fn plan(
 }
 
 pub(super) fn carry_out(tx: &Tx<'_>, plan: PlannedCatchUp, default_limit: u32) -> DbResult<RedriveStep> {
-    let PlannedCatchUp { from: CatchUpPosition { id, subscription_id, standing }, what } = plan;
+    let PlannedCatchUp { from: CatchUpPosition { id, subscription_id, standing, due }, what } = plan;
     let mut step = RedriveStep::nothing(StepOf::CatchUp(subscription_id));
-    let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id);
+    let seen = (id, standing.after_at.map(Timestamp::as_micros), standing.after_id, due);
     let go = |CatchUp { until, after_at, after_id, .. }: CatchUp, next: Timestamp| {
         let (until, at) = (until.map(Timestamp::as_micros), after_at.map(Timestamp::as_micros));
-        tx.execute(MOVE, (seen.0, seen.1, seen.2, until, at, after_id, next.as_micros()))
+        tx.execute(MOVE, (seen.0, seen.1, seen.2, seen.3, until, at, after_id, next.as_micros()))
     };
     match what {
         What::Later { until, wait } => {
