@@ -256,7 +256,7 @@ pub(crate) async fn request_verification(
     let subscription = requested.ok_or_else(|| no_such(id))?;
     audit::about(format!("subscriptions/{id}"), &subscription.tenant);
     if let Some(by) = vouched_by {
-        tracing::info!(subscription_id = id, by, "endpoint marked as trusted without a challenge");
+        tracing::info!(subscription_id = id, tenant = %subscription.tenant, by, "endpoint marked as trusted without a challenge");
     }
     state.signals.wake(Stage::Verifier);
     Ok(subscription)
@@ -300,7 +300,7 @@ pub(crate) async fn rotate(state: &ApiState, caller: &Caller, id: i64) -> Result
     }
     audit::about(format!("subscriptions/{id}"), &found.tenant);
     state.signals.wake(Stage::Verifier);
-    tracing::info!(subscription_id = id, "signing secret rotated");
+    tracing::info!(subscription_id = id, tenant = %found.tenant, "signing secret rotated");
     Ok(secret)
 }
 
